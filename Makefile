@@ -1,0 +1,46 @@
+# The doors of the house. `make help` lists them.
+PYTHON ?= python3
+BIN := .venv/bin
+CARGO := cargo --quiet
+RUST := $(shell find core -name '*.rs' -not -path '*/target/*' -o -name Cargo.toml -not -path '*/target/*')
+
+.DEFAULT_GOAL := help
+.PHONY: help dev test check fmt bench clean
+
+help: ## list the doors
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+dev: .venv/core ## set up: a virtual environment with everything, the core built for release
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@ .venv/core
+
+.venv/core: .venv/ready $(RUST)
+	$(BIN)/maturin develop --release --skip-install --quiet
+	@touch $@
+
+test: check ## check, then the whole suite
+	cd core && $(CARGO) test --workspace --quiet
+	$(BIN)/python -m pytest -n 2
+
+check: .venv/core ## formatting, lints, types, layers
+	$(BIN)/ruff format --check service tests bench
+	$(BIN)/ruff check service tests bench
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest protoslice._core
+	$(BIN)/lint-imports
+	cd core && $(CARGO) fmt --check
+	cd core && $(CARGO) clippy --workspace --all-targets -- -D warnings
+
+fmt: .venv/core ## rewrite everything as the formatters want it
+	$(BIN)/ruff format service tests bench
+	$(BIN)/ruff check --fix service tests bench
+	cd core && $(CARGO) fmt
+
+bench: .venv/core ## ratios against peers, from one run; results in bench/results
+	$(BIN)/python bench/run.py
+
+clean: ## remove what the doors made
+	rm -rf .venv core/target .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache service/protoslice/*.so

@@ -1,0 +1,19 @@
+//! Index any protobuf on the wire, and make every view of it a rope.
+//!
+//! Bytes in, facts out: nothing here reads a file, opens a socket or knows Python. Where an algorithm needs
+//! bytes it did not get, it asks a [`source::Source`] that the caller brings.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
+
+pub mod error;
+pub mod limits;
+pub mod reader;
+pub mod rope;
+pub mod schema;
+pub mod source;
+pub mod varint;
+
+pub use error::{Kind, Result, WireError};
+pub use limits::Limits;
+pub use rope::{Rope, RopeBuilder, SourceId};
+pub use schema::Schema;

@@ -1,0 +1,40 @@
+//! Every bound on hostile input, in one place.
+
+use crate::error::{Kind, Result, WireError};
+
+/// The largest field number protobuf allows.
+pub const MAX_FIELD_NUMBER: u32 = (1 << 29) - 1;
+
+/// How much the engine will do for one input. No allocation is made from a declared length alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Messages within messages, groups included. The protobuf runtimes stop at 100 too.
+    pub depth: u32,
+    /// Fields and elements an index may hold.
+    pub nodes: u64,
+    /// Characters in a path.
+    pub path: usize,
+    /// Bytes that one compressed riegeli chunk may decode to.
+    pub decoded: u64,
+    /// Extents and literals in one rope.
+    pub pieces: usize,
+    /// Bytes of a `.cpb`'s metadata record.
+    pub metadata: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { depth: 100, nodes: 1 << 28, path: 4096, decoded: 1 << 31, pieces: 1 << 24, metadata: 256 << 20 }
+    }
+}
+
+impl Limits {
+    /// An error unless `depth` is allowed.
+    pub fn check_depth(&self, depth: u32, offset: u64) -> Result<()> {
+        if depth <= self.depth {
+            return Ok(());
+        }
+        let message = format!("messages are nested more than {} deep; raise the depth limit to read it", self.depth);
+        Err(WireError::new(Kind::Limit, message).at(offset))
+    }
+}

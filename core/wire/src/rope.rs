@@ -1,0 +1,402 @@
+//! Ropes: bytes described, not held. A rope is a list of extents of sources and of short literals; its length is
+//! known without a read, a slice costs a binary search, and neighbours that touch become one.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::{Kind, Result, WireError};
+use crate::limits::Limits;
+use crate::reader::Reader;
+use crate::varint;
+
+/// Which of the caller's sources an extent lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SourceId(pub u32);
+
+/// The source that an index speaks of: the proto as one run of bytes.
+pub const IMAGE: SourceId = SourceId(0);
+
+/// One piece of a rope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// `len` bytes of `source`, from `offset`.
+    Extent {
+        /// Where they lie.
+        source: SourceId,
+        /// The first byte.
+        offset: u64,
+        /// How many.
+        len: u64,
+    },
+    /// Bytes that stand in no source.
+    Literal(&'a [u8]),
+}
+
+impl Piece<'_> {
+    /// How many bytes it stands for.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Extent { len, .. } => *len,
+            Self::Literal(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Whether it stands for none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// `end` is where the segment ends in the rope; `at` where it begins in its source or among the literals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Segment {
+    end: u64,
+    at: u64,
+    source: Option<SourceId>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Shared {
+    segments: Vec<Segment>,
+    literals: Vec<u8>,
+}
+
+/// A piece of text made of extents and literals. Cloning and slicing share what is underneath.
+#[derive(Clone, Debug, Default)]
+pub struct Rope {
+    shared: Arc<Shared>,
+    start: u64,
+    end: u64,
+}
+
+impl Rope {
+    /// `len` bytes of `source`, from `offset`.
+    pub fn extent(source: SourceId, offset: u64, len: u64) -> Self {
+        let mut builder = RopeBuilder::default();
+        builder.extent(source, offset, len);
+        builder.finish()
+    }
+
+    /// `bytes` themselves.
+    pub fn literal(bytes: &[u8]) -> Self {
+        let mut builder = RopeBuilder::default();
+        builder.literal(bytes);
+        builder.finish()
+    }
+
+    /// How many bytes it stands for.
+    pub fn len(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Whether it stands for none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes `range` of it, clamped to what there is.
+    #[must_use]
+    pub fn slice(&self, range: Range<u64>) -> Self {
+        let start = self.start.saturating_add(range.start).min(self.end);
+        let end = self.start.saturating_add(range.end).clamp(start, self.end);
+        Self { shared: Arc::clone(&self.shared), start, end }
+    }
+
+    /// Its pieces in order; none is empty.
+    pub fn pieces(&self) -> Pieces<'_> {
+        let at = self.shared.segments.partition_point(|segment| segment.end <= self.start);
+        Pieces { shared: &self.shared, at, position: self.start, end: self.end }
+    }
+
+    /// How many pieces it has.
+    pub fn piece_count(&self) -> usize {
+        let segments = &self.shared.segments;
+        let first = segments.partition_point(|segment| segment.end <= self.start);
+        let last = segments.partition_point(|segment| segment.end < self.end);
+        if self.is_empty() { 0 } else { last + 1 - first }
+    }
+
+    /// The same bytes where extents of `source` are taken from `base`, the rope that `source` itself is made of.
+    pub fn through(&self, source: SourceId, base: &Rope) -> Self {
+        let mut builder = RopeBuilder::default();
+        for piece in self.pieces() {
+            match piece {
+                Piece::Extent { source: of, offset, len } if of == source => {
+                    builder.rope(&base.slice(offset..offset.saturating_add(len)));
+                }
+                other => builder.piece(other),
+            }
+        }
+        builder.finish()
+    }
+
+    /// Appends its serialized form: a count of pieces, then per piece a varint `2·len + is_extent` and either
+    /// source and offset as varints, or the literal.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        varint::write(self.piece_count() as u64, out);
+        for piece in self.pieces() {
+            varint::write(piece.len() << 1 | u64::from(matches!(piece, Piece::Extent { .. })), out);
+            match piece {
+                Piece::Extent { source, offset, .. } => {
+                    varint::write(u64::from(source.0), out);
+                    varint::write(offset, out);
+                }
+                Piece::Literal(bytes) => out.extend_from_slice(bytes),
+            }
+        }
+    }
+
+    /// Reads what [`Rope::encode`] wrote.
+    pub fn decode(reader: &mut Reader<'_>, limits: &Limits) -> Result<Self> {
+        let mut builder = RopeBuilder::new(limits);
+        for _ in 0..reader.varint()? {
+            let at = reader.offset();
+            let head = reader.varint()?;
+            let len = head >> 1;
+            if head & 1 == 0 {
+                builder.literal(reader.take(len)?);
+            } else {
+                let source = u32::try_from(reader.varint()?);
+                let source = source.map_err(|_| WireError::corrupt(at, "a rope names no source"))?;
+                let offset = reader.varint()?;
+                if offset.checked_add(len).is_none() {
+                    return Err(WireError::corrupt(at, "an extent of a rope runs past 2^64"));
+                }
+                builder.extent(SourceId(source), offset, len);
+            }
+            builder.check()?;
+        }
+        Ok(builder.finish())
+    }
+}
+
+impl PartialEq for Rope {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.pieces().eq(other.pieces())
+    }
+}
+
+impl Eq for Rope {}
+
+/// The pieces of a rope, in order.
+#[derive(Clone, Debug)]
+pub struct Pieces<'a> {
+    shared: &'a Shared,
+    at: usize,
+    position: u64,
+    end: u64,
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = Piece<'a>;
+
+    fn next(&mut self) -> Option<Piece<'a>> {
+        if self.position >= self.end {
+            return None;
+        }
+        let segment = self.shared.segments.get(self.at)?;
+        let before = self.at.checked_sub(1).and_then(|i| self.shared.segments.get(i)).map_or(0, |s| s.end);
+        let at = segment.at + (self.position - before);
+        let len = segment.end.min(self.end) - self.position;
+        self.at += 1;
+        self.position += len;
+        match segment.source {
+            Some(source) => Some(Piece::Extent { source, offset: at, len }),
+            None => {
+                let range = usize::try_from(at).ok()?..usize::try_from(at + len).ok()?;
+                self.shared.literals.get(range).map(Piece::Literal)
+            }
+        }
+    }
+}
+
+/// Builds a rope from front to back.
+#[derive(Debug, Default)]
+pub struct RopeBuilder {
+    shared: Shared,
+    limit: Option<usize>,
+    overflow: bool,
+}
+
+impl RopeBuilder {
+    /// A builder whose [`RopeBuilder::check`] fails once there are more pieces than `limits` allow.
+    pub fn new(limits: &Limits) -> Self {
+        Self { limit: Some(limits.pieces), ..Self::default() }
+    }
+
+    /// How many bytes stand in it.
+    pub fn len(&self) -> u64 {
+        self.shared.segments.last().map_or(0, |segment| segment.end)
+    }
+
+    /// Whether nothing stands in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends `len` bytes of `source`.
+    pub fn extent(&mut self, source: SourceId, offset: u64, len: u64) {
+        self.push(Some(source), offset, len);
+    }
+
+    /// Appends `bytes`.
+    pub fn literal(&mut self, bytes: &[u8]) {
+        let at = self.shared.literals.len() as u64;
+        self.shared.literals.extend_from_slice(bytes);
+        self.push(None, at, bytes.len() as u64);
+    }
+
+    /// Appends the shortest varint of `value`.
+    pub fn varint(&mut self, value: u64) {
+        let mut bytes = Vec::with_capacity(varint::MAX_LEN);
+        varint::write(value, &mut bytes);
+        self.literal(&bytes);
+    }
+
+    /// Appends one piece.
+    pub fn piece(&mut self, piece: Piece<'_>) {
+        match piece {
+            Piece::Extent { source, offset, len } => self.extent(source, offset, len),
+            Piece::Literal(bytes) => self.literal(bytes),
+        }
+    }
+
+    /// Appends all of `rope`.
+    pub fn rope(&mut self, rope: &Rope) {
+        rope.pieces().for_each(|piece| self.piece(piece));
+    }
+
+    /// An error once the rope has grown past what is allowed.
+    pub fn check(&self) -> Result<()> {
+        if self.overflow {
+            return Err(WireError::new(Kind::Corrupt, "a rope would be longer than 2^64 bytes"));
+        }
+        match self.limit {
+            Some(limit) if self.shared.segments.len() > limit => {
+                let message = format!("the answer would have more than {limit} pieces; ask for less at a time");
+                Err(WireError::new(Kind::Limit, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The rope.
+    pub fn finish(mut self) -> Rope {
+        let end = self.len();
+        self.shared.segments.shrink_to_fit();
+        Rope { shared: Arc::new(self.shared), start: 0, end }
+    }
+
+    fn push(&mut self, source: Option<SourceId>, at: u64, len: u64) {
+        if len == 0 {
+            return;
+        }
+        let begin = self.len();
+        let Some(end) = begin.checked_add(len) else {
+            self.overflow = true;
+            return;
+        };
+        let before = self.shared.segments.len().checked_sub(2).and_then(|i| self.shared.segments.get(i));
+        let from = before.map_or(0, |segment| segment.end);
+        if let Some(last) = self.shared.segments.last_mut()
+            && last.source == source
+            && last.at + (begin - from) == at
+        {
+            last.end = end;
+            return;
+        }
+        self.shared.segments.push(Segment { end, at, source });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SOURCES: [[u8; 64]; 2] = [[b'a'; 64], [b'b'; 64]];
+
+    fn sources() -> [Vec<u8>; 2] {
+        SOURCES.map(|bytes| bytes.iter().zip(0u8..).map(|(b, i)| b ^ i).collect())
+    }
+
+    fn bytes_of(rope: &Rope) -> Vec<u8> {
+        let sources = sources();
+        let mut out = Vec::new();
+        for piece in rope.pieces() {
+            match piece {
+                Piece::Extent { source, offset, len } => {
+                    let offset = offset as usize;
+                    out.extend_from_slice(&sources[source.0 as usize][offset..offset + len as usize]);
+                }
+                Piece::Literal(bytes) => out.extend_from_slice(bytes),
+            }
+        }
+        out
+    }
+
+    fn rope() -> impl Strategy<Value = Rope> {
+        let extent = (0u32..2, 0u64..60, 0u64..5).prop_map(|(s, o, n)| Rope::extent(SourceId(s), o, n));
+        let literal = prop::collection::vec(any::<u8>(), 0..4).prop_map(|bytes| Rope::literal(&bytes));
+        prop::collection::vec(prop_oneof![extent, literal], 0..12).prop_map(|parts| {
+            let mut builder = RopeBuilder::default();
+            parts.iter().for_each(|part| builder.rope(part));
+            builder.finish()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_slice_is_the_slice_of_the_bytes(rope in rope(), a in 0u64..70, b in 0u64..70, c in 0u64..70, d in 0u64..70) {
+            let bytes = bytes_of(&rope);
+            prop_assert_eq!(rope.len(), bytes.len() as u64);
+            let slice = rope.slice(a.min(b)..a.max(b));
+            let n = bytes.len() as u64;
+            let (from, to) = (a.min(b).min(n) as usize, a.max(b).min(n) as usize);
+            prop_assert_eq!(bytes_of(&slice), &bytes[from..to]);
+            let again = slice.slice(c.min(d)..c.max(d));
+            let n = slice.len();
+            let (c, d) = (c.min(d).min(n) as usize, c.max(d).min(n) as usize);
+            prop_assert_eq!(bytes_of(&again), &bytes[from..to][c..d]);
+            prop_assert_eq!(again.pieces().count(), again.piece_count());
+        }
+
+        #[test]
+        fn what_is_encoded_decodes(rope in rope()) {
+            let mut bytes = Vec::new();
+            rope.encode(&mut bytes);
+            let mut reader = Reader::new(&bytes, 0);
+            prop_assert_eq!(Rope::decode(&mut reader, &Limits::default()).unwrap(), rope);
+            prop_assert!(reader.is_empty());
+        }
+
+        #[test]
+        fn through_a_base_are_the_bases_bytes(base in rope(), a in 0u64..70, b in 0u64..70) {
+            let bytes = bytes_of(&base);
+            let (from, to) = (a.min(b).min(base.len()), a.max(b).min(base.len()));
+            let mut builder = RopeBuilder::default();
+            builder.literal(b"<");
+            builder.extent(SourceId(9), from, to - from);
+            let mapped = builder.finish().through(SourceId(9), &base);
+            prop_assert_eq!(bytes_of(&mapped), [b"<", &bytes[from as usize..to as usize]].concat());
+        }
+    }
+
+    #[test]
+    fn neighbours_become_one_piece() {
+        let mut builder = RopeBuilder::default();
+        builder.extent(SourceId(1), 10, 5);
+        builder.extent(SourceId(1), 15, 5);
+        builder.literal(b"x");
+        builder.literal(b"");
+        builder.literal(b"y");
+        builder.extent(SourceId(1), 20, 1);
+        let rope = builder.finish();
+        let expected = [
+            Piece::Extent { source: SourceId(1), offset: 10, len: 10 },
+            Piece::Literal(b"xy"),
+            Piece::Extent { source: SourceId(1), offset: 20, len: 1 },
+        ];
+        assert_eq!(rope.pieces().collect::<Vec<_>>(), expected);
+    }
+}

@@ -1,0 +1,227 @@
+//! Message types as a flat table: what the scanner, the paths and the merges need to know of a descriptor.
+
+use std::collections::HashMap;
+
+use crate::error::{Kind, Result, WireError};
+
+/// The number of a message type in its [`Schema`].
+pub type TypeId = u32;
+
+/// Field types, numbered as in `descriptor.proto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names of descriptor.proto")]
+pub enum FieldKind {
+    Double = 1,
+    Float,
+    Int64,
+    Uint64,
+    Int32,
+    Fixed64,
+    Fixed32,
+    Bool,
+    String,
+    Group,
+    Message,
+    Bytes,
+    Uint32,
+    Enum,
+    Sfixed32,
+    Sfixed64,
+    Sint32,
+    Sint64,
+}
+
+impl FieldKind {
+    const ALL: [Self; 18] = [
+        Self::Double,
+        Self::Float,
+        Self::Int64,
+        Self::Uint64,
+        Self::Int32,
+        Self::Fixed64,
+        Self::Fixed32,
+        Self::Bool,
+        Self::String,
+        Self::Group,
+        Self::Message,
+        Self::Bytes,
+        Self::Uint32,
+        Self::Enum,
+        Self::Sfixed32,
+        Self::Sfixed64,
+        Self::Sint32,
+        Self::Sint64,
+    ];
+
+    /// The kind that `descriptor.proto` numbers `number`.
+    pub fn from_number(number: u8) -> Option<Self> {
+        let index = usize::from(number).checked_sub(1)?;
+        Self::ALL.get(index).copied()
+    }
+
+    /// Whether values of this kind are messages: length-delimited ones or groups.
+    pub fn is_message(self) -> bool {
+        matches!(self, Self::Message | Self::Group)
+    }
+
+    /// Whether values of this kind may stand packed in one length-delimited field.
+    pub fn is_packable(self) -> bool {
+        !matches!(self, Self::Message | Self::Group | Self::String | Self::Bytes)
+    }
+
+    /// The kind's name in a `.proto` file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Double => "double",
+            Self::Float => "float",
+            Self::Int64 => "int64",
+            Self::Uint64 => "uint64",
+            Self::Int32 => "int32",
+            Self::Fixed64 => "fixed64",
+            Self::Fixed32 => "fixed32",
+            Self::Bool => "bool",
+            Self::String => "string",
+            Self::Group => "group",
+            Self::Message => "message",
+            Self::Bytes => "bytes",
+            Self::Uint32 => "uint32",
+            Self::Enum => "enum",
+            Self::Sfixed32 => "sfixed32",
+            Self::Sfixed64 => "sfixed64",
+            Self::Sint32 => "sint32",
+            Self::Sint64 => "sint64",
+        }
+    }
+}
+
+/// One field of a message type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its number on the wire.
+    pub number: u32,
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub kind: FieldKind,
+    /// Whether it may occur many times (maps included).
+    pub repeated: bool,
+    /// The oneof it belongs to, counted from 1; 0 for none. Synthetic oneofs do not count.
+    pub oneof: u32,
+    /// The message type (for message kinds) or the enum (for enums), by its number in the schema.
+    pub target: u32,
+}
+
+/// One message type.
+#[derive(Clone, Debug, Default)]
+pub struct Message {
+    /// The full name, such as `onnx.ModelProto`.
+    pub name: String,
+    /// Whether it is the entry of a map: field 1 is the key and field 2 the value.
+    pub map_entry: bool,
+    fields: Vec<Field>,
+    dense: Vec<u16>,
+    key: Option<u32>,
+}
+
+/// Field numbers below this are looked up by index rather than by search.
+const DENSE: u32 = 64;
+
+impl Message {
+    /// A message type; `fields` in any order.
+    pub fn new(name: String, map_entry: bool, mut fields: Vec<Field>) -> Self {
+        fields.sort_by_key(|field| field.number);
+        let mut dense = vec![u16::MAX; DENSE as usize];
+        for (i, field) in fields.iter().enumerate() {
+            if let (Some(slot), Ok(i)) = (dense.get_mut(field.number as usize), u16::try_from(i)) {
+                *slot = i;
+            }
+        }
+        let key = if map_entry { Some(1) } else { key_field(&fields) };
+        Self { name, map_entry, fields, dense, key }
+    }
+
+    /// The field numbered `number`.
+    #[inline]
+    pub fn field(&self, number: u32) -> Option<&Field> {
+        if number < DENSE {
+            return self.dense.get(number as usize).and_then(|&i| self.fields.get(usize::from(i)));
+        }
+        let at = self.fields.binary_search_by_key(&number, |field| field.number).ok()?;
+        self.fields.get(at)
+    }
+
+    /// The field named `name`.
+    pub fn field_named(&self, name: &str) -> Option<&Field> {
+        self.fields.iter().find(|field| field.name == name)
+    }
+
+    /// All fields, by number.
+    pub fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    /// The field that elements of this type are told apart by: a map's key, else the singular string `name`,
+    /// else the singular string with the lowest number.
+    pub fn key(&self) -> Option<u32> {
+        self.key
+    }
+}
+
+fn key_field(fields: &[Field]) -> Option<u32> {
+    let strings = || fields.iter().filter(|field| field.kind == FieldKind::String && !field.repeated);
+    strings().find(|field| field.name == "name").or_else(|| strings().next()).map(|field| field.number)
+}
+
+/// The values of one enum type, by name.
+pub type EnumValues = HashMap<String, i32>;
+
+/// A set of message types that refer to each other.
+#[derive(Clone, Debug, Default)]
+pub struct Schema {
+    messages: Vec<Message>,
+    enums: Vec<EnumValues>,
+    names: HashMap<String, TypeId>,
+}
+
+impl Schema {
+    /// A schema of `messages` and `enums`; every reference between them is checked here, once.
+    pub fn new(messages: Vec<Message>, enums: Vec<EnumValues>) -> Result<Self> {
+        for message in &messages {
+            for field in &message.fields {
+                let known = if field.kind.is_message() {
+                    (field.target as usize) < messages.len()
+                } else {
+                    field.kind != FieldKind::Enum || (field.target as usize) < enums.len()
+                };
+                if !known || field.number == 0 || field.number > crate::limits::MAX_FIELD_NUMBER {
+                    let message = format!("the schema's {}.{} is not well formed", message.name, field.name);
+                    return Err(WireError::new(Kind::Syntax, message));
+                }
+            }
+        }
+        let names = (0..).zip(&messages).map(|(id, message)| (message.name.clone(), id)).collect();
+        Ok(Self { messages, enums, names })
+    }
+
+    /// The message type numbered `id`.
+    #[inline]
+    pub fn message(&self, id: TypeId) -> Option<&Message> {
+        self.messages.get(id as usize)
+    }
+
+    /// The number of the message type named `name`.
+    pub fn type_named(&self, name: &str) -> Option<TypeId> {
+        self.names.get(name).copied()
+    }
+
+    /// The field `number` of type `id`; none when either is unknown.
+    #[inline]
+    pub fn field(&self, id: Option<TypeId>, number: u32) -> Option<&Field> {
+        self.message(id?)?.field(number)
+    }
+
+    /// The number behind the value `name` of the enum numbered `id`.
+    pub fn enum_value(&self, id: u32, name: &str) -> Option<i32> {
+        self.enums.get(id as usize)?.get(name).copied()
+    }
+}

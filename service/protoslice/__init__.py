@@ -1,0 +1,1 @@
+"""Index, split, merge and serve protobufs of any size, part by part."""

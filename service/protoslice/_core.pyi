@@ -1,0 +1,1 @@
+"""The wire engine: bytes in, facts out."""

@@ -1,0 +1,75 @@
+"""Every error protoslice raises, by who must act.
+
+ProtosliceError
+├── InvalidInput          the caller: a path, slice, size or option that does not parse
+├── NotFound              the caller: a well-formed name or path that matches nothing here
+├── Conflict              the caller: somebody else was first, or a source has changed
+├── LimitExceeded         the caller or the operator: ask for less, or raise the limit
+├── Unsupported           the caller: understood, but not possible
+├── CorruptModel          the file: bytes that are not what they should be
+│   ├── InconsistentChunks    a chunked proto whose metadata and chunks do not fit together
+│   └── IntegrityError        a checksum that disagrees with the bytes it covers
+└── StorageError          the operator: storage that fails
+    ├── StorageUnavailable    for now
+    └── StorageDenied         until somebody grants it
+"""
+
+from __future__ import annotations
+
+
+class ProtosliceError(Exception):
+    """An error with, where they are known, the byte `offset` and the field `path` it happened at."""
+
+    def __init__(self, message: str, offset: int | None = None, path: str | None = None) -> None:
+        super().__init__(message, offset, path)
+        self.message = message
+        self.offset = offset
+        self.path = path
+
+    def __str__(self) -> str:
+        where = "" if self.offset is None else f" at byte {self.offset}"
+        return self.message + where + ("" if self.path is None else f" in {self.path}")
+
+
+class InvalidInput(ProtosliceError, ValueError):
+    """A path, slice, size or option that does not parse."""
+
+
+class NotFound(ProtosliceError, LookupError):
+    """A well-formed name or path that matches nothing here."""
+
+
+class Conflict(ProtosliceError):
+    """Somebody else was first, or a source has changed."""
+
+
+class LimitExceeded(ProtosliceError):
+    """More than a limit allows."""
+
+
+class Unsupported(ProtosliceError):
+    """Understood, but not possible."""
+
+
+class CorruptModel(ProtosliceError):
+    """Bytes that are not what they should be."""
+
+
+class InconsistentChunks(CorruptModel):
+    """A chunked proto whose metadata and chunks do not fit together."""
+
+
+class IntegrityError(CorruptModel):
+    """A checksum that disagrees with the bytes it covers."""
+
+
+class StorageError(ProtosliceError):
+    """Storage that fails."""
+
+
+class StorageUnavailable(StorageError):
+    """Storage that does not answer now."""
+
+
+class StorageDenied(StorageError):
+    """Storage that refuses."""
