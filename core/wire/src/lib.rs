@@ -5,13 +5,25 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
+pub mod document;
+pub mod entry;
 pub mod error;
+pub mod header;
+pub mod index;
+pub mod key;
 pub mod limits;
+pub mod mask;
+pub mod metadata;
+pub mod path;
+pub mod plan;
 pub mod reader;
+pub mod resolve;
 pub mod rope;
+pub mod scan;
 pub mod schema;
 pub mod source;
 pub mod varint;
+pub mod view;
 
 pub use error::{Kind, Result, WireError};
 pub use limits::Limits;
