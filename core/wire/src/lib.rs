@@ -8,6 +8,7 @@
 pub mod error;
 pub mod limits;
 pub mod reader;
+pub mod riegeli;
 pub mod rope;
 pub mod schema;
 pub mod source;
