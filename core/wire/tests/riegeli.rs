@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::path::PathBuf;
 
-use wire::riegeli::{self as records, ChunkKind, Chunks};
+use proptest::prelude::*;
+use wire::riegeli::{self as records, ChunkKind, Chunks, Framer};
 use wire::rope::Piece;
 use wire::source::Source;
 use wire::{Limits, Result, RopeBuilder, SourceId};
@@ -154,4 +155,82 @@ fn metadata_come_out() {
             riegeli::RecordReader::new(std::io::Cursor::new(&file), riegeli::ReaderOptions::new()).unwrap();
         assert_eq!(metadata, reader.read_serialized_metadata().unwrap());
     }
+}
+
+/// The bytes of a rope whose extents are of `source`.
+fn flatten(rope: &wire::Rope, source: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for piece in rope.pieces() {
+        match piece {
+            Piece::Extent { offset, len, .. } => bytes.extend(&source[offset as usize..(offset + len) as usize]),
+            Piece::Literal(literal) => bytes.extend(literal),
+        }
+    }
+    bytes
+}
+
+/// A file of the records `sizes` long, as a rope over one run of bytes, and the records.
+fn framed(sizes: &[u64]) -> (Vec<u8>, Vec<(u64, Vec<u8>)>) {
+    let total: u64 = sizes.iter().sum();
+    let source: Vec<u8> = (0..total).map(|i| (i * 7 + i / 251) as u8).collect();
+    let mut framer = Framer::new(&Limits::default());
+    let (mut at, mut expected) = (0, Vec::new());
+    for &size in sizes {
+        let record = &source[at as usize..(at + size) as usize];
+        let mut rope = RopeBuilder::default();
+        let middle = size / 3;
+        rope.literal(&record[..middle as usize]);
+        rope.extent(SourceId(1), at + middle, size - middle);
+        let mut hasher = records::record_hasher(size);
+        hasher.update(record);
+        let position = framer.push(&rope.finish(), hasher.finish()).unwrap();
+        expected.push((position, record.to_vec()));
+        at += size;
+    }
+    (flatten(&framer.finish(), &source), expected)
+}
+
+#[test]
+fn a_framed_file_is_the_golden_file_byte_for_byte() {
+    let (_, file) = sound().find(|(name, _)| name == "edges_uncompressed.riegeli").unwrap();
+    let mut framer = Framer::new(&Limits::default());
+    for (position, record) in ours(&file) {
+        let mut hasher = records::record_hasher(record.len() as u64);
+        hasher.update(&record);
+        assert_eq!(framer.push(&wire::Rope::literal(&record), hasher.finish()).unwrap(), position);
+    }
+    assert!(flatten(&framer.finish(), &[]) == file);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn what_is_framed_is_read(sizes in prop::collection::vec(edge(), 0..8)) {
+        let (file, expected) = framed(&sizes);
+        prop_assert!(ours(&file) == expected);
+        let crates = oracle(&file);
+        prop_assert!(crates.iter().eq(expected.iter().map(|(_, record)| record)));
+        for (position, _) in &expected {
+            let (chunk, index) = records::find(&file[..], *position).unwrap().unwrap();
+            prop_assert_eq!((chunk.begin, index), (*position, 0));
+        }
+    }
+}
+
+/// Sizes that put the ends of chunks near the edges of blocks.
+fn edge() -> impl Strategy<Value = u64> {
+    prop_oneof![0u64..4, 65300u64..65600, 130_900u64..131_200, 0u64..70_000]
+}
+
+#[test]
+fn a_long_record_is_framed_in_linear_time() {
+    let gib = 1u64 << 30;
+    let mut framer = Framer::new(&Limits::default());
+    framer.push(&wire::Rope::extent(SourceId(1), 5, gib), 1).unwrap();
+    framer.push(&wire::Rope::extent(SourceId(1), 5, 6 * gib), 1).unwrap();
+    let rope = framer.finish();
+    let extents = rope.pieces().filter(|piece| matches!(piece, Piece::Extent { .. })).map(|piece| piece.len());
+    assert_eq!(extents.sum::<u64>(), 7 * gib);
+    assert!(rope.piece_count() as u64 <= 2 * (7 * gib / 65512 + 4));
 }
