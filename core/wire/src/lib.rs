@@ -18,6 +18,7 @@ pub mod path;
 pub mod plan;
 pub mod reader;
 pub mod resolve;
+pub mod riegeli;
 pub mod rope;
 pub mod scan;
 pub mod schema;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::error::{Result, WireError};
+use crate::error::{Kind, Result, WireError};
 
 /// Random access to bytes that do not change.
 pub trait Source {
@@ -16,6 +16,17 @@ pub trait Source {
 
     /// Exactly the `len` bytes at `offset`, or an error.
     fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>>;
+
+    /// Fills `buffer` with the bytes at `offset`, or fails.
+    fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let bytes = self.read(offset, buffer.len())?;
+        if bytes.len() != buffer.len() {
+            let message = format!("a source gave {} bytes where {} were asked for", bytes.len(), buffer.len());
+            return Err(WireError::new(Kind::Source, message).at(offset));
+        }
+        buffer.copy_from_slice(&bytes);
+        Ok(())
+    }
 }
 
 impl Source for [u8] {
