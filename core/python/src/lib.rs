@@ -2,13 +2,16 @@
 
 use pyo3::prelude::*;
 
-#[allow(dead_code, reason = "the first classes come next")]
 mod errors;
+mod schema;
 
 /// The wire engine: bytes in, facts out.
 #[pymodule]
 mod _core {
     use super::*;
+
+    #[pymodule_export]
+    use super::schema::Schema;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
