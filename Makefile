@@ -3,9 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 CARGO := cargo --quiet
 RUST := $(shell find core -name '*.rs' -not -path '*/target/*' -o -name Cargo.toml -not -path '*/target/*')
+PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
-.PHONY: help dev test check fmt bench clean
+.PHONY: help dev test check fmt protos bench clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +39,10 @@ fmt: .venv/core ## rewrite everything as the formatters want it
 	$(BIN)/ruff format service tests bench
 	$(BIN)/ruff check --fix service tests bench
 	cd core && $(CARGO) fmt
+
+protos: .venv/ready ## compile protos/ into the descriptor set that the package carries
+	$(BIN)/python -m grpc_tools.protoc --proto_path=protos --include_imports \
+		--descriptor_set_out=service/protoslice/schema/bundled/types.binpb $(PROTOS)
 
 bench: .venv/core ## ratios against peers, from one run; results in bench/results
 	$(BIN)/python bench/run.py

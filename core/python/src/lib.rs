@@ -2,8 +2,8 @@
 
 use pyo3::prelude::*;
 
-#[allow(dead_code, reason = "the first classes come next")]
 mod errors;
+mod schema;
 #[allow(dead_code, reason = "the first classes come next")]
 mod source;
 
@@ -11,6 +11,9 @@ mod source;
 #[pymodule]
 mod _core {
     use super::*;
+
+    #[pymodule_export]
+    use super::schema::Schema;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
