@@ -57,7 +57,7 @@ pub struct Header {
 impl Header {
     /// Bytes of the whole field, where the wire type tells.
     #[inline]
-    pub fn len(&self) -> Option<u64> {
+    pub fn size(&self) -> Option<u64> {
         u64::from(self.head_len).checked_add(self.content_len)
     }
 }
@@ -153,7 +153,7 @@ impl<'a> Fields<'a> {
 
     /// The next field, or `None` at the end.
     #[inline]
-    pub fn next(&mut self) -> Result<Option<InMemory<'a>>> {
+    pub fn next_field(&mut self) -> Result<Option<InMemory<'a>>> {
         if self.at >= self.bytes.len() {
             return Ok(None);
         }
@@ -207,7 +207,7 @@ impl<'a> Fields<'a> {
                 _ => {}
             }
             let left = (self.bytes.len() - begin) as u64;
-            let len = header.len().filter(|len| *len <= left).ok_or_else(|| past_parent(&header, left, start))?;
+            let len = header.size().filter(|len| *len <= left).ok_or_else(|| past_parent(&header, left, start))?;
             self.at = begin + len as usize;
             if open.is_empty() {
                 return Ok((begin, self.at));
@@ -235,7 +235,7 @@ mod tests {
     fn all(bytes: &[u8]) -> Result<Vec<(u32, Wire, Vec<u8>)>> {
         let mut fields = Fields::new(bytes, 100, 3);
         let mut out = Vec::new();
-        while let Some(field) = fields.next()? {
+        while let Some(field) = fields.next_field()? {
             out.push((field.header.number, field.header.wire, field.content.to_vec()));
         }
         Ok(out)

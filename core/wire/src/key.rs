@@ -60,6 +60,16 @@ pub fn number_of(kind: FieldKind, wire: Wire, raw: u64) -> Option<u64> {
     })
 }
 
+/// The bits that stand on the wire for the sign-extended `number` of `kind`: the inverse of [`number_of`].
+pub fn to_wire(kind: FieldKind, number: u64) -> u64 {
+    let signed = number as i64;
+    match kind {
+        FieldKind::Sint32 => u64::from((signed << 1 ^ signed >> 63) as u32),
+        FieldKind::Sint64 => (signed << 1 ^ signed >> 63) as u64,
+        _ => number,
+    }
+}
+
 fn zigzag(raw: u64) -> i64 {
     (raw >> 1) as i64 ^ -((raw & 1) as i64)
 }
@@ -79,7 +89,7 @@ pub fn of_element<'a>(message: &Message, bytes: &'a [u8], base: u64, depth: u32)
     let Some(field) = message.key().and_then(|number| message.field(number)) else { return Ok(None) };
     let mut key = default_key(field.kind);
     let mut fields = Fields::new(bytes, base, depth);
-    while let Some(found) = fields.next()? {
+    while let Some(found) = fields.next_field()? {
         if found.header.number == field.number {
             key = of_field(field.kind, &found).unwrap_or(key);
         }

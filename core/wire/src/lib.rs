@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
+pub mod cpb;
 pub mod document;
 pub mod entry;
 pub mod error;
@@ -12,8 +13,10 @@ pub mod header;
 pub mod index;
 pub mod key;
 pub mod limits;
+pub mod listing;
 pub mod mask;
 pub mod metadata;
+pub mod ondemand;
 pub mod path;
 pub mod plan;
 pub mod reader;

@@ -102,7 +102,7 @@ impl Metadata {
     pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Self> {
         let mut metadata = Self::default();
         let mut fields = Fields::new(bytes, 0, limits.depth);
-        while let Some(field) = fields.next()? {
+        while let Some(field) = fields.next_field()? {
             match (field.header.number, field.header.wire) {
                 (2, Wire::Len) => metadata.chunks.push(ChunkInfo::decode(&field)?),
                 (3, Wire::Len) => metadata.message.merge(&field, limits, 0)?,
@@ -117,7 +117,7 @@ impl ChunkInfo {
     fn decode(field: &InMemory<'_>) -> Result<Self> {
         let mut info = Self::default();
         let mut fields = below(field);
-        while let Some(field) = fields.next()? {
+        while let Some(field) = fields.next_field()? {
             let value = field.header.value;
             match (field.header.number, field.header.wire) {
                 (1, Wire::Varint) => info.kind = ChunkKind::from_number(value),
@@ -159,7 +159,7 @@ impl ChunkedMessage {
     fn merge(&mut self, field: &InMemory<'_>, limits: &Limits, depth: u32) -> Result<()> {
         limits.check_depth(depth, field.start)?;
         let mut fields = below(field);
-        while let Some(field) = fields.next()? {
+        while let Some(field) = fields.next_field()? {
             match (field.header.number, field.header.wire) {
                 (1, Wire::Varint) => self.chunk = Some(field.header.value),
                 (2, Wire::Len) => self.fields.push(ChunkedField::decode(&field, limits, depth)?),
@@ -174,7 +174,7 @@ impl ChunkedField {
     fn decode(field: &InMemory<'_>, limits: &Limits, depth: u32) -> Result<Self> {
         let mut chunked = Self::default();
         let mut fields = below(field);
-        while let Some(field) = fields.next()? {
+        while let Some(field) = fields.next_field()? {
             match (field.header.number, field.header.wire) {
                 (1, Wire::Len) => chunked.tags.push(Tag::decode(&field)?),
                 (3, Wire::Len) => chunked.message.merge(&field, limits, depth + 1)?,
@@ -199,7 +199,7 @@ impl Tag {
     fn decode(field: &InMemory<'_>) -> Result<Self> {
         let mut tag = None;
         let mut fields = below(field);
-        while let Some(inner) = fields.next()? {
+        while let Some(inner) = fields.next_field()? {
             let value = inner.header.value;
             match (inner.header.number, inner.header.wire) {
                 (1, Wire::Varint) => tag = Some(Self::Field(value as u32)),
@@ -232,7 +232,7 @@ impl MapKey {
     fn decode(field: &InMemory<'_>) -> Result<Option<Self>> {
         let mut key = None;
         let mut fields = below(field);
-        while let Some(inner) = fields.next()? {
+        while let Some(inner) = fields.next_field()? {
             let value = inner.header.value;
             key = match (inner.header.number, inner.header.wire) {
                 (1, Wire::Len) => Some(Self::Text(inner.content.to_vec())),

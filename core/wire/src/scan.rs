@@ -214,7 +214,7 @@ impl Scanner {
     fn field(&mut self, header: &Header, rest: &[u8]) -> Result<Step> {
         let Some(frame) = self.frames.last().copied() else { return Ok(Step::Past(0)) };
         let left = frame.end - self.position;
-        let len = match header.len() {
+        let len = match header.size() {
             Some(len) if len <= left => len,
             _ => {
                 let left = left.saturating_sub(u64::from(header.head_len));

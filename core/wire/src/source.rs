@@ -43,3 +43,44 @@ impl Source for [u8] {
         })
     }
 }
+
+/// A rope's bytes, read from the sources it is made of: source `n` of the rope is number `n` of them.
+pub struct RopeSource<'a> {
+    rope: &'a Rope,
+    sources: &'a [&'a dyn Source],
+}
+
+impl<'a> RopeSource<'a> {
+    /// The bytes of `rope`.
+    pub fn new(rope: &'a Rope, sources: &'a [&'a dyn Source]) -> Self {
+        Self { rope, sources }
+    }
+}
+
+impl Source for RopeSource<'_> {
+    fn len(&self) -> u64 {
+        self.rope.len()
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>> {
+        let slice = self.rope.slice(offset..offset.saturating_add(len as u64));
+        if slice.len() != len as u64 {
+            let message = format!("{len} bytes are needed, but there are only {}", self.rope.len());
+            return Err(WireError::corrupt(offset, message));
+        }
+        let mut out = Vec::new();
+        for piece in slice.pieces() {
+            match piece {
+                Piece::Literal(bytes) => out.extend_from_slice(bytes),
+                Piece::Extent { source, offset, len } => {
+                    let source = self.sources.get(source.0 as usize);
+                    let source = source.ok_or_else(|| WireError::corrupt(offset, "a rope names no source"))?;
+                    let len =
+                        usize::try_from(len).map_err(|_| WireError::corrupt(offset, "a read is larger than memory"))?;
+                    out.extend_from_slice(&source.read(offset, len)?);
+                }
+            }
+        }
+        Ok(Cow::Owned(out))
+    }
+}

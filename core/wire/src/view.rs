@@ -317,7 +317,7 @@ impl Document<'_> {
         let mut fields = Fields::new(&bytes, run.start, self.limits.depth);
         let mut found = Vec::new();
         let mut at = 0;
-        while let Some(field) = fields.next()? {
+        while let Some(field) = fields.next_field()? {
             if range.contains(&at) {
                 let mut entry = Entry::new(&field.header, field.start);
                 entry.number = run.number;

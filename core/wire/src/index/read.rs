@@ -373,7 +373,7 @@ pub struct Occurrences<'a> {
 
 impl Occurrences<'_> {
     /// The next one, and which element of the field it is (for a run, its first).
-    pub fn next(&mut self) -> Result<Option<(u64, Entry)>> {
+    pub fn next_occurrence(&mut self) -> Result<Option<(u64, Entry)>> {
         loop {
             while let Some(entry) = self.block.next(&self.node.record)? {
                 if entry.number == self.record.number {
