@@ -12,9 +12,34 @@ use crate::index::{Builder, NodeRecord};
 use crate::key::{self, Key};
 use crate::limits::Limits;
 use crate::schema::{FieldKind, MISFIT, Message, Schema, TypeId};
+use crate::source::Source;
 
 /// Messages shorter than this are stepped over whole, unless told otherwise.
 pub const DEFAULT_FLOOR: u64 = 16 << 10;
+
+/// Random access begins with reads of this size and doubles them as long as they are all of use.
+const FIRST_READ: usize = 16 << 10;
+/// The largest read: large enough to cost nothing, small enough to stay in the cache of a core.
+const LARGEST_READ: usize = 256 << 10;
+
+/// The serialized index of all of `source`: reads tags, lengths and keys, and jumps over everything else.
+pub fn index_source(mut scanner: Scanner, source: &dyn Source) -> Result<Vec<u8>> {
+    let size = source.len();
+    let mut buffer = vec![0; LARGEST_READ];
+    let mut len = FIRST_READ;
+    loop {
+        let at = scanner.jump();
+        if at >= size {
+            return scanner.finish(size);
+        }
+        let left = usize::try_from(size - at).unwrap_or(usize::MAX);
+        let Some(window) = buffer.get_mut(..len.min(left)) else { return scanner.finish(at) };
+        source.read_into(at, window)?;
+        scanner.feed(window)?;
+        let jump = scanner.wants().saturating_sub(at + window.len() as u64);
+        len = if jump > LARGEST_READ as u64 { FIRST_READ } else { (len * 2).min(LARGEST_READ) };
+    }
+}
 
 /// Makes the index of one proto.
 #[derive(Debug)]

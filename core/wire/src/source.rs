@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::error::{Kind, Result, WireError};
+use crate::rope::{Piece, Rope};
 
 /// Random access to bytes that do not change.
 pub trait Source {

@@ -1,0 +1,112 @@
+//! `_core.Chunked`: a chunked proto's records and image; `_core.ChunkHasher` for writing one.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use wire::cpb;
+use wire::source::{RopeSource, Source};
+use wire::{Kind, WireError};
+
+use crate::errors;
+use crate::limits::{self, Limits};
+use crate::rope::Rope;
+use crate::schema::Schema;
+use crate::source::PySource;
+
+/// The chunks of a `.cpb` file. Source 0 of its ropes is the file, source 1 what was written to `side`.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct Chunked {
+    chunked: cpb::Chunked,
+    limits: wire::Limits,
+}
+
+#[pymethods]
+impl Chunked {
+    /// Finds the chunks of `source`; records that have to be decoded are given to `side.write`.
+    #[new]
+    #[pyo3(signature = (source, side, *, limits=None))]
+    fn new(
+        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
+        side: Py<PyAny>,
+        limits: Option<&Bound<'_, Limits>>,
+    ) -> PyResult<Self> {
+        let (source, limits) = (PySource::new(source)?, limits::of(limits));
+        let chunked = py.detach(|| cpb::open(&source, &mut PySide(side), &limits));
+        chunked.map(|chunked| Self { chunked, limits }).map_err(|error| errors::raise(py, error))
+    }
+
+    fn __len__(&self) -> usize {
+        self.chunked.len()
+    }
+
+    /// The bytes of chunk `number`.
+    fn chunk(&self, number: u64) -> Option<Rope> {
+        self.chunked.chunk(number).map(|range| Rope(self.chunked.records.slice(range)))
+    }
+
+    /// Its metadata, serialized anew.
+    fn metadata<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.chunked.metadata.encode())
+    }
+
+    /// The merged proto of type `root`. `sources` are the file and the side object.
+    #[pyo3(signature = (schema, root, sources))]
+    fn image(
+        &self,
+        py: Python<'_>,
+        schema: Option<&Bound<'_, Schema>>,
+        root: Option<&str>,
+        sources: Vec<Bound<'_, PyAny>>,
+    ) -> PyResult<Rope> {
+        let schema = schema.map(|schema| schema.get().table().clone()).unwrap_or_default();
+        let sources: Vec<PySource> = sources.iter().map(PySource::new).collect::<PyResult<_>>()?;
+        let root = root.and_then(|root| schema.type_named(root));
+        let image = py.detach(|| {
+            let sources: Vec<&dyn Source> = sources.iter().map(|source| source as &dyn Source).collect();
+            let records = RopeSource::new(&self.chunked.records, &sources);
+            cpb::image(&self.chunked, &records, &schema, root, &self.limits)
+        });
+        image.map(Rope).map_err(|error| errors::raise(py, error))
+    }
+}
+
+/// A Python object with `write`.
+struct PySide(Py<PyAny>);
+
+impl cpb::Side for PySide {
+    fn append(&mut self, bytes: &[u8]) -> wire::Result<()> {
+        let written = Python::attach(|py| self.0.call_method1(py, "write", (PyBytes::new(py, bytes),)).map(drop));
+        written.map_err(WireError::from_source)
+    }
+}
+
+/// The hash that a chunk needs to be written: feed it the chunk.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct ChunkHasher(Mutex<Option<wire::riegeli::Hasher>>);
+
+#[pymethods]
+impl ChunkHasher {
+    /// For a chunk of `size` bytes.
+    #[new]
+    fn new(size: u64) -> Self {
+        Self(Mutex::new(Some(cpb::Writing::hasher(size))))
+    }
+
+    /// Takes the next bytes of the chunk.
+    fn update(&self, py: Python<'_>, piece: &[u8]) {
+        py.detach(|| {
+            if let Some(hasher) = self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+                hasher.update(piece);
+            }
+        });
+    }
+
+    /// The hash, once.
+    fn finish(&self, py: Python<'_>) -> PyResult<u64> {
+        let hasher = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let spent = || errors::raise(py, WireError::new(Kind::Unsupported, "this hash has been taken already"));
+        hasher.map(|hasher| hasher.finish()).ok_or_else(spent)
+    }
+}
