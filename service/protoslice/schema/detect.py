@@ -7,10 +7,10 @@ from functools import cache
 from typing import Literal
 
 from protoslice.schema import magic, names, text
+from protoslice.schema.agreement import agrees
 from protoslice.schema.probe import Evidence, Shape, probe
 from protoslice.schema.registry import bundled
 from protoslice.schema.roots import CANDIDATES, shows_marks
-from protoslice.schema.tensors import is_tensor
 
 HEAD = 64 * 1024
 """As much of a file as detection looks at."""
@@ -58,14 +58,14 @@ def detect_message(head: bytes, filename: str | None = None) -> Detection:
     ranked = sorted(eligible, key=lambda name: found[name].score + 0.5 * (name in named), reverse=True)
     if ranked and _convinces(found[ranked[0]]) and _stands_out(ranked, found):
         best = ranked[0]
-        agrees = ", and its name agrees" if best in named else ""
-        return Detection("proto", best, f"its fields are those of {best}{agrees}", 0.99 if best in named else 0.9)
+        also = ", and its name agrees" if best in named else ""
+        return Detection("proto", best, f"its fields are those of {best}{also}", 0.99 if best in named else 0.9)
     return _by_name(head, named, found)
 
 
 def _evidence(head: bytes, name: str) -> Evidence:
     evidence = probe(head, _shape(name))
-    if is_tensor(head, name):
+    if agrees(head, name):
         evidence.weight += 8
     return evidence
 

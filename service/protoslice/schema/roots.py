@@ -32,7 +32,7 @@ _root("CNTK.proto.Dictionary", "2.2")
 _root("xla.HloModuleProto", "3.2", "1 2 3")
 _root("xla.HloProto", "1.3", "1.1 1.2")
 _root("xla.HloSnapshot", "1.1")
-_root("xla.HloUnoptimizedSnapshot", "1 2.1")
+_root("xla.HloUnoptimizedSnapshot", "1.3 2")
 _root("xla.SplitProtoManifest", "1 2.2", "1 2.3")
 _root("google.protobuf.FileDescriptorSet", "1.1 1.4", "1.1 1.5", "1.1 1.6", "1.1 1.12")
 

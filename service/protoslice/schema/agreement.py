@@ -1,12 +1,11 @@
-"""Single tensors in a file: there is little structure to tell them by, but shape and size must agree."""
+"""Messages of little structure that are known by values that must agree: tensors, and the manifests of split protos."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 
-_TENSORFLOW = "tensorflow.TensorProto"
-_ONNX = "onnx.TensorProto"
 _VARINT, _LENGTH = 0, 2
 _FIXED = {1: 8, 5: 4}
 _MAX_FIELDS = 64
@@ -18,14 +17,27 @@ _ONNX_BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 6
 _ONNX_BITS |= {16: 16, 17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4, 23: 4, 24: 8, 25: 2, 26: 2, 27: 6, 28: 6}
 
 
-def is_tensor(head: bytes, name: str) -> bool:
-    """Whether `head` begins a tensor of type `name` whose content has just the size that its shape asks for."""
-    if name == _TENSORFLOW:
-        return _agrees(head, dtype=1, content=4, bits=_TENSORFLOW_BITS, dims=_tensorflow_dims)
-    return name == _ONNX and _agrees(head, dtype=2, content=9, bits=_ONNX_BITS, dims=_onnx_dims)
+_TYPE_NAME = re.compile(rb"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
-def _agrees(head: bytes, *, dtype: int, content: int, bits: dict[int, int], dims: _Dims) -> bool:
+def agrees(head: bytes, name: str) -> bool:
+    """Whether what `head` begins is a `name` because its values agree; false for types that need no such proof."""
+    if name == "tensorflow.TensorProto":
+        return _is_tensor(head, dtype=1, content=4, bits=_TENSORFLOW_BITS, dims=_tensorflow_dims)
+    if name == "onnx.TensorProto":
+        return _is_tensor(head, dtype=2, content=9, bits=_ONNX_BITS, dims=_onnx_dims)
+    return name == "xla.SplitProtoManifest" and _is_manifest(head)
+
+
+def _is_manifest(head: bytes) -> bool:
+    """Whether a dotted type name comes first, then nothing but records."""
+    fields = list(_fields(head))
+    named = bool(fields) and fields[0][:2] == (1, _LENGTH) and _TYPE_NAME.fullmatch(fields[0][3]) is not None
+    return named and all(each[:2] == (2, _LENGTH) for each in fields[1:])
+
+
+def _is_tensor(head: bytes, *, dtype: int, content: int, bits: dict[int, int], dims: _Dims) -> bool:
+    """Whether the content has just the size that type and shape ask for."""
     width, length, shape = 0, -1, list[int]()
     for number, wire, value, data in _fields(head):
         if number == dtype and wire == _VARINT:
