@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import protoslice.schema
@@ -27,3 +28,13 @@ def test_schema_knows_only_errors_the_core_and_itself() -> None:
                 assert node.module in ("protoslice._core", "protoslice.errors") or "protoslice.schema" in str(
                     node.module
                 )
+
+
+def test_the_page_names_types_that_exist() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "schemas.md").read_text()
+    table = page[page.index("| format") : page.index("Any type of these")]
+    named = set(re.findall(r"`((?:\w+\.)+[A-Z]\w+)`", table))
+    assert len(named) > 15
+    assert named <= set(protoslice.schema.bundled().names())
+    for file in re.findall(r"`(\w+/\w+\.proto)`", table):
+        assert (Path(__file__).parents[2] / "protos" / file).is_file(), file
