@@ -2,15 +2,17 @@
 
 use pyo3::prelude::*;
 
-#[allow(dead_code, reason = "the first classes come next")]
 mod errors;
-#[allow(dead_code, reason = "the first classes come next")]
+mod riegeli;
 mod source;
 
 /// The wire engine: bytes in, facts out.
 #[pymodule]
 mod _core {
     use super::*;
+
+    #[pymodule_export]
+    use super::riegeli::{RiegeliReader, RiegeliWriter};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -87,6 +87,12 @@ impl<S: Source> RecordReader<S> {
         self.last.map(|place| (place.begin, place.index))
     }
 
+    /// Whether [`RecordReader::next`] would give a record that is in memory already.
+    pub fn is_ready(&self) -> bool {
+        let open = self.open.as_ref().filter(|open| self.index < open.chunk.header.records);
+        open.is_some_and(|open| matches!(open.body, Body::Decoded(_)))
+    }
+
     /// Goes to the next record; none at the end. After an error, [`RecordReader::recover`] can get over it. That
     /// the file ends within a chunk is found here, but told by [`RecordReader::close`]: it may be growing.
     #[allow(clippy::should_implement_trait, reason = "what it gives lives in the reader")]

@@ -41,6 +41,12 @@ impl RecordWriter {
         (self.position, self.ends.len() as u64)
     }
 
+    /// Whether writing a record of `len` bytes completes a chunk, or else just keeps the record.
+    pub fn completes(&self, len: u64) -> bool {
+        let with = self.held().saturating_add(len).saturating_add(2 * OVERHEAD);
+        with > self.options.chunk_size()
+    }
+
     /// Writes `record`, or keeps it until its chunk is full; returns where it is.
     pub fn write_record<S: Sink>(&mut self, record: &[u8], sink: &mut S) -> Result<(u64, u64)> {
         self.guarded(|writer| writer.add(record, sink))
