@@ -26,19 +26,44 @@ impl PySink {
         Ok((Self::File(file), position))
     }
 
+    /// Calls `write` with pieces that fit into a cache; a raw file may take less than it is given.
     fn write_object(object: &Py<PyAny>, parts: &[&[u8]]) -> PyResult<()> {
         Python::attach(|py| {
-            let mut rest = PyBytes::new(py, &parts.concat());
-            loop {
-                let written = object.bind(py).call_method1("write", (&rest,))?;
-                let written = written.extract().unwrap_or(usize::MAX);
-                match rest.as_bytes().get(written..).filter(|rest| !rest.is_empty()) {
-                    Some(later) => rest = PyBytes::new(py, later),
-                    None => return Ok(()),
+            for group in groups(parts) {
+                let mut rest = gather(py, group)?;
+                while !rest.as_bytes().is_empty() {
+                    let written = object.bind(py).call_method1("write", (&rest,))?.extract().unwrap_or(usize::MAX);
+                    rest = PyBytes::new(py, rest.as_bytes().get(written..).unwrap_or_default());
                 }
             }
+            Ok(())
         })
     }
+}
+
+/// `parts`, four blocks at a time.
+fn groups<'a, 'b>(parts: &'a [&'b [u8]]) -> impl Iterator<Item = &'a [&'b [u8]]> {
+    const ENOUGH: usize = 3 << 16;
+    let mut held = 0;
+    parts.split_inclusive(move |part| {
+        held += part.len();
+        let full = held >= ENOUGH;
+        held = if full { 0 } else { held };
+        full
+    })
+}
+
+fn gather<'py>(py: Python<'py>, parts: &[&[u8]]) -> PyResult<Bound<'py, PyBytes>> {
+    if let [part] = parts {
+        return Ok(PyBytes::new(py, part));
+    }
+    let len = parts.iter().map(|part| part.len()).sum();
+    PyBytes::new_with(py, len, |mut into| {
+        for part in parts {
+            into.write_all(part)?;
+        }
+        Ok(())
+    })
 }
 
 impl Sink for PySink {
