@@ -5,14 +5,14 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use wire::cpb;
-use wire::source::{RopeSource, Source};
+use wire::source::Source;
 use wire::{Kind, WireError};
 
 use crate::errors;
 use crate::limits::{self, Limits};
 use crate::rope::Rope;
 use crate::schema::Schema;
-use crate::source::PySource;
+use crate::source::{PySource, Sources};
 
 /// The chunks of a `.cpb` file. Source 0 of its ropes is the file, source 1 what was written to `side`.
 #[pyclass(frozen, module = "protoslice._core")]
@@ -61,12 +61,12 @@ impl Chunked {
         sources: Vec<Bound<'_, PyAny>>,
     ) -> PyResult<Rope> {
         let schema = schema.map(|schema| schema.get().table().clone()).unwrap_or_default();
-        let sources: Vec<PySource> = sources.iter().map(PySource::new).collect::<PyResult<_>>()?;
+        let sources = Sources::new(&sources)?;
         let root = root.and_then(|root| schema.type_named(root));
         let image = py.detach(|| {
-            let sources: Vec<&dyn Source> = sources.iter().map(|source| source as &dyn Source).collect();
-            let records = RopeSource::new(&self.chunked.records, &sources);
-            cpb::image(&self.chunked, &records, &schema, root, &self.limits)
+            sources.with(Some(&self.chunked.records), |records| {
+                cpb::image(&self.chunked, records, &schema, root, &self.limits)
+            })
         });
         image.map(Rope).map_err(|error| errors::raise(py, error))
     }
@@ -94,13 +94,14 @@ impl ChunkHasher {
         Self(Mutex::new(Some(cpb::Writing::hasher(size))))
     }
 
-    /// Takes the next bytes of the chunk.
-    fn update(&self, py: Python<'_>, piece: &[u8]) {
-        py.detach(|| {
-            if let Some(hasher) = self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-                hasher.update(piece);
-            }
+    /// Takes the next bytes of the chunk: those of `rope` over `sources`.
+    fn update(&self, py: Python<'_>, rope: &Bound<'_, Rope>, sources: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+        let (sources, rope) = (Sources::new(&sources)?, &rope.get().0);
+        let done = py.detach(|| {
+            let mut hasher = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            sources.with(Some(rope), |source| hasher.as_mut().map_or(Ok(()), |hasher| take(hasher, source)))
         });
+        done.map_err(|error| errors::raise(py, error))
     }
 
     /// The hash, once.
@@ -109,4 +110,19 @@ impl ChunkHasher {
         let spent = || errors::raise(py, WireError::new(Kind::Unsupported, "this hash has been taken already"));
         hasher.map(|hasher| hasher.finish()).ok_or_else(spent)
     }
+}
+
+/// Feeds `hasher` all of `source`.
+fn take(hasher: &mut wire::riegeli::Hasher, source: &dyn Source) -> wire::Result<()> {
+    const PIECE: u64 = 256 << 10;
+    let mut buffer = vec![0; PIECE as usize];
+    let mut at = 0;
+    while at < source.len() {
+        let len = PIECE.min(source.len() - at);
+        let piece = buffer.get_mut(..len as usize).unwrap_or_default();
+        source.read_into(at, piece)?;
+        hasher.update(piece);
+        at += len;
+    }
+    Ok(())
 }

@@ -13,14 +13,13 @@ use wire::path::Path;
 use wire::plan::Policy;
 use wire::resolve::Target;
 use wire::rope::IMAGE;
-use wire::source::{RopeSource, Source};
 
 use crate::errors;
 use crate::index::Index;
 use crate::limits::{self, Limits};
 use crate::rope::Rope;
 use crate::schema::Schema;
-use crate::source::PySource;
+use crate::source::Sources;
 
 /// What stands at a path: what it is, its message type, and its bytes.
 type View = (&'static str, Option<String>, Rope);
@@ -32,7 +31,7 @@ type Row = (String, u32, Option<String>, Option<&'static str>, Option<String>, O
 pub(crate) struct Document {
     index: Arc<wire::index::Index>,
     schema: Arc<wire::Schema>,
-    sources: Vec<PySource>,
+    sources: Sources,
     image: Option<wire::Rope>,
     limits: wire::Limits,
 }
@@ -52,7 +51,7 @@ impl Document {
         Ok(Self {
             index: Arc::clone(index.get().index()),
             schema: schema.map(|schema| Arc::clone(schema.get().table())).unwrap_or_default(),
-            sources: sources.iter().map(PySource::new).collect::<PyResult<_>>()?,
+            sources: Sources::new(&sources)?,
             image: image.map(|image| image.get().0.clone()),
             limits: limits::of(limits),
         })
@@ -99,12 +98,9 @@ impl Document {
         f: impl FnOnce(&engine::Document<'_>) -> wire::Result<R> + Send,
     ) -> PyResult<R> {
         let result = py.detach(|| {
-            let sources: Vec<&dyn Source> = self.sources.iter().map(|source| source as &dyn Source).collect();
-            let nothing = wire::Rope::default();
-            let whole = RopeSource::new(self.image.as_ref().unwrap_or(&nothing), &sources);
-            let first = sources.first().copied().filter(|_| self.image.is_none());
-            let source = first.unwrap_or(&whole);
-            f(&engine::Document::new(&self.index, &self.schema, source, self.limits)?)
+            self.sources.with(self.image.as_ref(), |source| {
+                f(&engine::Document::new(&self.index, &self.schema, source, self.limits)?)
+            })
         });
         result.map_err(|error| errors::raise(py, error))
     }

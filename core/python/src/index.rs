@@ -10,8 +10,9 @@ use wire::{Kind, WireError};
 
 use crate::errors;
 use crate::limits::{self, Limits};
+use crate::rope::Rope;
 use crate::schema::Schema;
-use crate::source::PySource;
+use crate::source::Sources;
 
 /// Makes the index of a proto that comes in pieces.
 #[pyclass(frozen, module = "protoslice._core")]
@@ -20,7 +21,7 @@ pub(crate) struct Scanner(Mutex<Option<scan::Scanner>>);
 #[pymethods]
 impl Scanner {
     #[new]
-    #[pyo3(signature = (schema=None, root=None, *, floor=scan::DEFAULT_FLOOR, limits=None))]
+    #[pyo3(signature = (schema=None, root=None, *, floor=16384, limits=None))]
     fn new(
         py: Python<'_>,
         schema: Option<&Bound<'_, Schema>>,
@@ -34,6 +35,12 @@ impl Scanner {
 
     /// Takes the next piece of the proto, however it is cut.
     fn feed(&self, py: Python<'_>, piece: &[u8]) -> PyResult<()> {
+        // A piece that only passes by is not worth giving up the GIL for.
+        if let Ok(mut scanner) = self.0.try_lock()
+            && scanner.as_mut().is_some_and(|scanner| scanner.pass(piece.len()))
+        {
+            return Ok(());
+        }
         self.with(py, |scanner| scanner.feed(piece))
     }
 
@@ -95,20 +102,22 @@ fn scanner(
     scan::Scanner::new(table, root, floor, limits::of(limits))
 }
 
-/// The serialized index of all of `source`, read by range: tags, lengths and keys alone.
+/// The serialized index of all of one source, or of the rope `image` over some: reads tags, lengths and keys alone.
 #[pyfunction]
-#[pyo3(signature = (source, schema=None, root=None, *, floor=scan::DEFAULT_FLOOR, limits=None))]
+#[pyo3(signature = (sources, image=None, schema=None, root=None, *, floor=16384, limits=None))]
 pub(crate) fn index_source<'py>(
     py: Python<'py>,
-    source: &Bound<'py, PyAny>,
+    sources: Vec<Bound<'py, PyAny>>,
+    image: Option<&Bound<'py, Rope>>,
     schema: Option<&Bound<'py, Schema>>,
     root: Option<&str>,
     floor: u64,
     limits: Option<&Bound<'py, Limits>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let scanner = scanner(schema, root, floor, limits).map_err(|error| errors::raise(py, error))?;
-    let source = PySource::new(source)?;
-    let bytes = py.detach(|| scan::index_source(scanner, &source));
+    let image = image.map(|image| &image.get().0);
+    let sources = Sources::new(&sources)?;
+    let bytes = py.detach(|| sources.with(image, |source| scan::index_source(scanner, source)));
     bytes.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| errors::raise(py, error))
 }
 

@@ -7,6 +7,7 @@ mod document;
 mod errors;
 mod index;
 mod limits;
+mod riegeli;
 mod rope;
 mod schema;
 mod source;
@@ -24,6 +25,8 @@ mod _core {
     use super::index::{Index, Scanner, index_source};
     #[pymodule_export]
     use super::limits::Limits;
+    #[pymodule_export]
+    use super::riegeli::{RiegeliReader, RiegeliWriter};
     #[pymodule_export]
     use super::rope::Rope;
     #[pymodule_export]

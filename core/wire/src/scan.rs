@@ -124,6 +124,16 @@ impl Scanner {
         self.wants()
     }
 
+    /// Takes the next `len` bytes without a look, when they are payload all; false, and nothing done, when not.
+    #[inline]
+    pub fn pass(&mut self, len: usize) -> bool {
+        let passes = !self.failed && self.hash_left == 0 && self.skip >= len as u64;
+        if passes {
+            self.skip -= len as u64;
+        }
+        passes
+    }
+
     /// Takes the next piece of the proto, however it is cut.
     pub fn feed(&mut self, mut piece: &[u8]) -> Result<()> {
         if self.failed {
@@ -263,25 +273,22 @@ impl Scanner {
 
     /// A length-delimited field: entered when it is a message of some size, looked through when its key is wanted.
     fn delimited(&mut self, header: &Header, len: u64, rest: &[u8], frame: &Frame) -> Result<Step> {
-        // A reference of its own, so that `self` stays free.
-        let schema = Arc::clone(&self.schema);
-        let field = schema.field(frame.type_id, header.number);
-        let child = field.filter(|field| field.kind == FieldKind::Message);
-        let Some(child) = child else {
+        let field = self.schema.field(frame.type_id, header.number);
+        let Some(child) = field.filter(|field| field.kind == FieldKind::Message) else {
+            let mut entry = Entry::new(header, self.position);
+            entry.number =
+                field.filter(|field| !field.fits(Wire::Len)).map_or(header.number, |field| field.number | MISFIT);
             if frame.key.is_some() && self.is_own_key(header.number, frame) {
                 self.restart_key();
                 self.hash_left = header.content_len;
             }
-            let mut entry = Entry::new(header, self.position);
-            entry.number =
-                field.filter(|field| !field.fits(Wire::Len)).map_or(header.number, |field| field.number | MISFIT);
             self.builder.push(entry, None)?;
             return Ok(Step::Past(len));
         };
         if header.content_len >= self.floor {
             return self.enter(header, Some(len), frame);
         }
-        let message = schema.message(child.target).filter(|message| child.repeated && message.key().is_some());
+        let message = self.schema.message(child.target).filter(|message| child.repeated && message.key().is_some());
         let key = match message {
             None => None,
             Some(_) if len > rest.len() as u64 => return Ok(Step::Need(len as usize)),

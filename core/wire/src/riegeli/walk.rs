@@ -183,7 +183,11 @@ pub fn find<S: Source + ?Sized>(source: &S, numeric: u64) -> Result<Option<(Chun
 ///
 /// A handful of small reads, wherever the record lies: one block at the end of the file, then chunk headers.
 pub fn last_record<S: Source + ?Sized>(source: &S) -> Result<Option<(ChunkRef, u64)>> {
-    let mut end = source.len();
+    record_before(source, source.len())
+}
+
+/// Like [`last_record`], but of the part of the file before the boundary `end`.
+pub fn record_before<S: Source + ?Sized>(source: &S, mut end: u64) -> Result<Option<(ChunkRef, u64)>> {
     if end > 0 && chunk_at(source, 0)?.is_none() {
         return Ok(None);
     }
@@ -219,9 +223,7 @@ pub(super) struct Place {
 pub(super) fn seek<S: Source + ?Sized>(source: &S, numeric: u64) -> Result<Place, Fault> {
     let size = source.len();
     if numeric > size {
-        let message = format!("Position {numeric} exceeds file size: {size}");
-        let error = WireError::new(Kind::NotFound, message).at(size);
-        return Err(Fault::new(error, Resume::SearchFrom(size)));
+        return Err(beyond(numeric, size));
     }
     let ends_with_a_block = numeric == size && layout::left_in_block(size) == 0;
     let mut begin = if ends_with_a_block { size } else { origin(source, numeric)? };
@@ -233,6 +235,11 @@ pub(super) fn seek<S: Source + ?Sized>(source: &S, numeric: u64) -> Result<Place
         begin = chunk.end;
     }
     Ok(Place { begin, index: 0 })
+}
+
+pub(super) fn beyond(position: u64, size: u64) -> Fault {
+    let message = format!("Position {position} exceeds file size: {size}");
+    Fault::new(WireError::new(Kind::NotFound, message).at(size), Resume::Never)
 }
 
 /// The beginning of a chunk that lies at or before `position`, as told by the header of its block: of the chunk
