@@ -250,10 +250,7 @@ class _Opener:
         return proto
 
     def _type_of(self, chunked: _core.Chunked, sources: Sequence[RangeSource]) -> str | None:
-        first = chunked.chunk(0)
-        if first is None:
-            return None
-        head = Rope(first.slice(0, 64 << 10), sources).read()
+        head = Rope(chunked.root().slice(0, 64 << 10), sources).read()
         return schema.detect_message(head, self.filename).type_name
 
     def _flat(self, type_name: str | None) -> _core.Schema | None:

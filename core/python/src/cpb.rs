@@ -46,6 +46,11 @@ impl Chunked {
         self.chunked.chunk(number).map(|range| Rope(self.chunked.records.slice(range)))
     }
 
+    /// The chunks that are the root message itself, one after the other: what tells its type.
+    fn root(&self) -> Rope {
+        Rope(self.chunked.root())
+    }
+
     /// Its metadata, serialized anew.
     fn metadata<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.chunked.metadata.encode())
@@ -84,14 +89,15 @@ impl cpb::Side for PySide {
 
 /// The hash that a chunk needs to be written: feed it the chunk.
 #[pyclass(frozen, module = "protoslice._core")]
-pub(crate) struct ChunkHasher(Mutex<Option<wire::riegeli::Hasher>>);
+pub(crate) struct ChunkHasher(Mutex<Option<Box<wire::riegeli::Hasher>>>);
+// In a box: the hasher's vectors want an alignment that Python's allocator does not give.
 
 #[pymethods]
 impl ChunkHasher {
     /// For a chunk of `size` bytes.
     #[new]
     fn new(size: u64) -> Self {
-        Self(Mutex::new(Some(cpb::Writing::hasher(size))))
+        Self(Mutex::new(Some(Box::new(cpb::Writing::hasher(size)))))
     }
 
     /// Takes the next bytes of the chunk: those of `rope` over `sources`.
