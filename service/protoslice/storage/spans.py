@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from protoslice.errors import IntegrityError, InvalidInput
-from protoslice.storage.interface import Span
+from protoslice.storage.interface import PIECE, Span
 from protoslice.storage.keys import ObjectKey
 
 MAX_OFFSET: Final = (1 << 63) - 1
@@ -75,6 +77,27 @@ async def read_groups(
 
     await _all([work() for _ in range(min(window, len(groups)))])
     return results
+
+
+async def read_ahead(
+    read: Callable[[int, int], Awaitable[bytes]], start: int, end: int, *, step: int, ahead: int
+) -> AsyncGenerator[bytes, None]:
+    """The bytes from `start` to `end` in pieces, read `step` at a time with `ahead` reads under way."""
+    reads: deque[asyncio.Future[bytes]] = deque()
+    starts = iter(range(start, end, step))
+    try:
+        while True:
+            for at in islice(starts, ahead - len(reads)):
+                reads.append(asyncio.ensure_future(read(at, min(at + step, end))))
+            if not reads:
+                return
+            data = await reads.popleft()
+            for at in range(0, len(data), PIECE):
+                yield data[at : at + PIECE]
+    finally:
+        for task in reads:
+            task.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)
 
 
 async def _all(workers: Sequence[Awaitable[None]]) -> None:
