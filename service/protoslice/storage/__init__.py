@@ -14,14 +14,19 @@ from protoslice.storage.interface import (
 )
 from protoslice.storage.keys import ObjectKey, quote, unquote
 from protoslice.storage.memory import MemoryStorage
+from protoslice.storage.metered import Call, MeteredStorage
 from protoslice.storage.prefix import PrefixStorage
+from protoslice.storage.probe import probe
+from protoslice.storage.registry import open_storage, schemes
 
 __all__ = [
     "INTERFACE",
     "Abilities",
     "Buffer",
+    "Call",
     "FileStorage",
     "MemoryStorage",
+    "MeteredStorage",
     "ObjectKey",
     "ObjectStat",
     "OpenFile",
@@ -30,6 +35,9 @@ __all__ = [
     "Span",
     "Storage",
     "Writer",
+    "open_storage",
+    "probe",
     "quote",
+    "schemes",
     "unquote",
 ]
