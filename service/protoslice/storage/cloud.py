@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -10,22 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 import obstore
 from obstore.store import from_url
 
-from protoslice.errors import Conflict, InvalidInput, NotFound, StorageUnavailable
+from protoslice.errors import InvalidInput, NotFound, StorageUnavailable
 from protoslice.storage.cloud_errors import explained
 from protoslice.storage.cloud_writer import CloudWriter
-from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectStat, Page, Span, Storage, Writer
+from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectStat, Page, Writer
 from protoslice.storage.keys import ObjectKey
-from protoslice.storage.spans import check_inside, check_limit, check_span, coalesce, read_ahead, read_groups
+from protoslice.storage.remote import RemoteStorage, expect
+from protoslice.storage.spans import check_inside, check_limit, check_span
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta, PutMode
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
 PART_BYTES: Final = 16 << 20
-READ_BYTES: Final = 4 << 20
-GAP_BYTES: Final = 256 << 10
-WINDOW: Final = 8
-AHEAD: Final = 3
 UPLOADS: Final = 3
 
 # One request moves 16 MiB at most, so a minute is generous; a stalled one is given up and tried again.
@@ -41,13 +38,8 @@ _RETRY: RetryConfig = {
 }
 
 
-class CloudStorage(Storage):
-    """The objects of a bucket, or of a folder in one.
-
-    Reads are ranged requests of bounded size, each pinned to the entity tag, so that no slow reader runs into a time
-    limit and no answer mixes two objects. An answer with another tag than asked for is refused, for storages that
-    ignore the condition.
-    """
+class CloudStorage(RemoteStorage):
+    """The objects of a bucket, or of a folder in one."""
 
     def __init__(self, store: ObjectStore, *, part_bytes: int = PART_BYTES) -> None:
         self._store = store
@@ -91,7 +83,7 @@ class CloudStorage(Storage):
         """See `Storage.get_range`."""
         check_span(start, end)
         if start == end:
-            check_inside(key, end, (await self._pin(key, if_etag)).size)
+            check_inside(key, end, (await self.pin(key, if_etag)).size)
             return b""
         options: GetOptions = {"range": (start, end)}
         if if_etag is not None:
@@ -99,38 +91,14 @@ class CloudStorage(Storage):
         try:
             with explained("read", key):
                 answer = await obstore.get_async(self._store, key.text, options=options)
-                _expect(_describe(key, answer.meta), if_etag)
+                expect(_describe(key, answer.meta), if_etag)
                 data = bytes(await answer.bytes_async())
         except StorageUnavailable:
             # A range that begins behind the end is answered with a plain failure; the size tells them apart.
-            check_inside(key, end, (await self._pin(key, if_etag)).size)
+            check_inside(key, end, (await self.pin(key, if_etag)).size)
             raise
         check_inside(key, end, start + len(data))
         return data
-
-    async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
-        """See `Storage.get_ranges`."""
-        groups = coalesce(spans, gap=GAP_BYTES, largest=READ_BYTES)
-        if not groups:
-            return []
-        etag = (await self.stat(key)).etag if if_etag is None and len(groups) > 1 else if_etag
-        return await read_groups(
-            groups, spans, lambda start, end: self.get_range(key, start, end, if_etag=etag), window=WINDOW
-        )
-
-    async def stream(
-        self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
-    ) -> AsyncGenerator[bytes, None]:
-        """See `Storage.stream`."""
-        check_span(start, start if end is None else end)
-        found = await self._pin(key, if_etag)
-        stop = max(start, found.size) if end is None else end
-        check_inside(key, stop, found.size)
-        async for piece in read_ahead(
-            lambda low, high: self.get_range(key, low, high, if_etag=found.etag),
-            start, stop, step=READ_BYTES, ahead=AHEAD,
-        ):  # fmt: skip
-            yield piece
 
     async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
         """See `Storage.put_if_absent`."""
@@ -181,11 +149,6 @@ class CloudStorage(Storage):
             result = await obstore.put_async(self._store, key.text, bytes(data), mode=mode, use_multipart=False)
         return _tag(result["e_tag"])
 
-    async def _pin(self, key: ObjectKey, etag: str | None) -> ObjectStat:
-        found = await self.stat(key)
-        _expect(found, etag)
-        return found
-
 
 def _describe(key: ObjectKey, meta: ObjectMeta) -> ObjectStat:
     return ObjectStat(key, meta["size"], _tag(meta["e_tag"]), meta["last_modified"])
@@ -195,11 +158,6 @@ def _tag(etag: str | None) -> str:
     if not etag:
         raise StorageUnavailable("this storage gives its objects no entity tags, and cannot be read safely without")
     return etag
-
-
-def _expect(found: ObjectStat, etag: str | None) -> None:
-    if etag is not None and found.etag != etag:
-        raise Conflict(f"object {str(found.key)!r} has changed")
 
 
 def _any(options: Mapping[str, str]) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.storage.interface import INTERFACE, Storage
+from protoslice.storage.locations import parse_root
 
 GROUP: Final = "protoslice.storage"
 
@@ -18,7 +18,7 @@ Factory = Callable[[str, Mapping[str, str]], Storage]
 
 def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
     """The storage behind `uri`, of whichever backend its scheme selects. Opening may touch a disk, and no network."""
-    scheme = urlsplit(uri).scheme
+    scheme = uri.partition("://")[0].lower()
     if scheme not in schemes():
         raise InvalidInput(f"no storage backend for scheme {scheme!r}; there are: {', '.join(schemes())}")
     storage = _factory(scheme)(uri, options or {})
@@ -45,11 +45,8 @@ def _factory(scheme: str) -> Factory:
 def _open_files(uri: str, options: Mapping[str, str]) -> Storage:
     from protoslice.storage.files import FileStorage
 
-    parts = urlsplit(uri)
     _refuse_options("file", options)
-    if parts.netloc not in {"", "localhost"} or parts.query or parts.fragment or not parts.path.startswith("/"):
-        raise InvalidInput("a file URI is file:// and an absolute path, with ? and # written as %3F and %23")
-    return FileStorage(unquote(parts.path, errors="strict"))
+    return FileStorage("/" + "/".join(parse_root(uri).segments))
 
 
 def _open_memory(uri: str, options: Mapping[str, str]) -> Storage:

@@ -5,6 +5,7 @@ from protoslice.testing.conformance import StorageConformance
 from protoslice.testing.faults import FaultyStorage, InjectedFault
 from protoslice.testing.forwarding import assert_forwards
 from protoslice.testing.raw_files import RawFiles
+from protoslice.testing.reading import ReadingConformance
 from protoslice.testing.recording import RecordingStorage
 from protoslice.testing.suite import Raw, RawThroughStorage
 
@@ -15,6 +16,7 @@ __all__ = [
     "Raw",
     "RawFiles",
     "RawThroughStorage",
+    "ReadingConformance",
     "RecordingStorage",
     "Report",
     "StorageConformance",

@@ -79,6 +79,7 @@ class PuttingConformance(Suite):
                 found = await storage.stat(KEY)
                 try:
                     value = int(await storage.get_range(KEY, 0, found.size, if_etag=found.etag))
+                    await asyncio.sleep(0)  # others look too before this one sets
                     await storage.put(KEY, b"%d" % (value + 1), if_etag=found.etag)
                     return
                 except Conflict:
