@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from protoslice.storage import FileStorage, ObjectKey
 from protoslice.testing import StorageConformance, check
 from protoslice.testing.s3 import RawBucket, emulator
@@ -22,7 +24,7 @@ def test_memory_passes() -> None:
     assert asyncio.run(check("memory://")).kept
 
 
-def test_a_directory_that_takes_no_links_is_reported(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_a_directory_that_takes_no_links_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def refuse(self: FileStorage, key: ObjectKey, data: bytes) -> str:
         return await self.put(key, data)
 

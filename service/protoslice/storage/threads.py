@@ -7,6 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from protoslice.errors import StorageUnavailable
+
 WORKERS: Final = 16
 
 T = TypeVar("T")
@@ -20,7 +22,11 @@ class Threads:
 
     async def run(self, call: Callable[[], T]) -> T:
         """The result of `call`; cancelling stops the waiting, not a call that has begun."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        try:
+            waiting = asyncio.get_running_loop().run_in_executor(self._pool, call)
+        except RuntimeError:
+            raise StorageUnavailable("this storage has been closed") from None
+        return await waiting
 
     async def close(self) -> None:
         """Take no more calls, and wait for those under way: they may hold descriptors."""
