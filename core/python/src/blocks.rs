@@ -1,0 +1,40 @@
+//! `_core.BlockSums`, and the check of blocks against them.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use wire::blocks;
+
+/// Takes the CRC-32C of every 64 KiB of a stream.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct BlockSums(Mutex<blocks::BlockSums>);
+
+#[pymethods]
+impl BlockSums {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    /// Takes the next bytes.
+    fn update(&self, py: Python<'_>, piece: &[u8]) {
+        py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).update(piece));
+    }
+
+    /// All sums, four bytes each; the stream begins anew.
+    fn finish<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let sums = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        PyBytes::new(py, &sums.finish())
+    }
+}
+
+/// The number of the first block in `data`, which begins with block `first`, that differs from its sum.
+#[pyfunction]
+pub(crate) fn first_bad_block(py: Python<'_>, data: &[u8], first: usize, sums: &[u8]) -> Option<usize> {
+    // Giving up the GIL costs more than checking a block or two.
+    if data.len() <= 2 * blocks::BLOCK {
+        return blocks::first_bad_block(data, first, sums);
+    }
+    py.detach(|| blocks::first_bad_block(data, first, sums))
+}
