@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_is_noticed_in_its_block() {
-        let mut bytes: Vec<u8> = (0..3 * BLOCK + 100).map(|i| (i * 7) as u8).collect();
+        let mut bytes: Vec<u8> = (0..3 * BLOCK + 100).map(|i| (i ^ (i >> 16)) as u8).collect();
         let mut sums = BlockSums::default();
         bytes.chunks(1000).for_each(|piece| sums.update(piece));
         let sums = sums.finish();
