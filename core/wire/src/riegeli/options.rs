@@ -170,7 +170,7 @@ fn size(name: &str, value: &str) -> Result<u64> {
 fn real(digits: &str, unit: u64) -> Option<u64> {
     let bytes = (digits.parse::<f64>().ok()? * unit as f64).round();
     // Whole numbers below 2^63 are exact enough here; anything else is not a size.
-    (bytes >= 1.0 && bytes < 9.2e18).then_some(bytes as u64)
+    (1.0..9.2e18).contains(&bytes).then_some(bytes as u64)
 }
 
 #[cfg(test)]
