@@ -256,9 +256,13 @@ impl<S: Source> RecordReader<S> {
     /// Goes to the record at the numeric position `numeric`, or the next one.
     pub fn seek_numeric(&mut self, numeric: u64) -> Result<()> {
         self.fault = None;
-        match walk::seek(&self.source, numeric) {
+        let mut at = self.position().0;
+        match walk::seek(&self.source, numeric, &mut at) {
             Ok(place) => self.seek(place.begin, place.index),
-            Err(fault) => Err(self.note(fault)),
+            Err(fault) => {
+                (self.open, self.begin, self.index) = (None, at, 0);
+                Err(self.note(fault))
+            }
         }
     }
 

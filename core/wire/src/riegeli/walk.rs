@@ -168,7 +168,7 @@ impl<S: Source + ?Sized> Iterator for Chunks<'_, S> {
 /// no record follows.
 pub fn find<S: Source + ?Sized>(source: &S, numeric: u64) -> Result<Option<(ChunkRef, u64)>> {
     let window = Window::new(source, numeric)?;
-    let place = seek(&window, numeric)?;
+    let place = seek(&window, numeric, &mut 0)?;
     for chunk in Chunks::new(&window, place.begin) {
         let chunk = chunk?;
         let index = if chunk.begin == place.begin { place.index } else { 0 };
@@ -219,22 +219,24 @@ pub(super) struct Place {
     pub(super) index: u64,
 }
 
-/// The chunk that holds the numeric position `numeric`, else the first chunk after it.
-pub(super) fn seek<S: Source + ?Sized>(source: &S, numeric: u64) -> Result<Place, Fault> {
+/// The chunk that holds the numeric position `numeric`, else the first chunk after it. `at` follows the search, so
+/// that it tells after a fault where that is.
+pub(super) fn seek<S: Source + ?Sized>(source: &S, numeric: u64, at: &mut u64) -> Result<Place, Fault> {
     let size = source.len();
     if numeric > size {
         return Err(beyond(numeric, size));
     }
-    let ends_with_a_block = numeric == size && layout::left_in_block(size) == 0;
-    let mut begin = if ends_with_a_block { size } else { origin(source, numeric)? };
-    while begin < numeric {
-        let Some(chunk) = chunk_at(source, begin)? else { break };
-        if numeric - begin < chunk.header.records {
-            return Ok(Place { begin, index: numeric - begin });
+    *at = layout::block_of(numeric);
+    let ends_with_a_block = numeric == size && *at == size;
+    *at = if ends_with_a_block { size } else { origin(source, numeric)? };
+    while *at < numeric {
+        let Some(chunk) = chunk_at(source, *at)? else { break };
+        if numeric - *at < chunk.header.records {
+            return Ok(Place { begin: *at, index: numeric - *at });
         }
-        begin = chunk.end;
+        *at = chunk.end;
     }
-    Ok(Place { begin, index: 0 })
+    Ok(Place { begin: *at, index: 0 })
 }
 
 pub(super) fn beyond(position: u64, size: u64) -> Fault {
