@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -321,6 +323,31 @@ def test_getting_over_damage_while_seeking() -> None:
         assert reader.read_record() == b"E" * 50_000
         assert reader.read_record() == b"F" * 50_000
     assert [(region.begin, region.end) for region in regions] == [(150_247, 200_316)]
+
+
+GROWTH = """
+import resource, sys
+from protoslice.riegeli import RecordReader, RecordWriter
+
+def high_water():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+record = bytes(1 << 20)
+before = high_water()
+with RecordWriter(sys.argv[1], options=sys.argv[2]) as writer:
+    for _ in range(128):
+        writer.write_record(record)
+with RecordReader(sys.argv[1]) as reader:
+    assert sum(len(record) for record in reader.read_records()) == 128 << 20
+print(high_water() - before)
+"""
+
+
+@pytest.mark.parametrize("options", ["uncompressed", "zstd:1"])
+def test_memory_does_not_grow_with_the_file(options: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", GROWTH, str(tmp_path / "x"), options]
+    mebibytes = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert mebibytes < 24
 
 
 def test_the_public_names_are_exact() -> None:

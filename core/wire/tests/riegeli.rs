@@ -42,6 +42,8 @@ fn ours(file: &[u8]) -> Vec<(u64, Vec<u8>)> {
         let decoded = records::decode(file, &chunk, &Limits::default()).unwrap();
         if chunk.header.kind != ChunkKind::Metadata {
             found.extend((0..decoded.len()).map(|i| (chunk.position(i as u64), decoded.get(i).unwrap().to_vec())));
+            let (values, ends) = decoded.clone().into_parts();
+            assert_eq!((&values[..], &ends[..]), (decoded.values(), decoded.ends()));
         }
     }
     found
@@ -290,7 +292,13 @@ fn written(options: &str, records: &[Vec<u8>]) -> (Vec<u8>, Vec<u64>) {
     (file, positions)
 }
 
-const OPTIONS: [&str; 14] = [
+const OPTIONS: [&str; 20] = [
+    "brotli:0,window_log:30",
+    "brotli:11",
+    "zstd:22,chunk_size:64K",
+    "zstd:1,window_log:31",
+    "transpose,brotli:1,window_log:30",
+    "transpose,zstd,window_log:31",
     "uncompressed",
     "uncompressed,chunk_size:1M",
     "uncompressed,padding:4K",

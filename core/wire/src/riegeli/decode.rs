@@ -45,6 +45,12 @@ impl Decoded {
         &self.ends
     }
 
+    /// All records, one after the other, and where each of them ends.
+    pub fn into_parts(mut self) -> (Vec<u8>, Vec<u64>) {
+        self.bytes.drain(..self.base.min(self.bytes.len()));
+        (self.bytes, self.ends)
+    }
+
     /// Record `index`.
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let end = *self.ends.get(index)?;
