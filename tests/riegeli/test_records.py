@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import random
 import subprocess
 import sys
@@ -235,6 +236,41 @@ def test_storage_errors_name_the_file(tmp_path: Path) -> None:
         RecordReader(tmp_path / "nowhere")
 
 
+def test_writing_that_fails_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    writers = [RecordWriter(path, options="uncompressed") for _ in range(2)]
+    os.close(end)
+    writers[1].write_record(b"small")
+    with pytest.raises(StorageError, match="pipe cannot be written"):
+        writers[0].write_record(bytes(1 << 20))
+    with pytest.raises(StorageError, match="pipe cannot be written"):
+        writers[1].flush()
+
+
+def test_a_file_object_need_not_know_how_to_flush_or_seek() -> None:
+    class Bare:
+        def __init__(self) -> None:
+            self.data = b""
+
+        def write(self, data: bytes) -> None:
+            self.data += data
+
+    bare = Bare()
+    with RecordWriter(cast(BinaryIO, bare)) as writer:
+        assert writer.pos == RecordPosition(64)
+        writer.write_message(Value(number_value=1))
+        assert writer.pos == RecordPosition(64, 1)
+    assert read(bare.data) == [Value(number_value=1).SerializeToString()]
+
+
+def test_messages_end_where_recovery_stops() -> None:
+    with RecordReader(written([b"\xff", b""]), recovery=lambda _: False) as reader:
+        assert reader.read_message(Value) is None
+        assert reader.read_message(Value) == Value()
+
+
 def test_a_source_that_fails_is_the_error_itself() -> None:
     class Broken(BytesSource):
         def read(self, offset: int, length: int, /) -> bytes:
@@ -266,6 +302,12 @@ def test_a_writer_that_failed_stays_failed() -> None:
 
     writer = RecordWriter(Full(), options="uncompressed")
     writer.write_record(b"a" * 9000)
+    full = Full(bytes(200))
+    full.seek(200)
+    other = RecordWriter(full, options="uncompressed,chunk_size:1M")
+    other.write_record(b"a" * 9000)
+    with pytest.raises(OSError, match="No space"):
+        other.close()
     with pytest.raises(OSError, match="No space"):
         writer.write_record(b"a" * 9000)
     with pytest.raises(errors.Unsupported, match="incomplete"):
