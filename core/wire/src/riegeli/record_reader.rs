@@ -6,7 +6,7 @@ use super::fault::{Fault, Resume, next_block};
 use super::header::Hasher;
 use super::layout::{self, BLOCK_HEADER};
 use super::records;
-use super::walk::{self, ChunkRef, Place, any_block_header, chunk_at};
+use super::walk::{self, ChunkRef, Place, Window, any_block_header, chunk_at};
 use crate::error::WireError;
 use crate::limits::Limits;
 use crate::source::Source;
@@ -257,7 +257,8 @@ impl<S: Source> RecordReader<S> {
     pub fn seek_numeric(&mut self, numeric: u64) -> Result<()> {
         self.fault = None;
         let mut at = self.position().0;
-        match walk::seek(&self.source, numeric, &mut at) {
+        let found = Window::new(&self.source, numeric).map_err(Fault::from);
+        match found.and_then(|window| walk::seek(&window, numeric, &mut at)) {
             Ok(place) => self.seek(place.begin, place.index),
             Err(fault) => {
                 (self.open, self.begin, self.index) = (None, at, 0);

@@ -267,17 +267,19 @@ fn origin<S: Source + ?Sized>(source: &S, position: u64) -> Result<u64, Fault> {
     })
 }
 
-/// A source of which one block is in memory.
-struct Window<'a, S: ?Sized> {
+/// A source of which one block is in memory, when reads of it are dear.
+pub(super) struct Window<'a, S: ?Sized> {
     source: &'a S,
     begin: u64,
     bytes: Cow<'a, [u8]>,
 }
 
 impl<'a, S: Source + ?Sized> Window<'a, S> {
-    fn new(source: &'a S, position: u64) -> Result<Self> {
+    /// `source` with the block that `position` lies in.
+    pub(super) fn new(source: &'a S, position: u64) -> Result<Self> {
         let begin = layout::block_of(position.min(source.len()));
-        let len = usize::try_from(BLOCK.min(source.len() - begin)).unwrap_or(0);
+        let most = if source.stride() > BLOCK { BLOCK } else { 0 };
+        let len = usize::try_from(most.min(source.len() - begin)).unwrap_or(0);
         let bytes = if len == 0 { Cow::Borrowed(&[][..]) } else { source.read(begin, len)? };
         Ok(Self { source, begin, bytes })
     }
