@@ -68,7 +68,8 @@ class StoredObject:
         if self._handle is None:
             parts = await self._storage.get_ranges(self._key, spans, if_etag=self._etag)
         else:
-            parts = _cached(self._handle.fileno(), spans) or await self._runner.run(lambda: self._all(spans))
+            cached = _cached(self._handle.fileno(), spans)
+            parts = await self._runner.run(lambda: self._all(spans)) if cached is None else cached
         for part, (start, _) in zip(parts, spans, strict=True):
             self._verify(part, start)
         return parts
