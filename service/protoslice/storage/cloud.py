@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -31,6 +32,7 @@ _CLIENT: ClientConfig = {
     "read_timeout": timedelta(seconds=20),
     "timeout": timedelta(seconds=60),
 }
+_ENDPOINTS: Final = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ENDPOINT")
 _RETRY: RetryConfig = {
     "max_retries": 5,
     "retry_timeout": timedelta(seconds=45),
@@ -47,15 +49,16 @@ class CloudStorage(RemoteStorage):
 
     @classmethod
     def from_uri(cls, uri: str, options: Mapping[str, str]) -> CloudStorage:
-        """The storage behind `uri`, with the keys and the environment variables that obstore knows for it.
+        """The storage behind `uri`, with the options and the environment variables that obstore knows for its scheme.
 
         Plain http is spoken only to an endpoint that says so itself.
         """
-        plain = any(value.startswith("http://") for value in options.values())
+        client = _CLIENT.copy()
+        endpoints = [*options.values(), *(os.environ.get(name, "") for name in _ENDPOINTS)]
+        if any(value.startswith("http://") for value in endpoints):
+            client["allow_http"] = True
         try:
-            store = from_url(
-                uri, config=_any(options), client_options={**_CLIENT, "allow_http": plain}, retry_config=_RETRY
-            )
+            store = from_url(uri, config=_any(options), client_options=client, retry_config=_RETRY)
         except Exception as error:
             # The text may show what the options held.
             raise InvalidInput(f"this storage URI or its options do not fit: {type(error).__name__}") from None
