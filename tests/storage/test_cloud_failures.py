@@ -17,10 +17,12 @@ from protoslice.errors import (
     StorageFull,
     StorageUnavailable,
 )
-from protoslice.storage import Buffer, ObjectKey
+from protoslice.storage import Buffer, ObjectKey, open_storage
 from protoslice.storage.cloud import CloudStorage
 from protoslice.storage.cloud_errors import explained
 from protoslice.storage.cloud_writer import CloudWriter
+from protoslice.testing import StorageConformance
+from protoslice.testing.s3 import RawBucket, emulator
 
 KEY = ObjectKey("a/b.pb")
 SECRET = "Error performing GET https://host/bucket?X-Signature=abcdef - Server returned non-2xx status code: "
@@ -173,3 +175,29 @@ def test_more_parts_than_a_bucket_takes_are_refused_at_once() -> None:
         assert target.made == {}
 
     asyncio.run(work())
+
+
+def test_conditional_writes_by_version() -> None:
+    """How Google's storage is written to; the emulator is of S3, so this proves our half only."""
+
+    async def work(raw: RawBucket, options: dict[str, str]) -> None:
+        bodies = StorageConformance.bodies()
+        storage = CloudStorage.from_uri(raw.uri, options, by_version=True)
+        for name in ("test_compare_and_set", "test_a_counter_counts_every_step"):
+            await bodies[name](None, storage, raw)
+            await raw.remove(ObjectKey("folder/object.pb"))
+
+    with emulator() as options:
+        asyncio.run(work(RawBucket.make(options), options))
+
+
+@pytest.mark.parametrize(
+    ("uri", "options"),
+    [
+        ("gs://bucket/folder", {"skip_signature": "true"}),
+        ("az://container/folder", {"account_name": "account", "skip_signature": "true"}),
+        ("s3://bucket", {"region": "x", "skip_signature": "true"}),
+    ],
+)
+def test_every_cloud_opens_without_asking_anyone(uri: str, options: dict[str, str]) -> None:
+    assert isinstance(open_storage(uri, options), CloudStorage)
