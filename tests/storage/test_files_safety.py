@@ -290,6 +290,21 @@ def test_every_folder_is_synced_before_the_word_is_given(tmp_path: Path, monkeyp
     assert synced[1:] == [str(tmp_path / "a/b"), str(tmp_path / "a"), str(tmp_path)]
 
 
+def test_a_closed_storage_answers_nothing(tmp_path: Path) -> None:
+    async def work() -> None:
+        storage = FileStorage(str(tmp_path))
+        writer = await storage.writer(KEY)
+        await writer.write(b"x")
+        await storage.close()
+        await storage.close()
+        for call in (storage.stat(KEY), storage.put(KEY, b"x"), writer.commit()):
+            with pytest.raises(StorageUnavailable):
+                await call
+
+    asyncio.run(work())
+    assert not (tmp_path / str(KEY)).exists()
+
+
 def test_a_root_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         FileStorage(str(tmp_path / "missing"), create=False)
