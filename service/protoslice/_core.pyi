@@ -35,6 +35,7 @@ class BlockSums:
     def finish(self) -> bytes: ...
 
 def first_bad_block(data: bytes | bytearray, first: int, sums: bytes) -> int | None: ...
+
 @final
 class Limits:
     """How much the engine will do for one input."""
@@ -98,6 +99,7 @@ def index_source(
     floor: int = 16384,
     limits: Limits | None = None,
 ) -> bytes: ...
+
 @final
 class Index:
     """A serialized index, ready to be asked."""
