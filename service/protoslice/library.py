@@ -224,8 +224,8 @@ class _Opener:
         detection = schema.detect(head, self.filename, self.source.size)
         if detection.kind == "riegeli":
             return self._chunked(index, floor)
-        if detection.kind == "refused" and self.type is None:
-            raise Unsupported(f"{detection.why}; name its type if it is a proto after all")
+        if detection.kind not in {"proto", "unknown"} and self.type is None:
+            raise Unsupported(f"{detection.why}, not a serialized proto; name its type if it is one after all")
         type_name = self.type or (detection.type_name if detection.kind == "proto" else None)
         flat = self._flat(type_name)
         index = index or _core.index_source([self.source], None, flat, type_name, floor=floor, limits=self.limits)

@@ -33,7 +33,12 @@ impl BlockSums {
 
 /// The number of the first block in `data`, which begins with block `first`, that differs from its sum.
 #[pyfunction]
-pub(crate) fn first_bad_block(py: Python<'_>, data: &Bound<'_, PyAny>, first: usize, sums: &[u8]) -> PyResult<Option<usize>> {
+pub(crate) fn first_bad_block(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    first: usize,
+    sums: &[u8],
+) -> PyResult<Option<usize>> {
     let buffer = PyBuffer::<u8>::get(data)?;
     let Some(cells) = buffer.as_slice(py) else {
         return Err(PyBufferError::new_err("contiguous bytes are due"));
