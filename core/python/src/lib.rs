@@ -4,6 +4,8 @@ use pyo3::prelude::*;
 
 mod errors;
 mod schema;
+#[allow(dead_code, reason = "the first classes come next")]
+mod source;
 
 /// The wire engine: bytes in, facts out.
 #[pymodule]

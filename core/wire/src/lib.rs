@@ -5,13 +5,29 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
+pub mod cpb;
+pub mod document;
+pub mod entry;
 pub mod error;
+pub mod header;
+pub mod index;
+pub mod key;
 pub mod limits;
+pub mod listing;
+pub mod mask;
+pub mod metadata;
+pub mod ondemand;
+pub mod path;
+pub mod plan;
 pub mod reader;
+pub mod resolve;
+pub mod riegeli;
 pub mod rope;
+pub mod scan;
 pub mod schema;
 pub mod source;
 pub mod varint;
+pub mod view;
 
 pub use error::{Kind, Result, WireError};
 pub use limits::Limits;

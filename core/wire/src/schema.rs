@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::error::{Kind, Result, WireError};
+use crate::header::Wire;
 
 /// The number of a message type in its [`Schema`].
 pub type TypeId = u32;
@@ -69,6 +70,17 @@ impl FieldKind {
         !matches!(self, Self::Message | Self::Group | Self::String | Self::Bytes)
     }
 
+    /// The wire type of one value.
+    pub fn wire(self) -> Wire {
+        match self {
+            Self::Double | Self::Fixed64 | Self::Sfixed64 => Wire::Fixed64,
+            Self::Float | Self::Fixed32 | Self::Sfixed32 => Wire::Fixed32,
+            Self::String | Self::Bytes | Self::Message => Wire::Len,
+            Self::Group => Wire::Group,
+            _ => Wire::Varint,
+        }
+    }
+
     /// The kind's name in a `.proto` file.
     pub fn name(self) -> &'static str {
         match self {
@@ -94,6 +106,10 @@ impl FieldKind {
     }
 }
 
+/// Set in the number of a field that is on the wire in a form its schema does not allow: it is an unknown field, apart
+/// from those of that number that fit.
+pub const MISFIT: u32 = 1 << 31;
+
 /// One field of a message type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
@@ -109,6 +125,14 @@ pub struct Field {
     pub oneof: u32,
     /// The message type (for message kinds) or the enum (for enums), by its number in the schema.
     pub target: u32,
+}
+
+impl Field {
+    /// Whether a field of this type may stand on the wire as `wire`: packed and unpacked are both taken.
+    #[inline]
+    pub fn fits(&self, wire: Wire) -> bool {
+        wire == self.kind.wire() || (wire == Wire::Len && self.repeated && self.kind.is_packable())
+    }
 }
 
 /// One message type.
@@ -220,8 +244,23 @@ impl Schema {
         self.message(id?)?.field(number)
     }
 
+    /// `number`, marked when type `id` knows that field and it does not fit on the wire as `wire`.
+    #[inline]
+    pub fn fitted(&self, id: Option<TypeId>, number: u32, wire: Wire) -> u32 {
+        match self.field(id, number) {
+            Some(field) if !field.fits(wire) => number | MISFIT,
+            _ => number,
+        }
+    }
+
     /// The number behind the value `name` of the enum numbered `id`.
     pub fn enum_value(&self, id: u32, name: &str) -> Option<i32> {
         self.enums.get(id as usize)?.get(name).copied()
+    }
+
+    /// The first name of the value `number` of the enum numbered `id`, in the order of the alphabet.
+    pub fn enum_name(&self, id: u32, number: i32) -> Option<&str> {
+        let values = self.enums.get(id as usize)?;
+        values.iter().filter(|(_, value)| **value == number).map(|(name, _)| name.as_str()).min()
     }
 }

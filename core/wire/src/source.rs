@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::error::{Result, WireError};
+use crate::error::{Kind, Result, WireError};
 
 /// Random access to bytes that do not change.
 pub trait Source {
@@ -16,6 +16,17 @@ pub trait Source {
 
     /// Exactly the `len` bytes at `offset`, or an error.
     fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>>;
+
+    /// Fills `buffer` with the bytes at `offset`, or fails.
+    fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let bytes = self.read(offset, buffer.len())?;
+        if bytes.len() != buffer.len() {
+            let message = format!("a source gave {} bytes where {} were asked for", bytes.len(), buffer.len());
+            return Err(WireError::new(Kind::Source, message).at(offset));
+        }
+        buffer.copy_from_slice(&bytes);
+        Ok(())
+    }
 }
 
 impl Source for [u8] {
@@ -30,5 +41,46 @@ impl Source for [u8] {
             let message = format!("{len} bytes are needed, but the source ends at byte {}", <[u8]>::len(self));
             WireError::corrupt(offset, message)
         })
+    }
+}
+
+/// A rope's bytes, read from the sources it is made of: source `n` of the rope is number `n` of them.
+pub struct RopeSource<'a> {
+    rope: &'a Rope,
+    sources: &'a [&'a dyn Source],
+}
+
+impl<'a> RopeSource<'a> {
+    /// The bytes of `rope`.
+    pub fn new(rope: &'a Rope, sources: &'a [&'a dyn Source]) -> Self {
+        Self { rope, sources }
+    }
+}
+
+impl Source for RopeSource<'_> {
+    fn len(&self) -> u64 {
+        self.rope.len()
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>> {
+        let slice = self.rope.slice(offset..offset.saturating_add(len as u64));
+        if slice.len() != len as u64 {
+            let message = format!("{len} bytes are needed, but there are only {}", self.rope.len());
+            return Err(WireError::corrupt(offset, message));
+        }
+        let mut out = Vec::new();
+        for piece in slice.pieces() {
+            match piece {
+                Piece::Literal(bytes) => out.extend_from_slice(bytes),
+                Piece::Extent { source, offset, len } => {
+                    let source = self.sources.get(source.0 as usize);
+                    let source = source.ok_or_else(|| WireError::corrupt(offset, "a rope names no source"))?;
+                    let len =
+                        usize::try_from(len).map_err(|_| WireError::corrupt(offset, "a read is larger than memory"))?;
+                    out.extend_from_slice(&source.read(offset, len)?);
+                }
+            }
+        }
+        Ok(Cow::Owned(out))
     }
 }

@@ -1,0 +1,87 @@
+//! Sources brought from Python: anything with `size` and `read(offset, length)`, and plain files without a detour.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use wire::source::Source;
+use wire::{Result, WireError};
+
+/// A `RangeSource` of Python. A `FileSource` is read from here; everything else through its own `read`.
+pub(crate) struct PySource {
+    object: Py<PyAny>,
+    file: Option<File>,
+    size: u64,
+}
+
+impl PySource {
+    /// The source behind `object`, which has `size` and `read`.
+    pub(crate) fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let size = object.getattr("size")?.extract()?;
+        let file = same_file(object).unwrap_or_default();
+        Ok(Self { object: object.clone().unbind(), file, size })
+    }
+
+    fn read_file(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let inside = offset.checked_add(buffer.len() as u64).is_some_and(|end| end <= self.size);
+        let file = self.file.as_ref().filter(|_| inside);
+        file.is_some_and(|file| file.read_exact_at(buffer, offset).is_ok())
+    }
+
+    /// What `read` answers; it also finds the words for what a direct read of the file could not do.
+    fn ask<T>(&self, offset: u64, len: usize, take: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        Python::attach(|py| {
+            let answer = self.object.bind(py).call_method1("read", (offset, len))?;
+            let bytes = answer.cast::<PyBytes>()?.as_bytes();
+            if bytes.len() == len {
+                return Ok(take(bytes));
+            }
+            let message = format!("a source gave {} bytes where {len} were asked for", bytes.len());
+            let class = py.import("protoslice.errors")?.getattr("StorageError")?;
+            Err(PyErr::from_value(class.call1((message, offset))?))
+        })
+        .map_err(|error: PyErr| WireError::from_source(error))
+    }
+}
+
+impl Source for PySource {
+    fn len(&self) -> u64 {
+        self.size
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>> {
+        let Some(_) = self.file else {
+            return self.ask(offset, len, |bytes| Cow::Owned(bytes.to_vec()));
+        };
+        let mut bytes = vec![0; len.min(usize::try_from(self.size).unwrap_or(len))];
+        if bytes.len() == len && self.read_file(offset, &mut bytes) {
+            return Ok(Cow::Owned(bytes));
+        }
+        self.ask(offset, len, |bytes| Cow::Owned(bytes.to_vec()))
+    }
+
+    fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        if self.read_file(offset, buffer) {
+            return Ok(());
+        }
+        self.ask(offset, buffer.len(), |bytes| buffer.copy_from_slice(bytes))
+    }
+}
+
+/// The file of a `FileSource`, opened once more so that reading it takes neither the GIL nor a call into Python;
+/// none for other sources, and none when the path meanwhile names another file.
+fn same_file(object: &Bound<'_, PyAny>) -> PyResult<Option<File>> {
+    let py = object.py();
+    let class = py.import("protoslice.sources")?.getattr("FileSource")?;
+    if !object.get_type().is(&class) {
+        return Ok(None);
+    }
+    let known = py.import("os")?.call_method1("fstat", (object.call_method0("fileno")?,))?;
+    let known: (u64, u64) = (known.getattr("st_dev")?.extract()?, known.getattr("st_ino")?.extract()?);
+    let file = File::open(object.getattr("path")?.extract::<PathBuf>()?)?;
+    let found = file.metadata()?;
+    Ok((known == (found.dev(), found.ino())).then_some(file))
+}

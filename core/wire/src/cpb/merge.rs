@@ -1,0 +1,376 @@
+//! Merging the chunks of a chunked proto, as TensorFlow's Merger does, into the image of the whole.
+//!
+//! Where that Merger would abort the process the file is refused here, with the number of the chunk and its place.
+//! Values of maps that are scalars, text or bytes are taken, which it never did.
+
+use super::order::sorted;
+use super::records::Chunked;
+use super::tree::{Body, Item, Items, Tree};
+use crate::error::{Kind, Result, WireError};
+use crate::header::{self, Wire};
+use crate::key::{self, Key};
+use crate::limits::Limits;
+use crate::metadata::{ChunkedMessage, MapKey, Tag};
+use crate::ondemand::OnDemand;
+use crate::path::quote;
+use crate::rope::{IMAGE, Rope};
+use crate::schema::{Field, FieldKind, Schema, TypeId};
+use crate::source::Source;
+use crate::varint;
+
+/// The longest text that a number is given as.
+const LONGEST_NUMBER: u64 = 4096;
+
+/// The merged proto of type `root`, as a rope over the file and the side object. `records` has the bytes of
+/// [`Chunked::records`].
+pub fn image(
+    chunked: &Chunked,
+    records: &dyn Source,
+    schema: &Schema,
+    root: Option<TypeId>,
+    limits: &Limits,
+) -> Result<Rope> {
+    let merger = Merger { chunked, bytes: OnDemand::new(schema, records, *limits) };
+    let mut tree = Tree::new(root);
+    merger.apply(&mut tree, &chunked.metadata.message, "", 0)?;
+    Ok(tree.rope(&merger.bytes)?.through(IMAGE, &chunked.records))
+}
+
+struct Merger<'a> {
+    chunked: &'a Chunked,
+    bytes: OnDemand<'a>,
+}
+
+impl Merger<'_> {
+    /// Merges `message` into `tree`, which stands at `path`.
+    fn apply(&self, tree: &mut Tree, message: &ChunkedMessage, path: &str, depth: u32) -> Result<()> {
+        if depth > self.bytes.limits.depth {
+            let text = format!("chunks are nested more than {} deep", self.bytes.limits.depth);
+            return Err(WireError::new(Kind::Limit, text).on(path));
+        }
+        if let Some(chunk) = message.chunk {
+            tree.merge(self.chunk(chunk, path)?, &self.bytes).map_err(|error| in_chunk(error, chunk, path))?;
+        }
+        for field in sorted(&message.fields).map_err(|error| error.on(path))? {
+            self.place(tree, &field.tags, &field.message, path, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    fn chunk(&self, number: u64, path: &str) -> Result<std::ops::Range<u64>> {
+        self.chunked.chunk(number).ok_or_else(|| {
+            let count = self.chunked.len();
+            inconsistent(path, format!("chunk {number} belongs here, but there are only {count} chunks"))
+        })
+    }
+
+    /// Merges `message` at the place `tags` below `tree`.
+    fn place(&self, tree: &mut Tree, tags: &[Tag], message: &ChunkedMessage, path: &str, depth: u32) -> Result<()> {
+        let Some((first, rest)) = tags.split_first() else {
+            return self.apply(tree, message, path, depth);
+        };
+        let Tag::Field(number) = first else {
+            return Err(inconsistent(path, "an index or a map key stands where a field is due".to_owned()));
+        };
+        let Some(field) = self.bytes.schema.field(tree.type_id, *number) else {
+            let known = tree.type_id.and_then(|id| self.bytes.schema.message(id));
+            let name = known.map_or("a message of unknown type", |known| known.name.as_str());
+            return Err(inconsistent(path, format!("{name} has no field {number}")));
+        };
+        let path = if path.is_empty() { field.name.clone() } else { format!("{path}.{}", field.name) };
+        match rest.split_first() {
+            Some((Tag::Key(key), rest)) if self.is_map(field) => {
+                self.map_value(tree, field, key, rest, message, &path, depth)
+            }
+            _ if self.is_map(field) => Err(inconsistent(&path, "it is a map, and no key tells which value".to_owned())),
+            Some((Tag::Index(index), rest)) if field.repeated => {
+                let path = format!("{path}[{index}]");
+                let child = self.element(tree, field, *index, &path)?;
+                self.place(child, rest, message, &path, depth + 1)
+            }
+            _ if field.repeated => {
+                Err(inconsistent(&path, "it is repeated, and no index tells which element".to_owned()))
+            }
+            Some((Tag::Index(_) | Tag::Key(_), _)) => {
+                Err(inconsistent(&path, "it is neither repeated nor a map, but an index or key follows".to_owned()))
+            }
+            _ => self.singular(tree, field, rest, message, &path, depth),
+        }
+    }
+
+    fn is_map(&self, field: &Field) -> bool {
+        field.kind == FieldKind::Message
+            && self.bytes.schema.message(field.target).is_some_and(|message| message.map_entry)
+    }
+
+    fn singular(
+        &self,
+        tree: &mut Tree,
+        field: &Field,
+        rest: &[Tag],
+        message: &ChunkedMessage,
+        path: &str,
+        depth: u32,
+    ) -> Result<()> {
+        if field.kind.is_message() {
+            let child =
+                self.child(tree, field)?.ok_or_else(|| inconsistent(path, "it cannot be merged into".to_owned()))?;
+            return self.place(child, rest, message, path, depth + 1);
+        }
+        if !rest.is_empty() || !message.fields.is_empty() {
+            return Err(inconsistent(path, format!("it is a {}: nothing can belong below it", field.kind.name())));
+        }
+        let Some(chunk) = message.chunk else {
+            return Err(inconsistent(path, "no chunk says what its value is".to_owned()));
+        };
+        let body = self.leaf(field, chunk, path)?;
+        let type_id = tree.type_id;
+        let items = tree.items(&self.bytes)?;
+        let rival = self.rival(items, type_id, field);
+        items.drop_all(field.number);
+        place_alone(items, Item { number: field.number, entry: None, body }, rival);
+        Ok(())
+    }
+
+    /// What chunk `chunk` says the scalar, string or bytes `field` is.
+    fn leaf(&self, field: &Field, chunk: u64, path: &str) -> Result<Body> {
+        let span = self.chunk(chunk, path)?;
+        if key::is_text(field.kind) {
+            return Ok(Body::Bytes(span));
+        }
+        if span.end - span.start > LONGEST_NUMBER {
+            return Err(inconsistent(path, format!("chunk {chunk} is too long for a {}", field.kind.name())));
+        }
+        let text = self.bytes.read_span(&span)?;
+        let text = std::str::from_utf8(&text).ok();
+        let value = text.and_then(|text| parse(field, text, self.bytes.schema));
+        let Some((wire, bits)) = value else {
+            let text = format!("chunk {chunk} should hold a {} as text, and does not", field.kind.name());
+            return Err(inconsistent(path, text));
+        };
+        let mut literal = Vec::new();
+        varint::write(header::tag(field.number, wire), &mut literal);
+        match wire {
+            Wire::Fixed32 => literal.extend_from_slice(&(bits as u32).to_le_bytes()),
+            Wire::Fixed64 => literal.extend_from_slice(&bits.to_le_bytes()),
+            _ => varint::write(bits, &mut literal),
+        }
+        Ok(Body::Literal(literal))
+    }
+
+    /// The singular message `field` of `tree`: what is there of it united, or an empty one.
+    fn child<'t>(&self, tree: &'t mut Tree, field: &Field) -> Result<Option<&'t mut Tree>> {
+        let type_id = tree.type_id;
+        let items = tree.items(&self.bytes)?;
+        let rival = self.rival(items, type_id, field);
+        // Where another member of its oneof came later, what stood before is void.
+        let active: Vec<usize> = items.of(field.number).iter().copied().filter(|at| Some(*at) > rival).collect();
+        if !active.is_empty() {
+            return Ok(items.unite(field.number, &active, field.target));
+        }
+        items.drop_all(field.number);
+        let at = place_alone(items, Item { number: field.number, entry: None, body: empty(field.target) }, rival);
+        Ok(items.message(at, field.target))
+    }
+
+    /// The last item of another member of the oneof of `field`.
+    fn rival(&self, items: &Items, type_id: Option<TypeId>, field: &Field) -> Option<usize> {
+        let known = type_id.and_then(|id| self.bytes.schema.message(id)).filter(|_| field.oneof > 0)?;
+        let members = known.fields().iter().filter(|other| other.oneof == field.oneof && other.number != field.number);
+        members.flat_map(|other| items.of(other.number)).copied().max()
+    }
+
+    /// Element `index` of the repeated message `field`; the next one is added.
+    fn element<'t>(&self, tree: &'t mut Tree, field: &Field, index: u64, path: &str) -> Result<&'t mut Tree> {
+        if !field.kind.is_message() {
+            let text =
+                format!("it is a repeated {}: chunks hold whole messages of a repeated field only", field.kind.name());
+            return Err(inconsistent(path, text));
+        }
+        let items = tree.items(&self.bytes)?;
+        let count = items.of(field.number).len();
+        let at = match usize::try_from(index).ok().filter(|index| *index <= count) {
+            Some(index) if index < count => items.of(field.number).get(index).copied(),
+            Some(_) => Some(items.push(Item { number: field.number, entry: None, body: empty(field.target) })),
+            None => None,
+        };
+        let gap = || inconsistent(path, format!("the list has {count} elements, so this one would leave a gap"));
+        at.and_then(|at| items.message(at, field.target)).ok_or_else(gap)
+    }
+
+    /// Merges `message` into the value under `key`, at the place `rest` below it.
+    #[allow(clippy::too_many_arguments, reason = "a step of a recursion")]
+    fn map_value(
+        &self,
+        tree: &mut Tree,
+        field: &Field,
+        key: &MapKey,
+        rest: &[Tag],
+        message: &ChunkedMessage,
+        path: &str,
+        depth: u32,
+    ) -> Result<()> {
+        let entry_type = self.bytes.schema.message(field.target);
+        let fields = entry_type.and_then(|entry| Some((entry.field(1)?, entry.field(2)?)));
+        let (key_field, value_field) =
+            fields.ok_or_else(|| inconsistent(path, "its entries have no key or value".to_owned()))?;
+        let key = OwnedKey::of(key_field.kind, key)
+            .ok_or_else(|| inconsistent(path, format!("the key does not fit a map of {}", key_field.kind.name())))?;
+        let path = format!("{path}[{}]", key.label(key_field.kind));
+        let at = match self.find(tree, field, &key)? {
+            Some(at) => at,
+            None => self.add_entry(tree, field, key_field, &key)?,
+        };
+        let items = tree.items(&self.bytes)?;
+        let entry = items.message(at, field.target);
+        let entry = entry.ok_or_else(|| inconsistent(&path, "its entry cannot be merged into".to_owned()))?;
+        self.singular(entry, value_field, rest, message, &path, depth + 1)
+    }
+
+    /// The last entry of the map `field` with this key.
+    fn find(&self, tree: &mut Tree, field: &Field, wanted: &OwnedKey) -> Result<Option<usize>> {
+        let items = tree.items(&self.bytes)?;
+        for at in items.of(field.number).to_vec().into_iter().rev() {
+            let Some(item) = items.list.get_mut(at) else { continue };
+            let found = match (&mut item.body, item.entry) {
+                (Body::Message(entry), _) => entry.key(&self.bytes)?,
+                (_, Some(entry)) => Tree::of(entry, field.target).key(&self.bytes)?,
+                _ => None,
+            };
+            if found.as_ref() == Some(wanted) {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
+    }
+
+    fn add_entry(&self, tree: &mut Tree, field: &Field, key_field: &Field, key: &OwnedKey) -> Result<usize> {
+        let mut entry = Tree::new(Some(field.target));
+        let body = Body::Literal(key.encode(key_field));
+        entry.items(&self.bytes)?.push(Item { number: 1, entry: None, body });
+        let body = Body::Message(Box::new(entry));
+        Ok(tree.items(&self.bytes)?.push(Item { number: field.number, entry: None, body }))
+    }
+}
+
+fn empty(type_id: TypeId) -> Body {
+    Body::Message(Box::new(Tree::new(Some(type_id))))
+}
+
+/// Puts the only item of its field where field numbers want it, but after a rival of its oneof.
+fn place_alone(items: &mut Items, item: Item, rival: Option<usize>) -> usize {
+    if rival.is_some() { items.push(item) } else { items.insert(item) }
+}
+
+fn inconsistent(path: &str, message: String) -> WireError {
+    let path = if path.is_empty() { "the root message" } else { path };
+    WireError::new(Kind::Inconsistent, message).on(path)
+}
+
+fn in_chunk(error: WireError, chunk: u64, path: &str) -> WireError {
+    if error.kind() != Kind::Corrupt {
+        return error;
+    }
+    inconsistent(path, format!("chunk {chunk} is no message that could stand here: {}", error.message()))
+}
+
+/// The value that `text` gives `field`, as wire type and bits: what C's `strtol` and `strtod` take, for bools `true` and
+/// `false`, for enums a name.
+fn parse(field: &Field, text: &str, schema: &Schema) -> Option<(Wire, u64)> {
+    let wire = field.kind.wire();
+    let bits = match field.kind {
+        FieldKind::Double => leading_float(text)?.to_bits(),
+        FieldKind::Float => u64::from((leading_float(text)? as f32).to_bits()),
+        FieldKind::Bool => u64::from(text.parse::<bool>().ok()?),
+        FieldKind::Enum => schema.enum_value(field.target, text).map(|value| i64::from(value) as u64)?,
+        kind => integer(kind, leading_integer(text)?)?,
+    };
+    Some((wire, bits))
+}
+
+fn integer(kind: FieldKind, value: i128) -> Option<u64> {
+    let bits = match kind {
+        FieldKind::Int32 | FieldKind::Sint32 | FieldKind::Sfixed32 => i64::from(i32::try_from(value).ok()?) as u64,
+        FieldKind::Int64 | FieldKind::Sint64 | FieldKind::Sfixed64 => i64::try_from(value).ok()? as u64,
+        FieldKind::Uint32 | FieldKind::Fixed32 => u64::from(u32::try_from(value).ok()?),
+        _ => u64::try_from(value).ok()?,
+    };
+    Some(key::to_wire(kind, bits))
+}
+
+fn leading_integer(text: &str) -> Option<i128> {
+    let text = text.trim_start();
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let len = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    let sign = text.len() - digits.len();
+    text.get(..sign + len)?.parse().ok()
+}
+
+fn leading_float(text: &str) -> Option<f64> {
+    let text = text.trim_start();
+    // The longest prefix that is a number; texts of numbers are short.
+    let ends = text.char_indices().map(|(at, c)| at + c.len_utf8()).take(64);
+    ends.filter_map(|end| text.get(..end)?.parse().ok()).last()
+}
+
+/// A map's key on its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum OwnedKey {
+    Text(Vec<u8>),
+    Number(u64),
+}
+
+impl OwnedKey {
+    /// `key` as a key of kind `kind`, converted as the Merger does: numbers to text and text to numbers.
+    fn of(kind: FieldKind, key: &MapKey) -> Option<Self> {
+        let number = match key {
+            MapKey::Text(text) if kind == FieldKind::String => return Some(Self::Text(text.clone())),
+            MapKey::Text(text) => std::str::from_utf8(text).ok()?.trim().parse().ok()?,
+            MapKey::Bool(value) => i128::from(*value),
+            MapKey::Uint32(value) => i128::from(*value),
+            MapKey::Uint64(value) => i128::from(*value),
+            MapKey::Int32(value) => i128::from(*value),
+            MapKey::Int64(value) => i128::from(*value),
+        };
+        match kind {
+            FieldKind::String => Some(Self::Text(number.to_string().into_bytes())),
+            FieldKind::Bool => Some(Self::Number(u64::from(number != 0))),
+            kind => integer(kind, number).and_then(|bits| key::number_of(kind, kind.wire(), bits)).map(Self::Number),
+        }
+    }
+
+    fn label(&self, kind: FieldKind) -> String {
+        match self {
+            Self::Text(text) => quote(text),
+            Self::Number(value) if kind == FieldKind::Bool => (*value != 0).to_string(),
+            Self::Number(value) => (*value as i64).to_string(),
+        }
+    }
+
+    /// The key field of an entry, serialized.
+    fn encode(&self, field: &Field) -> Vec<u8> {
+        let mut out = Vec::new();
+        varint::write(header::tag(field.number, field.kind.wire()), &mut out);
+        match self {
+            Self::Text(text) => {
+                varint::write(text.len() as u64, &mut out);
+                out.extend_from_slice(text);
+            }
+            Self::Number(value) => match field.kind.wire() {
+                Wire::Fixed32 => out.extend_from_slice(&(*value as u32).to_le_bytes()),
+                Wire::Fixed64 => out.extend_from_slice(&value.to_le_bytes()),
+                _ => varint::write(key::to_wire(field.kind, *value), &mut out),
+            },
+        }
+        out
+    }
+}
+
+impl From<Key<'_>> for OwnedKey {
+    fn from(key: Key<'_>) -> Self {
+        match key {
+            Key::Text(text) => Self::Text(text.to_vec()),
+            Key::Number(number) => Self::Number(number),
+        }
+    }
+}

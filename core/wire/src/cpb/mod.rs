@@ -1,0 +1,65 @@
+//! Chunked protos (`.cpb`): a riegeli file whose records are the chunks of a proto, and last their metadata.
+//!
+//! Reading one gives an image: the merged proto as a rope, of the records' bytes and of lengths written anew. The
+//! image is then indexed like any proto, and every view of it works alike. Writing one gives a rope of the file.
+
+mod merge;
+mod order;
+mod records;
+mod tree;
+
+use crate::error::Result;
+use crate::limits::Limits;
+use crate::metadata::{ChunkInfo, Metadata};
+use crate::plan::Plan;
+use crate::riegeli::{Framer, Hasher, record_hasher};
+use crate::rope::Rope;
+
+pub use merge::image;
+pub use records::{Chunked, FILE, SIDE, Side, open, read_metadata};
+
+/// A `.cpb` file that is about to be written: its chunks, and what each of them hashes to.
+#[derive(Debug)]
+pub struct Writing<'a> {
+    plan: &'a Plan,
+    framer: Framer,
+    chunks: Vec<ChunkInfo>,
+}
+
+impl<'a> Writing<'a> {
+    /// The file that `plan` makes.
+    pub fn new(plan: &'a Plan, limits: &Limits) -> Self {
+        Self { plan, framer: Framer::new(limits), chunks: Vec::new() }
+    }
+
+    /// A hasher for a chunk of `len` bytes: feed it the chunk.
+    pub fn hasher(len: u64) -> Hasher {
+        record_hasher(len)
+    }
+
+    /// Appends the next chunk, whose bytes have given `hash`.
+    pub fn push(&mut self, hash: u64) -> Result<()> {
+        let Some(chunk) = self.plan.chunks.get(self.chunks.len()) else { return Ok(()) };
+        let offset = self.framer.push(&chunk.rope, hash)?;
+        self.chunks.push(ChunkInfo { kind: chunk.kind, size: chunk.rope.len(), offset });
+        Ok(())
+    }
+
+    /// The file, with its metadata as the last record.
+    pub fn finish(mut self) -> Result<Rope> {
+        let metadata = Metadata { chunks: self.chunks, message: self.plan.message.clone() }.encode();
+        let mut hasher = record_hasher(metadata.len() as u64);
+        hasher.update(&metadata);
+        self.framer.push(&Rope::literal(&metadata), hasher.finish())?;
+        Ok(self.framer.finish())
+    }
+}
+
+/// The metadata of the `.cpb` file that `plan` makes, which depends on the lengths of its chunks alone.
+pub fn metadata(plan: &Plan, limits: &Limits) -> Result<Metadata> {
+    let mut writing = Writing::new(plan, limits);
+    for _ in &plan.chunks {
+        writing.push(0)?;
+    }
+    Ok(Metadata { chunks: writing.chunks, message: plan.message.clone() })
+}

@@ -1,0 +1,166 @@
+//! The records of a chunked proto: where each chunk lies, and what the metadata says.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::error::{Kind, Result, WireError};
+use crate::limits::Limits;
+use crate::metadata::Metadata;
+use crate::riegeli::{self, ChunkRef, Spans};
+use crate::rope::{Rope, RopeBuilder, SourceId};
+use crate::source::Source;
+
+/// The chunked file itself.
+pub const FILE: SourceId = SourceId(0);
+/// The records that had to be decoded, one after the other.
+pub const SIDE: SourceId = SourceId(1);
+
+/// Where decoded records go.
+pub trait Side {
+    /// Appends `bytes`.
+    fn append(&mut self, bytes: &[u8]) -> Result<()>;
+}
+
+impl Side for Vec<u8> {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// A chunked proto: its metadata, and its chunks one after the other as a rope over [`FILE`] and [`SIDE`].
+#[derive(Clone, Debug)]
+pub struct Chunked {
+    /// What the last record says.
+    pub metadata: Metadata,
+    /// All chunks, by number, as one run of bytes.
+    pub records: Rope,
+    ends: Vec<u64>,
+}
+
+impl Chunked {
+    /// Where chunk `number` lies among the records.
+    pub fn chunk(&self, number: u64) -> Option<Range<u64>> {
+        let at = usize::try_from(number).ok()?;
+        let end = *self.ends.get(at)?;
+        let begin = at.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        Some(begin..end)
+    }
+
+    /// How many chunks there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+}
+
+/// The metadata of the chunked proto `source`: its last record, found by a handful of small reads.
+pub fn read_metadata(source: &dyn Source, limits: &Limits) -> Result<Metadata> {
+    let Some((chunk, index)) = riegeli::last_record(source)? else {
+        return Err(WireError::new(Kind::Inconsistent, "the file has no records, so it is no chunked proto"));
+    };
+    if chunk.header.decoded_size > limits.metadata {
+        let message =
+            format!("the last record's chunk takes {} bytes: too many for metadata", chunk.header.decoded_size);
+        return Err(WireError::new(Kind::Limit, message).at(chunk.begin));
+    }
+    let decoded = riegeli::decode(source, &chunk, limits).map_err(|fault| fault.error)?;
+    let record = usize::try_from(index).ok().and_then(|index| decoded.get(index)).unwrap_or_default();
+    Metadata::decode(record, limits).map_err(|error| {
+        let message = format!("the last record is no ChunkMetadata, so this is no chunked proto: {}", error.message());
+        WireError::new(Kind::Inconsistent, message).at(chunk.begin)
+    })
+}
+
+/// Finds the chunks of `source`; what is compressed or transposed is decoded into `side`.
+pub fn open(source: &dyn Source, side: &mut dyn Side, limits: &Limits) -> Result<Chunked> {
+    let metadata = read_metadata(source, limits)?;
+    let mut finder = Finder { source, side, limits, side_len: 0, known: HashMap::new(), last: None };
+    let mut records = RopeBuilder::new(limits);
+    let mut ends = Vec::new();
+    for (number, info) in metadata.chunks.iter().enumerate() {
+        finder.append(info.offset, &mut records).map_err(|error| error.on(format!("chunk {number}")))?;
+        records.check()?;
+        ends.push(records.len());
+    }
+    Ok(Chunked { metadata, records: records.finish(), ends })
+}
+
+/// Finds records by their numeric positions; each riegeli chunk is looked into once.
+struct Finder<'a> {
+    source: &'a dyn Source,
+    side: &'a mut dyn Side,
+    limits: &'a Limits,
+    side_len: u64,
+    known: HashMap<u64, Contents>,
+    last: Option<ChunkRef>,
+}
+
+/// Where the records of one riegeli chunk lie.
+enum Contents {
+    Plain(Spans),
+    /// From here on in the side object; the ends count from there.
+    Decoded(u64, Vec<u64>),
+}
+
+impl Finder<'_> {
+    fn append(&mut self, offset: u64, out: &mut RopeBuilder) -> Result<()> {
+        let chunk = self.chunk_of(offset)?;
+        if !self.known.contains_key(&chunk.begin) {
+            let contents = self.look_into(&chunk)?;
+            self.known.insert(chunk.begin, contents);
+        }
+        let index = usize::try_from(offset - chunk.begin).unwrap_or(usize::MAX);
+        let found = match self.known.get(&chunk.begin) {
+            Some(Contents::Plain(spans)) => spans.extents(&chunk, index, FILE, out),
+            Some(Contents::Decoded(base, ends)) => ends.get(index).is_some_and(|end| {
+                let begin = index.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
+                out.extent(SIDE, base + begin, end - begin);
+                true
+            }),
+            None => false,
+        };
+        if found { Ok(()) } else { Err(no_record(offset)) }
+    }
+
+    /// The riegeli chunk of the record at `offset`: mostly the last one or the one after it.
+    fn chunk_of(&mut self, offset: u64) -> Result<ChunkRef> {
+        let holds = |chunk: &ChunkRef| chunk.begin <= offset && offset - chunk.begin < chunk.header.records;
+        if let Some(last) = self.last {
+            if holds(&last) {
+                return Ok(last);
+            }
+            if offset == last.end
+                && let Ok(Some(next)) = riegeli::chunk_at(self.source, offset)
+                && holds(&next)
+            {
+                self.last = Some(next);
+                return Ok(next);
+            }
+        }
+        let (chunk, _) =
+            riegeli::find(self.source, offset)?.filter(|(chunk, _)| holds(chunk)).ok_or_else(|| no_record(offset))?;
+        self.last = Some(chunk);
+        Ok(chunk)
+    }
+
+    fn look_into(&mut self, chunk: &ChunkRef) -> Result<Contents> {
+        if let Some(spans) = riegeli::spans(self.source, chunk, self.limits).map_err(|fault| fault.error)? {
+            return Ok(Contents::Plain(spans));
+        }
+        let decoded = riegeli::decode(self.source, chunk, self.limits).map_err(|fault| fault.error)?;
+        self.side.append(decoded.values())?;
+        let base = self.side_len;
+        self.side_len += decoded.values().len() as u64;
+        Ok(Contents::Decoded(base, decoded.ends().to_vec()))
+    }
+}
+
+fn no_record(offset: u64) -> WireError {
+    let message = format!("the metadata places a chunk at record position {offset}, where no record begins");
+    WireError::new(Kind::Inconsistent, message).at(offset)
+}

@@ -1,0 +1,224 @@
+//! A message that is being merged: untouched parts are ranges of the records, the rest is a tree.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::merge::OwnedKey;
+use crate::entry::Entry;
+use crate::error::Result;
+use crate::header::{self, Fields, Wire};
+use crate::key;
+use crate::ondemand::OnDemand;
+use crate::rope::{IMAGE, Rope, RopeBuilder};
+use crate::schema::{FieldKind, TypeId};
+
+/// A message, made of serialized parts until somebody looks inside.
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    pub(super) type_id: Option<TypeId>,
+    parts: Vec<Range<u64>>,
+    items: Option<Items>,
+}
+
+/// The fields of a message that has been looked into, in their order.
+#[derive(Debug, Default)]
+pub(super) struct Items {
+    pub(super) list: Vec<Item>,
+    /// Where each field's items stand in the list.
+    places: HashMap<u32, Vec<usize>>,
+}
+
+/// One field.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) number: u32,
+    /// Where it stood, if it did.
+    pub(super) entry: Option<Entry>,
+    pub(super) body: Body,
+}
+
+/// What became of a field.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// Nothing: it is written as it stood.
+    Kept,
+    /// It is not written.
+    Dropped,
+    /// A message that has been merged into.
+    Message(Box<Tree>),
+    /// Text or bytes, which lie here among the records.
+    Bytes(Range<u64>),
+    /// A field written anew, its tag included.
+    Literal(Vec<u8>),
+}
+
+impl Tree {
+    pub(super) fn new(type_id: Option<TypeId>) -> Self {
+        Self { type_id, ..Self::default() }
+    }
+
+    /// The message that stands in `entry`.
+    pub(super) fn of(entry: Entry, type_id: TypeId) -> Self {
+        Self { type_id: Some(type_id), parts: vec![entry.content_span()], items: None }
+    }
+
+    /// The key of the map's entry that this is.
+    pub(super) fn key(&mut self, bytes: &OnDemand<'_>) -> Result<Option<OwnedKey>> {
+        let known = self.type_id.and_then(|id| bytes.schema.message(id));
+        let Some(field) = known.and_then(|known| known.field(1)) else { return Ok(None) };
+        let items = self.items(bytes)?;
+        let last = items.of(1).last().and_then(|at| items.list.get(*at));
+        let read;
+        let (serialized, start): (&[u8], u64) = match last {
+            Some(Item { body: Body::Literal(literal), .. }) => (literal, 0),
+            Some(Item { entry: Some(run), .. }) => {
+                let entry = bytes.of_run(run, run.count - 1)?;
+                read = bytes.read_span(&entry.span())?;
+                (&read, entry.start)
+            }
+            _ => return Ok(Some(key::default_key(field.kind).into())),
+        };
+        let found = Fields::new(serialized, start, bytes.limits.depth).next_field()?;
+        let key = found.and_then(|found| key::of_field(field.kind, &found));
+        Ok(Some(key.unwrap_or(key::default_key(field.kind)).into()))
+    }
+
+    /// Merges the serialized message at `span`: as protobuf has it, its bytes follow what is there.
+    pub(super) fn merge(&mut self, span: Range<u64>, bytes: &OnDemand<'_>) -> Result<()> {
+        match &mut self.items {
+            None => self.parts.push(span),
+            Some(items) => items.append(bytes.scan(span, self.type_id)?),
+        }
+        Ok(())
+    }
+
+    /// Its fields, looked up in its parts when first asked for.
+    pub(super) fn items(&mut self, bytes: &OnDemand<'_>) -> Result<&mut Items> {
+        if self.items.is_none() {
+            let mut items = Items::default();
+            for part in std::mem::take(&mut self.parts) {
+                items.append(bytes.scan(part, self.type_id)?);
+            }
+            self.items = Some(items);
+        }
+        Ok(self.items.get_or_insert_default())
+    }
+
+    /// Its serialized form.
+    pub(super) fn rope(&self, bytes: &OnDemand<'_>) -> Result<Rope> {
+        let mut out = RopeBuilder::new(&bytes.limits);
+        for part in &self.parts {
+            out.extent(IMAGE, part.start, part.end - part.start);
+        }
+        for item in self.items.iter().flat_map(|items| &items.list) {
+            self.write(item, bytes, &mut out)?;
+            out.check()?;
+        }
+        Ok(out.finish())
+    }
+
+    fn write(&self, item: &Item, bytes: &OnDemand<'_>, out: &mut RopeBuilder) -> Result<()> {
+        let content = match &item.body {
+            Body::Dropped => return Ok(()),
+            Body::Literal(literal) => {
+                out.literal(literal);
+                return Ok(());
+            }
+            Body::Kept => {
+                if let Some(entry) = &item.entry {
+                    out.extent(IMAGE, entry.start, entry.end - entry.start);
+                }
+                return Ok(());
+            }
+            Body::Message(tree) => tree.rope(bytes)?,
+            Body::Bytes(span) => Rope::extent(IMAGE, span.start, span.end - span.start),
+        };
+        let group = bytes.schema.field(self.type_id, item.number).is_some_and(|field| field.kind == FieldKind::Group);
+        if group {
+            out.varint(header::tag(item.number, Wire::Group));
+            out.rope(&content);
+            out.varint(header::tag(item.number, Wire::EndGroup));
+        } else {
+            out.varint(header::tag(item.number, Wire::Len));
+            out.varint(content.len());
+            out.rope(&content);
+        }
+        Ok(())
+    }
+}
+
+impl Items {
+    fn append(&mut self, entries: Vec<Entry>) {
+        for entry in entries {
+            self.push(Item { number: entry.number, entry: Some(entry), body: Body::Kept });
+        }
+    }
+
+    /// Appends `item`; returns its place.
+    pub(super) fn push(&mut self, item: Item) -> usize {
+        let at = self.list.len();
+        self.places.entry(item.number).or_default().push(at);
+        self.list.push(item);
+        at
+    }
+
+    /// Inserts `item`, the only one of its field, where the order of field numbers wants it. Returns its place.
+    pub(super) fn insert(&mut self, item: Item) -> usize {
+        let after = self.list.iter().rposition(|other| other.number < item.number).map_or(0, |at| at + 1);
+        if after == self.list.len() {
+            return self.push(item);
+        }
+        for places in self.places.values_mut() {
+            places.iter_mut().filter(|place| **place >= after).for_each(|place| *place += 1);
+        }
+        self.places.insert(item.number, vec![after]);
+        self.list.insert(after, item);
+        after
+    }
+
+    /// The items of field `number`, in order.
+    pub(super) fn of(&self, number: u32) -> &[usize] {
+        self.places.get(&number).map_or(&[], Vec::as_slice)
+    }
+
+    /// Drops all items of field `number`.
+    pub(super) fn drop_all(&mut self, number: u32) {
+        for at in self.places.remove(&number).unwrap_or_default() {
+            if let Some(item) = self.list.get_mut(at) {
+                item.body = Body::Dropped;
+            }
+        }
+    }
+
+    /// The message at `at`, made a tree if it was not.
+    pub(super) fn message(&mut self, at: usize, type_id: TypeId) -> Option<&mut Tree> {
+        let item = self.list.get_mut(at)?;
+        if !matches!(item.body, Body::Message(_)) {
+            let mut tree = Tree::new(Some(type_id));
+            tree.parts.extend(item.entry.map(|entry| entry.content_span()));
+            item.body = Body::Message(Box::new(tree));
+        }
+        match &mut item.body {
+            Body::Message(tree) => Some(tree),
+            _ => None,
+        }
+    }
+
+    /// Makes the items at `places` one message at the last of them, of all their parts.
+    pub(super) fn unite(&mut self, number: u32, places: &[usize], type_id: TypeId) -> Option<&mut Tree> {
+        let (&last, before) = places.split_last()?;
+        if !before.is_empty() {
+            let mut tree = Tree::new(Some(type_id));
+            for &at in places {
+                let item = self.list.get_mut(at)?;
+                tree.parts.extend(item.entry.map(|entry| entry.content_span()));
+                item.body = Body::Dropped;
+            }
+            if let Some(item) = self.list.get_mut(last) {
+                item.body = Body::Message(Box::new(tree));
+            }
+            self.places.insert(number, vec![last]);
+        }
+        self.message(last, type_id)
+    }
+}

@@ -1,0 +1,61 @@
+//! What is known of one field without looking inside: the unit that indexes and on-demand scans speak in.
+
+use std::ops::Range;
+
+use crate::header::{self, Header, Wire};
+use crate::varint;
+
+/// The number of a node in its index.
+pub type NodeId = u32;
+
+/// One field occurrence, or a run of scalar ones, within a message. Entries tile the message: each begins where
+/// the one before ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The field number.
+    pub number: u32,
+    /// The wire type.
+    pub wire: Wire,
+    /// The offset of the tag.
+    pub start: u64,
+    /// Where the content begins.
+    pub content: u64,
+    /// Where the content ends: before `end` for groups alone.
+    pub content_end: u64,
+    /// The offset past the last byte.
+    pub end: u64,
+    /// How many occurrences it stands for: more than one only for runs of one scalar field.
+    pub count: u64,
+    /// The index node that holds its content, for a message of some size.
+    pub node: Option<NodeId>,
+}
+
+impl Entry {
+    /// The entry of a field that begins at `start` and is no group.
+    pub fn new(header: &Header, start: u64) -> Self {
+        let content = start.saturating_add(u64::from(header.head_len));
+        let end = content.saturating_add(header.content_len);
+        let Header { number, wire, .. } = *header;
+        Self { number, wire, start, content, content_end: end, end, count: 1, node: None }
+    }
+
+    /// Bytes of the content.
+    pub fn content_len(&self) -> u64 {
+        self.content_end - self.content
+    }
+
+    /// The bytes it occupies.
+    pub fn span(&self) -> Range<u64> {
+        self.start..self.end
+    }
+
+    /// The bytes of its content.
+    pub fn content_span(&self) -> Range<u64> {
+        self.content..self.content_end
+    }
+
+    /// Bytes that the shortest head of a length-delimited field takes.
+    pub fn minimal_head(number: u32, content_len: u64) -> u64 {
+        (varint::len(header::tag(number, Wire::Len)) + varint::len(content_len)) as u64
+    }
+}

@@ -1,0 +1,279 @@
+//! The head of one field on the wire: its tag, and its length where it has one.
+
+use crate::error::{Kind, Result, WireError};
+use crate::limits::MAX_FIELD_NUMBER;
+use crate::varint::{self, Varint};
+
+/// Wire types, numbered as on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wire {
+    /// A varint.
+    Varint = 0,
+    /// Eight bytes.
+    Fixed64 = 1,
+    /// A length and that many bytes.
+    Len = 2,
+    /// A group, up to its end tag.
+    Group = 3,
+    /// The end tag of a group.
+    EndGroup = 4,
+    /// Four bytes.
+    Fixed32 = 5,
+}
+
+impl Wire {
+    /// The wire type numbered `number`.
+    #[inline]
+    pub fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            0 => Self::Varint,
+            1 => Self::Fixed64,
+            2 => Self::Len,
+            3 => Self::Group,
+            4 => Self::EndGroup,
+            5 => Self::Fixed32,
+            _ => return None,
+        })
+    }
+}
+
+/// Where one field begins: number, wire type, and what follows the tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The field number.
+    pub number: u32,
+    /// The wire type.
+    pub wire: Wire,
+    /// Bytes of the tag.
+    pub tag_len: u8,
+    /// Bytes of the tag and, for [`Wire::Len`], of the length: where the content begins.
+    pub head_len: u8,
+    /// Bytes of the content; 0 for groups, whose end is not known yet.
+    pub content_len: u64,
+    /// The value, for [`Wire::Varint`].
+    pub value: u64,
+}
+
+impl Header {
+    /// Bytes of the whole field, where the wire type tells.
+    #[inline]
+    pub fn size(&self) -> Option<u64> {
+        u64::from(self.head_len).checked_add(self.content_len)
+    }
+}
+
+/// The tag of field `number` as a number.
+pub fn tag(number: u32, wire: Wire) -> u64 {
+    u64::from(number) << 3 | wire as u64
+}
+
+/// Reads the head that stands at the start of `bytes`; `None` when more bytes are needed to tell. The value of a
+/// varint counts as needed, the content of other fields does not.
+#[inline]
+pub fn read(bytes: &[u8], offset: u64) -> Result<Option<Header>> {
+    let (tag, tag_len) = match bytes {
+        // One-byte tags are nearly all tags.
+        [first, ..] if *first < 0x80 => (u64::from(*first), 1),
+        _ => match varint::read(bytes) {
+            Varint::Value(tag, len) => (tag, len),
+            Varint::Truncated => return Ok(None),
+            Varint::Overlong => return Err(WireError::corrupt(offset, "a field's tag has more than 64 bits")),
+        },
+    };
+    let number = tag >> 3;
+    if number == 0 || number > u64::from(MAX_FIELD_NUMBER) {
+        let message = format!("{number} is no field number: this is not a proto, or not from here on");
+        return Err(WireError::corrupt(offset, message));
+    }
+    let Some(wire) = Wire::from_number((tag & 7) as u8) else {
+        let message = format!("field {number} has wire type {}, which does not exist", tag & 7);
+        return Err(WireError::corrupt(offset, message));
+    };
+    let mut header = Header {
+        number: number as u32,
+        wire,
+        tag_len: tag_len as u8,
+        head_len: tag_len as u8,
+        content_len: 0,
+        value: 0,
+    };
+    match wire {
+        Wire::Fixed64 => header.content_len = 8,
+        Wire::Fixed32 => header.content_len = 4,
+        Wire::Group | Wire::EndGroup => {}
+        Wire::Varint | Wire::Len => {
+            let (value, len) = match varint::read(bytes.get(tag_len..).unwrap_or_default()) {
+                Varint::Value(value, len) => (value, len),
+                Varint::Truncated => return Ok(None),
+                Varint::Overlong => {
+                    let what = if wire == Wire::Len { "length" } else { "value" };
+                    let message = format!("the {what} of field {number} has more than 64 bits");
+                    return Err(WireError::corrupt(offset, message));
+                }
+            };
+            if wire == Wire::Len {
+                header.head_len += len as u8;
+                header.content_len = value;
+            } else {
+                header.content_len = len as u64;
+                header.value = value;
+            }
+        }
+    }
+    Ok(Some(header))
+}
+
+/// The fields of a message in memory, one after the other; groups are stepped over whole.
+#[derive(Clone, Debug)]
+pub struct Fields<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    base: u64,
+    depth: u32,
+}
+
+/// One field of a message in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct InMemory<'a> {
+    /// Its head.
+    pub header: Header,
+    /// The offset of its tag.
+    pub start: u64,
+    /// Its content; for groups, what stands between the two tags.
+    pub content: &'a [u8],
+    /// The offset past its last byte.
+    pub end: u64,
+}
+
+impl<'a> Fields<'a> {
+    /// The fields of the message `bytes`, whose first byte lies at `base`; groups may be nested `depth` deep.
+    pub fn new(bytes: &'a [u8], base: u64, depth: u32) -> Self {
+        Self { bytes, at: 0, base, depth }
+    }
+
+    /// The next field, or `None` at the end.
+    #[inline]
+    pub fn next_field(&mut self) -> Result<Option<InMemory<'a>>> {
+        if self.at >= self.bytes.len() {
+            return Ok(None);
+        }
+        let start = self.base.saturating_add(self.at as u64);
+        let header = self.head(start)?;
+        if header.wire == Wire::EndGroup {
+            return Err(stray_end(header.number, start));
+        }
+        let from = self.at + usize::from(header.head_len);
+        let (until, end) = if header.wire == Wire::Group {
+            self.at = from;
+            self.skip_group(header.number, self.depth)?
+        } else {
+            let end = usize::try_from(header.content_len).ok().and_then(|len| from.checked_add(len));
+            let end = end.filter(|end| *end <= self.bytes.len()).ok_or_else(|| {
+                let left = self.bytes.len().saturating_sub(from);
+                past_parent(&header, left as u64, start)
+            })?;
+            (end, end)
+        };
+        let content = self.bytes.get(from..until).unwrap_or_default();
+        self.at = end;
+        Ok(Some(InMemory { header, start, content, end: self.base.saturating_add(end as u64) }))
+    }
+
+    fn head(&self, start: u64) -> Result<Header> {
+        let header = read(self.bytes.get(self.at..).unwrap_or_default(), start)?;
+        header.ok_or_else(|| WireError::corrupt(start, "a field is cut off at the end of its message"))
+    }
+
+    /// Steps over the group `number` whose content begins here; returns where its end tag begins and ends.
+    fn skip_group(&mut self, number: u32, depth: u32) -> Result<(usize, usize)> {
+        let mut open = vec![number];
+        loop {
+            let start = self.base.saturating_add(self.at as u64);
+            if self.at >= self.bytes.len() {
+                return Err(WireError::corrupt(start, format!("the group of field {number} has no end")));
+            }
+            let header = self.head(start)?;
+            let begin = self.at;
+            match header.wire {
+                Wire::Group => {
+                    open.push(header.number);
+                    if open.len() > depth as usize {
+                        return Err(
+                            WireError::new(Kind::Limit, format!("groups are nested more than {depth} deep")).at(start)
+                        );
+                    }
+                }
+                Wire::EndGroup if open.pop() != Some(header.number) => return Err(stray_end(header.number, start)),
+                _ => {}
+            }
+            let left = (self.bytes.len() - begin) as u64;
+            let len = header.size().filter(|len| *len <= left).ok_or_else(|| past_parent(&header, left, start))?;
+            self.at = begin + len as usize;
+            if open.is_empty() {
+                return Ok((begin, self.at));
+            }
+        }
+    }
+}
+
+/// The error for an end tag that ends no group.
+pub(crate) fn stray_end(number: u32, offset: u64) -> WireError {
+    WireError::corrupt(offset, format!("an end tag of field {number} stands where no such group is open"))
+}
+
+/// The error for a field that is longer than what is left of its parent.
+pub(crate) fn past_parent(header: &Header, left: u64, offset: u64) -> WireError {
+    let message =
+        format!("field {} claims {} bytes, but its parent ends after {left}", header.number, header.content_len);
+    WireError::corrupt(offset, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(bytes: &[u8]) -> Result<Vec<(u32, Wire, Vec<u8>)>> {
+        let mut fields = Fields::new(bytes, 100, 3);
+        let mut out = Vec::new();
+        while let Some(field) = fields.next_field()? {
+            out.push((field.header.number, field.header.wire, field.content.to_vec()));
+        }
+        Ok(out)
+    }
+
+    #[test]
+    fn reads_every_wire_type() {
+        let bytes = [
+            &[0x08, 0x96, 0x01][..],
+            &[0x11, 1, 2, 3, 4, 5, 6, 7, 8],
+            &[0x1a, 0x02, b'h', b'i'],
+            &[0x23, 0x08, 0x01, 0x2b, 0x2c, 0x24],
+            &[0x35, 9, 9, 9, 9],
+        ];
+        let expected = vec![
+            (1, Wire::Varint, vec![0x96, 1]),
+            (2, Wire::Fixed64, vec![1, 2, 3, 4, 5, 6, 7, 8]),
+            (3, Wire::Len, b"hi".to_vec()),
+            (4, Wire::Group, vec![0x08, 0x01, 0x2b, 0x2c]),
+            (6, Wire::Fixed32, vec![9; 4]),
+        ];
+        assert_eq!(all(&bytes.concat()).unwrap(), expected);
+    }
+
+    #[test]
+    fn says_where_it_breaks() {
+        let cases: [(&[u8], u64); 8] = [
+            (&[0x08, 0x01, 0x00], 102),
+            (&[0x08, 0x01, 0x0e], 102),
+            (&[0x0a, 0x05, 1, 2], 100),
+            (&[0x08, 0xff], 100),
+            (&[0x0b, 0x08, 0x01], 103),
+            (&[0x0b, 0x14], 101),
+            (&[0x0c], 100),
+            (&[0x0b, 0x13, 0x1b, 0x23, 0x24, 0x1c, 0x14, 0x0c], 103),
+        ];
+        for (bytes, offset) in cases {
+            assert_eq!(all(bytes).unwrap_err().offset(), Some(offset), "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! The serialized form: fixed-width records in sections, behind a header, with a CRC-32C for every page.
+//!
+//! `docs/index-format.md` describes it; a change here is a change there, and a new [`VERSION`].
+
+use crate::error::{Kind, Result, WireError};
+use crate::reader::Reader;
+
+/// The first bytes of an index.
+pub(super) const MAGIC: &[u8; 8] = b"pslindex";
+/// The version of the serialized form.
+pub const VERSION: u32 = 1;
+/// Every page of this size has its own checksum, verified when first touched.
+pub(super) const PAGE: usize = 64 << 10;
+/// Sections, in this order.
+pub(super) const SECTIONS: usize = 7;
+/// Bytes of the header before the page checksums.
+pub(super) const HEADER: usize = 8 + 4 + 4 + 8 + 8 + SECTIONS * 8;
+/// Entries in a full block.
+pub(super) const BLOCK_ENTRIES: u32 = 128;
+
+/// The sections of an index, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Section {
+    Types,
+    Nodes,
+    Blocks,
+    Entries,
+    Fields,
+    FieldBlocks,
+    Keys,
+}
+
+/// A record of fixed width, little-endian.
+pub(super) trait Record: Sized {
+    const WIDTH: usize;
+    fn write(&self, out: &mut Vec<u8>);
+    fn read(reader: &mut Reader<'_>) -> Result<Self>;
+}
+
+/// One message that has been scanned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeRecord {
+    /// The node it stands in; its own number for the root.
+    pub parent: u32,
+    /// Its field number there; 0 for the root.
+    pub number: u32,
+    /// Its message type among the index's type names, counted from 1; 0 when unknown.
+    pub type_name: u32,
+    /// Whether it is a group.
+    pub group: bool,
+    /// Which occurrence of its field in the parent it is.
+    pub ordinal: u64,
+    /// The offset of its tag.
+    pub start: u64,
+    /// Where its content begins.
+    pub content: u64,
+    /// Where its content ends.
+    pub content_end: u64,
+    /// The offset past its last byte.
+    pub end: u64,
+    pub(super) blocks_at: u64,
+    pub(super) blocks_len: u32,
+    pub(super) fields_len: u32,
+    pub(super) fields_at: u64,
+}
+
+impl NodeRecord {
+    /// The record of a message that has just been entered: field `number` of its parent.
+    pub fn opening(number: u32, group: bool, start: u64, content: u64) -> Self {
+        Self { number, group, start, content, ..Self::default() }
+    }
+}
+
+impl Record for NodeRecord {
+    const WIDTH: usize = 80;
+
+    fn write(&self, out: &mut Vec<u8>) {
+        for value in [self.parent, self.number, self.type_name, u32::from(self.group)] {
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+        for value in [self.ordinal, self.start, self.content, self.content_end, self.end, self.blocks_at] {
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+        out.extend_from_slice(&self.blocks_len.to_le_bytes());
+        out.extend_from_slice(&self.fields_len.to_le_bytes());
+        out.extend_from_slice(&self.fields_at.to_le_bytes());
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Self> {
+        Ok(Self {
+            parent: r.u32()?,
+            number: r.u32()?,
+            type_name: r.u32()?,
+            group: r.u32()? != 0,
+            ordinal: r.u64()?,
+            start: r.u64()?,
+            content: r.u64()?,
+            content_end: r.u64()?,
+            end: r.u64()?,
+            blocks_at: r.u64()?,
+            blocks_len: r.u32()?,
+            fields_len: r.u32()?,
+            fields_at: r.u64()?,
+        })
+    }
+}
+
+/// Up to [`BLOCK_ENTRIES`] entries that follow each other in one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BlockRecord {
+    /// The offset of the first entry's tag.
+    pub(super) start: u64,
+    /// Where the encoded entries begin in their section.
+    pub(super) at: u64,
+    pub(super) len: u32,
+    pub(super) count: u32,
+}
+
+impl Record for BlockRecord {
+    const WIDTH: usize = 24;
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.start.to_le_bytes());
+        out.extend_from_slice(&self.at.to_le_bytes());
+        out.extend_from_slice(&self.len.to_le_bytes());
+        out.extend_from_slice(&self.count.to_le_bytes());
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Self> {
+        Ok(Self { start: r.u64()?, at: r.u64()?, len: r.u32()?, count: r.u32()? })
+    }
+}
+
+/// One field number of one node: how often it occurs, and in which blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct FieldRecord {
+    pub(super) number: u32,
+    pub(super) blocks_len: u32,
+    pub(super) count: u64,
+    /// Bytes of all occurrences, heads included.
+    pub(super) bytes: u64,
+    pub(super) blocks_at: u64,
+    pub(super) keys_at: u64,
+    /// Keys known; fewer than `count` when there are none to know.
+    pub(super) keys_len: u64,
+}
+
+impl Record for FieldRecord {
+    const WIDTH: usize = 48;
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.number.to_le_bytes());
+        out.extend_from_slice(&self.blocks_len.to_le_bytes());
+        for value in [self.count, self.bytes, self.blocks_at, self.keys_at, self.keys_len] {
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Self> {
+        Ok(Self {
+            number: r.u32()?,
+            blocks_len: r.u32()?,
+            count: r.u64()?,
+            bytes: r.u64()?,
+            blocks_at: r.u64()?,
+            keys_at: r.u64()?,
+            keys_len: r.u64()?,
+        })
+    }
+}
+
+/// That a field occurs in a block, and how often it did before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FieldBlock {
+    pub(super) before: u64,
+    /// Counted from the node's first block.
+    pub(super) block: u32,
+}
+
+impl Record for FieldBlock {
+    const WIDTH: usize = 12;
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.before.to_le_bytes());
+        out.extend_from_slice(&self.block.to_le_bytes());
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Self> {
+        Ok(Self { before: r.u64()?, block: r.u32()? })
+    }
+}
+
+/// The hash of an element's key, and which element it is. Sorted by hash, then by element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct KeyRecord {
+    pub(super) hash: u32,
+    pub(super) ordinal: u32,
+}
+
+impl Record for KeyRecord {
+    const WIDTH: usize = 8;
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.hash.to_le_bytes());
+        out.extend_from_slice(&self.ordinal.to_le_bytes());
+    }
+
+    fn read(r: &mut Reader<'_>) -> Result<Self> {
+        Ok(Self { hash: r.u32()?, ordinal: r.u32()? })
+    }
+}
+
+/// All of an index's sections, as they stand behind the header.
+pub(super) fn assemble(size: u64, floor: u64, sections: [Vec<u8>; SECTIONS]) -> Vec<u8> {
+    let body: Vec<u8> = sections.concat();
+    let mut out = Vec::with_capacity(HEADER + body.len() / PAGE * 4 + 8 + body.len());
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&(PAGE as u32).to_le_bytes());
+    out.extend_from_slice(&size.to_le_bytes());
+    out.extend_from_slice(&floor.to_le_bytes());
+    for section in &sections {
+        out.extend_from_slice(&(section.len() as u64).to_le_bytes());
+    }
+    for page in body.chunks(PAGE) {
+        out.extend_from_slice(&crc32c::crc32c(page).to_le_bytes());
+    }
+    let head = crc32c::crc32c(&out);
+    out.extend_from_slice(&head.to_le_bytes());
+    out.extend_from_slice(&body);
+    out
+}
+
+/// Where the sections lie; the header's own checksum has been verified.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    pub(super) size: u64,
+    pub(super) floor: u64,
+    /// Where the body begins in the file.
+    pub(super) body: usize,
+    pub(super) pages: usize,
+    /// Where each section begins in the body, and where the last one ends.
+    pub(super) bounds: [u64; SECTIONS + 1],
+}
+
+impl Layout {
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(bytes, 0);
+        if reader.take(8)? != MAGIC {
+            return Err(WireError::corrupt(0, "this is not an index of protoslice"));
+        }
+        let (version, page) = (reader.u32()?, reader.u32()?);
+        if version != VERSION || page as usize != PAGE {
+            let message = format!("the index has version {version}, this program reads {VERSION}: make the index anew");
+            return Err(WireError::new(Kind::Unsupported, message));
+        }
+        let (size, floor) = (reader.u64()?, reader.u64()?);
+        let mut bounds = [0u64; SECTIONS + 1];
+        let mut end = 0u64;
+        for bound in bounds.iter_mut().skip(1) {
+            end = end
+                .checked_add(reader.u64()?)
+                .ok_or_else(|| WireError::corrupt(reader.offset(), "the index's sections overflow"))?;
+            *bound = end;
+        }
+        let pages = usize::try_from(end.div_ceil(PAGE as u64)).ok();
+        let body = pages.and_then(|pages| pages.checked_mul(4)).and_then(|n| n.checked_add(HEADER + 4));
+        let (Some(pages), Some(body)) = (pages, body) else {
+            return Err(WireError::corrupt(32, "the index is larger than memory can be"));
+        };
+        if bytes.len() as u64 != (body as u64).saturating_add(end) {
+            let message =
+                format!("the index is {} bytes long where {} are due", bytes.len(), (body as u64).saturating_add(end));
+            return Err(WireError::corrupt(bytes.len() as u64, message));
+        }
+        let head = bytes.get(..body - 4).unwrap_or_default();
+        let stored = Reader::new(bytes.get(body - 4..).unwrap_or_default(), 0).u32()?;
+        if crc32c::crc32c(head) != stored {
+            return Err(WireError::new(Kind::Checksum, "the index's header fails its checksum").at(0));
+        }
+        Ok(Self { size, floor, body, pages, bounds })
+    }
+}

@@ -1,0 +1,220 @@
+//! What lies directly below a place: for people who look around, and for pages of a listing.
+
+use std::collections::BTreeMap;
+
+use crate::document::{Document, Message, Part};
+use crate::entry::Entry;
+use crate::error::Result;
+use crate::header::Wire;
+use crate::path::quote;
+use crate::resolve::Target;
+use crate::schema::{Field, FieldKind, MISFIT};
+
+/// Text and keys up to this many bytes are shown.
+const SHOWN: u64 = 120;
+
+/// One thing below a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Child {
+    /// What follows the place's path to get there: `name`, `[3]`, `["key"]`.
+    pub step: String,
+    /// The field's number.
+    pub number: u32,
+    /// The field's name, where known.
+    pub name: Option<String>,
+    /// Its kind as in a `.proto` file, where known; `map` for maps.
+    pub kind: Option<&'static str>,
+    /// The message type, where it is one and the type is known.
+    pub type_name: Option<String>,
+    /// How many elements; none for a field that is not repeated, or of which the number would have to be counted.
+    pub count: Option<u64>,
+    /// Bytes of its content; of a repeated field all its bytes.
+    pub size: u64,
+    /// Whether something lies below it.
+    pub deeper: bool,
+    /// By what an element is known, or what a small field holds.
+    pub text: Option<String>,
+}
+
+impl Document<'_> {
+    /// What lies directly below `target`, from place `from` on, at most `limit` of it; and how much there is in all.
+    pub fn children(&self, target: &Target, from: u64, limit: usize) -> Result<(Vec<Child>, u64)> {
+        match target {
+            Target::Message(message) => self.fields_of(message, from, limit),
+            Target::Bytes { kind: None, part: Some(part) } => {
+                let message = Message { type_id: None, parts: vec![part.clone()] };
+                // Bytes of unknown type may be a message or not; what is none has nothing below it.
+                self.fields_of(&message, from, limit).or_else(|_| Ok((Vec::new(), 0)))
+            }
+            Target::Repeated { owner, number, field } => self.elements_of(owner, *number, field.as_ref(), from, limit),
+            _ => Ok((Vec::new(), 0)),
+        }
+    }
+
+    fn fields_of(&self, message: &Message, from: u64, limit: usize) -> Result<(Vec<Child>, u64)> {
+        let mut found: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for part in &message.parts {
+            for (number, count, bytes) in self.summary(part)? {
+                let sum = found.entry(number).or_default();
+                *sum = (sum.0 + count, sum.1 + bytes);
+            }
+        }
+        let total = found.len() as u64;
+        let page = found.into_iter().skip(usize::try_from(from).unwrap_or(usize::MAX)).take(limit);
+        let children = page.map(|(number, (count, bytes))| self.field_child(message, number, count, bytes));
+        Ok((children.collect::<Result<_>>()?, total))
+    }
+
+    /// The fields of `part`: number, how often, bytes.
+    fn summary(&self, part: &Part) -> Result<Vec<(u32, u64, u64)>> {
+        if let Part::Node(id) = part {
+            let fields = self.index.node(*id)?.fields();
+            return fields.map(|field| field.map(|field| (field.number(), field.count(), field.bytes()))).collect();
+        }
+        let entries = self.entries(part)?;
+        entries.map(|entry| entry.map(|entry| (entry.number, entry.count, entry.end - entry.start))).collect()
+    }
+
+    fn field_child(&self, message: &Message, number: u32, count: u64, bytes: u64) -> Result<Child> {
+        let field = self.schema.field(message.type_id, number);
+        let label = field.map_or_else(|| (number & !MISFIT).to_string(), |field| field.name.clone());
+        let repeated = field.map_or(count > 1, |field| field.repeated);
+        let mut child = self.child(label, number, field);
+        child.size = bytes;
+        if repeated {
+            let packable = field.is_some_and(|field| field.kind.is_packable());
+            child.count = if packable { self.count_numbers(message, number, field)? } else { Some(count) };
+            child.deeper = !packable;
+            return Ok(child);
+        }
+        let Some(entry) = self.element(message, number, count.saturating_sub(1))? else { return Ok(child) };
+        child.size = if count == 1 { entry.content_len() } else { bytes };
+        child.deeper = field.map_or(entry.wire == Wire::Group, |field| field.kind.is_message());
+        if !child.deeper {
+            child.text = self.preview(&entry, field)?;
+        }
+        Ok(child)
+    }
+
+    fn child(&self, step: String, number: u32, field: Option<&Field>) -> Child {
+        let message = field.filter(|field| field.kind.is_message()).and_then(|field| self.schema.message(field.target));
+        let map = field.is_some_and(|field| self.is_map(field));
+        Child {
+            step,
+            number: number & !MISFIT,
+            name: field.map(|field| field.name.clone()),
+            kind: field.map(|field| if map { "map" } else { field.kind.name() }),
+            type_name: message.filter(|_| !map).map(|message| message.name.clone()),
+            count: None,
+            size: 0,
+            deeper: false,
+            text: None,
+        }
+    }
+
+    /// How many numbers a packed field holds, where their width tells.
+    fn count_numbers(&self, message: &Message, number: u32, field: Option<&Field>) -> Result<Option<u64>> {
+        let width = match field.map(|field| field.kind.wire()) {
+            Some(Wire::Fixed32) => 4,
+            Some(Wire::Fixed64) => 8,
+            _ => 0,
+        };
+        let mut total = Some(0);
+        for part in &message.parts {
+            self.visit(part, number, 0, &mut |_, entry| {
+                let packed = entry.wire == Wire::Len;
+                let count = if packed { entry.content_len().checked_div(width) } else { Some(entry.count) };
+                total = total.zip(count).map(|(total, count)| total + count);
+                Ok(total.is_some())
+            })?;
+        }
+        Ok(total)
+    }
+
+    fn elements_of(
+        &self,
+        owner: &Message,
+        number: u32,
+        field: Option<&Field>,
+        from: u64,
+        limit: usize,
+    ) -> Result<(Vec<Child>, u64)> {
+        let total = self.total(owner, number)?;
+        if field.is_some_and(|field| field.kind.is_packable()) {
+            return Ok((Vec::new(), 0));
+        }
+        let mut children = Vec::new();
+        let mut before = 0u64;
+        for part in &owner.parts {
+            let skip = from.saturating_sub(before);
+            self.visit(part, number, skip, &mut |at, entry| {
+                for i in 0..entry.count {
+                    if at + i >= skip && children.len() < limit {
+                        let single = self.of_run(entry, i)?;
+                        children.push(self.element_child(&single, before + at + i, field)?);
+                    }
+                }
+                Ok(children.len() < limit)
+            })?;
+            before += self.count(part, number)?;
+        }
+        Ok((children, total))
+    }
+
+    fn element_child(&self, entry: &Entry, ordinal: u64, field: Option<&Field>) -> Result<Child> {
+        let mut child = self.child(format!("[{ordinal}]"), entry.number, field);
+        child.size = entry.content_len();
+        let Some(field) = field.filter(|field| field.kind == FieldKind::Message) else {
+            child.deeper = entry.wire == Wire::Group;
+            child.text = self.preview(entry, field)?;
+            return Ok(child);
+        };
+        child.deeper = true;
+        let key = self.key_text(entry, field.target, SHOWN)?;
+        let key = key.map(|(kind, bytes)| key_label(kind, &bytes));
+        if !self.is_map(field) {
+            child.text = key;
+            return Ok(child);
+        }
+        let default = || {
+            self.schema.field(Some(field.target), 1).map(|key| if key.kind == FieldKind::String { "\"\"" } else { "0" })
+        };
+        let key = key.or_else(|| default().map(str::to_owned)).unwrap_or_default();
+        child.step = format!("[{key}]");
+        let value = self.schema.field(Some(field.target), 2);
+        let message = value.filter(|value| value.kind.is_message()).and_then(|value| self.schema.message(value.target));
+        child.kind = value.map(|value| value.kind.name());
+        child.type_name = message.map(|message| message.name.clone());
+        child.deeper = message.is_some();
+        let entry_message = Message { type_id: Some(field.target), parts: vec![Part::of(entry, Some(field.target))] };
+        if let Some(found) = self.singular(&entry_message, 2)?.last() {
+            child.size = found.content_len();
+            if message.is_none() {
+                child.text = self.preview(found, value)?;
+            }
+        }
+        Ok(child)
+    }
+
+    /// A small scalar or text as people write it.
+    fn preview(&self, entry: &Entry, field: Option<&Field>) -> Result<Option<String>> {
+        if entry.wire == Wire::Len {
+            let text = field.is_some_and(|field| field.kind == FieldKind::String) && entry.content_len() <= SHOWN;
+            return if text { Ok(Some(quote(&self.read_span(&entry.content_span())?))) } else { Ok(None) };
+        }
+        Ok(match self.merged(std::slice::from_ref(entry), field)? {
+            Some(Target::Scalar { field, wire, raw }) => Some(self.text(field.as_ref(), wire, raw)),
+            _ => None,
+        })
+    }
+}
+
+fn key_label(kind: FieldKind, bytes: &[u8]) -> String {
+    let Ok(bits) = bytes.try_into().map(u64::from_le_bytes) else { return quote(bytes) };
+    match kind {
+        FieldKind::String | FieldKind::Bytes => quote(bytes),
+        FieldKind::Bool => (bits != 0).to_string(),
+        FieldKind::Uint64 | FieldKind::Fixed64 => bits.to_string(),
+        _ => (bits as i64).to_string(),
+    }
+}

@@ -1,0 +1,188 @@
+//! Bytes looked at on demand: where the index has no node, the few bytes concerned are read and scanned.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::ops::Range;
+
+use crate::entry::Entry;
+use crate::error::{Kind, Result, WireError};
+use crate::header::{self, Fields, Wire};
+use crate::limits::Limits;
+use crate::schema::{Schema, TypeId};
+use crate::source::Source;
+
+/// Reads are made at least this large, since the next one is often close by.
+const WINDOW: usize = 64 << 10;
+/// A run of scalars stands for one entry up to this many bytes.
+const RUN_BYTES: u64 = 4096;
+/// Entries that a scan on demand may give: more than fit under any sensible floor.
+pub(crate) const SCANNED_ENTRIES: usize = 1 << 22;
+
+/// A proto without index.
+pub struct OnDemand<'a> {
+    /// What its parts mean.
+    pub schema: &'a Schema,
+    /// What it will not do.
+    pub limits: Limits,
+    source: &'a dyn Source,
+    window: RefCell<(u64, Vec<u8>)>,
+}
+
+impl<'a> OnDemand<'a> {
+    /// The bytes of `source`, whose messages `schema` knows.
+    pub fn new(schema: &'a Schema, source: &'a dyn Source, limits: Limits) -> Self {
+        Self { schema, limits, source, window: RefCell::default() }
+    }
+
+    /// The `len` bytes at `offset`.
+    pub fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>> {
+        if len > WINDOW / 2 {
+            return self.source.read(offset, len);
+        }
+        let mut window = self.window.borrow_mut();
+        let inside = |window: &(u64, Vec<u8>)| {
+            let at = usize::try_from(offset.checked_sub(window.0)?).ok()?;
+            window.1.get(at..at.checked_add(len)?).map(<[u8]>::to_vec)
+        };
+        if let Some(bytes) = inside(&window) {
+            return Ok(Cow::Owned(bytes));
+        }
+        let more = usize::try_from(self.source.len().saturating_sub(offset)).unwrap_or(WINDOW);
+        let bytes = self.source.read(offset, more.clamp(len, WINDOW.max(len)))?;
+        *window = (offset, bytes.into_owned());
+        inside(&window)
+            .map(Cow::Owned)
+            .ok_or_else(|| WireError::corrupt(offset, "the source gave fewer bytes than asked"))
+    }
+
+    /// The bytes of `span`, which is no longer than a window.
+    pub fn read_span(&self, span: &Range<u64>) -> Result<Cow<'_, [u8]>> {
+        let len = usize::try_from(span.end.saturating_sub(span.start));
+        self.read(span.start, len.map_err(|_| WireError::corrupt(span.start, "a field is larger than memory"))?)
+    }
+
+    /// The occurrence at position `at` of a run.
+    pub fn of_run(&self, run: &Entry, at: u64) -> Result<Entry> {
+        if run.count == 1 {
+            return Ok(*run);
+        }
+        let bytes = self.read_span(&run.span())?;
+        let mut fields = Fields::new(&bytes, run.start, self.limits.depth);
+        for _ in 0..at {
+            fields.next_field()?;
+        }
+        let field = fields
+            .next_field()?
+            .ok_or_else(|| WireError::corrupt(run.start, "a run of scalars is shorter than it was"))?;
+        Ok(Entry::new(&field.header, field.start))
+    }
+
+    /// The fields at the top level of `span`, read as a message.
+    pub fn scan(&self, span: Range<u64>, type_id: Option<TypeId>) -> Result<Vec<Entry>> {
+        let mut scan = Shallow { entries: Vec::new(), open: Vec::new(), depth: self.limits.depth };
+        let mut position = span.start;
+        while position < span.end {
+            let left = usize::try_from(span.end - position).unwrap_or(usize::MAX);
+            let bytes = self.read(position, left.min(WINDOW / 2))?;
+            let taken = scan.window(&bytes, position, span.end)?;
+            position += taken;
+            if scan.entries.len() > SCANNED_ENTRIES {
+                let message =
+                    "a message without index has too many fields to scan it here; give its type, or a smaller path";
+                return Err(WireError::new(Kind::Limit, message).at(span.start));
+            }
+        }
+        for entry in &mut scan.entries {
+            entry.number = self.schema.fitted(type_id, entry.number, entry.wire);
+        }
+        match scan.open.first() {
+            Some((number, start, _)) => {
+                Err(WireError::corrupt(*start, format!("the group of field {number} has no end")))
+            }
+            None => Ok(scan.entries),
+        }
+    }
+}
+
+/// A scan of one level, window by window.
+struct Shallow {
+    entries: Vec<Entry>,
+    /// Open groups: number, start, content.
+    open: Vec<(u32, u64, u64)>,
+    depth: u32,
+}
+
+impl Shallow {
+    /// Takes the fields that begin in `bytes`, which lie at `position`; returns how far it came: past `bytes` when a
+    /// field is longer.
+    fn window(&mut self, bytes: &[u8], position: u64, end: u64) -> Result<u64> {
+        let mut at = 0u64;
+        while at < bytes.len() as u64 {
+            let start = position + at;
+            let rest = bytes.get(at as usize..).unwrap_or_default();
+            let Some(header) = header::read(rest, start)? else {
+                let cut = start + rest.len() as u64 >= end;
+                return if cut {
+                    Err(WireError::corrupt(start, "a field is cut off at the end of its message"))
+                } else {
+                    Ok(at)
+                };
+            };
+            let left = end - start;
+            let len = header.size().filter(|len| *len <= left);
+            let head = u64::from(header.head_len);
+            let len = len.ok_or_else(|| header::past_parent(&header, left.saturating_sub(head), start))?;
+            match header.wire {
+                Wire::Group => {
+                    self.open.push((header.number, start, start + head));
+                    if self.open.len() > self.depth as usize {
+                        let message = format!("groups are nested more than {} deep", self.depth);
+                        return Err(WireError::new(Kind::Limit, message).at(start));
+                    }
+                }
+                Wire::EndGroup => self.end_group(header.number, start, start + head)?,
+                _ if self.open.is_empty() => self.push(Entry::new(&header, start)),
+                _ => {}
+            }
+            at += len;
+        }
+        Ok(at)
+    }
+
+    fn end_group(&mut self, number: u32, content_end: u64, end: u64) -> Result<()> {
+        match self.open.pop() {
+            Some((open, start, content)) if open == number => {
+                if self.open.is_empty() {
+                    self.push(Entry {
+                        number,
+                        wire: Wire::Group,
+                        start,
+                        content,
+                        content_end,
+                        end,
+                        count: 1,
+                        node: None,
+                    });
+                }
+                Ok(())
+            }
+            _ => Err(header::stray_end(number, content_end)),
+        }
+    }
+
+    fn push(&mut self, entry: Entry) {
+        let scalar = !matches!(entry.wire, Wire::Len | Wire::Group);
+        match self.entries.last_mut() {
+            Some(run)
+                if scalar
+                    && run.number == entry.number
+                    && run.wire == entry.wire
+                    && entry.end - run.start <= RUN_BYTES =>
+            {
+                (run.content_end, run.end) = (entry.end, entry.end);
+                run.count += 1;
+            }
+            _ => self.entries.push(entry),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The four ways a blob may be compressed. A blob begins with the size it unpacks to, unless it is stored as it is.
+
+use std::borrow::Cow;
+use std::io::{Read, Write};
+
+use crate::error::{Kind, Result, WireError};
+use crate::limits::Limits;
+use crate::reader::Reader;
+use crate::varint;
+
+/// A way to compress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// Stored as it is.
+    None,
+    /// `b`
+    Brotli,
+    /// `z`
+    Zstd,
+    /// `s`
+    Snappy,
+}
+
+impl Codec {
+    /// The codec written as `byte`, which stands at `offset`.
+    pub fn from_byte(byte: u8, offset: u64) -> Result<Self> {
+        match byte {
+            0 => Ok(Self::None),
+            b'b' => Ok(Self::Brotli),
+            b'z' => Ok(Self::Zstd),
+            b's' => Ok(Self::Snappy),
+            other => Err(WireError::corrupt(offset, format!("there is no compression numbered {other}"))),
+        }
+    }
+
+    /// How it is written.
+    pub fn byte(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Brotli => b'b',
+            Self::Zstd => b'z',
+            Self::Snappy => b's',
+        }
+    }
+}
+
+/// A codec with its settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compression {
+    /// The codec.
+    pub codec: Codec,
+    /// How hard it tries.
+    pub level: i32,
+    /// The logarithm of its window, unless the codec chooses.
+    pub window_log: Option<u32>,
+}
+
+/// What `blob` unpacks to; nothing is unpacked past the size that it announces, nor past the limit.
+pub fn unpack<'a>(codec: Codec, mut blob: Reader<'a>, limits: &Limits) -> Result<Cow<'a, [u8]>> {
+    if codec == Codec::None {
+        return Ok(Cow::Borrowed(blob.rest()));
+    }
+    let at = blob.offset();
+    let size = announced(codec, &mut blob, limits)?;
+    let unpacked = match codec {
+        Codec::None => None,
+        Codec::Brotli => brotli(blob.rest(), size),
+        Codec::Zstd => zstd(blob.rest(), size),
+        Codec::Snappy => snap::raw::Decoder::new().decompress_vec(blob.rest()).ok(),
+    };
+    let whole = unpacked.filter(|bytes| bytes.len() as u64 == size);
+    let wrong = || WireError::corrupt(at, format!("{codec:?} data do not unpack to the {size} bytes they announce"));
+    whole.map(Cow::Owned).ok_or_else(wrong)
+}
+
+/// The size that a compressed blob unpacks to, once it is sure that unpacking will not take more memory.
+pub(super) fn announced(codec: Codec, blob: &mut Reader<'_>, limits: &Limits) -> Result<u64> {
+    let at = blob.offset();
+    let size = blob.varint()?;
+    if size > limits.decoded {
+        let message = format!("a chunk unpacks to {size} bytes where {} are allowed; raise the limit", limits.decoded);
+        return Err(WireError::new(Kind::Limit, message).at(at));
+    }
+    // The most that a byte can stand for: a zstd block of 3 + 1 bytes repeats one byte 128 Ki times, a snappy copy of
+    // 3 bytes gives 64. Brotli's output grows as it comes.
+    let ratio = match codec {
+        Codec::None => 1,
+        Codec::Brotli => u64::MAX,
+        Codec::Zstd => 1 << 15,
+        Codec::Snappy => 32,
+    };
+    let inner = if codec == Codec::Snappy { blob.clone().varint()? } else { size };
+    if inner != size || size > ratio.saturating_mul(blob.left() as u64 + 1) {
+        let message = format!("{} bytes of {codec:?} data announce {size} bytes, which cannot be", blob.left());
+        return Err(WireError::corrupt(at, message));
+    }
+    Ok(size)
+}
+
+fn brotli(packed: &[u8], size: u64) -> Option<Vec<u8>> {
+    let mut unpacked = Vec::new();
+    let reader = brotli::Decompressor::new(packed, 1 << 16);
+    reader.take(size.saturating_add(1)).read_to_end(&mut unpacked).ok().map(|_| unpacked)
+}
+
+fn zstd(packed: &[u8], size: u64) -> Option<Vec<u8>> {
+    let mut unpacked = Vec::with_capacity(usize::try_from(size).ok()?);
+    let done = zstd::bulk::Decompressor::new().ok()?.decompress_to_buffer(packed, &mut unpacked);
+    done.ok().map(|_| unpacked)
+}
+
+/// `bytes` as a blob.
+pub fn pack<'a>(compression: &Compression, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>> {
+    let mut blob = Vec::new();
+    varint::write(bytes.len() as u64, &mut blob);
+    let packed = match compression.codec {
+        Codec::None => return Ok(Cow::Borrowed(bytes)),
+        Codec::Brotli => pack_brotli(compression, bytes),
+        Codec::Zstd => pack_zstd(compression, bytes),
+        Codec::Snappy => snap::raw::Encoder::new().compress_vec(bytes).map_err(std::io::Error::other),
+    };
+    let packed = packed.map_err(|error| {
+        WireError::new(Kind::Unsupported, format!("{:?} does not compress: {error}", compression.codec))
+    })?;
+    blob.extend_from_slice(&packed);
+    Ok(Cow::Owned(blob))
+}
+
+fn pack_brotli(compression: &Compression, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    let level = u32::try_from(compression.level).unwrap_or(6);
+    let window = compression.window_log.unwrap_or(22);
+    let mut writer = brotli::CompressorWriter::new(Vec::new(), 1 << 16, level, window);
+    writer.write_all(bytes)?;
+    writer.flush()?;
+    Ok(writer.into_inner())
+}
+
+fn pack_zstd(compression: &Compression, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut compressor = zstd::bulk::Compressor::new(compression.level)?;
+    if let Some(window) = compression.window_log {
+        compressor.window_log(window)?;
+    }
+    compressor.compress(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Codec; 4] = [Codec::None, Codec::Brotli, Codec::Zstd, Codec::Snappy];
+
+    fn packed(codec: Codec, bytes: &[u8]) -> Vec<u8> {
+        pack(&Compression { codec, level: 1, window_log: None }, bytes).unwrap().into_owned()
+    }
+
+    #[test]
+    fn what_is_packed_unpacks() {
+        for codec in ALL {
+            for bytes in [&b""[..], b"x", &[7; 300_000]] {
+                let blob = packed(codec, bytes);
+                let unpacked = unpack(codec, Reader::new(&blob, 0), &Limits::default()).unwrap();
+                assert!(unpacked == bytes, "{codec:?} {}", bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn more_than_the_limit_is_not_unpacked() {
+        let limits = Limits { decoded: 1000, ..Limits::default() };
+        for codec in &ALL[1..] {
+            let error = unpack(*codec, Reader::new(&packed(*codec, &[7; 1001]), 0), &limits).unwrap_err();
+            assert_eq!(error.kind(), Kind::Limit);
+            assert!(unpack(*codec, Reader::new(&packed(*codec, &[7; 1000]), 0), &limits).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_size_that_lies_is_an_error() {
+        for codec in &ALL[1..] {
+            let honest = packed(*codec, &[7; 1000]);
+            for lie in [999u64, 1001, 1 << 30] {
+                let mut blob = Vec::new();
+                varint::write(lie, &mut blob);
+                blob.extend_from_slice(&honest[2..]);
+                let error = unpack(*codec, Reader::new(&blob, 0), &Limits::default()).unwrap_err();
+                assert_eq!(error.kind(), Kind::Corrupt, "{codec:?} {lie}");
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The data of a chunk, with the block headers in it checked and left out.
+
+use super::fault::{Fault, Resume};
+use super::header::Hasher;
+use super::layout::{self, BLOCK_HEADER, CHUNK_HEADER, Run};
+use super::walk::{self, ChunkRef};
+use crate::error::{Kind, WireError};
+use crate::source::Source;
+
+const HEADER: usize = BLOCK_HEADER as usize;
+
+/// Fills `into` with the chunk's data from `offset` on, and feeds it to `hasher` while it is in the cache.
+pub fn fill<S: Source + ?Sized>(
+    source: &S,
+    chunk: &ChunkRef,
+    offset: u64,
+    into: &mut [u8],
+    hasher: &mut Hasher,
+) -> Result<(), Fault> {
+    let mut done = 0usize;
+    for run in layout::runs(chunk.begin, offset.saturating_add(CHUNK_HEADER), into.len() as u64) {
+        let end = done.saturating_add(usize::try_from(run.len).unwrap_or(usize::MAX));
+        let before = into.get_mut(..end).unwrap_or_default();
+        if run.after_header {
+            read_with_header(source, chunk, run, before, done)?;
+        } else {
+            source.read_into(run.position, before.get_mut(done..).unwrap_or_default())?;
+        }
+        hasher.update(into.get(done..end).unwrap_or_default());
+        done = end;
+    }
+    if done == into.len() { Ok(()) } else { Err(Fault::truncated(chunk.begin, None, source.len())) }
+}
+
+/// Reads `run` into the end of `into`, from `at` on, together with the block header before it. The header is read
+/// over the last bytes that are there already, which are put back: one read, and nothing is copied twice.
+fn read_with_header<S: Source + ?Sized>(
+    source: &S,
+    chunk: &ChunkRef,
+    run: Run,
+    into: &mut [u8],
+    at: usize,
+) -> Result<(), Fault> {
+    let block = run.position - BLOCK_HEADER;
+    let mut header = [0; HEADER];
+    let room = at.checked_sub(HEADER).and_then(|from| into.get_mut(from..));
+    if let Some(room) = room {
+        let mut kept = [0; HEADER];
+        swap(&mut kept, room);
+        source.read_into(block, room)?;
+        header.copy_from_slice(room.get(..HEADER).unwrap_or(&kept));
+        swap(&mut kept, room);
+    } else {
+        source.read_into(block, &mut header)?;
+        source.read_into(run.position, into.get_mut(at..).unwrap_or_default())?;
+    }
+    let header = walk::block_header(block, &header, chunk.begin)?;
+    walk::check_next(block, header, chunk.end, run.position)
+}
+
+fn swap(kept: &mut [u8; HEADER], room: &mut [u8]) {
+    if let Some(front) = room.first_chunk_mut::<HEADER>() {
+        std::mem::swap(kept, front);
+    }
+}
+
+/// An error unless `hasher`, which has taken in all of the chunk's data, agrees with its header.
+pub fn check_hash(chunk: &ChunkRef, hasher: Hasher) -> Result<(), Fault> {
+    let computed = hasher.finish();
+    if computed == chunk.header.data_hash {
+        return Ok(());
+    }
+    let place = format!("chunk at {} with length {}", chunk.begin, chunk.end - chunk.begin);
+    let error = Fault::mismatch("chunk data", (computed, chunk.header.data_hash), &place, chunk.end);
+    Err(Fault::new(error, Resume::At(chunk.end)))
+}
+
+/// All of the chunk's data, checked against its hash.
+pub fn read_all<S: Source + ?Sized>(source: &S, chunk: &ChunkRef) -> Result<Vec<u8>, Fault> {
+    let mut data = buffer(source, chunk, chunk.header.data_size)?;
+    let mut hasher = Hasher::default();
+    fill(source, chunk, 0, &mut data, &mut hasher)?;
+    check_hash(chunk, hasher)?;
+    Ok(data)
+}
+
+/// An error unless the chunk's data have the hash they should have; reads them a mebibyte at a time.
+pub fn verify<S: Source + ?Sized>(source: &S, chunk: &ChunkRef) -> Result<(), Fault> {
+    const STEP: u64 = 1 << 20;
+    let mut data = buffer(source, chunk, chunk.header.data_size.min(STEP))?;
+    let mut hasher = Hasher::default();
+    let mut offset = 0;
+    while offset < chunk.header.data_size {
+        let len = STEP.min(chunk.header.data_size - offset);
+        let part = data.get_mut(..usize::try_from(len).unwrap_or(usize::MAX)).unwrap_or_default();
+        fill(source, chunk, offset, part, &mut hasher)?;
+        offset += len;
+    }
+    check_hash(chunk, hasher)
+}
+
+/// Room for `len` bytes of the chunk's data; the file is at least as long as what it claims.
+pub(super) fn buffer<S: Source + ?Sized>(source: &S, chunk: &ChunkRef, len: u64) -> Result<Vec<u8>, Fault> {
+    if chunk.end > source.len() || len > chunk.header.data_size {
+        return Err(Fault::truncated(chunk.begin, Some(chunk.end), source.len()));
+    }
+    let len = usize::try_from(len).ok();
+    len.map(|len| vec![0; len]).ok_or_else(|| WireError::new(Kind::Limit, "a chunk does not fit into memory").into())
+}

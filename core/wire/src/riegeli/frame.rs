@@ -1,0 +1,122 @@
+//! The rope of a file made of records that are ropes: uncompressed, every record alone in its chunk.
+
+use super::header::{BlockHeader, ChunkHeader, ChunkKind, Hasher, signature};
+use super::layout::{self, CHUNK_HEADER};
+use crate::error::{Kind, Result, WireError};
+use crate::limits::Limits;
+use crate::rope::{Piece, Rope, RopeBuilder};
+use crate::varint;
+
+/// What stands in a chunk's data before its one record of `len` bytes.
+pub fn prefix(len: u64) -> Vec<u8> {
+    let mut bytes = vec![0, 0];
+    varint::write(len, &mut bytes);
+    let size = u8::try_from(bytes.len() - 2).unwrap_or(u8::MAX);
+    if let Some(sizes_len) = bytes.get_mut(1) {
+        *sizes_len = size;
+    }
+    bytes
+}
+
+/// A hasher that has taken in what stands before a record of `len` bytes. Feed it the record; what
+/// [`Hasher::finish`] then gives is the hash that [`Framer::push`] takes.
+pub fn record_hasher(len: u64) -> Hasher {
+    let mut hasher = Hasher::default();
+    hasher.update(&prefix(len));
+    hasher
+}
+
+/// Puts records into a file, one chunk each. Every other byte of the file is a literal of the rope: the signature,
+/// the headers of blocks and chunks, and the few bytes before each record.
+#[derive(Debug)]
+pub struct Framer {
+    rope: RopeBuilder,
+}
+
+impl Framer {
+    /// A file without records so far.
+    pub fn new(limits: &Limits) -> Self {
+        let mut rope = RopeBuilder::new(limits);
+        rope.literal(&signature());
+        Self { rope }
+    }
+
+    /// Appends `record` and returns its numeric position. `hash` is that of its chunk's data, see [`record_hasher`].
+    pub fn push(&mut self, record: &Rope, hash: u64) -> Result<u64> {
+        let begin = self.rope.len();
+        let prefix = prefix(record.len());
+        let data_size = record.len().checked_add(prefix.len() as u64).ok_or_else(too_long)?;
+        let header =
+            ChunkHeader { data_size, data_hash: hash, kind: ChunkKind::Simple, records: 1, decoded_size: record.len() };
+        let end = layout::chunk_end(begin, data_size, 1).ok_or_else(too_long)?;
+        let mut chunk = Chunk { rope: &mut self.rope, begin, end };
+        chunk.literal(&header.encode())?;
+        chunk.literal(&prefix)?;
+        for piece in record.pieces() {
+            chunk.piece(piece)?;
+        }
+        // An empty record at the end of a block: the chunk may not end inside the next block's header.
+        let rest = layout::distance(begin, end).saturating_sub(data_size.saturating_add(CHUNK_HEADER));
+        chunk.literal(&vec![0; usize::try_from(rest).unwrap_or(0)])?;
+        Ok(begin)
+    }
+
+    /// How long the file is so far.
+    pub fn len(&self) -> u64 {
+        self.rope.len()
+    }
+
+    /// Whether there is nothing yet; a file is never empty.
+    pub fn is_empty(&self) -> bool {
+        self.rope.is_empty()
+    }
+
+    /// The file.
+    pub fn finish(self) -> Rope {
+        self.rope.finish()
+    }
+}
+
+fn too_long() -> WireError {
+    WireError::new(Kind::Unsupported, "the file would be longer than 2^64 bytes")
+}
+
+struct Chunk<'a> {
+    rope: &'a mut RopeBuilder,
+    begin: u64,
+    end: u64,
+}
+
+impl Chunk<'_> {
+    fn literal(&mut self, bytes: &[u8]) -> Result<()> {
+        self.piece(Piece::Literal(bytes))
+    }
+
+    /// Appends `piece`, cut where blocks begin.
+    fn piece(&mut self, piece: Piece<'_>) -> Result<()> {
+        let mut done = 0;
+        while done < piece.len() {
+            let at = self.rope.len();
+            if at.is_multiple_of(layout::BLOCK) {
+                self.rope.literal(&BlockHeader { previous: at - self.begin, next: self.end - at }.encode());
+            }
+            let room = layout::left_in_block(self.rope.len());
+            let len = room.min(piece.len() - done);
+            self.rope.piece(cut(piece, done, len));
+            self.rope.check()?;
+            done += len;
+        }
+        Ok(())
+    }
+}
+
+fn cut(piece: Piece<'_>, from: u64, len: u64) -> Piece<'_> {
+    match piece {
+        Piece::Extent { source, offset, .. } => Piece::Extent { source, offset: offset + from, len },
+        Piece::Literal(bytes) => {
+            let from = usize::try_from(from).unwrap_or(usize::MAX);
+            let bytes = bytes.get(from..).unwrap_or_default();
+            Piece::Literal(bytes.get(..usize::try_from(len).unwrap_or(usize::MAX)).unwrap_or_default())
+        }
+    }
+}

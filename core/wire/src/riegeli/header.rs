@@ -1,0 +1,206 @@
+//! The headers of blocks and chunks, and the hash that both and the data of chunks carry.
+
+use highway::{HighwayHash, HighwayHasher, Key};
+
+use super::layout::{BLOCK, BLOCK_HEADER, USABLE};
+use crate::error::Result;
+use crate::reader::Reader;
+
+/// "Riegeli/records\n", twice.
+const KEY: Key = Key([0x2f69_6c65_6765_6952, 0x0a73_6472_6f63_6572, 0x2f69_6c65_6765_6952, 0x0a73_6472_6f63_6572]);
+
+/// The hash of headers and chunk data, fed piece by piece.
+#[derive(Clone, Debug)]
+pub struct Hasher(HighwayHasher);
+
+impl Default for Hasher {
+    fn default() -> Self {
+        Self(HighwayHasher::new(KEY))
+    }
+}
+
+impl Hasher {
+    /// Takes in `bytes`.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.append(bytes);
+    }
+
+    /// The hash of everything taken in.
+    pub fn finish(self) -> u64 {
+        self.0.finalize64()
+    }
+}
+
+/// The hash of `bytes`.
+pub fn hash(bytes: &[u8]) -> u64 {
+    HighwayHasher::new(KEY).hash64(bytes)
+}
+
+/// What a chunk holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChunkKind {
+    /// `s`: the mark that begins a file.
+    Signature,
+    /// `m`: a description of the file.
+    Metadata,
+    /// `p`: nothing.
+    Padding,
+    /// `r`: records one after the other, perhaps compressed.
+    Simple,
+    /// `t`: records taken apart field by field.
+    Transposed,
+    /// Something newer; it may be skipped when it has no records.
+    Unknown(u8),
+}
+
+impl ChunkKind {
+    /// The kind written as `byte`.
+    pub fn from_byte(byte: u8) -> Self {
+        match byte {
+            b's' => Self::Signature,
+            b'm' => Self::Metadata,
+            b'p' => Self::Padding,
+            b'r' => Self::Simple,
+            b't' => Self::Transposed,
+            other => Self::Unknown(other),
+        }
+    }
+
+    /// How it is written.
+    pub fn byte(self) -> u8 {
+        match self {
+            Self::Signature => b's',
+            Self::Metadata => b'm',
+            Self::Padding => b'p',
+            Self::Simple => b'r',
+            Self::Transposed => b't',
+            Self::Unknown(other) => other,
+        }
+    }
+}
+
+/// The 40 bytes before a chunk's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkHeader {
+    /// Bytes of data, without block headers.
+    pub data_size: u64,
+    /// The hash of the data.
+    pub data_hash: u64,
+    /// What the data is.
+    pub kind: ChunkKind,
+    /// How many records there are; below 2^56.
+    pub records: u64,
+    /// How many bytes the records have together.
+    pub decoded_size: u64,
+}
+
+impl ChunkHeader {
+    /// The header in `bytes` (40 of them), the hash they carry and the hash they have.
+    pub(super) fn parse(bytes: &[u8]) -> Result<(Self, u64, u64)> {
+        let mut reader = Reader::new(bytes, 0);
+        let stored = reader.u64()?;
+        let computed = hash(reader.clone().rest());
+        let (data_size, data_hash, kind_and_records) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let [kind, ..] = kind_and_records.to_le_bytes();
+        let header = Self {
+            data_size,
+            data_hash,
+            kind: ChunkKind::from_byte(kind),
+            records: kind_and_records >> 8,
+            decoded_size: reader.u64()?,
+        };
+        Ok((header, stored, computed))
+    }
+
+    /// The 40 bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let kind_and_records = self.records << 8 | u64::from(self.kind.byte());
+        sealed(&[self.data_size, self.data_hash, kind_and_records, self.decoded_size])
+    }
+}
+
+/// The 24 bytes at the beginning of each block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockHeader {
+    /// How far back the chunk begins that this header stands in; 0 when a chunk begins with the header.
+    pub previous: u64,
+    /// How far ahead that chunk ends.
+    pub next: u64,
+}
+
+impl BlockHeader {
+    /// The header in `bytes` (24 of them), the hash they carry and the hash they have.
+    pub(super) fn parse(bytes: &[u8]) -> Result<(Self, u64, u64)> {
+        let mut reader = Reader::new(bytes, 0);
+        let stored = reader.u64()?;
+        let computed = hash(reader.clone().rest());
+        Ok((Self { previous: reader.u64()?, next: reader.u64()? }, stored, computed))
+    }
+
+    /// Whether its distances are ones that a chunk can have.
+    pub fn is_plausible(&self) -> bool {
+        self.previous % BLOCK < USABLE && self.next > 0 && (self.next - 1) % BLOCK >= BLOCK_HEADER
+    }
+
+    /// The 24 bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        sealed(&[self.previous, self.next])
+    }
+}
+
+/// `words` as bytes, their hash in front.
+fn sealed(words: &[u64]) -> Vec<u8> {
+    let body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut bytes = hash(&body).to_le_bytes().to_vec();
+    bytes.extend_from_slice(&body);
+    bytes
+}
+
+/// The 64 bytes that every file begins with.
+pub fn signature() -> Vec<u8> {
+    let chunk =
+        ChunkHeader { data_size: 0, data_hash: hash(&[]), kind: ChunkKind::Signature, records: 0, decoded_size: 0 };
+    [BlockHeader { previous: 0, next: 64 }.encode(), chunk.encode()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_signature_is_the_known_64_bytes() {
+        let expected = [
+            0x83, 0xaf, 0x70, 0xd1, 0x0d, 0x88, 0x4a, 0x3f, 0, 0, 0, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0, 0x91,
+            0xba, 0xc2, 0x3c, 0x92, 0x87, 0xe1, 0xa9, 0, 0, 0, 0, 0, 0, 0, 0, 0xe1, 0x9f, 0x13, 0xc0, 0xe9, 0xb1, 0xc3,
+            0x72, 0x73, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        ];
+        assert_eq!(signature(), expected);
+    }
+
+    #[test]
+    fn headers_read_back() {
+        let chunk = ChunkHeader {
+            data_size: 5,
+            data_hash: 7,
+            kind: ChunkKind::Unknown(9),
+            records: 1 << 40,
+            decoded_size: 1 << 50,
+        };
+        let (read, stored, computed) = ChunkHeader::parse(&chunk.encode()).unwrap();
+        assert_eq!((read, stored), (chunk, computed));
+        let block = BlockHeader { previous: 3, next: 1 << 33 };
+        let (read, stored, computed) = BlockHeader::parse(&block.encode()).unwrap();
+        assert_eq!((read, stored), (block, computed));
+    }
+
+    #[test]
+    fn feeding_in_pieces_hashes_alike() {
+        let bytes: Vec<u8> = (0..=255).cycle().take(1000).collect();
+        for cut in [0, 1, 31, 32, 33, 999] {
+            let mut hasher = Hasher::default();
+            hasher.update(&bytes[..cut]);
+            hasher.update(&bytes[cut..]);
+            assert_eq!(hasher.finish(), hash(&bytes));
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Riegeli/records files: records in chunks, chunks in a file that has a 24-byte header in front of every 64 KiB.
+//!
+//! [`layout`] is the arithmetic of positions, [`header`] the two kinds of header and the hash they use, [`walk`]
+//! finds chunks by small reads, [`records`] tells where the records of a chunk lie or decodes them, [`frame`] makes
+//! the rope of a file out of the ropes of its records, [`reader`] and [`writer`] work through whole files.
+
+pub mod codec;
+pub mod data;
+pub mod decode;
+pub mod fault;
+pub mod frame;
+pub mod header;
+pub mod layout;
+pub mod records;
+pub mod walk;
+pub mod writer;
+
+pub use data::verify;
+pub use decode::{Decoded, decode, metadata};
+pub use fault::{Fault, Resume};
+pub use frame::{Framer, record_hasher};
+pub use header::{ChunkHeader, ChunkKind, Hasher};
+pub use records::{Spans, spans};
+pub use walk::{ChunkRef, Chunks, chunk_at, find, last_record};

@@ -1,0 +1,136 @@
+//! Where the records of an uncompressed chunk lie, told without reading them.
+
+use super::data;
+use super::fault::{Fault, Resume};
+use super::header::{ChunkKind, Hasher};
+use super::walk::ChunkRef;
+use crate::error::{Kind, WireError};
+use crate::limits::Limits;
+use crate::reader::Reader;
+use crate::rope::{RopeBuilder, SourceId};
+use crate::source::Source;
+
+/// How many bytes are read at first; the sizes of a chunk with few records are among them.
+const FIRST: u64 = 64;
+
+/// The records of an uncompressed simple chunk as ranges of its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spans {
+    values: u64,
+    ends: Vec<u64>,
+}
+
+impl Spans {
+    /// How many records there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The range of the chunk's data that is record `index`.
+    pub fn get(&self, index: usize) -> Option<std::ops::Range<u64>> {
+        let end = *self.ends.get(index)?;
+        let begin = index.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        Some(self.values + begin..self.values + end)
+    }
+
+    /// Appends record `index` to `rope`, as extents of the file `source`; false when there is no such record.
+    pub fn extents(&self, chunk: &ChunkRef, index: usize, source: SourceId, rope: &mut RopeBuilder) -> bool {
+        let range = self.get(index);
+        range.map(|range| chunk.extents(range, source, rope)).is_some()
+    }
+}
+
+/// Where the records of `chunk` lie in its data; none when they are compressed or transposed. Reads the sizes only,
+/// so neither the hash of the data nor the block headers among the records are checked.
+pub fn spans<S: Source + ?Sized>(source: &S, chunk: &ChunkRef, limits: &Limits) -> Result<Option<Spans>, Fault> {
+    let front = front(source, chunk, limits)?;
+    Ok(front.map(|(spans, _)| spans))
+}
+
+/// Like [`spans`], together with the data before the first record.
+pub(super) fn front<S: Source + ?Sized>(
+    source: &S,
+    chunk: &ChunkRef,
+    limits: &Limits,
+) -> Result<Option<(Spans, Vec<u8>)>, Fault> {
+    if chunk.header.kind != ChunkKind::Simple {
+        return Ok(None);
+    }
+    check_count(chunk, limits)?;
+    let mut front = first(source, chunk, FIRST)?;
+    let bad = |error| bad(chunk, error);
+    let mut reader = Reader::new(&front, 0);
+    if reader.u8().map_err(bad)? != 0 {
+        return Ok(None);
+    }
+    let sizes = reader.varint().map_err(bad)?;
+    let begin = reader.offset();
+    let values = begin.checked_add(sizes).filter(|&values| values <= chunk.header.data_size);
+    let values =
+        values.ok_or_else(|| bad(WireError::corrupt(begin, "the sizes of the records run past their chunk")))?;
+    front = if values > front.len() as u64 { first(source, chunk, values)? } else { front };
+    front.truncate(usize::try_from(values).unwrap_or(usize::MAX));
+    let mut reader = Reader::new(&front, 0);
+    reader.take(begin).map_err(bad)?;
+    let ends = ends(reader, chunk, chunk.header.data_size - values).map_err(bad)?;
+    Ok(Some((Spans { values, ends }, front)))
+}
+
+fn first<S: Source + ?Sized>(source: &S, chunk: &ChunkRef, len: u64) -> Result<Vec<u8>, Fault> {
+    let mut bytes = data::buffer(source, chunk, len.min(chunk.header.data_size))?;
+    data::fill(source, chunk, 0, &mut bytes, &mut Hasher::default())?;
+    Ok(bytes)
+}
+
+/// Where each of the chunk's records ends, read from their sizes; together they have to be `total` bytes.
+pub(super) fn ends(mut sizes: Reader<'_>, chunk: &ChunkRef, total: u64) -> Result<Vec<u64>, WireError> {
+    let records = chunk.header.records;
+    if records > sizes.left() as u64 {
+        let message = format!("there are sizes of at most {} records where {records} are announced", sizes.left());
+        return Err(WireError::corrupt(sizes.offset(), message));
+    }
+    let mut ends = Vec::with_capacity(usize::try_from(records).unwrap_or(0));
+    let mut end = 0u64;
+    for _ in 0..records {
+        let at = sizes.offset();
+        let next = sizes.varint().map(|size| end.checked_add(size))?;
+        let next = next.filter(|&next| next <= total);
+        end = next.ok_or_else(|| WireError::corrupt(at, "a record runs past the data of its chunk"))?;
+        ends.push(end);
+    }
+    if end != total || total != chunk.header.decoded_size {
+        let message = format!(
+            "the records have {end} bytes where the chunk has {total} and its header announces {}",
+            chunk.header.decoded_size
+        );
+        return Err(WireError::corrupt(sizes.offset(), message));
+    }
+    sizes.finish("the sizes of the records")?;
+    Ok(ends)
+}
+
+/// An error when the chunk announces more records than may be held in memory.
+pub(super) fn check_count(chunk: &ChunkRef, limits: &Limits) -> Result<(), Fault> {
+    if chunk.header.records <= limits.decoded / 8 {
+        return Ok(());
+    }
+    let message = format!("the chunk at {} announces {} records, which is too many", chunk.begin, chunk.header.records);
+    let error = WireError::new(Kind::Limit, message).at(chunk.begin);
+    Err(Fault::new(error, Resume::At(chunk.end)))
+}
+
+/// Sound data, as their hash tells, that make no sense: `error` counts from the data's beginning.
+pub(super) fn bad(chunk: &ChunkRef, error: WireError) -> Fault {
+    let within = error.offset().unwrap_or(0);
+    let message = format!(
+        "Invalid Riegeli/records file: {} at byte {within} of the data of the chunk at {}",
+        error.message(),
+        chunk.begin
+    );
+    Fault::new(WireError::new(error.kind(), message).at(chunk.begin), Resume::At(chunk.end))
+}

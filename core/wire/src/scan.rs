@@ -1,0 +1,379 @@
+//! The scanner: one pass over the tags and lengths of a proto gives its index.
+//!
+//! It never reads by itself. Fed with pieces of a stream it takes them as they come, cut anywhere; asked what it
+//! [`Scanner::wants`] it tells which bytes it needs next, so that a caller with random access skips the payloads.
+
+use std::sync::Arc;
+
+use crate::entry::{Entry, NodeId};
+use crate::error::{Kind, Result, WireError};
+use crate::header::{self, Header, Wire};
+use crate::index::{Builder, NodeRecord};
+use crate::key::{self, Key};
+use crate::limits::Limits;
+use crate::schema::{FieldKind, MISFIT, Message, Schema, TypeId};
+
+/// Messages shorter than this are stepped over whole, unless told otherwise.
+pub const DEFAULT_FLOOR: u64 = 16 << 10;
+
+/// Makes the index of one proto.
+#[derive(Debug)]
+pub struct Scanner {
+    schema: Arc<Schema>,
+    limits: Limits,
+    floor: u64,
+    builder: Builder,
+    frames: Vec<Frame>,
+    /// The offset of the next byte to parse: past what is skipped, before what is pending.
+    position: u64,
+    /// Bytes of the stream to pass over before that.
+    skip: u64,
+    /// Bytes of a key to hash before that; they are part of `skip`.
+    hash_left: u64,
+    pending: Vec<u8>,
+    /// How many bytes must be pending to go on.
+    need: usize,
+    failed: bool,
+}
+
+/// A message that is being scanned.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    type_id: Option<TypeId>,
+    /// Its field number in its parent.
+    number: u32,
+    start: u64,
+    content: u64,
+    /// Where it ends; for groups, where its parent ends.
+    end: u64,
+    group: bool,
+    /// The hash of its key so far, where its parent keeps keys of it.
+    key: Option<u32>,
+}
+
+/// What became of a field.
+enum Step {
+    /// It is done with, or its head is and it has been entered: go on after this many bytes.
+    Past(u64),
+    /// It must lie in memory whole: this many bytes.
+    Need(usize),
+}
+
+impl Scanner {
+    /// A scanner for a message of type `root` of `schema`; without one, only the top level can be told.
+    pub fn new(schema: Arc<Schema>, root: Option<TypeId>, floor: u64, limits: Limits) -> Result<Self> {
+        let mut builder = Builder::new(&limits);
+        let name = root.and_then(|root| schema.message(root)).map(|message| message.name.clone());
+        builder.open(NodeRecord::default(), name.as_deref())?;
+        let frame = Frame { type_id: root, number: 0, start: 0, content: 0, end: u64::MAX, group: false, key: None };
+        Ok(Self {
+            schema,
+            limits,
+            floor: floor.max(1),
+            builder,
+            frames: vec![frame],
+            position: 0,
+            skip: 0,
+            hash_left: 0,
+            pending: Vec::new(),
+            need: 0,
+            failed: false,
+        })
+    }
+
+    /// The offset of the next byte that [`Scanner::feed`] expects.
+    pub fn offset(&self) -> u64 {
+        self.position - self.skip + self.pending.len() as u64
+    }
+
+    /// The offset of the next byte that matters: everything before it may be left out by [`Scanner::jump`].
+    pub fn wants(&self) -> u64 {
+        if self.hash_left > 0 { self.offset() } else { self.position + self.pending.len() as u64 }
+    }
+
+    /// Leaves out the bytes before [`Scanner::wants`]; the next piece must begin there.
+    pub fn jump(&mut self) -> u64 {
+        if self.hash_left == 0 {
+            self.skip = 0;
+        }
+        self.wants()
+    }
+
+    /// Takes the next piece of the proto, however it is cut.
+    pub fn feed(&mut self, mut piece: &[u8]) -> Result<()> {
+        if self.failed {
+            return Err(WireError::new(Kind::Unsupported, "this scan has failed; begin anew"));
+        }
+        while !piece.is_empty() {
+            let taken = self.take(piece).map_err(|error| {
+                self.failed = true;
+                error.on(self.path())
+            })?;
+            piece = piece.get(taken..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// The serialized index, when the proto ends here after `size` bytes.
+    pub fn finish(mut self, size: u64) -> Result<Vec<u8>> {
+        self.close_finished(self.position)?;
+        let cut = self.position > size || !self.pending.is_empty() || self.hash_left > 0 || self.frames.len() > 1;
+        if self.failed || cut || self.position != size {
+            let message =
+                if cut { "the proto is cut off: it ends inside a field" } else { "the scan has not seen all" };
+            let start = self.frames.last().filter(|_| self.frames.len() > 1).map_or(self.position, |frame| frame.start);
+            let path = self.path();
+            return Err(WireError::corrupt(start.min(size), format!("{message} (after {size} bytes)")).on(path));
+        }
+        self.builder.close(size, size, true);
+        Ok(self.builder.finish(size, self.floor))
+    }
+
+    /// The path of the innermost message that is being scanned.
+    fn path(&mut self) -> String {
+        let mut path = String::new();
+        for pair in self.frames.windows(2) {
+            let [parent, child] = pair else { continue };
+            let name = self.schema.field(parent.type_id, child.number).map(|field| field.name.clone());
+            let separator = if path.is_empty() { "" } else { "." };
+            path.push_str(separator);
+            path.push_str(&name.unwrap_or_else(|| (child.number & !MISFIT).to_string()));
+        }
+        if path.is_empty() { "the root message".to_owned() } else { path }
+    }
+
+    /// Takes some of `piece`; returns how much.
+    fn take(&mut self, piece: &[u8]) -> Result<usize> {
+        if self.skip > 0 {
+            let n = usize::try_from(self.skip).map_or(piece.len(), |skip| skip.min(piece.len()));
+            let skipped = piece.get(..n).unwrap_or_default();
+            self.skip -= n as u64;
+            self.hash(skipped)?;
+            return Ok(n);
+        }
+        if self.pending.is_empty() {
+            let n = self.parse(piece)?;
+            let rest = piece.get(n..).unwrap_or_default();
+            if n < piece.len() && self.skip == 0 && self.need > 0 {
+                self.pending.extend_from_slice(rest);
+                return Ok(piece.len());
+            }
+            return Ok(n);
+        }
+        let n = self.need.saturating_sub(self.pending.len()).min(piece.len());
+        self.pending.extend_from_slice(piece.get(..n).unwrap_or_default());
+        if self.pending.len() >= self.need {
+            let mut held = std::mem::take(&mut self.pending);
+            let parsed = self.parse(&held)?;
+            held.drain(..parsed);
+            self.pending = held;
+        }
+        Ok(n)
+    }
+
+    /// Parses fields from the front of `bytes`, which begin at `position`, as far as they are all there. Returns how
+    /// many bytes are done with; sets `need` when more must come together, `skip` when the rest may pass by.
+    fn parse(&mut self, bytes: &[u8]) -> Result<usize> {
+        let mut at = 0usize;
+        self.need = 0;
+        loop {
+            self.close_finished(self.position)?;
+            let rest = bytes.get(at..).unwrap_or_default();
+            if rest.is_empty() {
+                return Ok(at);
+            }
+            let Some(header) = header::read(rest, self.position)? else {
+                self.need = rest.len() + 1;
+                self.check_left(self.need as u64)?;
+                return Ok(at);
+            };
+            match self.field(&header, rest)? {
+                Step::Need(need) => {
+                    self.need = need;
+                    return Ok(at);
+                }
+                Step::Past(len) => {
+                    self.position = self.position.saturating_add(len);
+                    if len > rest.len() as u64 {
+                        self.skip = len - rest.len() as u64;
+                        let seen = rest.get(usize::from(header.head_len)..).unwrap_or_default();
+                        self.hash(seen)?;
+                        return Ok(bytes.len());
+                    }
+                    if self.hash_left > 0 {
+                        let content = rest.get(usize::from(header.head_len)..len as usize).unwrap_or_default();
+                        self.hash(content)?;
+                    }
+                    at += len as usize;
+                }
+            }
+        }
+    }
+
+    /// Deals with the field whose head stands at `position`; `rest` is what is there of it and after it.
+    fn field(&mut self, header: &Header, rest: &[u8]) -> Result<Step> {
+        let Some(frame) = self.frames.last().copied() else { return Ok(Step::Past(0)) };
+        let left = frame.end - self.position;
+        let len = match header.size() {
+            Some(len) if len <= left => len,
+            _ => {
+                let left = left.saturating_sub(u64::from(header.head_len));
+                return Err(header::past_parent(header, left, self.position));
+            }
+        };
+        match header.wire {
+            Wire::Len => self.delimited(header, len, rest, &frame),
+            Wire::Group => self.enter(header, None, &frame),
+            Wire::EndGroup => self.leave_group(header, &frame),
+            _ if frame.key.is_some() && len > rest.len() as u64 => Ok(Step::Need(len as usize)),
+            _ => {
+                self.own_scalar_key(header, rest, &frame);
+                let mut entry = Entry::new(header, self.position);
+                entry.number = self.schema.fitted(frame.type_id, header.number, header.wire);
+                self.builder.push(entry, None)?;
+                Ok(Step::Past(len))
+            }
+        }
+    }
+
+    /// A length-delimited field: entered when it is a message of some size, looked through when its key is wanted.
+    fn delimited(&mut self, header: &Header, len: u64, rest: &[u8], frame: &Frame) -> Result<Step> {
+        // A reference of its own, so that `self` stays free.
+        let schema = Arc::clone(&self.schema);
+        let field = schema.field(frame.type_id, header.number);
+        let child = field.filter(|field| field.kind == FieldKind::Message);
+        let Some(child) = child else {
+            if frame.key.is_some() && self.is_own_key(header.number, frame) {
+                self.restart_key();
+                self.hash_left = header.content_len;
+            }
+            let mut entry = Entry::new(header, self.position);
+            entry.number =
+                field.filter(|field| !field.fits(Wire::Len)).map_or(header.number, |field| field.number | MISFIT);
+            self.builder.push(entry, None)?;
+            return Ok(Step::Past(len));
+        };
+        if header.content_len >= self.floor {
+            return self.enter(header, Some(len), frame);
+        }
+        let message = schema.message(child.target).filter(|message| child.repeated && message.key().is_some());
+        let key = match message {
+            None => None,
+            Some(_) if len > rest.len() as u64 => return Ok(Step::Need(len as usize)),
+            Some(message) => self.small_key(header, len, rest, message)?,
+        };
+        self.builder.push(Entry::new(header, self.position), key)?;
+        Ok(Step::Past(len))
+    }
+
+    fn small_key(&self, header: &Header, len: u64, rest: &[u8], message: &Message) -> Result<Option<u32>> {
+        let content = rest.get(usize::from(header.head_len)..len as usize).unwrap_or_default();
+        let base = self.position + u64::from(header.head_len);
+        Ok(key::of_element(message, content, base, self.limits.depth)?.map(|key| key.hash()))
+    }
+
+    /// Opens a message or group (`len` unknown) and goes on inside it.
+    fn enter(&mut self, header: &Header, len: Option<u64>, frame: &Frame) -> Result<Step> {
+        self.limits.check_depth(self.frames.len() as u32, self.position)?;
+        let field = self.schema.field(frame.type_id, header.number);
+        let group = len.is_none();
+        let kind = if group { FieldKind::Group } else { FieldKind::Message };
+        let field = field.filter(|field| field.kind == kind);
+        let type_id = field.map(|field| field.target);
+        let message = type_id.and_then(|id| self.schema.message(id));
+        let keyed = message.filter(|_| field.is_some_and(|field| field.repeated));
+        let key = keyed.and_then(|message| message.field(message.key()?)).map(|key| key::default_key(key.kind).hash());
+        let content = self.position + u64::from(header.head_len);
+        let end = len.map_or(frame.end, |len| self.position + len);
+        let (start, number) = (self.position, self.schema.fitted(frame.type_id, header.number, header.wire));
+        let record = NodeRecord::opening(number, group, start, content);
+        self.builder.open(record, message.map(|message| message.name.as_str()))?;
+        self.frames.push(Frame { type_id, number, start, content, end, group, key });
+        Ok(Step::Past(u64::from(header.head_len)))
+    }
+
+    fn leave_group(&mut self, header: &Header, frame: &Frame) -> Result<Step> {
+        if !frame.group || frame.number & !MISFIT != header.number {
+            return Err(header::stray_end(header.number, self.position));
+        }
+        self.close(frame, self.position, self.position + u64::from(header.head_len))?;
+        Ok(Step::Past(u64::from(header.head_len)))
+    }
+
+    /// Closes the messages that end at `position`.
+    #[inline]
+    fn close_finished(&mut self, position: u64) -> Result<()> {
+        while let Some(frame) = self.frames.last().copied() {
+            if frame.end > position || self.hash_left > 0 || self.frames.len() == 1 {
+                break;
+            }
+            if frame.group {
+                let message = format!("the group of field {} has no end", frame.number & !MISFIT);
+                return Err(WireError::corrupt(frame.start, message));
+            }
+            self.close(&frame, frame.end, frame.end)?;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, frame: &Frame, content_end: u64, end: u64) -> Result<()> {
+        self.frames.pop();
+        let keep = !frame.group || end - frame.start >= self.floor;
+        let node: Option<NodeId> = self.builder.close(content_end, end, keep);
+        let Frame { number, start, content, .. } = *frame;
+        let wire = if frame.group { Wire::Group } else { Wire::Len };
+        let entry = Entry { number, wire, start, content, content_end, end, count: 1, node };
+        self.builder.push(entry, frame.key)
+    }
+
+    /// Whether field `number` is the text by which the frame's element is known.
+    fn is_own_key(&self, number: u32, frame: &Frame) -> bool {
+        let message = frame.type_id.and_then(|id| self.schema.message(id));
+        let key = message.and_then(|message| message.field(message.key()?));
+        key.is_some_and(|key| key.number == number && key::is_text(key.kind))
+    }
+
+    fn own_scalar_key(&mut self, header: &Header, rest: &[u8], frame: &Frame) {
+        if frame.key.is_none() {
+            return;
+        }
+        let message = frame.type_id.and_then(|id| self.schema.message(id));
+        let field = message.and_then(|message| message.field(message.key()?));
+        let Some(field) = field.filter(|field| field.number == header.number) else { return };
+        let head = usize::from(header.head_len);
+        let content = rest.get(head..head + header.content_len as usize);
+        let number = content.and_then(|content| key::number(field.kind, header, content));
+        if let (Some(number), Some(top)) = (number, self.frames.last_mut()) {
+            top.key = Some(Key::Number(number).hash());
+        }
+    }
+
+    fn restart_key(&mut self) {
+        if let Some(top) = self.frames.last_mut() {
+            top.key = Some(Key::Text(b"").hash());
+        }
+    }
+
+    /// Takes the bytes of a key as they pass by.
+    #[inline]
+    fn hash(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.hash_left == 0 {
+            return Ok(());
+        }
+        let n = usize::try_from(self.hash_left).map_or(bytes.len(), |left| left.min(bytes.len()));
+        if let Some(Frame { key: Some(key), .. }) = self.frames.last_mut() {
+            *key = crc32c::crc32c_append(*key, bytes.get(..n).unwrap_or_default());
+        }
+        self.hash_left -= n as u64;
+        if self.hash_left == 0 { self.close_finished(self.position) } else { Ok(()) }
+    }
+
+    fn check_left(&self, need: u64) -> Result<()> {
+        match self.frames.last() {
+            Some(frame) if need > frame.end - self.position => {
+                Err(WireError::corrupt(self.position, "a field is cut off at the end of its message"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Views of a message as ropes: all of it, what a mask keeps, what is left without the large fields.
+//!
+//! What is kept stays as it stands on the wire, in its order; of what encloses it, the lengths alone are written anew.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::document::{Document, Message, Part, Wanted};
+use crate::entry::Entry;
+use crate::error::{Kind, Result, WireError};
+use crate::header::{self, Fields, Wire};
+use crate::key::Key;
+use crate::mask::{Mask, Pick};
+use crate::path::Select;
+use crate::resolve::{Target, map_key};
+use crate::rope::{IMAGE, Rope, RopeBuilder};
+use crate::schema::{Field, FieldKind, TypeId};
+
+/// Fields that a mask selects in one piece of a message, by offset, each with what to keep of it.
+type Selected<'m> = BTreeMap<u64, (Entry, Vec<&'m Mask>)>;
+
+impl Document<'_> {
+    /// What stands at `target`, as far as `mask` keeps it, without the fields larger than `omit`.
+    pub fn view(&self, target: &Target, mask: Option<&Mask>, omit: Option<u64>) -> Result<Rope> {
+        let Target::Message(message) = target else {
+            if mask.is_some() {
+                let text = "fields can be selected of a message only, and this path leads to something else";
+                return Err(WireError::new(Kind::Unsupported, text));
+            }
+            return self.content(target);
+        };
+        let ropes = match mask {
+            Some(mask) => self.masked(message, &[mask], omit, 0)?,
+            None if omit.is_none() => return self.content(target),
+            None => message
+                .parts
+                .iter()
+                .map(|part| self.without_large(part, message.type_id, omit, 0))
+                .collect::<Result<_>>()?,
+        };
+        let mut out = RopeBuilder::new(&self.limits);
+        ropes.iter().for_each(|rope| out.rope(rope));
+        out.check()?;
+        Ok(out.finish())
+    }
+
+    /// `part` without its fields larger than `omit`; all of it when nothing is to be omitted.
+    fn without_large(&self, part: &Part, type_id: Option<TypeId>, omit: Option<u64>, depth: u32) -> Result<Rope> {
+        let span = self.span(part)?;
+        let Some(limit) = omit.filter(|limit| span.end - span.start > *limit) else {
+            return Ok(Rope::extent(IMAGE, span.start, span.end - span.start));
+        };
+        self.limits.check_depth(depth, span.start)?;
+        let mut out = RopeBuilder::new(&self.limits);
+        for entry in self.entries(part)? {
+            self.kept_small(&entry?, type_id, limit, depth, &mut out)?;
+        }
+        Ok(out.finish())
+    }
+
+    /// Appends `entry` without its parts larger than `limit`, or nothing when it is such a part itself.
+    fn kept_small(
+        &self,
+        entry: &Entry,
+        type_id: Option<TypeId>,
+        limit: u64,
+        depth: u32,
+        out: &mut RopeBuilder,
+    ) -> Result<()> {
+        let field = self.schema.field(type_id, entry.number);
+        let child = field.filter(|field| field.kind.is_message()).map(|field| field.target);
+        let is_map_key =
+            entry.number == 1 && type_id.and_then(|id| self.schema.message(id)).is_some_and(|m| m.map_entry);
+        if entry.content_len() <= limit || entry.count > 1 || is_map_key {
+            out.extent(IMAGE, entry.start, entry.end - entry.start);
+        } else if child.is_some() || entry.wire == Wire::Group {
+            let rope = self.without_large(&Part::of(entry, child), child, Some(limit), depth + 1)?;
+            self.rewrap(entry, &rope, out)?;
+        }
+        out.check()
+    }
+
+    /// Appends the field `entry` with `content` in place of its own.
+    pub fn rewrap(&self, entry: &Entry, content: &Rope, out: &mut RopeBuilder) -> Result<()> {
+        if entry.wire == Wire::Group || content.len() == entry.content_len() {
+            out.extent(IMAGE, entry.start, entry.content - entry.start);
+        } else {
+            self.tag(entry, out)?;
+            out.varint(content.len());
+        }
+        out.rope(content);
+        out.extent(IMAGE, entry.content_end, entry.end - entry.content_end);
+        out.check()
+    }
+
+    /// Appends the tag of the length-delimited `entry`, in the bytes it stands in.
+    fn tag(&self, entry: &Entry, out: &mut RopeBuilder) -> Result<()> {
+        if entry.content - entry.start == Entry::minimal_head(entry.number, entry.content_len()) {
+            out.varint(header::tag(entry.number, Wire::Len));
+            return Ok(());
+        }
+        let bytes = self.read_span(&(entry.start..entry.content))?;
+        let header = header::read(&bytes, entry.start)?;
+        let len = header.map_or(0, |header| usize::from(header.tag_len));
+        out.literal(bytes.get(..len).unwrap_or_default());
+        Ok(())
+    }
+
+    /// What `masks` together keep of `message`: a rope for each of its pieces.
+    fn masked(&self, message: &Message, masks: &[&Mask], omit: Option<u64>, depth: u32) -> Result<Vec<Rope>> {
+        if masks.iter().any(|mask| mask.whole) {
+            let whole = message.parts.iter().map(|part| self.without_large(part, message.type_id, omit, depth));
+            return whole.collect();
+        }
+        let first = message.parts.first().map(|part| self.span(part)).transpose()?;
+        self.limits.check_depth(depth, first.map_or(0, |span| span.start))?;
+        let mut selected: Vec<Selected<'_>> = message.parts.iter().map(|_| Selected::new()).collect();
+        for pick in masks.iter().flat_map(|mask| &mask.picks) {
+            self.select(message, pick, &mut selected)?;
+        }
+        let merged = self.singular_children(message, &selected, omit, depth)?;
+        let mut ropes = Vec::new();
+        for chosen in &selected {
+            let mut out = RopeBuilder::new(&self.limits);
+            for (entry, masks) in chosen.values() {
+                match merged.get(&entry.start) {
+                    Some(rope) => self.rewrap(entry, rope, &mut out)?,
+                    None => self.chosen(entry, message.type_id, masks, omit, depth, &mut out)?,
+                }
+            }
+            ropes.push(out.finish());
+        }
+        Ok(ropes)
+    }
+
+    /// What is kept of the singular messages that `selected` goes into: their occurrences are one message, whose
+    /// elements are counted through. By the offset of each occurrence.
+    fn singular_children(
+        &self,
+        message: &Message,
+        selected: &[Selected<'_>],
+        omit: Option<u64>,
+        depth: u32,
+    ) -> Result<BTreeMap<u64, Rope>> {
+        let mut groups: BTreeMap<u32, Vec<&(Entry, Vec<&Mask>)>> = BTreeMap::new();
+        for chosen in selected.iter().flat_map(BTreeMap::values) {
+            groups.entry(chosen.0.number).or_default().push(chosen);
+        }
+        let mut ropes = BTreeMap::new();
+        for (number, group) in groups {
+            let field = self.schema.field(message.type_id, number);
+            let Some(field) = field.filter(|field| field.kind.is_message() && !field.repeated) else { continue };
+            let Some((_, masks)) = group.first() else { continue };
+            let type_id = Some(field.target);
+            let parts = group.iter().map(|(entry, _)| Part::of(entry, type_id)).collect();
+            let contents = self.masked(&Message { type_id, parts }, masks, omit, depth + 1)?;
+            ropes.extend(group.iter().map(|(entry, _)| entry.start).zip(contents));
+        }
+        Ok(ropes)
+    }
+
+    /// Appends what is kept of `entry`, an element or a field without parts.
+    #[allow(clippy::too_many_arguments, reason = "a step of a recursion")]
+    fn chosen(
+        &self,
+        entry: &Entry,
+        type_id: Option<TypeId>,
+        masks: &[&Mask],
+        omit: Option<u64>,
+        depth: u32,
+        out: &mut RopeBuilder,
+    ) -> Result<()> {
+        let field = self.schema.field(type_id, entry.number);
+        if masks.iter().any(|mask| mask.whole) {
+            return match omit {
+                Some(limit) => self.kept_small(entry, type_id, limit, depth, out),
+                None => {
+                    out.extent(IMAGE, entry.start, entry.end - entry.start);
+                    out.check()
+                }
+            };
+        }
+        let child = field.filter(|field| field.kind.is_message()).map(|field| field.target);
+        if field.is_some() && child.is_none() {
+            let name = field.map_or("", |field| field.name.as_str());
+            let text = format!("nothing lies below {name}: a mask ends there");
+            return Err(WireError::new(Kind::NotFound, text));
+        }
+        let part = Part::of(entry, child);
+        let rope = if field.is_some_and(|field| self.is_map(field)) {
+            self.masked_map_entry(&part, child, masks, omit, depth + 1)?
+        } else {
+            let parts = vec![part];
+            self.masked(&Message { type_id: child, parts }, masks, omit, depth + 1)?.pop().unwrap_or_default()
+        };
+        self.rewrap(entry, &rope, out)
+    }
+
+    /// A map's entry whose value is kept in part: the key stays.
+    fn masked_map_entry(
+        &self,
+        part: &Part,
+        type_id: Option<TypeId>,
+        masks: &[&Mask],
+        omit: Option<u64>,
+        depth: u32,
+    ) -> Result<Rope> {
+        self.limits.check_depth(depth, self.span(part)?.start)?;
+        let mut out = RopeBuilder::new(&self.limits);
+        for entry in self.entries(part)? {
+            let entry = entry?;
+            match entry.number {
+                2 => self.chosen(&entry, type_id, masks, omit, depth, &mut out)?,
+                1 => out.extent(IMAGE, entry.start, entry.end - entry.start),
+                _ => {}
+            }
+        }
+        Ok(out.finish())
+    }
+
+    /// Adds the occurrences that `pick` selects in `message`.
+    fn select<'m>(&self, message: &Message, pick: &'m Pick, selected: &mut [Selected<'m>]) -> Result<()> {
+        let (number, field) = self.field_of(message, &pick.name).map_err(|error| error.on(pick.name.to_string()))?;
+        let mut add = |part: usize, entry: Entry| {
+            if let Some(selected) = selected.get_mut(part) {
+                selected.entry(entry.start).or_insert_with(|| (entry, Vec::new())).1.push(&pick.mask);
+            }
+        };
+        let Some(select) = &pick.select else {
+            if field.is_some_and(|field| !field.repeated) {
+                for entry in self.singular(message, number)? {
+                    add(self.part_at(message, entry.start)?, entry);
+                }
+                return Ok(());
+            }
+            return self.each(message, number, &(0..u64::MAX), &mut add);
+        };
+        match (field, select) {
+            (Some(field), _) if !field.repeated => {
+                let text = format!("{} is not repeated: there is nothing to pick with [{select}]", field.name);
+                Err(WireError::new(Kind::NotFound, text))
+            }
+            (_, Select::Slice(from, to)) => {
+                self.each(message, number, &(from.unwrap_or(0)..to.unwrap_or(u64::MAX)), &mut add)
+            }
+            (_, Select::All) => self.each(message, number, &(0..u64::MAX), &mut add),
+            (field, select) => {
+                if let Some(entry) = self.one(message, number, field, select)? {
+                    add(self.part_at(message, entry.start)?, entry);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The one element that `select` picks, if it is there.
+    fn one(&self, message: &Message, number: u32, field: Option<&Field>, select: &Select) -> Result<Option<Entry>> {
+        let type_id = field.filter(|field| field.kind == FieldKind::Message).map(|field| field.target);
+        let map = field.filter(|field| self.is_map(field));
+        let (key, kind, value) = match select {
+            Select::Where(name, value) => {
+                let (key, kind) = self.condition(type_id, name)?;
+                (key, kind, Key::Text(value))
+            }
+            Select::Integer(at) if map.is_none() => {
+                self.refuse_packed(message, number, field)?;
+                let at = u64::try_from(*at).ok();
+                return at.map(|at| self.element(message, number, at)).transpose().map(Option::flatten);
+            }
+            select => {
+                let kind = map.and_then(|_| self.schema.field(type_id, 1)).map_or(FieldKind::String, |key| key.kind);
+                (1, kind, map_key(kind, select)?)
+            }
+        };
+        let wanted = Wanted { number, type_id, key, kind, value };
+        let found = if matches!(select, Select::Where(..)) {
+            self.element_where(message, &wanted)?
+        } else {
+            self.map_entry(message, &wanted)?
+        };
+        Ok(found.map(|(_, entry)| entry))
+    }
+
+    /// Gives `add` each occurrence of field `number` at the positions `range`, and the piece it lies in.
+    fn each(
+        &self,
+        message: &Message,
+        number: u32,
+        range: &Range<u64>,
+        add: &mut dyn FnMut(usize, Entry),
+    ) -> Result<()> {
+        let all = *range == (0..u64::MAX);
+        if !all {
+            self.refuse_packed(message, number, self.schema.field(message.type_id, number))?;
+        }
+        let mut before = 0u64;
+        for (i, part) in message.parts.iter().enumerate() {
+            self.visit(part, number, range.start.saturating_sub(before), &mut |at, entry| {
+                let first = before + at;
+                if all || (range.start <= first && first + entry.count <= range.end) {
+                    add(i, *entry);
+                } else if first < range.end {
+                    let from = range.start.saturating_sub(first);
+                    let to = entry.count.min(range.end - first);
+                    self.run_part(entry, from..to)?.into_iter().for_each(|entry| add(i, entry));
+                }
+                Ok(first + entry.count < range.end)
+            })?;
+            before += self.count(part, number)?;
+        }
+        Ok(())
+    }
+
+    /// The occurrences at the positions `range` of a run.
+    fn run_part(&self, run: &Entry, range: Range<u64>) -> Result<Vec<Entry>> {
+        let bytes = self.read_span(&run.span())?;
+        let mut fields = Fields::new(&bytes, run.start, self.limits.depth);
+        let mut found = Vec::new();
+        let mut at = 0;
+        while let Some(field) = fields.next_field()? {
+            if range.contains(&at) {
+                let mut entry = Entry::new(&field.header, field.start);
+                entry.number = run.number;
+                found.push(entry);
+            }
+            at += 1;
+        }
+        Ok(found)
+    }
+
+    /// An error when elements of field `number` stand packed: they cannot be told apart without rewriting them.
+    fn refuse_packed(&self, message: &Message, number: u32, field: Option<&Field>) -> Result<()> {
+        if !field.is_some_and(|field| field.kind.is_packable()) {
+            return Ok(());
+        }
+        for part in &message.parts {
+            self.visit(part, number, 0, &mut |_, entry| {
+                if entry.wire != Wire::Len {
+                    return Ok(true);
+                }
+                let text = "a mask cannot take single numbers out of a packed field; keep all of it";
+                Err(WireError::new(Kind::Unsupported, text))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Which piece of `message` the byte at `offset` lies in.
+    fn part_at(&self, message: &Message, offset: u64) -> Result<usize> {
+        for (i, part) in message.parts.iter().enumerate() {
+            if self.span(part)?.contains(&offset) {
+                return Ok(i);
+            }
+        }
+        Ok(0)
+    }
+}

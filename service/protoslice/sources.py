@@ -1,0 +1,222 @@
+"""Where bytes are read from: files, bytes in memory, and anything else that answers range reads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import BinaryIO, Protocol, Self, cast, runtime_checkable
+
+from protoslice.errors import CorruptModel, InvalidInput, NotFound, ProtosliceError, StorageDenied, StorageError
+
+__all__ = ["BytesSource", "FileObjectSource", "FileSource", "RangeSource", "SourceLike", "as_source"]
+
+_GAP = 64  # neighbours this close are read by one call: the header of a riegeli block takes 24 bytes
+_VECTORS = 1000  # buffers per call; the kernel takes 1024
+_MOST = 1 << 30  # bytes per call; the kernel stops at 2 GiB
+
+
+@runtime_checkable
+class RangeSource(Protocol):
+    """Bytes that do not change, read by range."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are."""
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Exactly the `length` bytes at `offset`, or an error."""
+
+
+SourceLike = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | RangeSource
+
+
+class FileSource:
+    """A file, read by position: threads may share it."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._fd = -1
+        try:
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            self.size = os.lseek(self._fd, 0, os.SEEK_END)
+        except OSError as error:
+            self.close()
+            raise _cannot_open(self.path, error) from error
+
+    def fileno(self) -> int:
+        """The file descriptor, which stays this object's own."""
+        return self._fd
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Exactly the `length` bytes at `offset`."""
+        _check(offset, length, self.size, self.path)
+        if length > _MOST:
+            return self._read_long(offset, length)
+        part = self._pread(offset, length)
+        return part if len(part) == length else self._read_long(offset, length)
+
+    def read_into(self, offset: int, buffer: memoryview | bytearray, /) -> None:
+        """Fill `buffer` with the bytes at `offset`."""
+        self.readv([(offset, memoryview(buffer))])
+
+    def readv(self, parts: list[tuple[int, memoryview]], /) -> None:
+        """Fill each buffer with the bytes at its offset; near neighbours, in order, share a call."""
+        for offset, view in parts:
+            _check(offset, view.nbytes, self.size, self.path)
+        for offset, views in _runs(parts):
+            self._fill(offset, views)
+
+    def close(self) -> None:
+        """Give the file descriptor back; closing twice is harmless."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_fd"):
+            self.close()
+
+    def _read_long(self, offset: int, length: int) -> bytes:
+        parts = []
+        while length:
+            part = self._pread(offset, min(length, _MOST))
+            if not part:
+                raise _short(self.path, offset)
+            parts.append(part)
+            offset, length = offset + len(part), length - len(part)
+        return b"".join(parts)
+
+    def _pread(self, offset: int, length: int) -> bytes:
+        try:
+            return os.pread(self._open_fd(), length, offset)
+        except OSError as error:
+            raise _cannot_read(self.path, error) from error
+
+    def _fill(self, offset: int, views: list[memoryview]) -> None:
+        while views:
+            try:
+                got = os.preadv(self._open_fd(), views, offset)
+            except OSError as error:
+                raise _cannot_read(self.path, error) from error
+            if not got:
+                raise _short(self.path, offset)
+            offset, views = offset + got, _after(views, got)
+
+    def _open_fd(self) -> int:
+        if self._fd < 0:
+            raise InvalidInput(f"{self.path} is closed; open it again to read from it")
+        return self._fd
+
+
+class BytesSource:
+    """Bytes in memory."""
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self._view = memoryview(data).cast("B").toreadonly()
+        self.size = self._view.nbytes
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Exactly the `length` bytes at `offset`."""
+        _check(offset, length, self.size, "the bytes in memory")
+        return bytes(self._view[offset : offset + length])
+
+
+class FileObjectSource:
+    """A seekable binary file object; its own position is moved by reading."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._name = str(getattr(file, "name", "the file object"))
+        self.size = file.seek(0, os.SEEK_END)
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Exactly the `length` bytes at `offset`."""
+        _check(offset, length, self.size, self._name)
+        parts: list[bytes] = []
+        with self._lock:
+            self._file.seek(offset)
+            while length:
+                part = self._file.read(length)
+                if not part:
+                    raise _short(self._name, offset + sum(map(len, parts)))
+                parts.append(part)
+                length -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def as_source(x: SourceLike) -> RangeSource:
+    """A source of range reads for a path, bytes, a seekable binary file, or what is one already."""
+    if isinstance(x, str | os.PathLike):
+        return FileSource(x)
+    if isinstance(x, bytes | bytearray | memoryview):
+        return BytesSource(x)
+    if hasattr(x, "size"):
+        return cast(RangeSource, x)
+    if hasattr(x, "seekable") and x.seekable():
+        return FileObjectSource(x)
+    raise InvalidInput(
+        f"{type(x).__name__} is not a source: give a path, bytes, a seekable binary file, "
+        "or an object with `size` and `read(offset, length)`"
+    )
+
+
+def _runs(parts: list[tuple[int, memoryview]]) -> Iterator[tuple[int, list[memoryview]]]:
+    """The parts gathered into reads; a short gap between neighbours is read into bytes nobody looks at."""
+    start = end = 0
+    views: list[memoryview] = []
+    for offset, part in parts:
+        view = part.cast("B")
+        if views and (not 0 <= offset - end <= _GAP or len(views) >= _VECTORS or end - start > _MOST):
+            yield start, views
+            views = []
+        if not views:
+            start = end = offset
+        if offset > end:
+            views.append(memoryview(bytearray(offset - end)))
+        views.append(view)
+        end = offset + len(view)
+    if views:
+        yield start, views
+
+
+def _after(views: list[memoryview], count: int) -> list[memoryview]:
+    """What is left to fill once `count` bytes are there."""
+    for i, view in enumerate(views):
+        if count < len(view):
+            return [view[count:], *views[i + 1 :]]
+        count -= len(view)
+    return []
+
+
+def _check(offset: int, length: int, size: int, name: str) -> None:
+    if offset < 0 or length < 0:
+        raise InvalidInput(f"a range of {name} must not begin at {offset} with length {length}")
+    if offset + length > size:
+        raise CorruptModel(f"{name} has {size} bytes where {offset + length} are needed", offset)
+
+
+def _short(name: str, offset: int) -> StorageError:
+    return StorageError(f"{name} has become shorter while it was read", offset)
+
+
+def _cannot_read(name: str, error: OSError) -> StorageError:
+    return StorageError(f"{name} cannot be read: {error.strerror}")
+
+
+def _cannot_open(name: str, error: OSError) -> ProtosliceError:
+    message = f"{name} cannot be opened: {error.strerror}"
+    match error:
+        case FileNotFoundError():
+            return NotFound(message)
+        case PermissionError():
+            return StorageDenied(message)
+        case _:
+            return StorageError(message)

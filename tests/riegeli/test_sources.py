@@ -1,0 +1,126 @@
+"""Sources give exactly the bytes asked for, or an error that names the file."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from protoslice.errors import CorruptModel, InvalidInput, NotFound, StorageError
+from protoslice.sources import BytesSource, FileObjectSource, FileSource, RangeSource, as_source
+
+DATA = random.Random(7).randbytes(200_000)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "data.bin"
+    path.write_bytes(DATA)
+    return path
+
+
+KINDS: dict[str, Callable[[Path], RangeSource]] = {
+    "path": as_source,
+    "str": lambda path: as_source(str(path)),
+    "bytes": lambda path: as_source(path.read_bytes()),
+    "view": lambda path: as_source(memoryview(path.read_bytes())),
+    "file": lambda path: as_source(io.BytesIO(path.read_bytes())),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reads_exactly(kind: str, path: Path) -> None:
+    source = KINDS[kind](path)
+    assert source.size == len(DATA)
+    for offset, length in [(0, 0), (0, 1), (5, 1000), (len(DATA) - 3, 3), (len(DATA), 0), (0, len(DATA))]:
+        assert source.read(offset, length) == DATA[offset : offset + length]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_refuses_what_is_not_there(kind: str, path: Path) -> None:
+    source = KINDS[kind](path)
+    with pytest.raises(CorruptModel) as caught:
+        source.read(len(DATA) - 1, 2)
+    assert str(len(DATA)) in str(caught.value)
+    with pytest.raises(InvalidInput):
+        source.read(-1, 2)
+
+
+def test_as_source_keeps_a_source() -> None:
+    source = BytesSource(b"abc")
+    assert as_source(source) is source
+
+
+def test_as_source_refuses_other_things() -> None:
+    with pytest.raises(InvalidInput, match="read\\(offset, length\\)"):
+        as_source(3)  # type: ignore[arg-type]
+
+
+def test_readv_fills_neighbours_and_strangers(path: Path) -> None:
+    buffers = [bytearray(n) for n in (100, 200, 0, 1, 70_000)]
+    offsets = [0, 124, 324, 5, 100_000]
+    with FileSource(path) as source:
+        source.readv([(offset, memoryview(b)) for offset, b in zip(offsets, buffers, strict=True)])
+    for offset, buffer in zip(offsets, buffers, strict=True):
+        assert buffer == DATA[offset : offset + len(buffer)]
+
+
+def test_readv_reads_across_small_gaps_in_one_call(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    real = os.preadv
+
+    def counted(fd: int, views: list[memoryview], at: int) -> int:
+        calls.append(at)
+        return real(fd, views, at)
+
+    monkeypatch.setattr(os, "preadv", counted)
+    buffers = [bytearray(1000) for _ in range(50)]
+    with FileSource(path) as source:
+        source.readv([(i * 1024, memoryview(b)) for i, b in enumerate(buffers)])
+    assert calls == [0]
+    assert all(buffer == DATA[i * 1024 : i * 1024 + 1000] for i, buffer in enumerate(buffers))
+
+
+def test_short_reads_are_continued(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    preadv, pread = os.preadv, os.pread
+    monkeypatch.setattr(os, "preadv", lambda fd, views, at: preadv(fd, [views[0][:7]], at))
+    monkeypatch.setattr(os, "pread", lambda fd, n, at: pread(fd, min(n, 11), at))
+    with FileSource(path) as source:
+        buffer = bytearray(100)
+        source.read_into(3, buffer)
+        assert buffer == DATA[3:103]
+        assert source.read(3, 100) == DATA[3:103]
+
+
+def test_a_file_that_shrank_is_an_error_with_its_name(path: Path) -> None:
+    with FileSource(path) as source:
+        path.write_bytes(DATA[:1000])
+        for read in (lambda: source.read(900, 200), lambda: source.read_into(900, bytearray(200))):
+            with pytest.raises(StorageError, match=r"data\.bin"):
+                read()
+
+
+def test_a_closed_file_is_an_error_with_its_name(path: Path) -> None:
+    source = FileSource(path)
+    source.close()
+    source.close()
+    with pytest.raises(InvalidInput, match=r"data\.bin is closed"):
+        source.read(0, 1)
+
+
+def test_a_missing_file_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"nowhere\.bin"):
+        FileSource(tmp_path / "nowhere.bin")
+
+
+def test_file_objects_may_give_less_at_a_time() -> None:
+    class Slow(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            return super().read(min(size or 0, 13))
+
+    source = FileObjectSource(Slow(DATA))
+    assert source.read(11, 1000) == DATA[11:1011]
