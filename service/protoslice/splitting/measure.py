@@ -5,8 +5,8 @@ The runtime's own `ByteSize` serializes the message and counts: for 3 GiB it too
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
@@ -24,7 +24,7 @@ def message_size(message: Message, depth: int = 100) -> int:
     if depth < 1:
         raise LimitExceeded("messages nest deeper than the limit; allow a larger depth")
     known = sum(field_size(field, value, depth) for field, value in present(message))
-    return known + unknown_size(UnknownFieldSet(message))  # type: ignore[no-untyped-call]
+    return known + unknown_size(UnknownFieldSet(message))
 
 
 def field_size(field: Shape, value: Any, depth: int = 100) -> int:
@@ -57,10 +57,9 @@ def value_size(field: Shape, value: Any, depth: int) -> int:
     return _SCALARS[field.type](value)
 
 
-def packed_size(field: Shape, values: Iterable[Any]) -> int:
+def packed_size(field: Shape, values: Sequence[Any]) -> int:
     """The size of a packed field, its tag and length included."""
-    measure = _SCALARS[field.type]
-    size = sum(map(measure, values))
+    size = sum(map(_SCALARS[field.type], values)) if (width := FIXED.get(field.type)) is None else width * len(values)
     return field.tag_size + delimited(size) if size else 0
 
 
@@ -71,7 +70,7 @@ def delimited(size: int) -> int:
 
 def unknown_size(fields: UnknownFieldSet) -> int:
     """The size of the fields that the descriptor does not know."""
-    return sum(_unknown(field.field_number, field.wire_type, field.data) for field in fields)  # type: ignore[attr-defined]
+    return sum(_unknown(field.field_number, field.wire_type, field.data) for field in cast(Any, fields))
 
 
 def _unknown(number: int, wire_type: int, data: Any) -> int:
@@ -95,14 +94,19 @@ def _of(size: int) -> Callable[[Any], int]:
     return lambda _: size
 
 
+FIXED: dict[int, int] = {
+    _Field.TYPE_BOOL: 1,
+    **dict.fromkeys((_Field.TYPE_FLOAT, _Field.TYPE_FIXED32, _Field.TYPE_SFIXED32), 4),
+    **dict.fromkeys((_Field.TYPE_DOUBLE, _Field.TYPE_FIXED64, _Field.TYPE_SFIXED64), 8),
+}
+"""The types whose values all have one size."""
+
 _SCALARS: dict[int, Callable[[Any], int]] = {
     _Field.TYPE_STRING: _text_size,
     _Field.TYPE_BYTES: lambda value: delimited(len(value)),
-    _Field.TYPE_BOOL: _of(1),
     _Field.TYPE_SINT32: _zigzag_size,
     _Field.TYPE_SINT64: _zigzag_size,
-    **dict.fromkeys((_Field.TYPE_FLOAT, _Field.TYPE_FIXED32, _Field.TYPE_SFIXED32), _of(4)),
-    **dict.fromkeys((_Field.TYPE_DOUBLE, _Field.TYPE_FIXED64, _Field.TYPE_SFIXED64), _of(8)),
+    **{kind: _of(size) for kind, size in FIXED.items()},
     **dict.fromkeys(
         (_Field.TYPE_INT32, _Field.TYPE_INT64, _Field.TYPE_UINT32, _Field.TYPE_UINT64, _Field.TYPE_ENUM), varint_size
     ),

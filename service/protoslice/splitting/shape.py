@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -35,7 +35,7 @@ class Shape:
     def of(self, message: Message) -> Any:
         """The value of this field in `message`."""
         if self.descriptor.is_extension:
-            return message.Extensions[self.descriptor]
+            return message.Extensions[cast(Any, self.descriptor)]
         return getattr(message, self.name)
 
     @property
@@ -55,7 +55,7 @@ class Shape:
 def shape(field: FieldDescriptor) -> Shape:
     """The shape of `field`."""
     message = field.message_type
-    entry = message is not None and message.GetOptions().map_entry
+    entry = message if message is not None and message.GetOptions().map_entry else None
     return Shape(
         name=field.name,
         number=field.number,
@@ -65,12 +65,17 @@ def shape(field: FieldDescriptor) -> Shape:
         text=field.type in _TEXT,
         packed=field.is_repeated and field.is_packed,
         addressable=not (field.is_extension or field.is_required),
-        key=shape(message.fields_by_name["key"]) if entry else None,
-        value=shape(message.fields_by_name["value"]) if entry else None,
+        key=None if entry is None else shape(entry.fields_by_name["key"]),
+        value=None if entry is None else shape(entry.fields_by_name["value"]),
         hollow=message is not None and not any(each.is_required for each in message.fields),
         tag_size=varint_size(field.number << 3) * (2 if field.type == _GROUP else 1),
         descriptor=field,
     )
+
+
+def descriptor_of(message: Message) -> Descriptor:
+    """The descriptor of `message`."""
+    return cast(Descriptor, message.DESCRIPTOR)
 
 
 def present(message: Message) -> Iterator[tuple[Shape, Any]]:
