@@ -126,7 +126,7 @@ class _Planner:
             return _Held(each, value, size)
         if size - each.tag_size > LARGEST + 5:
             raise LimitExceeded(f"a field of {size} bytes is more than protobuf allows", path=each.name)
-        length = len(value) if isinstance(value, bytes) else len(value.encode())
+        length = _length(value)
         if length < self._policy.min_chunk or not (each.addressable and self._leaves(each)):
             return _Held(each, value, size)
         return _Held(each, None, 0, [Entry((Step(each),), length)])
@@ -191,14 +191,16 @@ class _Planner:
         elif each.addressable and held.part is not None:
             held.entries, held.size, held.part = [self._whole(Step(each), held.part)], 0, None
         elif each.addressable and each.text and held.value is not None and held.size > each.tag_size + 1:
-            held.entries.append(Entry((Step(each),), held.size - each.tag_size))
+            held.entries.append(Entry((Step(each),), _length(held.value)))
             held.size = 0
 
     def _runs(self, held: _Held, room: int) -> Iterator[Entry]:
         keys, sizes = _items(held)
-        stays, *runs = cut(sizes, room, self._policy.max_chunk)
-        held.size = stays.size
-        return (Entry((), run.size, Run(held.field, keys[run.begin : run.end])) for run in runs)
+        each = held.field
+        header = each.tag_size + 5 if each.packed else 0
+        stays, *runs = cut(sizes, room - header, self._policy.max_chunk - header)
+        held.size = _packed(each, stays.size)
+        return (Entry((), _packed(each, run.size), Run(each, keys[run.begin : run.end])) for run in runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +235,15 @@ def _items(held: _Held) -> tuple[Sequence[Any], Iterable[int]]:
     each = held.field
     tag = 0 if each.packed else each.tag_size
     return range(len(held.value)), (tag + value_size(each, value, 1) for value in held.value)
+
+
+def _packed(each: Shape, size: int) -> int:
+    """The size of a field whose elements take `size` bytes."""
+    return each.tag_size + delimited(size) if each.packed and size else size
+
+
+def _length(value: str | bytes) -> int:
+    return len(value) if isinstance(value, bytes) else len(value.encode())
 
 
 def _addressed(each: Shape, key: Any) -> bool:
