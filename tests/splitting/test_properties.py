@@ -15,7 +15,7 @@ from protoslice.merging import Merger
 from protoslice.splitting import AutoSplitter, SplitPolicy, tensorflow_readable
 from protoslice.splitting.measure import message_size
 from protoslice.splitting.plan import Entry
-from protoslice.splitting.shape import present
+from protoslice.splitting.shape import descriptor_of, present
 
 F = descriptor_pb2.FieldDescriptorProto
 SCALARS = [kind for kind in range(1, 19) if kind not in (F.TYPE_GROUP, F.TYPE_MESSAGE, F.TYPE_ENUM)]
@@ -39,7 +39,9 @@ def message_types(draw: st.DrawFn) -> type[Message]:
 
 
 def _fields(draw: st.DrawFn, message: descriptor_pb2.DescriptorProto, syntax: str) -> None:
-    numbers = draw(st.lists(st.sampled_from([*range(1, 20), 200, 5000, (1 << 29) - 1]), min_size=2, max_size=7, unique=True))
+    numbers = draw(
+        st.lists(st.sampled_from([*range(1, 20), 200, 5000, (1 << 29) - 1]), min_size=2, max_size=7, unique=True)
+    )
     for number in numbers:
         how = draw(st.sampled_from(["scalar", "text", "enum", "message", "map", "oneof", "group"]))
         label = draw(st.sampled_from([F.LABEL_OPTIONAL, F.LABEL_REPEATED]))
@@ -60,7 +62,11 @@ def _fields(draw: st.DrawFn, message: descriptor_pb2.DescriptorProto, syntax: st
 
 
 def _kind(draw: st.DrawFn, field: F, how: str) -> None:
-    choices = {"text": [F.TYPE_STRING, F.TYPE_BYTES], "enum": [F.TYPE_ENUM], "message": [F.TYPE_MESSAGE]}
+    choices: dict[str, list[Any]] = {
+        "text": [F.TYPE_STRING, F.TYPE_BYTES],
+        "enum": [F.TYPE_ENUM],
+        "message": [F.TYPE_MESSAGE],
+    }
     field.type = draw(st.sampled_from(choices.get(how, [*SCALARS, F.TYPE_MESSAGE])))
     if field.type == F.TYPE_MESSAGE:
         field.type_name = f".random.M{draw(st.integers(0, MESSAGES - 1))}"
@@ -159,7 +165,7 @@ def test_merging_gives_the_message_back_and_splitting_left_it_alone(message: Mes
     Merger.merge(chunks, chunked, merged)
     assert wire(merged) == before
     assert wire(message) == before
-    assert tensorflow_readable(chunked, type(message).DESCRIPTOR) == []
+    assert tensorflow_readable(chunked, descriptor_of(message)) == []
 
 
 @given(messages())

@@ -186,11 +186,17 @@ class _Planner:
         each = held.field
         if each.descriptor.is_extension:
             return
-        if each.repeated:
+        if each.repeated and each.alone:
             runs.extend(self._runs(held, self._policy.max_chunk - (part.size - held.size)))
         elif each.addressable and held.part is not None:
             held.entries, held.size, held.part = [self._whole(Step(each), held.part)], 0, None
-        elif each.addressable and each.text and held.value is not None and held.size > each.tag_size + 1:
+        elif (
+            each.addressable
+            and each.text
+            and not each.repeated
+            and held.value is not None
+            and held.size > each.tag_size + 1
+        ):
             held.entries.append(Entry((Step(each),), _length(held.value)))
             held.size = 0
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from protoslice.splitting.shape import Shape, field_by_number, shape
+from protoslice.splitting.shape import Shape, complete_when_empty, field_by_number, shape
 from protoslice.splitting.tags import Key, Path, Step, show
 
 _Field = FieldDescriptor
@@ -43,7 +43,7 @@ def _message(message: Any, descriptor: Descriptor, path: Path, chunks: int | Non
     places = []
     for field in message.chunked_fields:
         if not field.field_tag:
-            yield from _own_part(field.message, path, chunks)
+            yield from _own_part(field.message, descriptor, path, chunks)
             continue
         steps, reason = _steps(descriptor, field.field_tag)
         places.append((steps, _positions(steps)))
@@ -59,11 +59,13 @@ def _chunk(message: Any, path: Path, chunks: int | None) -> Iterator[str]:
         yield f"{show(path) or 'the message'}: chunk {message.chunk_index} is not there"
 
 
-def _own_part(message: Any, path: Path, chunks: int | None) -> Iterator[str]:
+def _own_part(message: Any, descriptor: Descriptor, path: Path, chunks: int | None) -> Iterator[str]:
     where = show(path) or "the message"
     yield from _chunk(message, path, chunks)
     if not message.HasField("chunk_index"):
         yield f"{where}: a part without a chunk is read as chunk 0"
+    if not complete_when_empty(descriptor):
+        yield f"{where}: a part that may lack required fields is not parsed"
     if message.chunked_fields:
         yield f"{where}: chunks inside a part of the message itself are passed over"
 

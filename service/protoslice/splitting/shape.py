@@ -16,7 +16,11 @@ _GROUP = FieldDescriptor.TYPE_GROUP
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A field as the splitters see it; for a map, `key` and `value` are the fields of its entries."""
+    """A field as the splitters see it; for a map, `key` and `value` are the fields of its entries.
+
+    `hollow` says that an empty message may stand here, `alone` that this field makes a message without the others:
+    neither is so where a field is required.
+    """
 
     name: str
     number: int
@@ -29,6 +33,7 @@ class Shape:
     key: Shape | None
     value: Shape | None
     hollow: bool
+    alone: bool
     tag_size: int
     descriptor: FieldDescriptor
 
@@ -67,10 +72,16 @@ def shape(field: FieldDescriptor) -> Shape:
         addressable=not (field.is_extension or field.is_required),
         key=None if entry is None else shape(entry.fields_by_name["key"]),
         value=None if entry is None else shape(entry.fields_by_name["value"]),
-        hollow=message is not None and not any(each.is_required for each in message.fields),
+        hollow=message is not None and complete_when_empty(message),
+        alone=complete_when_empty(cast(Descriptor, field.containing_type)),
         tag_size=varint_size(field.number << 3) * (2 if field.type == _GROUP else 1),
         descriptor=field,
     )
+
+
+def complete_when_empty(message: Descriptor) -> bool:
+    """Whether the message has no required fields of its own."""
+    return not any(each.is_required for each in message.fields)
 
 
 def descriptor_of(message: Message) -> Descriptor:
