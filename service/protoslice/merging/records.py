@@ -8,7 +8,7 @@ from typing import Any, overload
 
 from google.protobuf.message import DecodeError
 
-from protoslice.errors import CorruptModel, InconsistentChunks, InvalidInput
+from protoslice.errors import CorruptModel, InconsistentChunks, NotFound
 from protoslice.riegeli import RecordReader
 from protoslice.splitting.metadata import chunk_metadata
 
@@ -40,8 +40,8 @@ class Records(Sequence[bytes]):
         try:
             self._reader.seek_numeric(offset)
             record = self._reader.read_record()
-        except InvalidInput as error:
-            raise InconsistentChunks(f"chunk {number} is said to be at {offset}, which is no position") from error
+        except NotFound:
+            record = None
         if record is None or self._reader.last_pos.numeric != offset:
             raise InconsistentChunks(f"chunk {number} should be the record at {offset}, but no record begins there")
         return record
