@@ -42,8 +42,9 @@ def _fields(draw: st.DrawFn, message: descriptor_pb2.DescriptorProto, syntax: st
     numbers = draw(
         st.lists(st.sampled_from([*range(1, 20), 200, 5000, (1 << 29) - 1]), min_size=2, max_size=7, unique=True)
     )
-    for number in numbers:
-        how = draw(st.sampled_from(["scalar", "text", "enum", "message", "map", "oneof", "group"]))
+    kinds = st.sampled_from(["scalar", "text", "enum", "message", "map", "group", "oneof"])
+    # The members of a oneof stand together, or C++ refuses the file.
+    for number, how in sorted(((number, draw(kinds)) for number in numbers), key=lambda each: each[1] == "oneof"):
         label = draw(st.sampled_from([F.LABEL_OPTIONAL, F.LABEL_REPEATED]))
         field = message.field.add(name=f"f{number}", number=number, label=label)
         if how == "map":
@@ -196,6 +197,8 @@ def _sizes(entries: tuple[Entry, ...]) -> list[int]:
 
 def _indivisible(each: Any, value: Any) -> bool:
     """Fields stay where they cannot be split: numbers, and lists of a single element."""
+    if each.type == F.TYPE_GROUP and not each.repeated:
+        return True
     return len(value) <= 1 if each.repeated else not each.message and (not each.text or len(value) <= 1)
 
 

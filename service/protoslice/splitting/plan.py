@@ -132,12 +132,18 @@ class _Planner:
         return _Held(each, None, 0, [Entry((Step(each),), length)])
 
     def _submessage(self, each: Shape, value: Message, depth: int) -> _Held:
+        if each.type == _Field.TYPE_GROUP:
+            return _Held(each, value, field_size(each, value, depth))
         part = self.message(value, depth)
         if part.size < self._policy.min_chunk or not each.addressable:
             return _Held(each, value, _wrapped(each, part.size), part=part)
         return _Held(each, None, 0, [self._whole(Step(each), part)])
 
     def _elements(self, each: Shape, values: Sequence[Message], depth: int) -> _Held:
+        if each.type == _Field.TYPE_GROUP:
+            # TensorFlow's Merger does not look into groups.
+            whole = [each.tag_size + value_size(each, value, depth) for value in values]
+            return _Held(each, values, sum(whole), items=whole)
         held = _Held(each, values, 0)
         sizes = [_wrapped(each, self._item(held, Step(each, i), value, depth)) for i, value in enumerate(values)]
         held.items, held.size = sizes, sum(sizes)
@@ -259,4 +265,4 @@ def _addressed(each: Shape, key: Any) -> bool:
 
 
 def _wrapped(each: Shape, size: int) -> int:
-    return each.tag_size + (size if each.type == _Field.TYPE_GROUP else delimited(size))
+    return each.tag_size + delimited(size)

@@ -101,7 +101,7 @@ def _steps(descriptor: Descriptor, tags: Sequence[Any]) -> tuple[Path, str | Non
         each = shape(found)
         at, reason = _at(each, rest)
         steps.append(Step(each, at))
-        if reason is not None or (reason := _required(steps, bool(rest))) is not None:
+        if reason is not None or (reason := _refused(steps, bool(rest))) is not None:
             return tuple(steps), reason
         parent = steps[-1].ends_in_message
     return tuple(steps), None
@@ -129,7 +129,9 @@ def _key(key: Shape, tag: Any) -> tuple[Key | None, str | None]:
     return value, "keys are squeezed through 32 bits" if wide else None
 
 
-def _required(steps: Sequence[Step], more: bool) -> str | None:
+def _refused(steps: Sequence[Step], more: bool) -> str | None:
+    if steps[-1].field.type == _Field.TYPE_GROUP:
+        return "groups are not looked into"
     if not more and steps[-1].field.descriptor.is_required:
         return "a chunk without a required field is not parsed"
     return None
