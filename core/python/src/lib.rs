@@ -2,9 +2,15 @@
 
 use pyo3::prelude::*;
 
+mod blocks;
+mod cpb;
+mod document;
 mod errors;
+mod index;
+mod limits;
+mod riegeli;
+mod rope;
 mod schema;
-#[allow(dead_code, reason = "the first classes come next")]
 mod source;
 
 /// The wire engine: bytes in, facts out.
@@ -12,6 +18,20 @@ mod source;
 mod _core {
     use super::*;
 
+    #[pymodule_export]
+    use super::blocks::{BlockSums, first_bad_block};
+    #[pymodule_export]
+    use super::cpb::{ChunkHasher, Chunked};
+    #[pymodule_export]
+    use super::document::{Document, Plan};
+    #[pymodule_export]
+    use super::index::{Index, Scanner, index_source};
+    #[pymodule_export]
+    use super::limits::Limits;
+    #[pymodule_export]
+    use super::riegeli::{RiegeliReader, RiegeliWriter};
+    #[pymodule_export]
+    use super::rope::Rope;
     #[pymodule_export]
     use super::schema::Schema;
 

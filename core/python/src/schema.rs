@@ -1,5 +1,7 @@
 //! `_core.Schema`: a descriptor closure as the flat table the engine reads.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use wire::schema as table;
 use wire::{Kind, WireError};
@@ -12,14 +14,13 @@ type FieldRow = (u32, String, u8, bool, u32, u32);
 /// Message types that refer to each other, as `protoslice.schema` flattened them.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Schema {
-    inner: table::Schema,
+    inner: Arc<table::Schema>,
     names: Vec<String>,
 }
 
 impl Schema {
     /// The table itself, for the engine's other classes.
-    #[allow(dead_code, reason = "the scanner's glue takes it from here")]
-    pub(crate) fn table(&self) -> &table::Schema {
+    pub(crate) fn table(&self) -> &Arc<table::Schema> {
         &self.inner
     }
 }
@@ -35,7 +36,7 @@ impl Schema {
         let names = messages.iter().map(|(name, ..)| name.clone()).collect();
         let built = messages.into_iter().map(message).collect::<wire::Result<_>>();
         let inner = built.and_then(|messages| table::Schema::new(messages, enums));
-        inner.map(|inner| Self { inner, names }).map_err(|error| errors::raise(py, error))
+        inner.map(|inner| Self { inner: Arc::new(inner), names }).map_err(|error| errors::raise(py, error))
     }
 
     /// The full names of the message types, in the order of their numbers.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use wire::source::Source;
+use wire::source::{RopeSource, Source};
 use wire::{Result, WireError};
 
 /// A `RangeSource` of Python. A `FileSource` is read from here; everything else through its own `read`.
@@ -63,6 +63,10 @@ impl Source for PySource {
         self.ask(offset, len, |bytes| Cow::Owned(bytes.to_vec()))
     }
 
+    fn stride(&self) -> u64 {
+        if self.file.is_some() { 1 << 16 } else { 1 << 20 }
+    }
+
     fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         if self.read_file(offset, buffer) {
             return Ok(());
@@ -84,4 +88,22 @@ fn same_file(object: &Bound<'_, PyAny>) -> PyResult<Option<File>> {
     let file = File::open(object.getattr("path")?.extract::<PathBuf>()?)?;
     let found = file.metadata()?;
     Ok((known == (found.dev(), found.ino())).then_some(file))
+}
+
+/// The sources of a rope, by number.
+pub(crate) struct Sources(Vec<PySource>);
+
+impl Sources {
+    pub(crate) fn new(sources: &[Bound<'_, PyAny>]) -> PyResult<Self> {
+        sources.iter().map(PySource::new).collect::<PyResult<_>>().map(Self)
+    }
+
+    /// What `f` makes of the bytes of `image`, or of the first source where there is none.
+    pub(crate) fn with<R>(&self, image: Option<&wire::Rope>, f: impl FnOnce(&dyn Source) -> R) -> R {
+        let sources: Vec<&dyn Source> = self.0.iter().map(|source| source as &dyn Source).collect();
+        match (image, sources.first()) {
+            (None, Some(first)) => f(*first),
+            (image, _) => f(&RopeSource::new(image.unwrap_or(&wire::Rope::default()), &sources)),
+        }
+    }
 }

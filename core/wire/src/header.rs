@@ -179,6 +179,24 @@ impl<'a> Fields<'a> {
         Ok(Some(InMemory { header, start, content, end: self.base.saturating_add(end as u64) }))
     }
 
+    /// Like [`Fields::next_field`], but may step over fields other than `wanted`: those in the plainest form, with tag
+    /// and length of a byte each.
+    #[inline]
+    pub fn next_but(&mut self, wanted: u32) -> Result<Option<InMemory<'a>>> {
+        while let Some([tag @ 0x08..0x80, len @ 0..0x80]) = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk) {
+            let step = match tag & 7 {
+                0 => 2,
+                2 => usize::from(*len) + 2,
+                _ => break,
+            };
+            if u32::from(tag >> 3) == wanted || self.bytes.len() - self.at < step {
+                break;
+            }
+            self.at += step;
+        }
+        self.next_field()
+    }
+
     fn head(&self, start: u64) -> Result<Header> {
         let header = read(self.bytes.get(self.at..).unwrap_or_default(), start)?;
         header.ok_or_else(|| WireError::corrupt(start, "a field is cut off at the end of its message"))

@@ -89,7 +89,8 @@ pub fn of_element<'a>(message: &Message, bytes: &'a [u8], base: u64, depth: u32)
     let Some(field) = message.key().and_then(|number| message.field(number)) else { return Ok(None) };
     let mut key = default_key(field.kind);
     let mut fields = Fields::new(bytes, base, depth);
-    while let Some(found) = fields.next_field()? {
+    // Every small element of a long list comes through here: of its fields, the others are stepped over lightly.
+    while let Some(found) = fields.next_but(field.number)? {
         if found.header.number == field.number {
             key = of_field(field.kind, &found).unwrap_or(key);
         }

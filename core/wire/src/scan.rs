@@ -12,9 +12,34 @@ use crate::index::{Builder, NodeRecord};
 use crate::key::{self, Key};
 use crate::limits::Limits;
 use crate::schema::{FieldKind, MISFIT, Message, Schema, TypeId};
+use crate::source::Source;
 
 /// Messages shorter than this are stepped over whole, unless told otherwise.
 pub const DEFAULT_FLOOR: u64 = 16 << 10;
+
+/// Random access begins with reads of this size and doubles them as long as they are all of use.
+const FIRST_READ: usize = 16 << 10;
+/// The largest read: large enough to cost nothing, small enough to stay in the cache of a core.
+const LARGEST_READ: usize = 256 << 10;
+
+/// The serialized index of all of `source`: reads tags, lengths and keys, and jumps over everything else.
+pub fn index_source(mut scanner: Scanner, source: &dyn Source) -> Result<Vec<u8>> {
+    let size = source.len();
+    let mut buffer = vec![0; LARGEST_READ];
+    let mut len = FIRST_READ;
+    loop {
+        let at = scanner.jump();
+        if at >= size {
+            return scanner.finish(size);
+        }
+        let left = usize::try_from(size - at).unwrap_or(usize::MAX);
+        let Some(window) = buffer.get_mut(..len.min(left)) else { return scanner.finish(at) };
+        source.read_into(at, window)?;
+        scanner.feed(window)?;
+        let jump = scanner.wants().saturating_sub(at + window.len() as u64);
+        len = if jump > LARGEST_READ as u64 { FIRST_READ } else { (len * 2).min(LARGEST_READ) };
+    }
+}
 
 /// Makes the index of one proto.
 #[derive(Debug)]
@@ -99,6 +124,16 @@ impl Scanner {
         self.wants()
     }
 
+    /// Takes the next `len` bytes without a look, when they are payload all; false, and nothing done, when not.
+    #[inline]
+    pub fn pass(&mut self, len: usize) -> bool {
+        let passes = !self.failed && self.hash_left == 0 && self.skip >= len as u64;
+        if passes {
+            self.skip -= len as u64;
+        }
+        passes
+    }
+
     /// Takes the next piece of the proto, however it is cut.
     pub fn feed(&mut self, mut piece: &[u8]) -> Result<()> {
         if self.failed {
@@ -129,17 +164,25 @@ impl Scanner {
         Ok(self.builder.finish(size, self.floor))
     }
 
-    /// The path of the innermost message that is being scanned.
-    fn path(&mut self) -> String {
+    /// The path of the innermost message that is being scanned. Entries of maps are told by their map alone.
+    fn path(&self) -> String {
         let mut path = String::new();
-        for pair in self.frames.windows(2) {
+        for (pair, ordinal) in self.frames.windows(2).zip(self.builder.ordinals().skip(1)) {
             let [parent, child] = pair else { continue };
-            let name = self.schema.field(parent.type_id, child.number).map(|field| field.name.clone());
-            let separator = if path.is_empty() { "" } else { "." };
-            path.push_str(separator);
-            path.push_str(&name.unwrap_or_else(|| (child.number & !MISFIT).to_string()));
+            let number = child.number & !MISFIT;
+            let field = self.schema.field(parent.type_id, child.number);
+            let list = field.is_some_and(|field| field.repeated) && !self.is_map_entry(child.type_id);
+            path.push_str(if path.is_empty() { "" } else { "." });
+            path.push_str(&field.map_or_else(|| number.to_string(), |field| field.name.clone()));
+            if list {
+                path.push_str(&format!("[{ordinal}]"));
+            }
         }
         if path.is_empty() { "the root message".to_owned() } else { path }
+    }
+
+    fn is_map_entry(&self, type_id: Option<TypeId>) -> bool {
+        type_id.and_then(|id| self.schema.message(id)).is_some_and(|message| message.map_entry)
     }
 
     /// Takes some of `piece`; returns how much.
@@ -238,25 +281,22 @@ impl Scanner {
 
     /// A length-delimited field: entered when it is a message of some size, looked through when its key is wanted.
     fn delimited(&mut self, header: &Header, len: u64, rest: &[u8], frame: &Frame) -> Result<Step> {
-        // A reference of its own, so that `self` stays free.
-        let schema = Arc::clone(&self.schema);
-        let field = schema.field(frame.type_id, header.number);
-        let child = field.filter(|field| field.kind == FieldKind::Message);
-        let Some(child) = child else {
+        let field = self.schema.field(frame.type_id, header.number);
+        let Some(child) = field.filter(|field| field.kind == FieldKind::Message) else {
+            let mut entry = Entry::new(header, self.position);
+            entry.number =
+                field.filter(|field| !field.fits(Wire::Len)).map_or(header.number, |field| field.number | MISFIT);
             if frame.key.is_some() && self.is_own_key(header.number, frame) {
                 self.restart_key();
                 self.hash_left = header.content_len;
             }
-            let mut entry = Entry::new(header, self.position);
-            entry.number =
-                field.filter(|field| !field.fits(Wire::Len)).map_or(header.number, |field| field.number | MISFIT);
             self.builder.push(entry, None)?;
             return Ok(Step::Past(len));
         };
         if header.content_len >= self.floor {
             return self.enter(header, Some(len), frame);
         }
-        let message = schema.message(child.target).filter(|message| child.repeated && message.key().is_some());
+        let message = self.schema.message(child.target).filter(|message| child.repeated && message.key().is_some());
         let key = match message {
             None => None,
             Some(_) if len > rest.len() as u64 => return Ok(Step::Need(len as usize)),

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::error::{Kind, Result, WireError};
+use crate::rope::{Piece, Rope};
 
 /// Random access to bytes that do not change.
 pub trait Source {
@@ -16,6 +17,11 @@ pub trait Source {
 
     /// Exactly the `len` bytes at `offset`, or an error.
     fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>>;
+
+    /// How many bytes to ask for at once where many are needed: less where a read costs little.
+    fn stride(&self) -> u64 {
+        1 << 20
+    }
 
     /// Fills `buffer` with the bytes at `offset`, or fails.
     fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
@@ -63,24 +69,39 @@ impl Source for RopeSource<'_> {
     }
 
     fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>> {
-        let slice = self.rope.slice(offset..offset.saturating_add(len as u64));
-        if slice.len() != len as u64 {
-            let message = format!("{len} bytes are needed, but there are only {}", self.rope.len());
-            return Err(WireError::corrupt(offset, message));
-        }
-        let mut out = Vec::new();
-        for piece in slice.pieces() {
+        self.slice(offset, len)?;
+        let mut out = vec![0; len];
+        self.read_into(offset, &mut out)?;
+        Ok(Cow::Owned(out))
+    }
+
+    fn read_into(&self, offset: u64, mut buffer: &mut [u8]) -> Result<()> {
+        for piece in self.slice(offset, buffer.len())?.pieces() {
+            let len = usize::try_from(piece.len()).unwrap_or(usize::MAX).min(buffer.len());
+            let (part, rest) = std::mem::take(&mut buffer).split_at_mut(len);
             match piece {
-                Piece::Literal(bytes) => out.extend_from_slice(bytes),
-                Piece::Extent { source, offset, len } => {
+                Piece::Literal(bytes) => part.copy_from_slice(bytes),
+                Piece::Extent { source, offset, .. } => {
                     let source = self.sources.get(source.0 as usize);
-                    let source = source.ok_or_else(|| WireError::corrupt(offset, "a rope names no source"))?;
-                    let len =
-                        usize::try_from(len).map_err(|_| WireError::corrupt(offset, "a read is larger than memory"))?;
-                    out.extend_from_slice(&source.read(offset, len)?);
+                    source
+                        .ok_or_else(|| WireError::corrupt(offset, "a rope names no source"))?
+                        .read_into(offset, part)?;
                 }
             }
+            buffer = rest;
         }
-        Ok(Cow::Owned(out))
+        Ok(())
+    }
+}
+
+impl RopeSource<'_> {
+    /// The `len` bytes at `offset` as a rope, or an error when they are not all there.
+    fn slice(&self, offset: u64, len: usize) -> Result<Rope> {
+        let slice = self.rope.slice(offset..offset.saturating_add(len as u64));
+        if slice.len() == len as u64 {
+            return Ok(slice);
+        }
+        let message = format!("{len} bytes are needed, but there are only {}", self.rope.len());
+        Err(WireError::corrupt(offset, message))
     }
 }

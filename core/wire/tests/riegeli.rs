@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::path::PathBuf;
 
 use proptest::prelude::*;
-use wire::riegeli::{self as records, ChunkKind, Chunks, Framer};
+use wire::riegeli::{self as records, ChunkKind, Chunks, Framer, Next, RecordReader, RecordWriter, WriterOptions};
 use wire::rope::Piece;
 use wire::source::Source;
 use wire::{Limits, Result, RopeBuilder, SourceId};
@@ -42,6 +42,8 @@ fn ours(file: &[u8]) -> Vec<(u64, Vec<u8>)> {
         let decoded = records::decode(file, &chunk, &Limits::default()).unwrap();
         if chunk.header.kind != ChunkKind::Metadata {
             found.extend((0..decoded.len()).map(|i| (chunk.position(i as u64), decoded.get(i).unwrap().to_vec())));
+            let (values, ends) = decoded.clone().into_parts();
+            assert_eq!((&values[..], &ends[..]), (decoded.values(), decoded.ends()));
         }
     }
     found
@@ -233,4 +235,154 @@ fn a_long_record_is_framed_in_linear_time() {
     let extents = rope.pieces().filter(|piece| matches!(piece, Piece::Extent { .. })).map(|piece| piece.len());
     assert_eq!(extents.sum::<u64>(), 7 * gib);
     assert!(rope.piece_count() as u64 <= 2 * (7 * gib / 65512 + 4));
+}
+
+fn read_all(file: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    let mut reader = RecordReader::new(Bytes(file), Limits::default());
+    let mut found = Vec::new();
+    while let Some(next) = reader.next().unwrap() {
+        let record = match next {
+            Next::Held => reader.held().to_vec(),
+            Next::Direct(len) => {
+                let mut record = vec![0; len as usize];
+                reader.read_direct(&mut record).unwrap();
+                record
+            }
+        };
+        let (begin, index) = reader.last_position().unwrap();
+        found.push((begin + index, record));
+    }
+    reader.close().unwrap();
+    found
+}
+
+/// Bytes as a source with a size, read block by block.
+struct Bytes<'a>(&'a [u8]);
+
+impl Source for Bytes<'_> {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn stride(&self) -> u64 {
+        1 << 16
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>> {
+        self.0.read(offset, len)
+    }
+}
+
+#[test]
+fn reading_through_gives_every_record_at_its_position() {
+    for (name, file) in sound() {
+        assert!(read_all(&file) == ours(&file), "{name}");
+    }
+}
+
+fn written(options: &str, records: &[Vec<u8>]) -> (Vec<u8>, Vec<u64>) {
+    let mut file = Vec::new();
+    let options = WriterOptions::parse(options).unwrap();
+    let mut writer = RecordWriter::new(options, 0, None, &mut file).unwrap();
+    let positions = records
+        .iter()
+        .map(|record| writer.write_record(record, &mut file).map(|(begin, index)| begin + index).unwrap())
+        .collect();
+    writer.flush(&mut file).unwrap();
+    (file, positions)
+}
+
+const OPTIONS: [&str; 20] = [
+    "brotli:0,window_log:30",
+    "brotli:11",
+    "zstd:22,chunk_size:64K",
+    "zstd:1,window_log:31",
+    "transpose,brotli:1,window_log:30",
+    "transpose,zstd,window_log:31",
+    "uncompressed",
+    "uncompressed,chunk_size:1M",
+    "uncompressed,padding:4K",
+    "",
+    "brotli:1,chunk_size:100",
+    "zstd,chunk_size:20K",
+    "zstd:-7,window_log:12",
+    "snappy,final_padding:1000",
+    "transpose",
+    "transpose,uncompressed",
+    "transpose,zstd,bucket_fraction:0",
+    "transpose,snappy,chunk_size:4K",
+    "transpose,brotli:3,window_log:16",
+    "parallelism:3,zstd:1",
+];
+
+#[test]
+fn every_option_writes_what_both_readers_read() {
+    let (_, golden) = sound().find(|(name, _)| name == "uncompressed_chunk1m.riegeli").unwrap();
+    let records: Vec<Vec<u8>> = ours(&golden).into_iter().map(|(_, record)| record).collect();
+    for options in OPTIONS {
+        let (file, positions) = written(options, &records);
+        let expected: Vec<_> = positions.into_iter().zip(records.clone()).collect();
+        assert!(read_all(&file) == expected, "{options}");
+        assert!(oracle(&file) == records, "{options}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn what_is_written_is_read(sizes in prop::collection::vec(edge(), 0..8), option in 0..OPTIONS.len()) {
+        let records: Vec<Vec<u8>> = sizes.iter().map(|&n| (0..n).map(|i| (i * 3 + n) as u8).collect()).collect();
+        let (file, positions) = written(OPTIONS[option], &records);
+        let expected: Vec<_> = positions.into_iter().zip(records.clone()).collect();
+        prop_assert!(read_all(&file) == expected);
+        prop_assert!(oracle(&file) == records);
+    }
+
+    #[test]
+    fn options_never_panic(text in "[a-z_:,0-9.KM-]{0,40}") {
+        let _ = WriterOptions::parse(&text);
+    }
+}
+
+/// A rope over endless zeros as a source.
+struct Zeros(wire::Rope);
+
+impl Source for Zeros {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>> {
+        let mut bytes = Vec::new();
+        for piece in self.0.slice(offset..offset + len as u64).pieces() {
+            match piece {
+                Piece::Extent { len, .. } => bytes.resize(bytes.len() + len as usize, 0),
+                Piece::Literal(literal) => bytes.extend_from_slice(literal),
+            }
+        }
+        Ok(Cow::Owned(bytes))
+    }
+}
+
+#[test]
+fn positions_beyond_4_gib_are_found() {
+    let gib = 1u64 << 30;
+    let sizes = [5, 5 * gib, 0, 3 * gib + 1, 7];
+    let mut framer = Framer::new(&Limits::default());
+    let positions: Vec<u64> =
+        sizes.iter().map(|&size| framer.push(&wire::Rope::extent(SourceId(1), 0, size), 0).unwrap()).collect();
+    let source = Zeros(framer.finish());
+    let last = records::last_record(&source).unwrap().unwrap();
+    assert_eq!((last.0.begin, last.1), (positions[4], 0));
+    for (&position, &size) in positions.iter().zip(&sizes) {
+        let (chunk, index) = records::find(&source, position).unwrap().unwrap();
+        let spans = records::spans(&source, &chunk, &Limits::default()).unwrap().unwrap();
+        assert_eq!((chunk.begin, index, spans.len()), (position, 0, 1));
+        let range = spans.get(0).unwrap();
+        assert_eq!(range.end - range.start, size);
+        let mut rope = RopeBuilder::default();
+        spans.extents(&chunk, 0, SourceId(1), &mut rope);
+        assert_eq!(rope.len(), size);
+    }
 }

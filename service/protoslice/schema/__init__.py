@@ -1,5 +1,7 @@
 """Message types: the bundled ones, those of descriptor sets, and which one a file is."""
 
+from protoslice.schema.detect import Detection, detect, detect_message
 from protoslice.schema.registry import MessageTypes, bundled, find
+from protoslice.schema.uploads import from_descriptor_set
 
-__all__ = ["MessageTypes", "bundled", "find"]
+__all__ = ["Detection", "MessageTypes", "bundled", "detect", "detect_message", "find", "from_descriptor_set"]

@@ -47,6 +47,17 @@ impl Chunked {
         Some(begin..end)
     }
 
+    /// The chunks that are the root message itself, one after the other: what tells its type.
+    pub fn root(&self) -> Rope {
+        let message = &self.metadata.message;
+        let own = message.fields.iter().filter(|field| field.tags.is_empty()).map(|field| field.message.chunk);
+        let mut out = RopeBuilder::default();
+        for range in std::iter::once(message.chunk).chain(own).flatten().filter_map(|chunk| self.chunk(chunk)) {
+            out.rope(&self.records.slice(range));
+        }
+        out.finish()
+    }
+
     /// How many chunks there are.
     pub fn len(&self) -> usize {
         self.ends.len()

@@ -52,7 +52,8 @@ struct OpenNode {
 struct OpenField {
     record: FieldRecord,
     blocks: Vec<FieldBlock>,
-    keys: Vec<KeyRecord>,
+    /// Hash and ordinal in one number, which sorts as the records do.
+    keys: Vec<u64>,
 }
 
 impl Builder {
@@ -88,9 +89,9 @@ impl Builder {
         Ok(())
     }
 
-    /// How often field `number` has occurred in the innermost open node.
-    pub fn count(&mut self, number: u32) -> u64 {
-        self.open.last_mut().map_or(0, |node| node.field(number).record.count)
+    /// Which occurrence of its field each open node is, from the root down.
+    pub fn ordinals(&self) -> impl Iterator<Item = u64> {
+        self.open.iter().map(|node| node.record.ordinal)
     }
 
     /// Adds the next field of the innermost open node, with the hash of its key where it has one.
@@ -174,7 +175,8 @@ impl Builder {
         record.keys_len = field.keys.len() as u64;
         field.keys.sort_unstable();
         self.field_blocks.append(&mut field.blocks);
-        self.keys.append(&mut field.keys);
+        let records = field.keys.iter().map(|key| KeyRecord { hash: (key >> 32) as u32, ordinal: *key as u32 });
+        self.keys.extend(records);
         self.fields.push(*record);
     }
 
@@ -272,7 +274,7 @@ impl OpenNode {
         field.record.count += entry.count;
         field.record.bytes += entry.end - entry.start;
         if let (Some(hash), Ok(ordinal)) = (key, u32::try_from(ordinal)) {
-            field.keys.push(KeyRecord { hash, ordinal });
+            field.keys.push(u64::from(hash) << 32 | u64::from(ordinal));
         }
         encode(entry, self.last_number, &mut self.block);
         self.last_number = entry.number;

@@ -106,7 +106,7 @@ mod tests {
     /// The position after `count` more bytes, one by one.
     fn slow_add(mut position: u64, count: u64) -> u64 {
         for _ in 0..count {
-            if position % BLOCK == 0 {
+            if position.is_multiple_of(BLOCK) {
                 position += BLOCK_HEADER;
             }
             position += 1;
@@ -128,7 +128,7 @@ mod tests {
         fn runs_are_the_bytes_one_by_one(begin in boundary(), offset in prop_oneof![0u64..100, 65400u64..65600], len in 1u64..140_000) {
             let mut expected = slow_add(begin, offset);
             for run in runs(begin, offset, len) {
-                prop_assert_eq!(run.after_header, expected % BLOCK == 0);
+                prop_assert_eq!(run.after_header, expected.is_multiple_of(BLOCK));
                 prop_assert_eq!(run.position, if run.after_header { expected + 24 } else { expected });
                 prop_assert!(run.len > 0 && run.len <= USABLE);
                 prop_assert_eq!(block_of(run.position), block_of(run.position + run.len - 1));

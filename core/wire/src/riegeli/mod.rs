@@ -2,7 +2,7 @@
 //!
 //! [`layout`] is the arithmetic of positions, [`header`] the two kinds of header and the hash they use, [`walk`]
 //! finds chunks by small reads, [`records`] tells where the records of a chunk lie or decodes them, [`frame`] makes
-//! the rope of a file out of the ropes of its records, [`reader`] and [`writer`] work through whole files.
+//! the rope of a file out of the ropes of its records, [`record_reader`] and [`record_writer`] work through whole files.
 
 pub mod codec;
 pub mod data;
@@ -11,6 +11,9 @@ pub mod fault;
 pub mod frame;
 pub mod header;
 pub mod layout;
+pub mod options;
+pub mod record_reader;
+pub mod record_writer;
 pub mod records;
 pub mod walk;
 pub mod writer;
@@ -20,5 +23,9 @@ pub use decode::{Decoded, decode, metadata};
 pub use fault::{Fault, Resume};
 pub use frame::{Framer, record_hasher};
 pub use header::{ChunkHeader, ChunkKind, Hasher};
+pub use options::WriterOptions;
+pub use record_reader::{Next, RecordReader, Skipped};
+pub use record_writer::RecordWriter;
 pub use records::{Spans, spans};
-pub use walk::{ChunkRef, Chunks, chunk_at, find, last_record};
+pub use walk::{ChunkRef, Chunks, chunk_at, find, last_record, record_before};
+pub use writer::Sink;

@@ -1,0 +1,134 @@
+//! `_core.Chunked`: a chunked proto's records and image; `_core.ChunkHasher` for writing one.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use wire::cpb;
+use wire::source::Source;
+use wire::{Kind, WireError};
+
+use crate::errors;
+use crate::limits::{self, Limits};
+use crate::rope::Rope;
+use crate::schema::Schema;
+use crate::source::{PySource, Sources};
+
+/// The chunks of a `.cpb` file. Source 0 of its ropes is the file, source 1 what was written to `side`.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct Chunked {
+    chunked: cpb::Chunked,
+    limits: wire::Limits,
+}
+
+#[pymethods]
+impl Chunked {
+    /// Finds the chunks of `source`; records that have to be decoded are given to `side.write`.
+    #[new]
+    #[pyo3(signature = (source, side, *, limits=None))]
+    fn new(
+        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
+        side: Py<PyAny>,
+        limits: Option<&Bound<'_, Limits>>,
+    ) -> PyResult<Self> {
+        let (source, limits) = (PySource::new(source)?, limits::of(limits));
+        let chunked = py.detach(|| cpb::open(&source, &mut PySide(side), &limits));
+        chunked.map(|chunked| Self { chunked, limits }).map_err(|error| errors::raise(py, error))
+    }
+
+    fn __len__(&self) -> usize {
+        self.chunked.len()
+    }
+
+    /// The bytes of chunk `number`.
+    fn chunk(&self, number: u64) -> Option<Rope> {
+        self.chunked.chunk(number).map(|range| Rope(self.chunked.records.slice(range)))
+    }
+
+    /// The chunks that are the root message itself, one after the other: what tells its type.
+    fn root(&self) -> Rope {
+        Rope(self.chunked.root())
+    }
+
+    /// Its metadata, serialized anew.
+    fn metadata<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.chunked.metadata.encode())
+    }
+
+    /// The merged proto of type `root`. `sources` are the file and the side object.
+    #[pyo3(signature = (schema, root, sources))]
+    fn image(
+        &self,
+        py: Python<'_>,
+        schema: Option<&Bound<'_, Schema>>,
+        root: Option<&str>,
+        sources: Vec<Bound<'_, PyAny>>,
+    ) -> PyResult<Rope> {
+        let schema = schema.map(|schema| schema.get().table().clone()).unwrap_or_default();
+        let sources = Sources::new(&sources)?;
+        let root = root.and_then(|root| schema.type_named(root));
+        let image = py.detach(|| {
+            sources.with(Some(&self.chunked.records), |records| {
+                cpb::image(&self.chunked, records, &schema, root, &self.limits)
+            })
+        });
+        image.map(Rope).map_err(|error| errors::raise(py, error))
+    }
+}
+
+/// A Python object with `write`.
+struct PySide(Py<PyAny>);
+
+impl cpb::Side for PySide {
+    fn append(&mut self, bytes: &[u8]) -> wire::Result<()> {
+        let written = Python::attach(|py| self.0.call_method1(py, "write", (PyBytes::new(py, bytes),)).map(drop));
+        written.map_err(WireError::from_source)
+    }
+}
+
+/// The hash that a chunk needs to be written: feed it the chunk.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct ChunkHasher(Mutex<Option<Box<wire::riegeli::Hasher>>>);
+// In a box: the hasher's vectors want an alignment that Python's allocator does not give.
+
+#[pymethods]
+impl ChunkHasher {
+    /// For a chunk of `size` bytes.
+    #[new]
+    fn new(size: u64) -> Self {
+        Self(Mutex::new(Some(Box::new(cpb::Writing::hasher(size)))))
+    }
+
+    /// Takes the next bytes of the chunk: those of `rope` over `sources`.
+    fn update(&self, py: Python<'_>, rope: &Bound<'_, Rope>, sources: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+        let (sources, rope) = (Sources::new(&sources)?, &rope.get().0);
+        let done = py.detach(|| {
+            let mut hasher = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            sources.with(Some(rope), |source| hasher.as_mut().map_or(Ok(()), |hasher| take(hasher, source)))
+        });
+        done.map_err(|error| errors::raise(py, error))
+    }
+
+    /// The hash, once.
+    fn finish(&self, py: Python<'_>) -> PyResult<u64> {
+        let hasher = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let spent = || errors::raise(py, WireError::new(Kind::Unsupported, "this hash has been taken already"));
+        hasher.map(|hasher| hasher.finish()).ok_or_else(spent)
+    }
+}
+
+/// Feeds `hasher` all of `source`.
+fn take(hasher: &mut wire::riegeli::Hasher, source: &dyn Source) -> wire::Result<()> {
+    const PIECE: u64 = 256 << 10;
+    let mut buffer = vec![0; PIECE as usize];
+    let mut at = 0;
+    while at < source.len() {
+        let len = PIECE.min(source.len() - at);
+        let piece = buffer.get_mut(..len as usize).unwrap_or_default();
+        source.read_into(at, piece)?;
+        hasher.update(piece);
+        at += len;
+    }
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! `_core.Document` and `_core.Plan`: views of an indexed proto.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use wire::cpb;
+use wire::document as engine;
+use wire::listing::Child;
+use wire::mask::Mask;
+use wire::metadata::ChunkKind;
+use wire::path::Path;
+use wire::plan::Policy;
+use wire::resolve::Target;
+use wire::rope::IMAGE;
+
+use crate::errors;
+use crate::index::Index;
+use crate::limits::{self, Limits};
+use crate::rope::Rope;
+use crate::schema::Schema;
+use crate::source::Sources;
+
+/// What stands at a path: what it is, its message type, and its bytes.
+type View = (&'static str, Option<String>, Rope);
+/// One line of a listing.
+type Row = (String, u32, Option<String>, Option<&'static str>, Option<String>, Option<u64>, u64, bool, Option<String>);
+
+/// A proto with its index and the sources its bytes lie in.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct Document {
+    index: Arc<wire::index::Index>,
+    schema: Arc<wire::Schema>,
+    sources: Sources,
+    image: Option<wire::Rope>,
+    limits: wire::Limits,
+}
+
+#[pymethods]
+impl Document {
+    /// The proto of `index`. Its bytes are those of the one source, or the rope `image` over all of them.
+    #[new]
+    #[pyo3(signature = (index, schema, sources, image=None, *, limits=None))]
+    fn new(
+        index: &Bound<'_, Index>,
+        schema: Option<&Bound<'_, Schema>>,
+        sources: Vec<Bound<'_, PyAny>>,
+        image: Option<&Bound<'_, Rope>>,
+        limits: Option<&Bound<'_, Limits>>,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            index: Arc::clone(index.get().index()),
+            schema: schema.map(|schema| Arc::clone(schema.get().table())).unwrap_or_default(),
+            sources: Sources::new(&sources)?,
+            image: image.map(|image| image.get().0.clone()),
+            limits: limits::of(limits),
+        })
+    }
+
+    /// What stands at `path`, as far as `fields` keep it and without what is larger than `omit`.
+    #[pyo3(signature = (path="", fields=None, omit=None))]
+    fn view(&self, py: Python<'_>, path: &str, fields: Option<Vec<String>>, omit: Option<u64>) -> PyResult<View> {
+        self.with(py, |doc| {
+            let path = Path::parse(path, &doc.limits)?;
+            let target = doc.resolve(&path)?;
+            let paths = fields.map(|fields| fields.iter().map(|field| Path::parse(field, &doc.limits)).collect());
+            let paths: Option<Vec<Path>> = paths.transpose()?;
+            let mask = paths.map(|paths| Mask::new(&paths)).transpose()?;
+            let rope = doc.view(&target, mask.as_ref(), omit)?;
+            Ok((kind(&target), self.type_name(&target), Rope(self.on_sources(rope))))
+        })
+    }
+
+    /// What lies directly below `path`, from place `start` on, and how much there is in all.
+    #[pyo3(signature = (path="", start=0, limit=1000))]
+    fn children(&self, py: Python<'_>, path: &str, start: u64, limit: usize) -> PyResult<(Vec<Row>, u64)> {
+        self.with(py, |doc| {
+            let target = doc.resolve(&Path::parse(path, &doc.limits)?)?;
+            let (children, total) = doc.children(&target, start, limit)?;
+            Ok((children.into_iter().map(row).collect(), total))
+        })
+    }
+
+    /// The split that the policy gives.
+    fn plan(&self, py: Python<'_>, min_chunk: u64, max_chunk: u64) -> PyResult<Plan> {
+        self.with(py, |doc| {
+            let mut plan = doc.plan(&Policy { min_chunk, max_chunk })?;
+            plan.chunks.iter_mut().for_each(|chunk| chunk.rope = self.on_sources(std::mem::take(&mut chunk.rope)));
+            Ok(Plan { plan, limits: self.limits })
+        })
+    }
+}
+
+impl Document {
+    fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl FnOnce(&engine::Document<'_>) -> wire::Result<R> + Send,
+    ) -> PyResult<R> {
+        let result = py.detach(|| {
+            self.sources.with(self.image.as_ref(), |source| {
+                f(&engine::Document::new(&self.index, &self.schema, source, self.limits)?)
+            })
+        });
+        result.map_err(|error| errors::raise(py, error))
+    }
+
+    fn on_sources(&self, rope: wire::Rope) -> wire::Rope {
+        self.image.as_ref().map_or_else(|| rope.clone(), |image| rope.through(IMAGE, image))
+    }
+
+    fn type_name(&self, target: &Target) -> Option<String> {
+        let Target::Message(message) = target else { return None };
+        message.type_id.and_then(|id| self.schema.message(id)).map(|message| message.name.clone())
+    }
+}
+
+fn kind(target: &Target) -> &'static str {
+    match target {
+        Target::Message(_) => "message",
+        Target::Bytes { kind, .. } => kind.map_or("unknown", |kind| kind.name()),
+        Target::Scalar { field, .. } => field.as_ref().map_or("number", |field| field.kind.name()),
+        Target::Repeated { .. } => "repeated",
+    }
+}
+
+fn row(child: Child) -> Row {
+    let Child { step, number, name, kind, type_name, count, size, deeper, text } = child;
+    (step, number, name, kind, type_name, count, size, deeper, text)
+}
+
+/// Chunks, and how they make up a proto.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct Plan {
+    plan: wire::plan::Plan,
+    limits: wire::Limits,
+}
+
+#[pymethods]
+impl Plan {
+    fn __len__(&self) -> usize {
+        self.plan.chunks.len()
+    }
+
+    /// Chunk `number`: "message" or "bytes", its message type, its path, its bytes.
+    fn chunk(&self, number: usize) -> PyResult<(&'static str, Option<String>, String, Rope)> {
+        let chunk = self.plan.chunks.get(number);
+        let chunk = chunk.ok_or_else(|| pyo3::exceptions::PyIndexError::new_err("there is no such chunk"))?;
+        let kind = if chunk.kind == ChunkKind::Bytes { "bytes" } else { "message" };
+        Ok((kind, chunk.type_name.clone(), chunk.path.clone(), Rope(chunk.rope.clone())))
+    }
+
+    /// The serialized `ChunkMetadata`, with the positions that the chunks have in the file that `cpb` gives.
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let metadata = py.detach(|| cpb::metadata(&self.plan, &self.limits).map(|metadata| metadata.encode()));
+        metadata.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| errors::raise(py, error))
+    }
+
+    /// The chunked file, given the hash of each chunk in order.
+    fn cpb(&self, py: Python<'_>, hashes: Vec<u64>) -> PyResult<Rope> {
+        let rope = py.detach(|| {
+            let mut writing = cpb::Writing::new(&self.plan, &self.limits);
+            hashes.iter().try_for_each(|hash| writing.push(*hash))?;
+            writing.finish()
+        });
+        rope.map(Rope).map_err(|error| errors::raise(py, error))
+    }
+
+    /// Its serialized form.
+    fn encode<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &py.detach(|| self.plan.encode()))
+    }
+
+    /// What `encode` gave.
+    #[staticmethod]
+    #[pyo3(signature = (data, *, limits=None))]
+    fn decode(py: Python<'_>, data: &[u8], limits: Option<&Bound<'_, Limits>>) -> PyResult<Self> {
+        let limits = limits::of(limits);
+        let plan = py.detach(|| wire::plan::Plan::decode(data, &limits));
+        plan.map(|plan| Self { plan, limits }).map_err(|error| errors::raise(py, error))
+    }
+}

@@ -1,0 +1,171 @@
+//! `_core.Scanner`, `_core.Index`, and the index of a source in one call.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
+use wire::scan;
+use wire::{Kind, WireError};
+
+use crate::errors;
+use crate::limits::{self, Limits};
+use crate::rope::Rope;
+use crate::schema::Schema;
+use crate::source::Sources;
+
+/// Makes the index of a proto that comes in pieces.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct Scanner(Mutex<Option<scan::Scanner>>);
+
+#[pymethods]
+impl Scanner {
+    #[new]
+    #[pyo3(signature = (schema=None, root=None, *, floor=16384, limits=None))]
+    fn new(
+        py: Python<'_>,
+        schema: Option<&Bound<'_, Schema>>,
+        root: Option<&str>,
+        floor: u64,
+        limits: Option<&Bound<'_, Limits>>,
+    ) -> PyResult<Self> {
+        let scanner = scanner(schema, root, floor, limits).map_err(|error| errors::raise(py, error))?;
+        Ok(Self(Mutex::new(Some(scanner))))
+    }
+
+    /// Takes the next piece of the proto, however it is cut.
+    fn feed(&self, py: Python<'_>, piece: &[u8]) -> PyResult<()> {
+        // A piece that only passes by is not worth giving up the GIL for.
+        if let Ok(mut scanner) = self.0.try_lock()
+            && scanner.as_mut().is_some_and(|scanner| scanner.pass(piece.len()))
+        {
+            return Ok(());
+        }
+        self.with(py, |scanner| scanner.feed(piece))
+    }
+
+    /// The offset of the next byte that matters: what lies before it may be left out by `jump`.
+    #[getter]
+    fn wants(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |scanner| Ok(scanner.wants()))
+    }
+
+    /// The offset of the next byte that `feed` expects.
+    #[getter]
+    fn offset(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |scanner| Ok(scanner.offset()))
+    }
+
+    /// Leaves out the bytes before `wants`, and returns it; the next piece must begin there.
+    fn jump(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |scanner| Ok(scanner.jump()))
+    }
+
+    /// The serialized index, when the proto ends here after `size` bytes.
+    fn finish<'py>(&self, py: Python<'py>, size: u64) -> PyResult<Bound<'py, PyBytes>> {
+        let scanner = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let bytes = py.detach(|| scanner.ok_or_else(finished).and_then(|scanner| scanner.finish(size)));
+        bytes.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| errors::raise(py, error))
+    }
+}
+
+impl Scanner {
+    fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl FnOnce(&mut scan::Scanner) -> wire::Result<R> + Send,
+    ) -> PyResult<R> {
+        let result = py.detach(|| {
+            let mut scanner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            scanner.as_mut().ok_or_else(finished).and_then(f)
+        });
+        result.map_err(|error| errors::raise(py, error))
+    }
+}
+
+fn finished() -> WireError {
+    WireError::new(Kind::Unsupported, "this scan is finished; begin anew")
+}
+
+fn scanner(
+    schema: Option<&Bound<'_, Schema>>,
+    root: Option<&str>,
+    floor: u64,
+    limits: Option<&Bound<'_, Limits>>,
+) -> wire::Result<scan::Scanner> {
+    let table = schema.map(|schema| Arc::clone(schema.get().table())).unwrap_or_default();
+    let root = root.map(|root| {
+        let unknown = || WireError::new(Kind::Unsupported, format!("the schema has no message type {root:?}"));
+        table.type_named(root).ok_or_else(unknown)
+    });
+    let root = root.transpose()?;
+    scan::Scanner::new(table, root, floor, limits::of(limits))
+}
+
+/// The serialized index of all of one source, or of the rope `image` over some: reads tags, lengths and keys alone.
+#[pyfunction]
+#[pyo3(signature = (sources, image=None, schema=None, root=None, *, floor=16384, limits=None))]
+pub(crate) fn index_source<'py>(
+    py: Python<'py>,
+    sources: Vec<Bound<'py, PyAny>>,
+    image: Option<&Bound<'py, Rope>>,
+    schema: Option<&Bound<'py, Schema>>,
+    root: Option<&str>,
+    floor: u64,
+    limits: Option<&Bound<'py, Limits>>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let scanner = scanner(schema, root, floor, limits).map_err(|error| errors::raise(py, error))?;
+    let image = image.map(|image| &image.get().0);
+    let sources = Sources::new(&sources)?;
+    let bytes = py.detach(|| sources.with(image, |source| scan::index_source(scanner, source)));
+    bytes.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| errors::raise(py, error))
+}
+
+/// A serialized index, ready to be asked.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct Index(Arc<wire::index::Index>);
+
+#[pymethods]
+impl Index {
+    #[new]
+    fn new(py: Python<'_>, data: PyBackedBytes) -> PyResult<Self> {
+        let index = wire::index::Index::open(Arc::new(data));
+        index.map(|index| Self(Arc::new(index))).map_err(|error| errors::raise(py, error))
+    }
+
+    /// Bytes of the proto it is the index of.
+    #[getter]
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    /// Messages below this size have no node.
+    #[getter]
+    fn floor(&self) -> u64 {
+        self.0.floor()
+    }
+
+    /// How many messages have a node.
+    #[getter]
+    fn node_count(&self) -> u64 {
+        self.0.node_count()
+    }
+
+    /// The name of the root's message type, where the scan knew it.
+    #[getter]
+    fn root_type(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let node = self.0.node(0).map_err(|error| errors::raise(py, error))?;
+        Ok(self.0.type_name(node.record.type_name).map(str::to_owned))
+    }
+
+    /// Verifies every checksum.
+    fn verify(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.verify()).map_err(|error| errors::raise(py, error))
+    }
+}
+
+impl Index {
+    pub(crate) fn index(&self) -> &Arc<wire::index::Index> {
+        &self.0
+    }
+}

@@ -1,0 +1,41 @@
+//! `_core.Limits`.
+
+use pyo3::prelude::*;
+
+/// How much the engine will do for one input.
+#[pyclass(frozen, module = "protoslice._core")]
+#[derive(Clone, Copy)]
+pub(crate) struct Limits(pub(crate) wire::Limits);
+
+#[pymethods]
+impl Limits {
+    #[new]
+    #[pyo3(signature = (*, depth=None, nodes=None, path=None, decoded=None, pieces=None, metadata=None))]
+    fn new(
+        depth: Option<u32>,
+        nodes: Option<u64>,
+        path: Option<usize>,
+        decoded: Option<u64>,
+        pieces: Option<usize>,
+        metadata: Option<u64>,
+    ) -> Self {
+        let default = wire::Limits::default();
+        Self(wire::Limits {
+            depth: depth.unwrap_or(default.depth),
+            nodes: nodes.unwrap_or(default.nodes),
+            path: path.unwrap_or(default.path),
+            decoded: decoded.unwrap_or(default.decoded),
+            pieces: pieces.unwrap_or(default.pieces),
+            metadata: metadata.unwrap_or(default.metadata),
+        })
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.0)
+    }
+}
+
+/// The limits a caller gave, or the default ones.
+pub(crate) fn of(limits: Option<&Bound<'_, Limits>>) -> wire::Limits {
+    limits.map_or_else(wire::Limits::default, |limits| limits.get().0)
+}

@@ -1,0 +1,98 @@
+//! `_core.Rope`: what a view is made of.
+
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use wire::SourceId;
+use wire::reader::Reader;
+use wire::rope::Piece;
+
+use crate::errors;
+
+/// Extents of numbered sources, and literals.
+#[pyclass(frozen, eq, module = "protoslice._core")]
+#[derive(PartialEq)]
+pub(crate) struct Rope(pub(crate) wire::Rope);
+
+#[pymethods]
+impl Rope {
+    /// The rope of `pieces`: bytes, or (source, offset, length).
+    #[new]
+    fn new(pieces: Vec<PieceArgument<'_>>) -> Self {
+        let mut builder = wire::RopeBuilder::default();
+        for piece in pieces {
+            match piece {
+                PieceArgument::Literal(bytes) => builder.literal(bytes.as_bytes()),
+                PieceArgument::Extent(source, offset, len) => builder.extent(SourceId(source), offset, len),
+                PieceArgument::Rope(rope) => builder.rope(&rope.get().0),
+            }
+        }
+        Self(builder.finish())
+    }
+
+    /// How many bytes it stands for.
+    #[getter]
+    fn size(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// How many pieces it has.
+    #[getter]
+    fn piece_count(&self) -> usize {
+        self.0.piece_count()
+    }
+
+    /// The bytes from `start` up to `stop`, clamped to what there is.
+    fn slice(&self, start: u64, stop: u64) -> Self {
+        Self(self.0.slice(start..stop))
+    }
+
+    /// Its pieces: bytes, or (source, offset, length).
+    fn pieces<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        self.0.pieces().map(|piece| to_python(py, piece)).collect()
+    }
+
+    /// The same bytes, where those of `source` are taken from `base`.
+    fn through(&self, source: u32, base: &Bound<'_, Rope>) -> Self {
+        Self(self.0.through(SourceId(source), &base.get().0))
+    }
+
+    /// Its serialized form.
+    fn encode<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let mut out = Vec::new();
+        self.0.encode(&mut out);
+        PyBytes::new(py, &out)
+    }
+
+    /// What `encode` gave.
+    #[staticmethod]
+    fn decode(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
+        let mut reader = Reader::new(data, 0);
+        let rope = wire::Rope::decode(&mut reader, &wire::Limits::default());
+        let rope = rope.and_then(|rope| reader.finish("a rope").map(|()| rope));
+        rope.map(Self).map_err(|error| errors::raise(py, error))
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        usize::try_from(self.0.len()).map_err(|_| PyIndexError::new_err("a rope longer than memory can be: use size"))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Rope of {} bytes in {} pieces>", self.0.len(), self.0.piece_count())
+    }
+}
+
+/// What a rope can be made of.
+#[derive(FromPyObject)]
+enum PieceArgument<'py> {
+    Rope(Bound<'py, Rope>),
+    Literal(Bound<'py, PyBytes>),
+    Extent(u32, u64, u64),
+}
+
+fn to_python<'py>(py: Python<'py>, piece: Piece<'_>) -> PyResult<Bound<'py, PyAny>> {
+    match piece {
+        Piece::Literal(bytes) => Ok(PyBytes::new(py, bytes).into_any()),
+        Piece::Extent { source, offset, len } => Ok((source.0, offset, len).into_pyobject(py)?.into_any()),
+    }
+}

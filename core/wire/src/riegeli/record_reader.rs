@@ -1,0 +1,308 @@
+//! Reading records from a file, one after the other or by position, and getting over damage.
+
+use super::data;
+use super::decode::{Decoded, decode};
+use super::fault::{Fault, Resume, next_block};
+use super::header::Hasher;
+use super::layout::{self, BLOCK_HEADER};
+use super::records;
+use super::walk::{self, ChunkRef, Place, Window, any_block_header, chunk_at};
+use crate::error::WireError;
+use crate::limits::Limits;
+use crate::source::Source;
+
+type Result<T, E = WireError> = std::result::Result<T, E>;
+
+/// A record that fills an uncompressed chunk of at least this size is read straight to where it is wanted.
+const DIRECT: u64 = 1 << 15;
+
+/// A stretch of a file that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Where it begins.
+    pub begin: u64,
+    /// Where reading went on.
+    pub end: u64,
+    /// Why.
+    pub message: String,
+}
+
+/// The next record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It is in memory: see [`RecordReader::held`].
+    Held,
+    /// It has this many bytes: make room, and call [`RecordReader::read_direct`].
+    Direct(u64),
+}
+
+#[derive(Debug)]
+struct Open {
+    chunk: ChunkRef,
+    body: Body,
+}
+
+#[derive(Debug)]
+enum Body {
+    Decoded(Decoded),
+    /// One record at this offset of the data, and the hasher that has taken in what is before it.
+    Direct(u64, u64, Hasher),
+}
+
+/// Reads the records of a file.
+#[derive(Debug)]
+pub struct RecordReader<S> {
+    source: S,
+    limits: Limits,
+    begin: u64,
+    index: u64,
+    open: Option<Open>,
+    last: Option<Place>,
+    fault: Option<(Resume, String)>,
+    truncated: bool,
+}
+
+impl<S: Source> RecordReader<S> {
+    /// A reader that stands before the first record of `source`.
+    pub fn new(source: S, limits: Limits) -> Self {
+        Self { source, limits, begin: 0, index: 0, open: None, last: None, fault: None, truncated: false }
+    }
+
+    /// Where the records come from.
+    pub fn source(&self) -> &S {
+        &self.source
+    }
+
+    /// Where the next record is, or would be: the beginning of its chunk and its index there.
+    pub fn position(&self) -> (u64, u64) {
+        match &self.open {
+            Some(open) if self.index < open.chunk.header.records => (open.chunk.begin, self.index),
+            Some(open) => (open.chunk.end, 0),
+            None => (self.begin, 0),
+        }
+    }
+
+    /// Where the record is that was read last.
+    pub fn last_position(&self) -> Option<(u64, u64)> {
+        self.last.map(|place| (place.begin, place.index))
+    }
+
+    /// Whether [`RecordReader::next`] would give a record that is in memory already.
+    pub fn is_ready(&self) -> bool {
+        let open = self.open.as_ref().filter(|open| self.index < open.chunk.header.records);
+        open.is_some_and(|open| matches!(open.body, Body::Decoded(_)))
+    }
+
+    /// Goes to the next record; none at the end. After an error, [`RecordReader::recover`] can get over it. That
+    /// the file ends within a chunk is found here, but told by [`RecordReader::close`]: it may be growing.
+    #[allow(clippy::should_implement_trait, reason = "what it gives lives in the reader")]
+    pub fn next(&mut self) -> Result<Option<Next>> {
+        self.fault = None;
+        loop {
+            if let Some(next) = self.take() {
+                return Ok(Some(next));
+            }
+            if !self.open_next()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn take(&mut self) -> Option<Next> {
+        let open = self.open.as_ref().filter(|open| self.index < open.chunk.header.records)?;
+        if let Body::Direct(_, len, _) = open.body {
+            return Some(Next::Direct(len));
+        }
+        self.last = Some(Place { begin: open.chunk.begin, index: self.index });
+        self.index += 1;
+        Some(Next::Held)
+    }
+
+    /// The record that [`RecordReader::next`] went to, when it is in memory.
+    pub fn held(&self) -> &[u8] {
+        let index = self.index.checked_sub(1).and_then(|index| usize::try_from(index).ok());
+        match self.open.as_ref().map(|open| &open.body) {
+            Some(Body::Decoded(decoded)) => index.and_then(|index| decoded.get(index)).unwrap_or_default(),
+            _ => &[],
+        }
+    }
+
+    /// Reads the record that [`RecordReader::next`] announced into `into`, which has its size, and checks it.
+    pub fn read_direct(&mut self, into: &mut [u8]) -> Result<()> {
+        let Some(Open { chunk, body: Body::Direct(offset, _, hasher) }) = &self.open else { return Ok(()) };
+        let (chunk, offset, mut hasher) = (*chunk, *offset, hasher.clone());
+        let done =
+            data::fill(&self.source, &chunk, offset, into, &mut hasher).and_then(|()| data::check_hash(&chunk, hasher));
+        if let Err(fault) = done {
+            self.begin = chunk.begin;
+            self.open = None;
+            return Err(self.note(fault));
+        }
+        self.last = Some(Place { begin: chunk.begin, index: self.index });
+        self.index += 1;
+        Ok(())
+    }
+
+    /// Opens the next chunk; false at the end of the file.
+    fn open_next(&mut self) -> Result<bool> {
+        if let Some(open) = self.open.take() {
+            self.begin = open.chunk.end;
+        }
+        self.index = 0;
+        self.truncated = false;
+        match self.load() {
+            Ok(open) => {
+                self.open = open;
+                Ok(self.open.is_some())
+            }
+            Err(fault) if fault.truncated => {
+                self.truncated = true;
+                Ok(false)
+            }
+            Err(fault) => Err(self.note(fault)),
+        }
+    }
+
+    fn load(&self) -> Result<Option<Open>, Fault> {
+        let Some(chunk) = chunk_at(&self.source, self.begin)? else { return Ok(None) };
+        if chunk.header.records == 1
+            && chunk.header.data_size >= DIRECT
+            && let Some((spans, front)) = records::front(&self.source, &chunk, &self.limits)?
+            && let Some(range) = spans.get(0)
+        {
+            let mut hasher = Hasher::default();
+            hasher.update(&front);
+            let body = Body::Direct(range.start, range.end - range.start, hasher);
+            return Ok(Some(Open { chunk, body }));
+        }
+        let has_records = chunk.header.records > 0;
+        let decoded = if has_records { decode(&self.source, &chunk, &self.limits)? } else { self.skip(&chunk)? };
+        Ok(Some(Open { chunk, body: Body::Decoded(decoded) }))
+    }
+
+    /// A chunk without records is not decoded, but what it has has to be sound.
+    fn skip(&self, chunk: &ChunkRef) -> Result<Decoded, Fault> {
+        data::verify(&self.source, chunk).map(|()| Decoded::default())
+    }
+
+    /// Remembers how to get over `fault`.
+    fn note(&mut self, fault: Fault) -> WireError {
+        let offset = fault.error.offset().map(|offset| format!("; at byte {offset}")).unwrap_or_default();
+        self.fault = Some((fault.resume, format!("{}{offset}", fault.error.message())));
+        fault.error
+    }
+
+    /// Goes on after the damage that the last call reported; none when there was none, or it cannot be got over.
+    pub fn recover(&mut self) -> Option<Skipped> {
+        let (resume, message) = self.fault.take()?;
+        let begin = self.begin;
+        let end = self.resume(resume)?;
+        (self.open, self.index) = (None, 0);
+        Some(Skipped { begin, end, message })
+    }
+
+    /// Moves to where reading may go on; returns where the damage ends, which is not past the end of the file.
+    fn resume(&mut self, mut resume: Resume) -> Option<u64> {
+        let size = self.source.len();
+        loop {
+            let from = match resume {
+                Resume::Never => return None,
+                Resume::At(next) if layout::is_boundary(next) || next > size => {
+                    self.begin = next;
+                    return Some(next.min(size));
+                }
+                Resume::At(next) | Resume::SearchFrom(next) => next,
+            };
+            let Some(block) = next_block(from).filter(|&block| block <= size) else {
+                self.begin = next_block(from).unwrap_or(u64::MAX);
+                return Some(size);
+            };
+            resume = self.after_block(block)?;
+        }
+    }
+
+    /// Where the header of `block` says that a chunk begins.
+    fn after_block(&self, block: u64) -> Option<Resume> {
+        if self.source.len() - block < BLOCK_HEADER {
+            return Some(Resume::At(block));
+        }
+        let header = self.source.read(block, 24).map_err(Fault::from);
+        match header.and_then(|bytes| any_block_header(block, &bytes)) {
+            Ok(header) if header.previous == 0 => Some(Resume::At(block)),
+            Ok(header) => block.checked_add(header.next).map(Resume::At),
+            Err(fault) => Some(fault.resume),
+        }
+    }
+
+    /// Goes to the record with index `index` of the chunk at `begin`, or behind that chunk's last one.
+    pub fn seek(&mut self, begin: u64, index: u64) -> Result<()> {
+        self.fault = None;
+        if self.open.as_ref().is_none_or(|open| open.chunk.begin != begin) {
+            let size = self.source.len();
+            if begin > size {
+                return Err(walk::beyond(begin, size).error);
+            }
+            (self.open, self.begin, self.index) = (None, begin, 0);
+        }
+        self.begin = begin;
+        if index > 0 && self.open.is_none() && !self.open_next()? {
+            return Ok(());
+        }
+        let records = self.open.as_ref().map_or(0, |open| open.chunk.header.records);
+        self.index = index.min(records);
+        Ok(())
+    }
+
+    /// Goes to the record at the numeric position `numeric`, or the next one.
+    pub fn seek_numeric(&mut self, numeric: u64) -> Result<()> {
+        self.fault = None;
+        let mut at = self.position().0;
+        let found = Window::new(&self.source, numeric).map_err(Fault::from);
+        match found.and_then(|window| walk::seek(&window, numeric, &mut at)) {
+            Ok(place) => self.seek(place.begin, place.index),
+            Err(fault) => {
+                (self.open, self.begin, self.index) = (None, at, 0);
+                Err(self.note(fault))
+            }
+        }
+    }
+
+    /// Goes back by one record; false when there is none before.
+    pub fn seek_back(&mut self) -> Result<bool> {
+        self.fault = None;
+        if let Some(index) = self.index.checked_sub(1).filter(|_| self.open.is_some()) {
+            self.index = index;
+            return Ok(true);
+        }
+        let begin = self.position().0.min(self.source.len());
+        match walk::record_before(&self.source, begin)? {
+            Some((chunk, index)) => self.seek(chunk.begin, index).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Whether the file begins as a riegeli file does.
+    pub fn check_file_format(&self) -> Result<bool> {
+        match chunk_at(&self.source, 0) {
+            Ok(chunk) => Ok(chunk.is_some()),
+            Err(fault) if fault.resume == Resume::Never => Err(fault.error),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// The serialized `RecordsMetadata`, if the file has them. The position stays.
+    pub fn metadata(&self) -> Result<Option<Vec<u8>>> {
+        Ok(super::decode::metadata(&self.source, &self.limits)?)
+    }
+
+    /// An error when reading has stopped within a chunk because the file ends there.
+    pub fn close(&mut self) -> Result<()> {
+        if !std::mem::take(&mut self.truncated) {
+            return Ok(());
+        }
+        match chunk_at(&self.source, self.begin) {
+            Err(fault) => Err(self.note(fault)),
+            Ok(_) => Ok(()),
+        }
+    }
+}

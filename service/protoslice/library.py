@@ -1,0 +1,266 @@
+"""Protos of any size, opened without being parsed: their parts, views and chunks."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import TracebackType
+from typing import BinaryIO, Self, cast
+
+from protoslice import _core, schema
+from protoslice.errors import InvalidInput, Unsupported
+from protoslice.ropes import Rope
+from protoslice.sources import FileObjectSource, FileSource, RangeSource, SourceLike, as_source
+
+__all__ = ["Chunk", "Node", "Proto", "Split", "View", "open_proto"]
+
+MIN_CHUNK = 1 << 20
+MAX_CHUNK = 1 << 30
+FLOOR = 16 << 10
+_IN_MEMORY = 8 << 20  # decoded records beyond this go to a temporary file
+
+
+class View(Rope):
+    """The bytes at a path: a rope that knows what it is."""
+
+    __slots__ = ("kind", "type")
+
+    def __init__(self, core: _core.Rope, sources: Sequence[RangeSource], kind: str, type_name: str | None) -> None:
+        super().__init__(core, sources)
+        self.kind = kind
+        """`message`, the kind of a scalar field such as `bytes`, `repeated`, or `unknown`."""
+        self.type = type_name
+        """The full name of the message type, for a message of a known type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One thing in the tree of a proto."""
+
+    path: str
+    number: int
+    name: str | None
+    kind: str | None
+    type: str | None
+    count: int | None
+    size: int
+    deeper: bool
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One chunk of a split: a message with its extracted parts left out, or the content of a bytes field."""
+
+    index: int
+    kind: str
+    type: str | None
+    path: str
+    rope: Rope
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return self.rope.size
+
+
+class Split(Sequence[Chunk]):
+    """The chunks of a proto under one policy, and the metadata that says how they make it up."""
+
+    def __init__(self, plan: _core.Plan, sources: Sequence[RangeSource]) -> None:
+        self._plan = plan
+        self._sources = sources
+
+    def __len__(self) -> int:
+        return len(self._plan)
+
+    def __getitem__(self, index: int) -> Chunk:  # type: ignore[override]
+        number = index + len(self) if index < 0 else index
+        if not 0 <= number < len(self):
+            raise IndexError(f"there are {len(self)} chunks")
+        kind, type_name, path, core = self._plan.chunk(number)
+        return Chunk(number, kind, type_name, path, Rope(core, self._sources))
+
+    @property
+    def metadata(self) -> bytes:
+        """The serialized `ChunkMetadata` of TensorFlow's proto splitter, as the file of `cpb` holds it."""
+        return self._plan.metadata()
+
+    def hashes(self) -> Iterator[int]:
+        """The hash that each chunk has in a `.cpb` file, in order. Reads every chunk."""
+        for chunk in self:
+            hasher = _core.ChunkHasher(chunk.size)
+            hasher.update(chunk.rope.core, self._sources)
+            yield hasher.finish()
+
+    def cpb(self) -> Rope:
+        """The chunked file that TensorFlow's Merger reads. Reads every chunk once, for the hashes of the file."""
+        return Rope(self._plan.cpb(list(self.hashes())), self._sources)
+
+
+class Proto:
+    """An indexed proto: raw or chunked, every view works alike."""
+
+    def __init__(
+        self,
+        sources: Sequence[RangeSource],
+        *,
+        index: bytes,
+        flat: _core.Schema | None,
+        image: _core.Rope | None = None,
+        limits: _core.Limits | None = None,
+    ) -> None:
+        self._sources = tuple(sources)
+        self.index = _core.Index(index)
+        self.index_bytes = index
+        """The serialized index; keep it, and the next opening reads nothing else."""
+        self._document = _core.Document(self.index, flat, self._sources, image, limits=limits)
+        self.type = self.index.root_type
+        """The full name of the root's message type; none when it is not known."""
+        self.chunked = image is not None
+        """Whether it came as a chunked file."""
+        self._owned: list[FileSource | BinaryIO] = []
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole proto."""
+        return self.index.size
+
+    @cached_property
+    def rope(self) -> View:
+        """The whole proto: a raw one byte for byte, a chunked one merged."""
+        return self.merge()
+
+    def merge(self, path: str = "", fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> View:
+        """What stands at `path`: a message serialized, the content of bytes or text, the text of a scalar.
+
+        `fields` keep only these paths below it; `omit_larger_than` leaves out every bytes, packed or string field
+        beyond that size. What is kept stands in its order and encoding.
+        """
+        if isinstance(fields, str):
+            raise InvalidInput("fields is a list of paths, not one path")
+        kind, type_name, core = self._document.view(path, fields, omit_larger_than)
+        return View(core, self._sources, kind, type_name)
+
+    def tree(self, path: str = "", *, start: int = 0, limit: int | None = None) -> list[Node]:
+        """What lies directly below `path`, from place `start` on, at most `limit` of it."""
+        rows, _ = self._document.children(path, start, 1 << 40 if limit is None else limit)
+        return [Node(_join(path, row[0]), *row[1:]) for row in rows]
+
+    def count(self, path: str = "") -> int:
+        """How much lies directly below `path`."""
+        return self._document.children(path, 0, 0)[1]
+
+    def split(self, *, min_chunk: int = MIN_CHUNK, max_chunk: int = MAX_CHUNK) -> Split:
+        """The chunks under a policy: fields of at least `min_chunk` bytes, runs cut at `max_chunk`."""
+        if min_chunk < 1 or max_chunk < min_chunk:
+            raise InvalidInput("min_chunk is at least 1, and max_chunk no smaller")
+        return Split(self._document.plan(min_chunk, max_chunk), self._sources)
+
+    @cached_property
+    def chunks(self) -> Split:
+        """The chunks under the default policy."""
+        return self.split()
+
+    @property
+    def metadata(self) -> bytes:
+        """The serialized `ChunkMetadata` of `chunks`."""
+        return self.chunks.metadata
+
+    def close(self) -> None:
+        """Give back the files that opening it took."""
+        while self._owned:
+            self._owned.pop().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Proto {self.type or 'of unknown type'}, {self.size} bytes>"
+
+
+def open_proto(
+    source: SourceLike,
+    type: str | None = None,
+    *,
+    types: schema.MessageTypes | None = None,
+    index: bytes | None = None,
+    floor: int = FLOOR,
+    limits: _core.Limits | None = None,
+) -> Proto:
+    """Open a proto, raw or chunked: a path, bytes, a seekable file, or any object with range reads.
+
+    `type` names the root's message type where it cannot be detected; `types` has it when it is not a bundled one.
+    `index` spares the scan when it is what `Proto.index_bytes` gave for the same bytes.
+    """
+    opening = as_source(source)
+    owned: list[FileSource | BinaryIO] = [opening] if opening is not source and isinstance(opening, FileSource) else []
+    try:
+        proto = _Opener(opening, _filename(source), type, types, limits).proto(index, floor)
+    except BaseException:
+        for taken in owned:
+            taken.close()
+        raise
+    proto._owned[:0] = owned
+    return proto
+
+
+@dataclass(frozen=True, slots=True)
+class _Opener:
+    source: RangeSource
+    filename: str | None
+    type: str | None
+    types: schema.MessageTypes | None
+    limits: _core.Limits | None
+
+    def proto(self, index: bytes | None, floor: int) -> Proto:
+        head = self.source.read(0, min(self.source.size, 64 << 10))
+        detection = schema.detect(head, self.filename, self.source.size)
+        if detection.kind == "riegeli":
+            return self._chunked(index, floor)
+        if detection.kind not in {"proto", "unknown"} and self.type is None:
+            raise Unsupported(f"{detection.why}, not a serialized proto; name its type if it is one after all")
+        type_name = self.type or (detection.type_name if detection.kind == "proto" else None)
+        flat = self._flat(type_name)
+        index = index or _core.index_source([self.source], None, flat, type_name, floor=floor, limits=self.limits)
+        return Proto([self.source], index=index, flat=flat, limits=self.limits)
+
+    def _chunked(self, index: bytes | None, floor: int) -> Proto:
+        side = cast(BinaryIO, tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - the proto owns it
+        try:
+            chunked = _core.Chunked(self.source, side, limits=self.limits)
+            sources = [self.source, FileObjectSource(side)]
+            type_name = self.type or self._type_of(chunked, sources)
+            flat = self._flat(type_name)
+            image = chunked.image(flat, type_name, sources)
+            index = index or _core.index_source(sources, image, flat, type_name, floor=floor, limits=self.limits)
+            proto = Proto(sources, index=index, flat=flat, image=image, limits=self.limits)
+        except BaseException:
+            side.close()
+            raise
+        proto._owned.append(side)
+        return proto
+
+    def _type_of(self, chunked: _core.Chunked, sources: Sequence[RangeSource]) -> str | None:
+        head = Rope(chunked.root().slice(0, 64 << 10), sources).read()
+        return schema.detect_message(head, self.filename).type_name
+
+    def _flat(self, type_name: str | None) -> _core.Schema | None:
+        if type_name is None:
+            return None
+        return schema.find(type_name, extra=[self.types] if self.types else []).flat(type_name)
+
+
+def _filename(source: SourceLike) -> str | None:
+    name = source if isinstance(source, str | os.PathLike) else getattr(source, "name", None)
+    return os.path.basename(os.fspath(name)) if isinstance(name, str | os.PathLike) else None
+
+
+def _join(path: str, step: str) -> str:
+    return path + step if step.startswith("[") or not path else f"{path}.{step}"

@@ -1,0 +1,192 @@
+"""Reading riegeli files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Self, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from protoslice import _core
+from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound
+from protoslice.riegeli._metadata import RecordsMetadata
+from protoslice.riegeli._positions import RecordPosition, SkippedRegion
+from protoslice.sources import FileSource, SourceLike, as_source
+
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
+
+Recovery = Callable[[SkippedRegion], object]
+"""Told of damage that is skipped; returning False, or raising StopIteration, ends the reading there."""
+
+
+class RecordReader:
+    """Reads the records of a riegeli file, one chunk in memory at a time.
+
+    Without `recovery`, damage raises `CorruptModel`; with it, the damaged region is skipped and reported. That a file
+    ends in the middle of a chunk is told by `close`, for it may still be growing.
+    """
+
+    def __init__(self, src: SourceLike, *, recovery: Recovery | None = None) -> None:
+        self._source = as_source(src)
+        self._owned = self._source if isinstance(self._source, FileSource) and self._source is not src else None
+        self._core: _core.RiegeliReader | None = _core.RiegeliReader(self._source)
+        self._recovery = recovery
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._release()
+
+    def close(self) -> None:
+        """End the reading; an error when it stopped in the middle of a chunk because the file ends there."""
+        if self._core is None:
+            return
+        try:
+            self._recovering(self._core.close)
+        finally:
+            self._release()
+
+    def read_record(self) -> bytes | None:
+        """The next record; None at the end."""
+        core = self._open()
+        while True:
+            try:
+                return core.read()
+            except (CorruptModel, LimitExceeded) as error:
+                if not self._recover(core, error):
+                    return None
+
+    def read_message(self, message_type: type[M]) -> M | None:
+        """The next record as a message; None at the end."""
+        while (record := self.read_record()) is not None:
+            try:
+                return message_type.FromString(record)
+            except DecodeError as error:
+                if not self._unparsable(message_type, error):
+                    return None
+        return None
+
+    def read_records(self) -> Iterator[bytes]:
+        """The records from here to the end."""
+        while (record := self.read_record()) is not None:
+            yield record
+
+    def read_messages(self, message_type: type[M]) -> Iterator[M]:
+        """The records from here to the end, as messages."""
+        while (message := self.read_message(message_type)) is not None:
+            yield message
+
+    @property
+    def pos(self) -> RecordPosition:
+        """Where the next record is, or would be."""
+        return RecordPosition(*self._open().position)
+
+    @property
+    def last_pos(self) -> RecordPosition:
+        """Where the record is that was read last."""
+        position = self._open().last_position
+        if position is None:
+            raise NotFound("no record was read yet, so there is no last position")
+        return RecordPosition(*position)
+
+    def size(self) -> int:
+        """How many bytes the file has."""
+        self._open()
+        return self._source.size
+
+    def seek(self, pos: RecordPosition) -> None:
+        """Go to the record at `pos`, or behind the last one of its chunk."""
+        core = self._open()
+        self._recovering(lambda: core.seek(pos.chunk_begin, pos.record_index))
+
+    def seek_numeric(self, pos: int) -> None:
+        """Go to the record whose numeric position is `pos`, or to the next one after it."""
+        if pos < 0:
+            raise InvalidInput(f"{pos} is no position in a file")
+        core = self._open()
+        self._recovering(lambda: core.seek_numeric(pos))
+
+    def seek_back(self) -> bool:
+        """Go back by one record; False when there is none before."""
+        return self._open().seek_back()
+
+    def check_file_format(self) -> bool:
+        """Whether the file begins as riegeli files do; nothing is read, skipped or raised."""
+        return self._open().check_file_format()
+
+    def read_serialized_metadata(self) -> bytes:
+        """The file's serialized `RecordsMetadata`; empty when it has none."""
+        return self._open().metadata() or b""
+
+    def read_metadata(self) -> Message:
+        """The file's `RecordsMetadata`; empty when it has none."""
+        try:
+            return RecordsMetadata.FromString(self.read_serialized_metadata())
+        except DecodeError as error:
+            raise CorruptModel(f"the metadata of the file cannot be parsed: {error}", 64) from error
+
+    def search_for_record(self, test: Callable[[bytes], int | None]) -> None:
+        """Go to the first record for which `test` is not negative; records have to be sorted that way.
+
+        `test` tells whether a record is before (< 0), at (0) or after (> 0) what is searched; None gives up.
+        """
+        low, high = 0, self.size()
+        while low < high:
+            middle = (low + high) // 2
+            self.seek_numeric(middle)
+            if (record := self.read_record()) is None:
+                high = middle
+                continue
+            if (order := test(record)) is None:
+                return
+            low, high = (self.last_pos.numeric + 1, high) if order < 0 else (low, middle)
+        self.seek_numeric(low)
+
+    def search_for_message(self, message_type: type[M], test: Callable[[M], int | None]) -> None:
+        """Like `search_for_record`, on messages."""
+        self.search_for_record(lambda record: test(message_type.FromString(record)))
+
+    def _open(self) -> _core.RiegeliReader:
+        if self._core is None:
+            raise InvalidInput("the reader is closed; make a new one to read on")
+        return self._core
+
+    def _release(self) -> None:
+        self._core = None
+        if self._owned is not None:
+            self._owned.close()
+
+    def _recovering(self, work: Callable[[], T]) -> T | None:
+        """What `work` gives; where it meets damage and recovery is on, the damage is skipped instead."""
+        core = self._open()
+        try:
+            return work()
+        except (CorruptModel, LimitExceeded) as error:
+            self._recover(core, error)
+            return None
+
+    def _recover(self, core: _core.RiegeliReader, error: Exception) -> bool:
+        """Skip what `error` is about and tell of it; whether to go on."""
+        skipped = None if self._recovery is None else core.recover()
+        if skipped is None:
+            raise error
+        return self._tell(SkippedRegion(*skipped))
+
+    def _unparsable(self, message_type: type[Message], error: DecodeError) -> bool:
+        position = self.last_pos
+        message = f"the record at {position} is no {message_type.DESCRIPTOR.full_name}: {error}"
+        if self._recovery is None:
+            raise CorruptModel(message) from error
+        return self._tell(SkippedRegion(position.numeric, position.numeric + 1, message))
+
+    def _tell(self, region: SkippedRegion) -> bool:
+        assert self._recovery is not None
+        try:
+            return self._recovery(region) is not False
+        except StopIteration:
+            return False

@@ -1,0 +1,152 @@
+"""Bytes described, not held: a rope knows its length before a byte is read, and a slice of it costs nothing."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, BinaryIO, Protocol, runtime_checkable
+
+from protoslice._core import Rope as CoreRope
+from protoslice.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+    from protoslice.sources import RangeSource
+
+__all__ = ["PIECE", "Rope", "RopeFile"]
+
+PIECE = 1 << 20
+"""Bytes are moved in pieces of this size."""
+
+
+@runtime_checkable
+class _Vectored(Protocol):
+    def readv(self, parts: list[tuple[int, memoryview]], /) -> None: ...
+
+
+class Rope:
+    """Bytes that lie in sources, in order: with a length, sliced for nothing, read when somebody wants them."""
+
+    __slots__ = ("_sources", "core")
+
+    def __init__(self, core: CoreRope, sources: Sequence[RangeSource]) -> None:
+        self.core = core
+        self._sources = tuple(sources)
+
+    @property
+    def size(self) -> int:
+        """How many bytes it stands for."""
+        return self.core.size
+
+    def __len__(self) -> int:
+        return self.core.size
+
+    def __bool__(self) -> bool:
+        return self.core.size > 0
+
+    def __getitem__(self, key: slice) -> Rope:
+        start, stop, step = key.indices(self.core.size)
+        if step != 1:
+            raise InvalidInput("a rope is sliced in steps of 1")
+        return Rope(self.core.slice(start, max(start, stop)), self._sources)
+
+    def __iter__(self) -> Iterator[memoryview]:
+        return self.pieces()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.core.size} bytes in {self.core.piece_count} pieces>"
+
+    def read(self, offset: int = 0, length: int | None = None, /) -> bytes:
+        """The `length` bytes at `offset`; all of them from there on when no length is given."""
+        stop = self.core.size if length is None else offset + length
+        if offset < 0 or stop < offset or stop > self.core.size:
+            raise InvalidInput(f"bytes {offset} to {stop} are not in a rope of {self.core.size} bytes")
+        buffer = bytearray(stop - offset)
+        self._fill(offset, memoryview(buffer))
+        return bytes(buffer)
+
+    def __bytes__(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: WriteableBuffer, offset: int = 0) -> int:
+        """Fill `buffer` with the bytes at `offset`; how many there were."""
+        view = memoryview(buffer).cast("B")
+        count = max(0, min(view.nbytes, self.core.size - offset))
+        self._fill(offset, view[:count])
+        return count
+
+    def pieces(self, size: int = PIECE) -> Iterator[memoryview]:
+        """Its bytes in pieces of `size`. A piece is valid until the next one is taken: the memory is used again."""
+        buffer = memoryview(bytearray(min(size, self.core.size)))
+        for offset in range(0, self.core.size, size):
+            piece = buffer[: min(size, self.core.size - offset)]
+            self._fill(offset, piece)
+            yield piece
+
+    def write_to(self, file: BinaryIO) -> int:
+        """Write all its bytes to `file`; how many there were."""
+        for piece in self.pieces():
+            file.write(piece)
+        return self.core.size
+
+    def open(self) -> RopeFile:
+        """A seekable binary file of its bytes, for libraries that want one."""
+        return RopeFile(self)
+
+    def _fill(self, offset: int, view: memoryview) -> None:
+        """Fill `view` with the bytes at `offset`: literals are copied, the extents of each source read in one go."""
+        wanted: dict[int, list[tuple[int, memoryview]]] = {}
+        at = 0
+        for piece in self.core.slice(offset, offset + view.nbytes).pieces():
+            if isinstance(piece, bytes):
+                view[at : at + len(piece)] = piece
+                at += len(piece)
+            else:
+                number, start, length = piece
+                wanted.setdefault(number, []).append((start, view[at : at + length]))
+                at += length
+        for number, parts in wanted.items():
+            _read_parts(self._sources[number], parts)
+
+
+def _read_parts(source: RangeSource, parts: list[tuple[int, memoryview]]) -> None:
+    if isinstance(source, _Vectored):
+        source.readv(parts)
+        return
+    for offset, view in parts:
+        view[:] = source.read(offset, view.nbytes)
+
+
+class RopeFile(io.RawIOBase):
+    """A rope as a file that is read and sought in."""
+
+    def __init__(self, rope: Rope) -> None:
+        self._rope = rope
+        self._at = 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Fill `buffer` with the next bytes; how many there were."""
+        count = self._rope.readinto(buffer, self._at)
+        self._at += count
+        return count
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Go to `offset`, counted from the start, from here or from the end."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._rope.size}[whence]
+        if base + offset < 0:
+            raise InvalidInput(f"{base + offset} lies before the first byte")
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        """The offset of the next byte."""
+        return self._at

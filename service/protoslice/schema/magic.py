@@ -1,0 +1,80 @@
+"""Files that say what they are in their first bytes, protobuf or not."""
+
+from __future__ import annotations
+
+RIEGELI = bytes.fromhex("83af70d10d884a3f00000000000000004000000000000000")
+"""The first block header of every riegeli file: its hash, no chunk before it, the signature chunk's end."""
+
+TABLE_MAGIC = bytes.fromhex("57fb808b247547db")
+_BUNDLE_HEADER_KEY = b"\x00\x00"
+
+_UNPACK = "unpack it and give the files inside"
+_REFUSED = (
+    (0, b"PK\x03\x04", f"a zip archive (Keras 3, PyTorch, NumPy .npz or a packed model): {_UNPACK}"),
+    (0, b"PK\x05\x06", "an empty zip archive"),
+    (0, b"\x89HDF\r\n\x1a\n", "HDF5 (Keras or h5py), which holds no protobuf: save it as a SavedModel or as ONNX"),
+    (4, b"TFL3", "a TFLite flatbuffer, which is no protobuf"),
+    (4, b"ET12", "an ExecuTorch flatbuffer, which is no protobuf"),
+    (0, b"GGUF", "a GGUF file, which is no protobuf"),
+    (0, b"\x93NUMPY", "a NumPy array, which is no protobuf"),
+    (0, b"ML\xefR", "MLIR bytecode, which is no protobuf"),
+    (0, b"\x1f\x8b\x08", "gzip: decompress it first"),
+    (0, b"\x28\xb5\x2f\xfd", "zstd: decompress it first"),
+    (0, b"\xfd7zXZ\x00", "xz: decompress it first"),
+    (0, b"BZh", "bzip2: decompress it first"),
+    (257, b"ustar", f"a tar archive: {_UNPACK}, or send it as application/x-tar"),
+    (0, b"version https://git-lfs", "a Git LFS pointer and not the file itself: fetch it with git lfs pull"),
+    (0, b"<?xml", "XML (such as an OpenVINO IR), which is no protobuf"),
+    (0, b"\x7fELF", "a program, which is no model"),
+)
+_PICKLE_NEXT = frozenset(b"}](c\x95XqU")
+_MAX_SAFETENSORS_HEADER = 100_000_000
+
+
+def refusal(head: bytes, size: int | None) -> str | None:
+    """What kind of file that can't be taken `head` begins, and what to do about it; none when it may be taken."""
+    for offset, magic, text in _REFUSED:
+        if head[offset : offset + len(magic)] == magic:
+            return text
+    if _is_safetensors(head, size):
+        return "a safetensors file, which holds no protobuf and can be read by ranges as it is"
+    if len(head) > 2 and head[0] == 0x80 and 2 <= head[1] <= 5 and head[2] in _PICKLE_NEXT:
+        return "a Python pickle (.pdparams, .pt, .pkl), which is never loaded: export the model to ONNX or SavedModel"
+    return None
+
+
+def _is_safetensors(head: bytes, size: int | None) -> bool:
+    length = int.from_bytes(head[:8], "little")
+    fits = 2 <= length <= _MAX_SAFETENSORS_HEADER and (size is None or 8 + length <= size)
+    return fits and head[8:10] in (b'{"', b"{}", b"{ ", b"{\n")
+
+
+def is_riegeli(head: bytes) -> bool:
+    """Whether `head` begins a riegeli file: a chunked proto, a split proto or plain records."""
+    return head.startswith(RIEGELI)
+
+
+def is_table(head: bytes, size: int | None) -> bool:
+    """Whether `head` begins the index of a tensor bundle, told by its first entry, or by its end when that is there."""
+    if size is not None and 48 <= size <= len(head) and head[size - 8 : size] == TABLE_MAGIC:
+        return True
+    # The first entry: nothing shared, an empty key, a BundleHeaderProto that begins with num_shards.
+    return head[:2] == _BUNDLE_HEADER_KEY and head[2:3] < b"\x40" and head[3:4] in (b"\x08", b"\x10", b"\x1a")
+
+
+def is_tfrecord(head: bytes) -> bool:
+    """Whether `head` begins a TFRecord file: a length of eight bytes and its masked checksum."""
+    return len(head) >= 12 and int.from_bytes(head[8:12], "little") == _masked(_crc32c(head[:8]))
+
+
+def _crc32c(data: bytes) -> int:
+    crc = 0xFFFF_FFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F6_3B78 if crc & 1 else 0)
+    return crc ^ 0xFFFF_FFFF
+
+
+def _masked(crc: int) -> int:
+    return ((crc >> 15 | crc << 17 & 0xFFFF_FFFF) + 0xA282_EAD8) & 0xFFFF_FFFF

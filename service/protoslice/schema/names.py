@@ -1,0 +1,56 @@
+"""What the name of a file says of its type."""
+
+from __future__ import annotations
+
+KERAS = "third_party.tensorflow.python.keras.protobuf.SavedMetadata"
+_HLO = ("xla.HloModuleProto", "xla.HloProto", "xla.HloSnapshot", "xla.HloUnoptimizedSnapshot")
+_DESCRIPTORS = ("google.protobuf.FileDescriptorSet",)
+
+_NAMES = {
+    "saved_model.pb": ("tensorflow.SavedModel",),
+    "fingerprint.pb": ("tensorflow.FingerprintDef",),
+    "saved_model_debug_info.pb": ("tensorflow.GraphDebugInfo",),
+    "keras_metadata.pb": (KERAS,),
+    "__model__": ("paddle.framework.proto.ProgramDesc",),
+    "tf_serving_warmup_requests": ("tensorflow.serving.PredictionLog",),
+    "checkpoint": ("tensorflow.CheckpointState",),
+}
+_ENDINGS = {
+    ".onnx": ("onnx.ModelProto",),
+    ".meta": ("tensorflow.MetaGraphDef",),
+    ".pdmodel": ("paddle.framework.proto.ProgramDesc",),
+    ".mlmodel": ("CoreML.Specification.Model",),
+    ".caffemodel": ("caffe.NetParameter",),
+    ".prototxt": ("caffe.NetParameter",),
+    ".binaryproto": ("caffe.BlobProto",),
+    ".solverstate": ("caffe.SolverState",),
+    ".hlo_unoptimized_snapshot.pb": ("xla.HloUnoptimizedSnapshot",),
+    ".hlo_proto.pb": _HLO,
+    ".hlo_snapshot.pb": _HLO,
+    ".hlo.pb": _HLO,
+    ".hlo": _HLO,
+    ".dnn": ("CNTK.proto.Dictionary",),
+    ".cntk": ("CNTK.proto.Dictionary",),
+    ".desc": _DESCRIPTORS,
+    ".fds": _DESCRIPTORS,
+    ".protoset": _DESCRIPTORS,
+    ".binpb": _DESCRIPTORS,
+}
+_TEXT = (".pbtxt", ".textproto", ".txtpb")
+
+
+def expected(filename: str | None) -> tuple[str, ...]:
+    """The types that a file of this name usually is, the likeliest first; none when the name says nothing."""
+    name = base(filename)
+    for ending in (".cpb", *_TEXT):
+        if name.endswith(ending):
+            name = name.removesuffix(ending) + ".pb"
+    if name in _NAMES:
+        return _NAMES[name]
+    plain = name.removesuffix(".pb")
+    return next((types for ending, types in _ENDINGS.items() if name.endswith(ending) or plain.endswith(ending)), ())
+
+
+def base(filename: str | None) -> str:
+    """The last part of a path, in small letters; empty for none."""
+    return (filename or "").replace("\\", "/").rpartition("/")[2].lower()

@@ -1,0 +1,187 @@
+"""How well the beginning of a file fits a message type: a tolerant walk that believes no length and never raises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from google.protobuf.descriptor import FieldDescriptor as F
+
+from protoslice.schema.table import FieldRow, Table
+
+MAX_FIELDS = 600
+"""Fields that one walk looks at: more add nothing, and a hostile head shall not take long."""
+
+MAX_DEPTH = 24
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_FIXED = {
+    F.TYPE_DOUBLE: 8,
+    F.TYPE_FIXED64: 8,
+    F.TYPE_SFIXED64: 8,
+    F.TYPE_FLOAT: 4,
+    F.TYPE_FIXED32: 4,
+    F.TYPE_SFIXED32: 4,
+}
+_WIRE_OF_SIZE = {8: _FIXED64, 4: _FIXED32}
+_SIZE_OF_WIRE = {_FIXED64: 8, _FIXED32: 4}
+_LENGTH_TYPES = {F.TYPE_STRING, F.TYPE_BYTES, F.TYPE_MESSAGE}
+_NARROW = {F.TYPE_INT32, F.TYPE_UINT32, F.TYPE_SINT32}
+_CONTROL = frozenset(range(32)) - frozenset(b"\t\n\r") | {127}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A flat table, made quick to look up."""
+
+    fields: tuple[dict[int, FieldRow], ...]
+    enums: tuple[frozenset[int], ...]
+
+    @classmethod
+    def of(cls, table: Table) -> Shape:
+        """The shape of `table`."""
+        fields = tuple({row[0]: row for row in rows} for _, _, rows in table.messages)
+        return cls(fields, tuple(frozenset(values.values()) for values in table.enums))
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What a walk found: `weight` for the type, `doubt` against it, and the fields met, as paths of numbers."""
+
+    weight: float = 0.0
+    doubt: float = 0.0
+    seen: set[tuple[int, ...]] = field(default_factory=set)
+
+    @property
+    def score(self) -> float:
+        """One number to compare types by: doubts count several times."""
+        return self.weight - 4 * self.doubt
+
+
+def probe(head: bytes, shape: Shape) -> Evidence:
+    """How well `head`, the beginning of a file of any length, fits the root of `shape`."""
+    walk = _Walk(head, shape)
+    walk.message(0, _ENDLESS, 0, ())
+    return walk.found
+
+
+_ENDLESS = 1 << 63
+_CUT, _BAD = -1, -2
+
+
+class _Walk:
+    def __init__(self, head: bytes, shape: Shape) -> None:
+        self.head, self.shape, self.found, self.budget = head, shape, Evidence(), MAX_FIELDS
+
+    def message(self, start: int, end: int, index: int, path: tuple[int, ...]) -> None:
+        """Walks one message from `start` to its declared `end`, which may lie behind the head."""
+        fields, met, at = self.shape.fields[index], set[int](), start
+        while 0 <= at < min(end, len(self.head)) and self._goes_on():
+            tag, at = self._varint(at)
+            number = tag >> 3
+            if at < 0 or not 0 < number < 1 << 29:
+                self._broken(at, end)
+                return
+            row = fields.get(number)
+            if row is not None:
+                self._met(row, met, (*path, number))
+            at = self._value(row, tag & 7, at, end, (*path, number))
+
+    def _goes_on(self) -> bool:
+        """Whether there is a point in looking further."""
+        self.budget -= 1
+        return self.budget >= 0 and self.found.doubt < 15 + self.found.weight
+
+    def _broken(self, at: int, end: int) -> int:
+        """Counts a value that does not parse, unless the head ends within it; what follows can't be read."""
+        if at != _CUT or end <= len(self.head):
+            self.found.doubt += 1.5
+        return _BAD
+
+    def _met(self, row: FieldRow, met: set[int], path: tuple[int, ...]) -> None:
+        if row[0] in met and not row[3]:
+            self.found.doubt += 2
+        met.add(row[0])
+        if len(path) <= 2:
+            self.found.seen.add(path)
+
+    def _value(self, row: FieldRow | None, wire: int, at: int, end: int, path: tuple[int, ...]) -> int:
+        """Judges one value and returns where the next field begins; below zero when this message can't go on."""
+        size, value = _SIZE_OF_WIRE.get(wire, 0), 0
+        if wire in (_VARINT, _LENGTH):
+            value, at = self._varint(at)
+            size = value if wire == _LENGTH else 0
+        elif not size:
+            return self._broken(at, 0)
+        if at < 0 or at + size > end:
+            return self._broken(at, end)
+        if row is None:
+            self.found.doubt += 4 if len(path) == 1 else 2
+        else:
+            self._judge(row, wire, (at, at + size, value), path)
+        return at + size
+
+    def _judge(self, row: FieldRow, wire: int, value: tuple[int, int, int], path: tuple[int, ...]) -> None:
+        kind = row[2]
+        if wire == _LENGTH and kind in _LENGTH_TYPES:
+            self._length_delimited(row, value[0], value[1], path)
+        elif wire == _LENGTH and row[3]:
+            self._packed(kind, value[0], value[1])
+        elif wire == _VARINT and kind not in _LENGTH_TYPES and kind not in _FIXED:
+            self._number(row, value[2])
+        elif wire == _WIRE_OF_SIZE.get(_FIXED.get(kind, 0)):
+            self.found.weight += 0.25
+        else:
+            self.found.doubt += 10 if len(path) == 1 else 5
+
+    def _length_delimited(self, row: FieldRow, start: int, end: int, path: tuple[int, ...]) -> None:
+        if row[2] == F.TYPE_STRING:
+            self._string(self.head[start:end], cut=end > len(self.head))
+        elif row[2] == F.TYPE_BYTES or len(path) >= MAX_DEPTH or start == end:
+            self.found.weight += 0.1
+        else:
+            self.found.weight += 0.5
+            self.message(start, end, row[5], path)
+
+    def _packed(self, kind: int, start: int, end: int) -> None:
+        whole = (end - start) % _FIXED.get(kind, 1) == 0
+        if kind not in _FIXED and start < end <= len(self.head):
+            whole = self.head[end - 1] < 0x80
+        self.found.weight += 0.25 if whole else 0
+        self.found.doubt += 0 if whole else 4
+
+    def _string(self, data: bytes, *, cut: bool) -> None:
+        try:
+            data.decode() if not cut else data[: max(len(data) - 3, 0)].decode(errors="strict")
+        except UnicodeDecodeError as error:
+            if not cut or error.start < len(data) - 6:
+                self.found.doubt += 3
+            return
+        if any(byte in _CONTROL for byte in data[:256]):
+            self.found.doubt += 3
+        elif data:
+            self.found.weight += 1 + min(len(data), 32) / 16
+
+    def _number(self, row: FieldRow, value: int) -> None:
+        kind = row[2]
+        if kind == F.TYPE_ENUM:
+            known = _signed32(value) in self.shape.enums[row[5]]
+            self.found.weight += 0.5 if known else 0
+            self.found.doubt += 0 if known else 1
+        elif (kind == F.TYPE_BOOL and value > 1) or (kind in _NARROW and 1 << 32 <= value < (1 << 64) - (1 << 31)):
+            self.found.doubt += 2
+        else:
+            self.found.weight += 0.25
+
+    def _varint(self, at: int) -> tuple[int, int]:
+        """A varint and where it ends; `_CUT` when the head ends first, `_BAD` when it has more than ten bytes."""
+        value = 0
+        for shift, byte in zip(range(0, 70, 7), self.head[at : at + 10], strict=False):
+            value |= (byte & 0x7F) << shift
+            at += 1
+            if byte < 0x80:
+                return value & 0xFFFF_FFFF_FFFF_FFFF, at
+        return 0, _CUT if at >= len(self.head) else _BAD
+
+
+def _signed32(value: int) -> int:
+    value &= 0xFFFF_FFFF
+    return value - (1 << 32) if value >> 31 else value

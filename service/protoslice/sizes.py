@@ -1,0 +1,44 @@
+"""Sizes as people write them: `65536`, `64KiB`, `1MiB`, `2GB`."""
+
+from __future__ import annotations
+
+import re
+
+from protoslice.errors import InvalidInput
+
+__all__ = ["format_size", "parse_size"]
+
+_UNITS: dict[str, int] = {"": 1, "b": 1} | {
+    prefix + suffix: base**power
+    for power, prefix in enumerate("kmgtpe", 1)
+    for suffix, base in (("b", 1000), ("ib", 1024))
+}
+_FORM = re.compile(r"(\d{1,19})(?:\.(\d{1,6}))?\s?([a-z]{0,3})", re.ASCII)
+_LARGEST = 1 << 63
+
+
+def parse_size(text: str) -> int:
+    """The number of bytes that `text` says."""
+    match = _FORM.fullmatch(text.strip().lower())
+    if match is None or match[3] not in _UNITS:
+        raise InvalidInput(f"{text!r} is no size: bytes, or a number with a unit such as 64KiB, 1MiB or 2GB, are due")
+    unit = _UNITS[match[3]]
+    fraction = match[2] or ""
+    size = int(match[1]) * unit + int(fraction or 0) * unit // 10 ** len(fraction)
+    if size >= _LARGEST:
+        raise InvalidInput(f"{text!r} is more than 2^63 bytes")
+    return int(size)
+
+
+def format_size(size: int) -> str:
+    """`size` with a unit that keeps it short: at least three digits, never a false one."""
+    if size < 1024:
+        return f"{size} B"
+    value = float(size)
+    units = iter(("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))
+    unit = next(units)
+    value /= 1024
+    while value >= 1023.95:
+        unit = next(units)
+        value /= 1024
+    return f"{value:.2f} {unit}" if value < 9.995 else f"{value:.1f} {unit}"
