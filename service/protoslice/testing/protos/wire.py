@@ -80,12 +80,12 @@ def _group(data: bytes, at: int, begin: int) -> Field:
         end += len(_field(data, end).whole)
 
 
-def tokens(data: bytes, descriptor: Descriptor) -> list[bytes]:
+def tokens(data: bytes, descriptor: Descriptor | None) -> list[bytes]:
     """The message taken apart: tags of messages and where they end, all other fields as they stand."""
     out: list[bytes] = []
     for field in fields(data):
         child = field.child(descriptor)
-        if child is None:
+        if child is None and field.wire != 3:
             out.append(field.whole)
         else:
             out += [b"<" + field.tag, *tokens(field.content, child), b">"]
