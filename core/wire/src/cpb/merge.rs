@@ -78,7 +78,11 @@ impl Merger<'_> {
         let Some(field) = self.bytes.schema.field(tree.type_id, *number) else {
             let known = tree.type_id.and_then(|id| self.bytes.schema.message(id));
             let text = known.map_or_else(
-                || format!("a chunk belongs into field {number} of a message whose type is not known; name the root's type"),
+                || {
+                    format!(
+                        "a chunk belongs into field {number} of a message whose type is not known; name the root's type"
+                    )
+                },
                 |known| format!("{} has no field {number}", known.name),
             );
             return Err(inconsistent(path, text));
