@@ -191,7 +191,9 @@ impl<'a> Document<'a> {
                 Ok(false)
             })?;
             let Some((at, entry)) = found else { return Ok(None) };
-            return self.of_run(&entry, ordinal - before - at).map(Some);
+            let place = (ordinal - before).checked_sub(at);
+            let place = place.ok_or_else(|| WireError::corrupt(entry.start, "the index counts elements wrongly"))?;
+            return self.of_run(&entry, place).map(Some);
         }
         Ok(None)
     }
