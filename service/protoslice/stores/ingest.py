@@ -7,9 +7,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from protoslice.errors import Conflict, InvalidInput, ProtosliceError, Unsupported
+from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
 from protoslice.sources import BytesSource, RangeSource
-from protoslice.storage import ObjectKey, Storage
+from protoslice.storage import Storage
 from protoslice.stores import keys
 from protoslice.stores.model import Created, FileInfo, IngestRequest, Manifest, Stored, now, store_id
 from protoslice.stores.objects import StoredObject, open_object
@@ -224,7 +224,7 @@ def _check(request: IngestRequest) -> None:
 
 async def drop_attempt(storage: Storage, attempt: str) -> None:
     """Remove the objects of an attempt that no store has come of; a collector would do it later."""
-    with suppress(ProtosliceError, Conflict):
-        page = await storage.list(keys.OBJECTS / attempt)
-        for item in page.items:
-            await storage.delete(ObjectKey(item.key.text))
+    with suppress(ProtosliceError):
+        while items := (await storage.list(keys.OBJECTS / attempt)).items:
+            for item in items:
+                await storage.delete(item.key)
