@@ -398,7 +398,7 @@ def test_files_come_one_after_another_and_once() -> None:
             with pytest.raises(InvalidInput, match="twice"):
                 await ingest.file("model.onnx")
             await ingest.file("half")
-            with pytest.raises(InvalidInput, match="half"):
+            with pytest.raises(InvalidInput, match="open still"):
                 await ingest.commit()
 
     in_memory(work)
