@@ -100,12 +100,8 @@ def test_chunked_protos(where: Callable[..., tuple[Created, dict[str, bytes]]], 
     assert views[f"file {name}"] == (GOLDEN / name).read_bytes()
     assert views["merge"] == merged((GOLDEN / name).read_bytes())
     assert alike(merged(views["cpb"]), views["merge"], created.store.type)
-    as_written = {
-        "graph_large_constants.pb",
-        "savedmodel_plain.pb",
-    }  # TensorFlow's Merger gives the others differently too
-    if original in as_written:
-        assert alike(views["merge"], (GOLDEN / original).read_bytes(), created.store.type)
+    library = b"\x12\x00" if original.startswith("graph") else b""  # the splitter adds an empty one to a graph
+    assert alike(views["merge"], (GOLDEN / original).read_bytes() + library, created.store.type)
 
 
 @pytest.mark.parametrize("name", ["deploy.prototxt", "checkpoint.index"])
