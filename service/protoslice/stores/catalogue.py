@@ -14,7 +14,7 @@ from protoslice.stores.chunk_facts import ChunkFacts
 from protoslice.stores.garbage import GRACE_SECONDS, GarbageReport, collect_garbage
 from protoslice.stores.in_place import Places
 from protoslice.stores.ingest import Ingest, IntakeOptions, drop_attempt
-from protoslice.stores.model import Created, IngestRequest, Manifest, Page, SchemaInfo, StoreInfo, Tag
+from protoslice.stores.model import UNKNOWN, Created, IngestRequest, Manifest, Page, SchemaInfo, StoreInfo, Tag
 from protoslice.stores.objects import StoredObject, open_object
 from protoslice.stores.opened import OpenStore, open_proto
 from protoslice.stores.paths import check_tag, is_id, is_id_prefix
@@ -141,7 +141,7 @@ class Stores:
                 continue
             with suppress(NotFound):
                 manifest = await self._manifest(store_id, known=True)
-                if type is None or (manifest.type or "unknown") == type:
+                if type is None or (manifest.type or UNKNOWN) == type:
                     items.append(StoreInfo.of(manifest, names))
             if len(items) > limit:
                 break
@@ -236,7 +236,7 @@ class Stores:
 
     async def _types(self, type_name: str | None) -> tuple[Types, bytes | None]:
         """Where the wanted type is looked up, and the descriptor set to keep with a store of it."""
-        if type_name is None or type_name == "unknown":
+        if type_name is None or type_name == UNKNOWN:
             return Types(), None
         with suppress(Unsupported):
             Types().flat(type_name)
