@@ -154,8 +154,8 @@ def test_the_metadata_is_found_with_a_handful_of_small_reads(case: dict[str, Any
     source = CountingSource((GOLDEN / case["file"]).read_bytes())
     _core.Chunked(source, Side())
     assert len(source.reads) <= 8 + 3 * len(case["metadata"]["chunks"]), source.reads
-    payloads = max(info["size"] for info in case["metadata"]["chunks"])
-    assert max(length for _, length in source.reads) <= max(64 << 10, 2 * payloads)
+    # What is compressed comes a riegeli chunk at a time: those of TensorFlow hold a mebibyte before compression.
+    assert max(length for _, length in source.reads) <= 1 << 20
 
 
 def test_a_large_uncompressed_file_is_opened_by_its_heads_alone() -> None:
