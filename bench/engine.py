@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import models
@@ -38,7 +39,7 @@ def indexing(folder: Path, scale: float) -> Iterator[Row]:
             def ours(source: FileSource = source, flat: _core.Schema = flat) -> bytes:
                 return _core.index_source([source], None, flat, models.GRAPH)
 
-            times = pair(ours, lambda graph=graph, data=data: graph.FromString(data))
+            times = pair(ours, partial(graph.FromString, data))
             yield Row(what, seconds(times[0]), seconds(times[1]), times[1] / times[0], bar)
             index = len(ours())
             ratio = index / len(data)
@@ -74,7 +75,6 @@ def opening(folder: Path, scale: float) -> Iterator[Row]:
         ("open an index of 200 000 nodes, resolve a path", _small(folder, scale), 16 << 10),
         ("open an index with a node for each, resolve a path", _small(folder, scale), 1),
     ):
-        data = path.read_bytes()
         with FileSource(path) as source:
             index = _core.index_source([source], None, flat, models.GRAPH, floor=floor)
             nodes = _core.Index(index).node_count
@@ -83,7 +83,7 @@ def opening(folder: Path, scale: float) -> Iterator[Row]:
                 document = _core.Document(_core.Index(index), flat, [source])
                 document.view('node[99].attr["T"].type')
 
-            times = pair(ours, lambda data=data: data[:1])
+            times = pair(ours, partial(bytes, 1))
             name = f"{what} ({nodes} nodes)" if floor == 1 else what
             yield Row(name, seconds(times[0]), "5 ms", times[0] / 0.005, 1, False)
 
@@ -115,7 +115,7 @@ def ropes(folder: Path, scale: float) -> Iterator[Row]:
         proto.split().cpb().write_to(file)
     buffer = bytearray(MIB)
     size = path.stat().st_size
-    with protoslice.open(path) as proto, path.open("rb") as file:
+    with protoslice.open(path) as proto, path.open("rb") as cached:
         rope = proto.rope
 
         def ours() -> None:
@@ -124,9 +124,9 @@ def ropes(folder: Path, scale: float) -> Iterator[Row]:
 
         def by_read() -> None:
             for at in range(0, size, MIB):
-                os.preadv(file.fileno(), [buffer], at)
+                os.preadv(cached.fileno(), [buffer], at)
 
-        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped, memoryview(mapped) as view:
+        with mmap.mmap(cached.fileno(), 0, prot=mmap.PROT_READ) as mapped, memoryview(mapped) as view:
 
             def by_map() -> None:
                 for at in range(0, size, MIB):

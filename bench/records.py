@@ -47,8 +47,8 @@ def records(folder: Path, scale: float) -> Iterator[Row]:
                 pass
 
     def row(what: str, times: tuple[float, float], bar: float) -> Row:
-        speeds = [f"{count * MIB / time / 1e9:.2f} GB/s" for time in times]
-        return Row(what, *speeds, times[1] / times[0], bar)
+        ours, peer = (f"{count * MIB / time / 1e9:.2f} GB/s" for time in times)
+        return Row(what, ours, peer, times[1] / times[0], bar)
 
     yield row("write records into memory, speed against memcpy", pair(lambda: write(Nowhere()), copy), 0.25)
     write(path)
