@@ -20,7 +20,7 @@ from protoslice.testing.protos import canonical
 GOLDEN = Path(__file__).parent.parent / "merging" / "golden"
 CASES = json.loads((GOLDEN / "manifest.json").read_text())
 TYPES = {"graphdef": "tensorflow.GraphDef", "savedmodel": "tensorflow.SavedModel"}
-METADATA = bundled().message_class("tensorflow.proto_splitter.ChunkMetadata")
+METADATA: Any = bundled().message_class("tensorflow.proto_splitter.ChunkMetadata")
 
 each_case = pytest.mark.parametrize("case", CASES, ids=[case["file"] for case in CASES])
 

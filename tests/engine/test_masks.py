@@ -15,6 +15,7 @@ from protoslice.testing.protos import (
     Step,
     canonical,
     cases,
+    descriptor_of,
     is_subsequence,
     masked,
     path_of,
@@ -36,7 +37,7 @@ def test_a_mask_keeps_what_it_names_in_order(case: Case, count: int) -> None:
     got = opened(case).merge(fields=[path_of(path) for path in paths]).read()
     shown = [path_of(path) for path in paths]
     assert canonical(case.root.FromString(got)) == canonical(masked(message, paths) if paths else case.root()), shown
-    assert is_subsequence(tokens(got, case.root.DESCRIPTOR), tokens(case.data, case.root.DESCRIPTOR)), shown
+    assert is_subsequence(tokens(got, descriptor_of(case.root)), tokens(case.data, descriptor_of(case.root))), shown
 
 
 @given(cases())
@@ -76,9 +77,9 @@ def _simple(path: list[Step]) -> list[Step]:
 @given(cases(), st.sampled_from([0, 1, 3, 20, 63, 64, 200, 5000]))
 def test_what_is_omitted_is_what_is_large(case: Case, limit: int) -> None:
     got = opened(case).merge(omit_larger_than=limit).read()
-    due = without_large(case.data, case.root.DESCRIPTOR, limit)
+    due = without_large(case.data, descriptor_of(case.root), limit)
     assert canonical(case.root.FromString(got)) == canonical(case.root.FromString(due))
-    assert is_subsequence(tokens(got, case.root.DESCRIPTOR), tokens(case.data, case.root.DESCRIPTOR))
+    assert is_subsequence(tokens(got, descriptor_of(case.root)), tokens(case.data, descriptor_of(case.root)))
 
 
 @given(cases(), st.sampled_from([1, 64, 5000]))
@@ -88,7 +89,7 @@ def test_a_mask_and_an_omission_together(case: Case, limit: int) -> None:
     fields = [path_of(path)] if path else []
     both = opened(case).merge(fields=fields, omit_larger_than=limit).read()
     kept = opened(case).merge(fields=fields).read()
-    due = without_large(kept, case.root.DESCRIPTOR, limit)
+    due = without_large(kept, descriptor_of(case.root), limit)
     assert canonical(case.root.FromString(both)) == canonical(case.root.FromString(due)), fields
 
 
@@ -97,7 +98,7 @@ def test_a_mask_of_everything_changes_nothing(case: Case) -> None:
     proto = opened(case)
     names = [field.name for field in case.root.DESCRIPTOR.fields]
     got = proto.merge(fields=names).read()
-    assert is_subsequence(tokens(got, case.root.DESCRIPTOR), tokens(case.data, case.root.DESCRIPTOR))
+    assert is_subsequence(tokens(got, descriptor_of(case.root)), tokens(case.data, descriptor_of(case.root)))
     whole, due = case.root.FromString(got), case.message()
     for message in (whole, due):
         message.DiscardUnknownFields()

@@ -70,6 +70,7 @@ def test_a_message_in_the_tree_has_the_type_the_descriptor_gives(case: Case) -> 
             assert node.kind is None
             continue
         if node.kind in ("message", "group"):
+            assert field.message_type is not None
             assert node.type == field.message_type.full_name
             assert node.deeper
         else:

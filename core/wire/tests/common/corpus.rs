@@ -134,7 +134,8 @@ pub fn opens(bytes: &[u8]) -> bool {
     Index::open(Arc::new(bytes.to_vec())).is_ok()
 }
 
-fn graph(rng: &mut Rng) -> Vec<u8> {
+/// A random proto of the schema.
+pub fn graph(rng: &mut Rng) -> Vec<u8> {
     let mut out = Vec::new();
     for _ in 0..rng.below(12) {
         match rng.below(5) {

@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
+from protoslice.testing.protos.descriptors import descriptor_of
 from protoslice.testing.protos.schemas import ROOT, random_file
 from protoslice.testing.protos.writer import Writer
 
@@ -56,7 +57,7 @@ def make_case(seed: int, *, types: int = 3, fields: int = 8, budget: int = 60, o
     """The case that `seed` gives; smaller numbers give smaller ones."""
     rng = Random(seed)
     file = random_file(rng, messages=types, fields=fields)
-    data = Writer(rng, budget, odd=odd).message(root_class(file).DESCRIPTOR)
+    data = Writer(rng, budget, odd=odd).message(descriptor_of(root_class(file)))
     made = f"make_case({seed}, types={types}, fields={fields}, budget={budget}, odd={odd})"
     return Case(made, file, data, rng)
 

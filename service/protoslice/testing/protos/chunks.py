@@ -9,6 +9,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from protoslice.testing.protos.descriptors import descriptor_of, message_of
 from protoslice.testing.protos.writer import is_map
 
 __all__ = ["merge_chunks"]
@@ -43,7 +44,7 @@ def _place(chunks: Sequence[bytes], tags: list[Any], message: Any, into: Message
         assert not message.chunked_fields, "fields below an empty tag are ignored"
         into.MergeFromString(chunks[message.chunk_index])
         return
-    field = into.DESCRIPTOR.fields_by_number[tags[0].field]
+    field = descriptor_of(into).fields_by_number[tags[0].field]
     rest = tags[1:]
     if is_map(field):
         child = _map_value(field, rest, getattr(into, field.name))
@@ -67,10 +68,10 @@ def _place(chunks: Sequence[bytes], tags: list[Any], message: Any, into: Message
 def _map_value(field: FieldDescriptor, rest: list[Any], values: Any) -> Message:
     assert rest, "a map field without key"
     assert rest[0].HasField("map_key"), "a map field without key"
-    assert field.message_type.fields_by_number[2].message_type is not None, "a map of scalars"
+    assert message_of(field).fields_by_number[2].message_type is not None, "a map of scalars"
     kind = rest[0].map_key.WhichOneof("type")
     key = getattr(rest[0].map_key, kind)
-    wanted = field.message_type.fields_by_number[1].cpp_type
+    wanted = message_of(field).fields_by_number[1].cpp_type
     assert _FITS[wanted] == kind, f"a key of kind {kind}"
     value: Message = values[_KEYS[kind](key)]
     return value

@@ -9,6 +9,7 @@ from random import Random
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from protoslice.testing.protos.descriptors import fields_of
 from protoslice.testing.protos.places import Value, bracket
 from protoslice.testing.protos.writer import is_map, is_packable
 
@@ -57,7 +58,7 @@ def random_path(message: Message, rng: Random) -> list[Step]:
     at: Value = message
     while isinstance(at, Message) and (not steps or rng.random() < 0.7):
         there = [field for field, _ in at.ListFields()]
-        fields = there if there and rng.random() < 0.9 else list(at.DESCRIPTOR.fields)
+        fields = there if there and rng.random() < 0.9 else fields_of(at)
         if not fields:
             break
         field = rng.choice(fields)

@@ -12,6 +12,7 @@ from typing import Any
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
 
+from protoslice.testing.protos.descriptors import enum_of, message_of
 from protoslice.testing.protos.writer import is_map
 
 __all__ = ["Place", "Value", "bracket", "canonical", "places", "quoted"]
@@ -33,9 +34,9 @@ class Place:
         if isinstance(self.value, Message):
             return canonical(type(self.value).FromString(got)) == canonical(self.value)
         if isinstance(self.value, bytes):
-            return got == self.value
+            return got == bytes(self.value)
         if self.field.type == FieldDescriptor.TYPE_STRING:
-            return got == self.value.encode()
+            return got == str(self.value).encode()
         return _scalar_agrees(self.field, got.decode("ascii"), self.value)
 
 
@@ -64,7 +65,7 @@ def _of_one(field: FieldDescriptor, value: Value, path: str, rng: Random) -> Ite
 
 
 def _of_map(field: FieldDescriptor, values: Value, path: str, rng: Random) -> Iterator[Place]:
-    value_field = field.message_type.fields_by_number[2]
+    value_field = message_of(field).fields_by_number[2]
     for key in values:
         yield from _of_one(value_field, values[key], f"{path}[{bracket(key)}]", rng)
 
@@ -79,7 +80,7 @@ def _of_list(field: FieldDescriptor, values: Value, path: str, rng: Random) -> I
 
 def _by_text(field: FieldDescriptor, values: Value, path: str, rng: Random) -> Iterator[Place]:
     """The elements by the text of one of their fields: the first that has it."""
-    for each in field.message_type.fields:
+    for each in message_of(field).fields:
         if each.is_repeated or each.type not in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES):
             continue
         first: dict[Value, Message] = {}
@@ -110,7 +111,7 @@ def _scalar_agrees(field: FieldDescriptor, text: str, value: Value) -> bool:
         case FieldDescriptor.CPPTYPE_BOOL:
             return text == ("true" if value else "false")
         case FieldDescriptor.CPPTYPE_ENUM:
-            return text == _enum_text(field.enum_type, value)
+            return text == _enum_text(enum_of(field), value)
         case FieldDescriptor.CPPTYPE_DOUBLE:
             return _same(float(text), value, "d")
         case FieldDescriptor.CPPTYPE_FLOAT:

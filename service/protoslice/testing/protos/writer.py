@@ -7,6 +7,8 @@ from random import Random
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from protoslice.testing.protos.descriptors import enum_of, message_of
+
 __all__ = ["Writer", "tag", "varint"]
 
 _VARINT, _FIXED64, _LEN, _GROUP, _END, _FIXED32 = 0, 1, 2, 3, 4, 5
@@ -109,11 +111,11 @@ class Writer:
     def one(self, field: FieldDescriptor, depth: int) -> bytes:
         """One occurrence of `field`, in a form that fits."""
         if field.type == _F.TYPE_GROUP:
-            return self.group(field.number, self.message(field.message_type, depth + 1) if depth < 6 else b"")
+            return self.group(field.number, self.message(message_of(field), depth + 1) if depth < 6 else b"")
         if is_map(field):
-            return self.delimited(field.number, self.entry(field.message_type, depth + 1))
+            return self.delimited(field.number, self.entry(message_of(field), depth + 1))
         if field.type == _F.TYPE_MESSAGE:
-            return self.delimited(field.number, self.message(field.message_type, depth + 1) if depth < 6 else b"")
+            return self.delimited(field.number, self.message(message_of(field), depth + 1) if depth < 6 else b"")
         value = self.value(field)
         if wire_of(field.type) == _LEN:
             return self.delimited(field.number, value)
@@ -169,8 +171,8 @@ class Writer:
 
     def enum_numbers(self, field: FieldDescriptor) -> list[int]:
         """Numbers to give an enum: unknown ones too where it is open."""
-        known = list(field.enum_type.values_by_number)
-        return known if field.enum_type.is_closed else [*known, 7, -5]
+        known = list(enum_of(field).values_by_number)
+        return known if enum_of(field).is_closed else [*known, 7, -5]
 
     def misfit(self, field: FieldDescriptor) -> bytes:
         """An occurrence of `field` in a wire type that its kind does not have: an unknown field."""
