@@ -15,7 +15,7 @@ from protoslice.errors import (
     ProtosliceError,
     Unsupported,
 )
-from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
+from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, ObjectStat, Page, Storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.testing.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, read, upload, visible
 
@@ -354,6 +354,44 @@ def test_tags_that_come_and_go_disturb_no_reader() -> None:
 
     in_files(work)
     in_memory(work)
+
+
+class Restless(MemoryStorage):
+    """Sets a tag anew, or removes one, whenever tags have been listed or looked at."""
+
+    store = ""
+
+    async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = 1000) -> Page:
+        page = await super().list(prefix, after=after, limit=limit)
+        if self.store and prefix == ObjectKey("tags"):
+            await self.put(ObjectKey("tags/moved"), self._objects[ObjectKey("tags/moved")].data)
+            await self.delete(ObjectKey("tags/gone"))
+        return page
+
+    async def stat(self, key: ObjectKey) -> ObjectStat:
+        stat = await super().stat(key)
+        if self.store and key == ObjectKey("tags/moved"):
+            await self.put(key, self._objects[key].data)
+            self.store = ""
+        return stat
+
+
+def test_tags_that_change_between_a_list_and_its_reading() -> None:
+    async def run() -> None:
+        storage = Restless()
+        async with opened(storage) as stores:
+            (store_id,) = await some(stores, 1)
+            for name in ("gone", "here", "moved"):
+                await stores.put_tag(name, store_id)
+        async with opened(storage) as stores:
+            storage.store = store_id
+            assert [tag.name for tag in (await stores.tags()).items] == ["here", "moved"]
+        async with opened(storage) as stores:
+            storage.store = store_id
+            assert (await stores.tag("moved")).store == store_id
+            assert (await stores.get(store_id)).tags == ("here", "moved")
+
+    asyncio.run(run())
 
 
 def test_schemas() -> None:
