@@ -47,10 +47,10 @@ class StoreOptions:
 class Stores:
     """All stores of one storage. Any number of processes may work on the same one."""
 
-    def __init__(self, storage: Storage, options: StoreOptions, *, writable: bool) -> None:
+    def __init__(self, storage: Storage, options: StoreOptions, *, refused: str | None) -> None:
         self._storage = storage
         self._options = options
-        self._writable = writable
+        self._refused = refused
         self._worker = Worker(options.threads)
         self._tags = Tags(storage)
         self._schemas = Schemas(storage)
@@ -62,11 +62,14 @@ class Stores:
     @classmethod
     async def open(cls, storage: Storage, options: StoreOptions | None = None) -> Stores:
         """The stores in `storage`. One whose conditions cannot be trusted is opened for reading alone."""
-        writable = storage.abilities.write
-        if writable:
+        refused = None
+        try:
             await probe(storage)
-            await _check_layout(storage)
-        return cls(storage, options or StoreOptions(), writable=writable)
+        except Unsupported as error:
+            refused = error.message
+            _log.warning("opened for reading alone: %s", refused)
+        await _check_layout(storage, mark=refused is None)
+        return cls(storage, options or StoreOptions(), refused=refused)
 
     async def close(self) -> None:
         """Give back everything that is held open."""
@@ -279,14 +282,15 @@ class Stores:
         return await open_object(self._storage, stored, self._worker, verify=self._options.verify_reads)
 
     def _check_writable(self) -> None:
-        if not self._writable:
-            raise Unsupported("this storage is read-only: nothing can be taken in, changed or removed")
+        if self._refused is not None:
+            raise Unsupported(f"nothing can be taken in, changed or removed: {self._refused}")
 
 
-async def _check_layout(storage: Storage) -> None:
-    """Mark a new storage; refuse one that another layout has marked."""
-    with suppress(Conflict):
-        await storage.put_if_absent(keys.MARKER, MARK)
+async def _check_layout(storage: Storage, *, mark: bool) -> None:
+    """Mark a new storage, where it may be written to; refuse one that another layout has marked."""
+    if mark:
+        with suppress(Conflict):
+            await storage.put_if_absent(keys.MARKER, MARK)
     found = await storage.get_range(keys.MARKER, 0, (await storage.stat(keys.MARKER)).size)
     if found != MARK:
         raise Unsupported("this storage was laid out by another version of protoslice")
