@@ -139,9 +139,10 @@ class OpenStore:
     async def merge(self, path: str, fields: Sequence[str] | None, omit_larger_than: int | None) -> Representation:
         """What stands at `path`, as far as `fields` keep it and without what is larger."""
         proto = self._known()
-        kind, type_name, rope = await self._worker.run(
-            lambda: proto.document.view(path, list(fields) if fields else None, omit_larger_than)
-        )
+        if omit_larger_than is not None and not 0 <= omit_larger_than < 1 << 63:
+            raise InvalidInput("omit_larger_than is a size in bytes, from 0 on")
+        fields = list(fields) if fields else None
+        kind, type_name, rope = await self._worker.run(lambda: proto.document.view(path, fields, omit_larger_than))
         whole = not path and not fields and omit_larger_than is None
         if whole and not proto.chunked:
             as_file = self.file(self.manifest.root)
