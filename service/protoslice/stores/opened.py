@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from protoslice import _core, schema
-from protoslice.errors import InvalidInput, NotFound, Unsupported
+from protoslice.errors import IntegrityError, InvalidInput, NotFound, Unsupported
 from protoslice.storage import Storage
 from protoslice.stores import keys
 from protoslice.stores.chunk_facts import ChunkFacts
@@ -207,7 +207,10 @@ async def open_proto(
 
     async def whole(name: str) -> bytes:
         key = keys.object_key(manifest.attempt, name)
-        sealed = await storage.get_range(key, 0, (await storage.stat(key)).size)
+        try:
+            sealed = await storage.get_range(key, 0, (await storage.stat(key)).size)
+        except NotFound as error:
+            raise IntegrityError(f"the {name} of store {manifest.id} is missing") from error
         return await worker.run(lambda: unseal(sealed, f"the {name} of store {manifest.id}"))
 
     root = next(i for i, file in enumerate(manifest.files) if file.path == manifest.root)
