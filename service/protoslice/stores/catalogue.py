@@ -19,7 +19,7 @@ from protoslice.stores.manifests import Manifests, behind, cursor_of
 from protoslice.stores.model import UNKNOWN, Created, IngestRequest, Manifest, Page, SchemaInfo, StoreInfo, Tag
 from protoslice.stores.objects import StoredObject, open_object
 from protoslice.stores.opened import OpenStore, open_proto
-from protoslice.stores.paths import check_tag, is_id, is_id_prefix
+from protoslice.stores.paths import check_request, check_tag, is_id, is_id_prefix
 from protoslice.stores.receive import Types
 from protoslice.stores.records import Schemas, Tags
 from protoslice.stores.runner import Worker
@@ -104,6 +104,7 @@ class Stores:
     async def register(self, files: Mapping[str, str], request: IngestRequest) -> Created:
         """A store over objects that already lie in allowed storage: path to URI."""
         self._check_writable()
+        check_request(request)
         types, own = await self._types(request.type)
         manifest = await self._places.index(files, request, types, own, self._storage, self._worker)
         return await self._announce(manifest, request.tags)
