@@ -13,6 +13,7 @@ derived/<id>/<name>                 what can be made anew: digests of chunks
 tags/<name>                         a tag: the id it points to
 schemas/<name>                      an uploaded descriptor set
 removed/<time>-<random>             the manifest of a store removed then, until its objects are collected
+probe/<random>                      written and removed when a storage is opened, to see whether it keeps its promises
 
 An attempt is one upload. Its name begins with the time it began at, so that a collector can tell how old it is.
 """
