@@ -13,7 +13,7 @@ from protoslice.storage import Storage
 from protoslice.stores import keys
 from protoslice.stores.model import Created, FileInfo, IngestRequest, Manifest, Stored, now, store_id
 from protoslice.stores.objects import StoredObject, open_object
-from protoslice.stores.paths import check_file_path, check_tag
+from protoslice.stores.paths import check_file_path, check_request
 from protoslice.stores.prepare import Prepared, SideWriter, chunked_of, prepare_chunked, prepare_raw
 from protoslice.stores.receive import FileSink, Received, Scan, Types
 from protoslice.stores.roots import choose_root
@@ -59,7 +59,7 @@ class Ingest:
         self._left = options.limit
 
     async def __aenter__(self) -> Self:
-        _check(self._request)
+        check_request(self._request)
         return self
 
     async def __aexit__(
@@ -215,15 +215,6 @@ class Sink:
     async def close(self) -> FileInfo:
         """End of the file."""
         return await self._ingest.close_file()
-
-
-def _check(request: IngestRequest) -> None:
-    if request.min_chunk < 1 or request.max_chunk < request.min_chunk:
-        raise InvalidInput("min_chunk is at least 1, and max_chunk no smaller")
-    for name in request.tags:
-        check_tag(name)
-    if request.root is not None:
-        check_file_path(request.root)
 
 
 async def drop_attempt(storage: Storage, attempt: str) -> None:

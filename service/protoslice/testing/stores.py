@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from random import Random
+from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from protoslice.errors import Unsupported
-from protoslice.storage import ObjectKey, Storage
+from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import Created, IngestRequest, OpenStore, Representation, StoreInfo, StoreOptions, Stores
 
-__all__ = ["assert_whole", "every_view", "keys_in", "onnx", "opened", "read", "upload", "varint", "visible"]
+__all__ = [
+    "assert_whole",
+    "every_view",
+    "in_files",
+    "in_memory",
+    "keys_in",
+    "onnx",
+    "opened",
+    "read",
+    "upload",
+    "visible",
+]
+
+T = TypeVar("T")
 
 
 def varint(number: int) -> bytes:
@@ -47,6 +63,28 @@ async def opened(storage: Storage, options: StoreOptions | None = None) -> Async
         yield stores
     finally:
         await stores.close()
+
+
+def in_memory(work: Callable[[Stores, MemoryStorage], Awaitable[T]], options: StoreOptions | None = None) -> T:
+    """The result of `work` on new stores in memory."""
+
+    async def run() -> T:
+        storage = MemoryStorage()
+        async with opened(storage, options) as stores:
+            return await work(stores, storage)
+
+    return asyncio.run(run())
+
+
+def in_files(work: Callable[[Stores, FileStorage], Awaitable[T]], options: StoreOptions | None = None) -> T:
+    """The result of `work` on new stores in a directory of their own."""
+
+    async def run() -> T:
+        with TemporaryDirectory() as root:
+            async with FileStorage(root) as storage, opened(storage, options) as stores:
+                return await work(stores, storage)
+
+    return asyncio.run(run())
 
 
 async def upload(
