@@ -8,10 +8,11 @@ ProtosliceError
 ├── Unsupported           the caller: understood, but not possible
 ├── CorruptModel          the file: bytes that are not what they should be
 │   ├── InconsistentChunks    a chunked proto whose metadata and chunks do not fit together
-│   └── IntegrityError        a checksum that disagrees with the bytes it covers
+│   └── IntegrityError        a checksum or a length that disagrees with the bytes
 └── StorageError          the operator: storage that fails
     ├── StorageUnavailable    for now
-    └── StorageDenied         until somebody grants it
+    ├── StorageDenied         until somebody grants it
+    └── StorageFull           until somebody makes room
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class InconsistentChunks(CorruptModel):
 
 
 class IntegrityError(CorruptModel):
-    """A checksum that disagrees with the bytes it covers."""
+    """A checksum or a length that disagrees with the bytes."""
 
 
 class StorageError(ProtosliceError):
@@ -73,3 +74,7 @@ class StorageUnavailable(StorageError):
 
 class StorageDenied(StorageError):
     """Storage that refuses."""
+
+
+class StorageFull(StorageError):
+    """Storage that has no room left."""

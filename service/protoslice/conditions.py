@@ -1,0 +1,189 @@
+"""Conditional requests (RFC 9110, section 13), as pure functions of the headers and the current validators.
+
+An entity tag list that does not parse never lets anything through that a correct one could stop: If-Match fails,
+If-None-Match fails for a method that changes something, and is ignored for one that reads. A date that does not parse
+is ignored, as the RFC says.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum, auto
+from typing import Final
+
+from protoslice.errors import InvalidInput
+
+_TAG: Final = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
+_COMMAS: Final = re.compile(r"[ \t,]*")
+
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_TIME: Final = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
+_MONTH: Final = f"(?P<month>{'|'.join(_MONTHS)})"
+_DATES: Final = tuple(
+    re.compile(form)
+    for form in (
+        rf"[A-Z][a-z]{{2}}, (?P<day>[0-9]{{2}}) {_MONTH} (?P<year>[0-9]{{4}}) {_TIME} GMT",
+        rf"[A-Z][a-z]{{5,8}}, (?P<day>[0-9]{{2}})-{_MONTH}-(?P<year>[0-9]{{2}}) {_TIME} GMT",
+        rf"[A-Z][a-z]{{2}} {_MONTH} (?P<day>[ 0-9][0-9]) {_TIME} (?P<year>[0-9]{{4}})",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EntityTag:
+    """An entity tag: the text between the quotes, and whether it is weak."""
+
+    opaque: str
+    weak: bool = False
+
+    def __str__(self) -> str:
+        return f'{"W/" if self.weak else ""}"{self.opaque}"'
+
+    def matches_strongly(self, other: EntityTag) -> bool:
+        """Equal and neither weak (section 8.8.3.2)."""
+        return not self.weak and not other.weak and self.opaque == other.opaque
+
+    def matches_weakly(self, other: EntityTag) -> bool:
+        """Equal but for weakness."""
+        return self.opaque == other.opaque
+
+
+@dataclass(frozen=True, slots=True)
+class Validators:
+    """What identifies the current representation."""
+
+    etag: EntityTag
+    modified: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preconditions:
+    """The headers as they came, several lines of one joined by commas."""
+
+    if_match: str | None = None
+    if_unmodified_since: str | None = None
+    if_none_match: str | None = None
+    if_modified_since: str | None = None
+
+
+class Verdict(Enum):
+    """What becomes of a request."""
+
+    PROCEED = auto()
+    NOT_MODIFIED = auto()
+    """304: a read of what the client has already."""
+    FAILED = auto()
+    """412."""
+
+
+def evaluate(headers: Preconditions, current: Validators | None, *, reads: bool) -> Verdict:
+    """What the preconditions say, in the order of section 13.2.2.
+
+    `current` is None when there is no representation yet; `reads` says that the method is GET or HEAD.
+    """
+    if _stops_a_change(headers, current):
+        return Verdict.FAILED
+    if headers.if_none_match is not None:
+        unmodified = _is_listed(headers.if_none_match, current, malformed=not reads)
+    else:
+        unmodified = reads and _not_after(current, headers.if_modified_since)
+    if not unmodified:
+        return Verdict.PROCEED
+    return Verdict.NOT_MODIFIED if reads else Verdict.FAILED
+
+
+def range_applies(if_range: str | None, current: Validators) -> bool:
+    """Whether Range counts (section 13.1.5): without If-Range always, else for this very one."""
+    if if_range is None:
+        return True
+    match = _TAG.fullmatch(if_range.strip(" \t"))
+    if match is not None:
+        return _tag(match).matches_strongly(current.etag)
+    date = parse_http_date(if_range)
+    return date is not None and current.modified is not None and date == _whole_seconds(current.modified)
+
+
+def parse_entity_tags(header: str) -> tuple[EntityTag, ...] | None:
+    """The tags of If-Match or If-None-Match, None for `*`; `InvalidInput` for anything else than a list of quoted tags."""
+    if header.strip(" \t") == "*":
+        return None
+    tags = []
+    # One pass without splitting: a tag may hold commas.
+    at = _skip(header, 0)
+    while at < len(header):
+        tag = _TAG.match(header, at)
+        end = at if tag is None else _skip(header, tag.end())
+        if tag is None or (end < len(header) and "," not in header[tag.end() : end]):
+            raise InvalidInput("entity tags are written in double quotes and separated by commas", offset=at)
+        tags.append(_tag(tag))
+        at = end
+    if not tags:
+        raise InvalidInput("there is no entity tag in this list")
+    return tuple(tags)
+
+
+def parse_http_date(text: str) -> datetime | None:
+    """The moment of an HTTP-date in any of its three forms (section 5.6.7), None when it is none."""
+    match = next((found for form in _DATES if (found := form.fullmatch(text.strip(" \t")))), None)
+    if match is None:
+        return None
+    year, day, hour, minute, second = (int(match[name]) for name in ("year", "day", "hour", "minute", "second"))
+    if len(match["year"]) == 2:
+        year += 2000 if year < 70 else 1900
+    month = _MONTHS.index(match["month"]) + 1
+    try:
+        # A leap second has no name here; the one before it will do.
+        return datetime(year, month, day, hour, minute, 59 if second == 60 else second, tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _stops_a_change(headers: Preconditions, current: Validators | None) -> bool:
+    if headers.if_match is not None:
+        return current is None or not _is_named(headers.if_match, current.etag)
+    date = None if headers.if_unmodified_since is None else parse_http_date(headers.if_unmodified_since)
+    if date is None or current is None or current.modified is None:
+        return False
+    return _whole_seconds(current.modified) > date
+
+
+def _is_named(header: str, etag: EntityTag) -> bool:
+    """Whether If-Match names the tag."""
+    try:
+        tags = parse_entity_tags(header)
+    except InvalidInput:
+        return False
+    return tags is None or any(tag.matches_strongly(etag) for tag in tags)
+
+
+def _is_listed(header: str, current: Validators | None, *, malformed: bool) -> bool:
+    """Whether If-None-Match lists the representation; `malformed` is the answer for a list that does not parse."""
+    try:
+        tags = parse_entity_tags(header)
+    except InvalidInput:
+        return malformed
+    if current is None:
+        return False
+    return tags is None or any(tag.matches_weakly(current.etag) for tag in tags)
+
+
+def _not_after(current: Validators | None, if_modified_since: str | None) -> bool:
+    date = None if if_modified_since is None else parse_http_date(if_modified_since)
+    if date is None or current is None or current.modified is None:
+        return False
+    return _whole_seconds(current.modified) <= date
+
+
+def _whole_seconds(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(microsecond=0)
+
+
+def _tag(match: re.Match[str]) -> EntityTag:
+    return EntityTag(match[2], match[1] is not None)
+
+
+def _skip(header: str, at: int) -> int:
+    match = _COMMAS.match(header, at)
+    return at if match is None else match.end()

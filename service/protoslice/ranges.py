@@ -1,0 +1,124 @@
+"""Which bytes a Range header selects (RFC 9110, section 14), as a pure function of the header and the length.
+
+Where the RFC leaves a choice: what does not parse is ignored, as is every header on an empty representation, one longer
+than 4096 characters and one of more than 64 ranges; ranges that overlap or lie less than 80 bytes apart are answered as
+one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+MAX_HEADER: Final = 4096
+MAX_RANGES: Final = 64
+MAX_DIGITS: Final = 19
+NEAR: Final = 80
+_OWS: Final = " \t"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ByteRange:
+    """The bytes from `start` up to `end`, never none."""
+
+    start: int
+    end: int
+
+    @property
+    def length(self) -> int:
+        """How many bytes."""
+        return self.end - self.start
+
+    def content_range(self, length: int) -> str:
+        """The value of Content-Range for this part of a representation."""
+        return f"bytes {self.start}-{self.end - 1}/{length}"
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The whole representation, with 200."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """One range or several disjoint ones, in the order asked, with 206."""
+
+    ranges: tuple[ByteRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unsatisfiable:
+    """Nothing there is, with 416."""
+
+    length: int
+
+    @property
+    def content_range(self) -> str:
+        """The value of Content-Range for the refusal."""
+        return f"bytes */{self.length}"
+
+
+Selection: TypeAlias = Whole | Slices | Unsatisfiable
+
+# A range as it was asked for: first and last position, or a count of bytes from the end.
+_Spec: TypeAlias = tuple[int, int | None] | int
+
+
+def select(header: str | None, length: int) -> Selection:
+    """What a GET with this Range header selects of a representation of `length` bytes.
+
+    For other methods, and when If-Range does not hold, the header is to be ignored: pass None.
+    """
+    specs = None if header is None or length == 0 else _parse(header)
+    if specs is None:
+        return Whole()
+    found = [located for spec in specs if (located := _locate(spec, length)) is not None]
+    return Slices(_join(found)) if found else Unsatisfiable(length)
+
+
+def _parse(header: str) -> list[_Spec] | None:
+    """The ranges asked for; None when the header is to be ignored."""
+    unit, equals, rest = header.strip(_OWS).partition("=")
+    if len(header) > MAX_HEADER or not equals or unit.lower() != "bytes" or rest[:1] in _OWS:
+        return None
+    # Empty elements of a list are no error (section 5.6.1).
+    parts = [part for text in rest.split(",") if (part := text.strip(_OWS))]
+    specs = [spec for part in parts[: MAX_RANGES + 1] if (spec := _parse_one(part)) is not None]
+    return specs if 0 < len(parts) <= MAX_RANGES and len(specs) == len(parts) else None
+
+
+def _parse_one(text: str) -> _Spec | None:
+    first, dash, last = text.partition("-")
+    if not dash or not all(_is_number(part) for part in (first, last) if part) or not (first or last):
+        return None
+    if not first:
+        return int(last)
+    spec = (int(first), int(last) if last else None)
+    return None if spec[1] is not None and spec[1] < spec[0] else spec
+
+
+def _is_number(text: str) -> bool:
+    # Not int(): it takes signs, underscores and the digits of every script.
+    return len(text) <= MAX_DIGITS and text.isascii() and text.isdigit()
+
+
+def _locate(spec: _Spec, length: int) -> ByteRange | None:
+    """The bytes there are of a range, None when there are none."""
+    if isinstance(spec, int):
+        return ByteRange(max(0, length - spec), length) if spec else None
+    first, last = spec
+    if first >= length:
+        return None
+    return ByteRange(first, length if last is None else min(last + 1, length))
+
+
+def _join(ranges: list[ByteRange]) -> tuple[ByteRange, ...]:
+    """Disjoint ranges that cover the given ones, each where the first of its members was asked for."""
+    joined: list[tuple[int, ByteRange]] = []
+    for place, found in sorted(enumerate(ranges), key=lambda item: item[1]):
+        if joined and found.start < joined[-1][1].end + NEAR:
+            before, last = joined[-1]
+            joined[-1] = (min(before, place), ByteRange(last.start, max(last.end, found.end)))
+        else:
+            joined.append((place, found))
+    return tuple(found for _, found in sorted(joined))

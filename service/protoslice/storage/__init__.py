@@ -1,0 +1,43 @@
+"""Objects behind a URI scheme."""
+
+from protoslice.storage.files import FileStorage
+from protoslice.storage.interface import (
+    INTERFACE,
+    Abilities,
+    Buffer,
+    ObjectStat,
+    OpenFile,
+    Page,
+    Span,
+    Storage,
+    Writer,
+)
+from protoslice.storage.keys import ObjectKey, quote, unquote
+from protoslice.storage.memory import MemoryStorage
+from protoslice.storage.metered import Call, MeteredStorage
+from protoslice.storage.prefix import PrefixStorage
+from protoslice.storage.probe import probe
+from protoslice.storage.registry import open_storage, schemes
+
+__all__ = [
+    "INTERFACE",
+    "Abilities",
+    "Buffer",
+    "Call",
+    "FileStorage",
+    "MemoryStorage",
+    "MeteredStorage",
+    "ObjectKey",
+    "ObjectStat",
+    "OpenFile",
+    "Page",
+    "PrefixStorage",
+    "Span",
+    "Storage",
+    "Writer",
+    "open_storage",
+    "probe",
+    "quote",
+    "schemes",
+    "unquote",
+]

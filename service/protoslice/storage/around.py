@@ -1,0 +1,104 @@
+"""Something done around every call of a storage, once for all calls."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import TypeVar
+
+from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectStat, OpenFile, Page, Span, Storage, Writer
+from protoslice.storage.keys import ObjectKey
+
+T = TypeVar("T")
+
+
+class AroundStorage(Storage):
+    """Passes every call on to `inner` through `around`, the pieces of a stream and the steps of a writer one by one."""
+
+    def __init__(self, inner: Storage) -> None:
+        self._inner = inner
+
+    @abstractmethod
+    async def around(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+        """The result of `call`, which does what the method `name` of Storage or Writer does."""
+
+    @property
+    def abilities(self) -> Abilities:
+        """Those of the storage inside."""
+        return self._inner.abilities
+
+    async def stat(self, key: ObjectKey) -> ObjectStat:
+        """See `Storage.stat`."""
+        return await self.around("stat", lambda: self._inner.stat(key))
+
+    async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
+        """See `Storage.get_range`."""
+        return await self.around("get_range", lambda: self._inner.get_range(key, start, end, if_etag=if_etag))
+
+    async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
+        """See `Storage.get_ranges`."""
+        return await self.around("get_ranges", lambda: self._inner.get_ranges(key, spans, if_etag=if_etag))
+
+    async def stream(
+        self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """See `Storage.stream`."""
+        async with aclosing(self._inner.stream(key, start, end, if_etag=if_etag)) as pieces:
+            while piece := await self.around("stream", lambda: anext(pieces, b"")):
+                yield piece
+
+    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
+        """See `Storage.put_if_absent`."""
+        return await self.around("put_if_absent", lambda: self._inner.put_if_absent(key, data))
+
+    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
+        """See `Storage.put`."""
+        return await self.around("put", lambda: self._inner.put(key, data, if_etag=if_etag))
+
+    async def writer(self, key: ObjectKey) -> Writer:
+        """See `Storage.writer`."""
+        return _AroundWriter(self, await self.around("writer", lambda: self._inner.writer(key)))
+
+    async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
+        """See `Storage.list`."""
+        return await self.around("list", lambda: self._inner.list(prefix, after=after, limit=limit))
+
+    async def delete(self, key: ObjectKey) -> None:
+        """See `Storage.delete`."""
+        await self.around("delete", lambda: self._inner.delete(key))
+
+    async def open_file(self, key: ObjectKey) -> OpenFile:
+        """See `Storage.open_file`."""
+        return await self.around("open_file", lambda: self._inner.open_file(key))
+
+    async def free_bytes(self) -> int:
+        """See `Storage.free_bytes`."""
+        return await self.around("free_bytes", self._inner.free_bytes)
+
+    async def collect_garbage(self, older_than_seconds: float = 86400) -> int:
+        """See `Storage.collect_garbage`."""
+        return await self.around("collect_garbage", lambda: self._inner.collect_garbage(older_than_seconds))
+
+    async def close(self) -> None:
+        """Close the storage inside; nothing is done around that."""
+        await self._inner.close()
+
+
+class _AroundWriter(Writer):
+    def __init__(self, storage: AroundStorage, inner: Writer) -> None:
+        self._storage = storage
+        self._inner = inner
+
+    @property
+    def size(self) -> int:
+        return self._inner.size
+
+    async def write(self, piece: Buffer) -> None:
+        await self._storage.around("write", lambda: self._inner.write(piece))
+
+    async def commit(self) -> str:
+        return await self._storage.around("commit", self._inner.commit)
+
+    async def abort(self) -> None:
+        await self._storage.around("abort", self._inner.abort)

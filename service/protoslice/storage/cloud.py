@@ -1,0 +1,165 @@
+"""`s3://`, `gs://` and `az://`: buckets, by obstore."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import obstore
+from obstore.store import from_url
+
+from protoslice.errors import InvalidInput, NotFound, StorageUnavailable
+from protoslice.storage.cloud_errors import explained
+from protoslice.storage.cloud_writer import CloudWriter
+from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectStat, Page, Writer
+from protoslice.storage.keys import ObjectKey
+from protoslice.storage.remote import RemoteStorage, expect
+from protoslice.storage.spans import check_inside, check_limit, check_span
+
+if TYPE_CHECKING:
+    from obstore import GetOptions, ObjectMeta, PutMode
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig
+
+PART_BYTES: Final = 16 << 20
+UPLOADS: Final = 3
+
+# One request moves 16 MiB at most, so a minute is generous; a stalled one is given up and tried again.
+_CLIENT: ClientConfig = {
+    "connect_timeout": timedelta(seconds=5),
+    "read_timeout": timedelta(seconds=20),
+    "timeout": timedelta(seconds=60),
+}
+_RETRY: RetryConfig = {
+    "max_retries": 5,
+    "retry_timeout": timedelta(seconds=45),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
+}
+
+
+class CloudStorage(RemoteStorage):
+    """The objects of a bucket, or of a folder in one."""
+
+    def __init__(self, store: ObjectStore, *, part_bytes: int = PART_BYTES) -> None:
+        self._store = store
+        self.part_bytes = part_bytes
+
+    @classmethod
+    def from_uri(cls, uri: str, options: Mapping[str, str]) -> CloudStorage:
+        """The storage behind `uri`, with the keys and the environment variables that obstore knows for it.
+
+        Plain http is spoken only to an endpoint that says so itself.
+        """
+        plain = any(value.startswith("http://") for value in options.values())
+        try:
+            store = from_url(
+                uri, config=_any(options), client_options={**_CLIENT, "allow_http": plain}, retry_config=_RETRY
+            )
+        except Exception as error:
+            # The text may show what the options held.
+            raise InvalidInput(f"this storage URI or its options do not fit: {type(error).__name__}") from None
+        return cls(store)
+
+    @property
+    def abilities(self) -> Abilities:
+        """All but what needs a disk at hand; large objects are not committed exclusively."""
+        return Abilities(exclusive_commit=False)
+
+    async def stat(self, key: ObjectKey) -> ObjectStat:
+        """See `Storage.stat`."""
+        with explained("find", key):
+            return _describe(key, await obstore.head_async(self._store, key.text))
+
+    async def exists(self, key: ObjectKey) -> bool:
+        """Whether there is such an object."""
+        try:
+            await self.stat(key)
+        except NotFound:
+            return False
+        return True
+
+    async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
+        """See `Storage.get_range`."""
+        check_span(start, end)
+        if start == end:
+            check_inside(key, end, (await self.pin(key, if_etag)).size)
+            return b""
+        options: GetOptions = {"range": (start, end)}
+        if if_etag is not None:
+            options["if_match"] = if_etag
+        try:
+            with explained("read", key):
+                answer = await obstore.get_async(self._store, key.text, options=options)
+                expect(_describe(key, answer.meta), if_etag)
+                data = bytes(await answer.bytes_async())
+        except StorageUnavailable:
+            # A range that begins behind the end is answered with a plain failure; the size tells them apart.
+            check_inside(key, end, (await self.pin(key, if_etag)).size)
+            raise
+        check_inside(key, end, start + len(data))
+        return data
+
+    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
+        """See `Storage.put_if_absent`."""
+        return await self._put(key, data, "create")
+
+    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
+        """See `Storage.put`."""
+        return await self._put(key, data, "overwrite" if if_etag is None else {"e_tag": if_etag})
+
+    async def put_parts(self, key: ObjectKey, parts: AsyncIterator[bytes]) -> str:
+        """See `cloud_writer.Target.put_parts`."""
+        with explained("write", key, missing=StorageUnavailable):
+            result = await obstore.put_async(
+                self._store, key.text, parts, use_multipart=True, chunk_size=self.part_bytes, max_concurrency=UPLOADS
+            )
+        return _tag(result["e_tag"])
+
+    async def writer(self, key: ObjectKey) -> Writer:
+        """See `Storage.writer`."""
+        return CloudWriter(self, key)
+
+    async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
+        """See `Storage.list`."""
+        check_limit(limit)
+        items: list[ObjectStat] = []
+        with explained("list", prefix or "everything", missing=StorageUnavailable):
+            pages = obstore.list(
+                self._store,
+                None if prefix is None else prefix.text,
+                offset=None if after is None else after.text,
+                chunk_size=min(limit + 1, PAGE),
+            )
+            async for page in pages:
+                for found in page:
+                    with suppress(InvalidInput):  # what has no name of ours is not ours to show
+                        items.append(_describe(ObjectKey(found["path"]), found))
+                if len(items) > limit:
+                    return Page(tuple(items[:limit]), items[limit - 1].key)
+        return Page(tuple(items), None)
+
+    async def delete(self, key: ObjectKey) -> None:
+        """See `Storage.delete`."""
+        with suppress(NotFound), explained("delete", key):
+            await obstore.delete_async(self._store, key.text)
+
+    async def _put(self, key: ObjectKey, data: Buffer, mode: PutMode) -> str:
+        with explained("write", key, missing=StorageUnavailable):
+            result = await obstore.put_async(self._store, key.text, bytes(data), mode=mode, use_multipart=False)
+        return _tag(result["e_tag"])
+
+
+def _describe(key: ObjectKey, meta: ObjectMeta) -> ObjectStat:
+    return ObjectStat(key, meta["size"], _tag(meta["e_tag"]), meta["last_modified"])
+
+
+def _tag(etag: str | None) -> str:
+    if not etag:
+        raise StorageUnavailable("this storage gives its objects no entity tags, and cannot be read safely without")
+    return etag
+
+
+def _any(options: Mapping[str, str]) -> Any:
+    """Options for whichever store the scheme selects; obstore itself refuses those it does not know."""
+    return dict(options)

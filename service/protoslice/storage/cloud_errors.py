@@ -1,0 +1,55 @@
+"""What obstore's errors mean, without their texts: those hold URLs, and URLs may hold signatures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from obstore import exceptions as obstore
+
+from protoslice.errors import (
+    Conflict,
+    NotFound,
+    ProtosliceError,
+    StorageDenied,
+    StorageFull,
+    StorageUnavailable,
+    Unsupported,
+)
+
+_STATUS = re.compile(r"\bstatus code: ([45]\d\d)\b")
+_NO_ROOM = "507"
+
+_KINDS: tuple[tuple[type[Exception], type[ProtosliceError], str], ...] = (
+    (FileNotFoundError, NotFound, "there is no such object"),
+    (obstore.AlreadyExistsError, Conflict, "it exists"),
+    (obstore.PreconditionError, Conflict, "it has changed"),
+    (obstore.NotModifiedError, Conflict, "it has changed"),
+    (obstore.PermissionDeniedError, StorageDenied, "the storage denies it"),
+    (obstore.UnauthenticatedError, StorageDenied, "the storage does not accept the credentials"),
+    (obstore.NotSupportedError, Unsupported, "the storage cannot do that"),
+)
+
+
+@contextmanager
+def explained(doing: str, key: object, *, missing: type[ProtosliceError] = NotFound) -> Iterator[None]:
+    """Turn an error of obstore inside into one of our tree; `missing` is what a 404 means here."""
+    try:
+        yield
+    except (obstore.BaseError, OSError, ValueError) as error:
+        if isinstance(error, ProtosliceError):
+            raise
+        raise _explain(error, doing, key, missing) from None
+
+
+def _explain(error: Exception, doing: str, key: object, missing: type[ProtosliceError]) -> ProtosliceError:
+    for kind, ours, why in _KINDS:
+        if isinstance(error, kind):
+            if ours is NotFound and missing is not NotFound:
+                return missing(f"cannot {doing} {str(key)!r}: the bucket or container is not there")
+            return ours(f"cannot {doing} {str(key)!r}: {why}")
+    status = _STATUS.search(str(error))
+    answer = "it gave no answer" if status is None else f"it answered {status[1]}"
+    failed = StorageFull if status is not None and status[1] == _NO_ROOM else StorageUnavailable
+    return failed(f"cannot {doing} {str(key)!r}: the storage failed, {answer}")

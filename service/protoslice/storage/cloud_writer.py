@@ -1,0 +1,129 @@
+"""An object of a bucket in the making: one request while it is small, a multipart upload beyond."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final, Protocol
+
+from protoslice.errors import Conflict, InvalidInput, LimitExceeded
+from protoslice.storage.interface import Buffer, Writer
+from protoslice.storage.keys import ObjectKey
+
+MAX_PARTS: Final = 10_000
+
+
+class _Dropped(Exception):
+    """Raised into a multipart upload to make it clean up behind itself."""
+
+
+class Target(Protocol):
+    """What a writer needs of its storage."""
+
+    part_bytes: int
+
+    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
+        """See `Storage.put_if_absent`."""
+
+    async def exists(self, key: ObjectKey) -> bool:
+        """Whether there is such an object."""
+
+    async def put_parts(self, key: ObjectKey, parts: AsyncGenerator[bytes, None]) -> str:
+        """Upload parts as one object and return its tag; when `parts` raises, leave nothing and pass the error on."""
+
+
+class CloudWriter(Writer):
+    """Holds one part in memory, and as many as are under way.
+
+    The upload runs as a task that draws parts from a queue. It is never cancelled: only an error out of the parts makes
+    obstore abort the upload at the storage, a cancelled one would leave its parts there, invisible and paid for.
+    """
+
+    def __init__(self, target: Target, key: ObjectKey) -> None:
+        self._target = target
+        self._key = key
+        self._rest = bytearray()
+        self._size = 0
+        self._ended = False
+        self._dropped = False
+        self._queue: asyncio.Queue[bytes] = asyncio.Queue(1)
+        self._upload: asyncio.Task[str] | None = None
+
+    @property
+    def size(self) -> int:
+        """See `Writer.size`."""
+        return self._size
+
+    async def write(self, piece: Buffer) -> None:
+        """See `Writer.write`."""
+        part = self._target.part_bytes
+        with self._step():
+            self._rest += piece
+            self._size += memoryview(piece).nbytes
+            if self._size > part * MAX_PARTS:
+                raise LimitExceeded(
+                    f"this storage takes {MAX_PARTS} parts of {part} bytes an object: raise its part_bytes"
+                )
+            while len(self._rest) > part:  # not >=: an object of one part is put in one request
+                with memoryview(self._rest) as view:
+                    data = bytes(view[:part])
+                del self._rest[:part]
+                await self._send(data)
+
+    async def commit(self) -> str:
+        """See `Writer.commit`."""
+        with self._step():
+            if self._upload is None:
+                etag = await self._target.put_if_absent(self._key, bytes(self._rest))
+            else:
+                etag = await self._finish()
+        self._ended = True
+        return etag
+
+    async def abort(self) -> None:
+        """See `Writer.abort`."""
+        self._ended = True
+        self._rest.clear()
+        if self._upload is None:
+            return
+        self._dropped = True
+        with suppress(asyncio.QueueFull):
+            self._queue.put_nowait(b"wake up")
+        await asyncio.wait({self._upload})
+        if not self._upload.cancelled():
+            self._upload.exception()  # seen, as asyncio wants it
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        if self._ended:
+            raise InvalidInput("this writer has ended or failed")
+        self._ended = True  # until the step has gone well
+        yield
+        self._ended = False
+
+    async def _finish(self) -> str:
+        # obstore cannot make a multipart upload conditional: after this look another commit may still come first.
+        if await self._target.exists(self._key):
+            raise Conflict(f"object {str(self._key)!r} exists")
+        upload = await self._send(bytes(self._rest))
+        await self._send(b"")
+        return await asyncio.shield(upload)
+
+    async def _send(self, part: bytes) -> asyncio.Task[str]:
+        if self._upload is None:
+            self._upload = asyncio.create_task(self._target.put_parts(self._key, self._parts()))
+        putting = asyncio.ensure_future(self._queue.put(part))
+        try:
+            await asyncio.wait({putting, self._upload}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            putting.cancel()
+        if self._upload.done():
+            self._upload.result()
+        return self._upload
+
+    async def _parts(self) -> AsyncGenerator[bytes, None]:
+        while part := await self._queue.get():
+            if self._dropped:
+                raise _Dropped
+            yield part

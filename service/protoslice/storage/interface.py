@@ -1,0 +1,229 @@
+"""What a storage backend promises: the interface, its contract, and the facts it reports.
+
+Objects are named byte strings in one flat namespace. What every backend, and every wrapper round one, keeps:
+
+- Reads are exact. A range is answered with exactly its bytes or with an error, never short and never padded.
+- An object appears whole and durable, or not at all: once `put`, `put_if_absent` or `commit` has returned, it survives
+  a power cut (where `abilities.durable`); when one fails or is cancelled, what was there before is there still, or the
+  new object is, whole.
+- An entity tag names one content of one key for good: with `if_etag`, a replaced object is a `Conflict`, never a
+  mixture.
+- Errors are those of `protoslice.errors`, and their messages hold the key and never a URL, a credential or a backend's
+  own text.
+- A call may be cancelled at any await; nothing is left held afterwards.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import ClassVar, Final, Protocol, Self
+
+from protoslice.errors import Unsupported
+from protoslice.storage.keys import ObjectKey
+
+INTERFACE: Final = 1
+PIECE: Final = 1 << 20
+PAGE: Final = 1000
+
+Buffer = bytes | bytearray | memoryview
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """What a backend can do beyond reading, as data; a call it cannot serve raises `Unsupported`."""
+
+    write: bool = True
+    listing: bool = True
+    durable: bool = True
+    """What was acknowledged survives the process and a power cut."""
+    shared: bool = True
+    """Another process that opens the same URI sees the same objects."""
+    create_if_absent: bool = True
+    """`put_if_absent` lets exactly one of several writers win."""
+    compare_and_set: bool = True
+    """`put` takes `if_etag`."""
+    exclusive_commit: bool = True
+    """A writer's commit is create-if-absent too; without it, the last of several commits to one key wins."""
+    open_file: bool = False
+    """`open_file` gives a descriptor to read or map without a copy."""
+    free_space: bool = False
+    """`free_bytes` knows how much room is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStat:
+    """What is known of an object without reading it; `etag` is opaque and compared as it stands."""
+
+    key: ObjectKey
+    size: int
+    etag: str
+    modified: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Objects in key order; `after` continues the listing, and is None when nothing is left."""
+
+    items: tuple[ObjectStat, ...]
+    after: ObjectKey | None
+
+
+class OpenFile(Protocol):
+    """An object of a local backend, held open: it stays readable and unchanged after the key is replaced or deleted."""
+
+    @property
+    def stat(self) -> ObjectStat:
+        """The facts of the object that was opened."""
+
+    def fileno(self) -> int:
+        """The read-only descriptor, valid until `close`; for pread, mmap and sendfile."""
+
+    def pread(self, start: int, end: int) -> bytes:
+        """Exactly the bytes from `start` to `end`; blocks the calling thread; `IntegrityError` when it ends early."""
+
+    def close(self) -> None:
+        """Release the descriptor once no `pread` is under way; harmless when repeated."""
+
+
+class Writer(ABC):
+    """An object in the making: nothing of it is visible before `commit`, nothing is left of it after `abort`.
+
+    One task at a time uses a writer. As an async context manager it aborts on the way out unless it was committed.
+    """
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The bytes written so far."""
+
+    @abstractmethod
+    async def write(self, piece: Buffer) -> None:
+        """Append a piece, which the caller may reuse when this returns. Waits when storage is slower than the writer.
+
+        `StorageFull` when there is no room. After any error only `abort` is of use.
+        """
+
+    @abstractmethod
+    async def commit(self) -> str:
+        """Publish what was written, durably, and return its entity tag.
+
+        `Conflict` when the key exists (always so where `abilities.exclusive_commit`). Cancelled, it may or may not have
+        published.
+        """
+
+    @abstractmethod
+    async def abort(self) -> None:
+        """Drop what was written; harmless when repeated or after `commit`."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.abort()
+
+
+class Storage(ABC):
+    """One namespace of objects. Methods may be called concurrently; the top of this module says what always holds."""
+
+    interface: ClassVar[int] = INTERFACE
+    """The version of this interface the backend was written for."""
+
+    @property
+    @abstractmethod
+    def abilities(self) -> Abilities:
+        """What this backend can do."""
+
+    @abstractmethod
+    async def stat(self, key: ObjectKey) -> ObjectStat:
+        """Size, entity tag and time of an object; `NotFound` when there is none, a folder included."""
+
+    @abstractmethod
+    async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
+        """Exactly the bytes from `start` up to `end`, which may be equal.
+
+        `NotFound`; `Conflict` when `if_etag` is given and the object is another by now; `InvalidInput` unless 0 <=
+        start <= end; `IntegrityError` when the object ends before `end`.
+        """
+
+    @abstractmethod
+    async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
+        """`get_range` of each span, in the order asked, all from one version of the object.
+
+        Near spans are read together and far ones concurrently within a window, so the order and overlap of spans are
+        free.
+        """
+
+    @abstractmethod
+    def stream(
+        self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """The bytes of `get_range`, to the end when `end` is None, in pieces of about a mebibyte, none empty.
+
+        All of one version of the object. Errors as in `get_range`, at the latest when the bytes run out. Close it
+        (`aclosing`) when leaving early.
+        """
+
+    @abstractmethod
+    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
+        """Create an object in one step, durably, and return its entity tag; `Conflict` when the key exists.
+
+        Of several creators exactly one wins (where `abilities.create_if_absent`). A remote backend that lost an answer
+        on the way may report its own success as a `Conflict`: compare what is there before believing that somebody else
+        was first.
+        """
+
+    @abstractmethod
+    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
+        """Create or replace an object in one step, durably, and return its entity tag.
+
+        With `if_etag`, only if the object there has that tag: `Conflict` when it has another or there is none.
+        """
+
+    @abstractmethod
+    async def writer(self, key: ObjectKey) -> Writer:
+        """A writer for a new object of any size."""
+
+    @abstractmethod
+    async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
+        """The first `limit` objects below the folder `prefix` that come behind `after`, in key order.
+
+        Objects that come or go meanwhile may be missed or shown; all others are shown exactly once over the pages.
+        """
+
+    @abstractmethod
+    async def delete(self, key: ObjectKey) -> None:
+        """Remove an object, durably; removing what is not there is no error."""
+
+    async def open_file(self, key: ObjectKey) -> OpenFile:
+        """The object held open for pread and mmap (where `abilities.open_file`)."""
+        raise Unsupported(f"this storage does not open {str(key)!r} as a file")
+
+    async def free_bytes(self) -> int:
+        """The bytes that may still be written (where `abilities.free_space`)."""
+        raise Unsupported("this storage does not know how much room is left")
+
+    async def collect_garbage(self, older_than_seconds: float = 86400) -> int:
+        """Remove what broken writers left behind at least that long ago; the number of things removed.
+
+        Never touches an object or a writer that is still at work. 0 where the backend cleans up by itself.
+        """
+        return 0
+
+    async def close(self) -> None:
+        """Release connections, threads and descriptors; harmless when repeated."""
+        return None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

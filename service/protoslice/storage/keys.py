@@ -1,0 +1,92 @@
+"""Names of objects, parsed once at the edge."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from protoslice.errors import InvalidInput
+
+MAX_KEY_BYTES: Final = 768
+MAX_SEGMENT_BYTES: Final = 255
+MAX_SEGMENTS: Final = 32
+RESERVED: Final = ".protoslice"
+
+_PORTABLE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+_ESCAPE = re.compile(rb"=([0-9A-F]{2})")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectKey:
+    """The name of one object: segments joined by `/`, ordered as their UTF-8 bytes.
+
+    No segment is empty, `.` or `..`, none holds a control character or a backslash, and the first is not `.protoslice`,
+    where backends keep what is theirs. At most 768 bytes, 255 to a segment, 32 segments: what the narrowest backend
+    takes, with room for a prefix.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        segments = self.text.split("/")
+        if len(_encode(self.text)) > MAX_KEY_BYTES or len(segments) > MAX_SEGMENTS:
+            raise InvalidInput(f"an object key has at most {MAX_KEY_BYTES} bytes and {MAX_SEGMENTS} segments")
+        if segments[0] == RESERVED:
+            raise InvalidInput(f"object keys under {RESERVED!r} are reserved")
+        for segment in segments:
+            _check_segment(segment)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __truediv__(self, more: str | ObjectKey) -> ObjectKey:
+        return ObjectKey(f"{self.text}/{more}")
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The parts between the slashes, at least one."""
+        return tuple(self.text.split("/"))
+
+    def is_below(self, prefix: ObjectKey | None) -> bool:
+        """True when `prefix`, taken as a folder, contains this key; no prefix contains every key."""
+        return prefix is None or self.text.startswith(prefix.text + "/")
+
+
+def quote(text: str) -> str:
+    """A segment that stands for any text in letters, digits, `._-` and `=XX`; reversed by `unquote`.
+
+    Different texts give different segments, and none begins with a dot, so a name from outside can neither hide nor
+    climb.
+    """
+    quoted = "".join(chr(byte) if byte in _PORTABLE else f"={byte:02X}" for byte in _encode(text))
+    return "=2E" + quoted[1:] if quoted.startswith(".") else quoted
+
+
+def unquote(segment: str) -> str:
+    """The text that `quote` made `segment` of."""
+    raw = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), _encode(segment))
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if quote(text) != segment:
+        raise InvalidInput(f"{segment!r} is not a quoted name")
+    return text
+
+
+def _check_segment(segment: str) -> None:
+    if segment in {"", ".", ".."}:
+        raise InvalidInput(f"an object key has no segment {segment!r}")
+    if len(_encode(segment)) > MAX_SEGMENT_BYTES:
+        raise InvalidInput(f"a segment of an object key has at most {MAX_SEGMENT_BYTES} bytes")
+    # isprintable() refuses controls, lone surrogates and separators other than the space.
+    if "\\" in segment or not segment.isprintable():
+        raise InvalidInput(f"an object key has no control characters and no backslash: {segment!r}")
+
+
+def _encode(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{text!r} is not Unicode text") from None

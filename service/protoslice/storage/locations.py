@@ -1,0 +1,88 @@
+"""URIs of storage, taken apart once and in one way."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from protoslice.errors import InvalidInput
+
+_WEB_PORTS: Final = {"http": ":80", "https": ":443"}
+_WEB_AUTHORITY: Final = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+_PORT: Final = re.compile(r":([0-9]+)$")
+# Schemes whose paths are percent-encoded and have no query; the keys of buckets are taken as they stand.
+_ENCODED: Final = frozenset({"file", *_WEB_PORTS})
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A scheme, an authority and the decoded segments of a path: equal exactly when two URIs are the same place."""
+
+    scheme: str
+    authority: str
+    segments: tuple[str, ...]
+
+    @property
+    def is_web(self) -> bool:
+        """Whether it is spoken to in HTTP."""
+        return self.scheme in _WEB_PORTS
+
+    @property
+    def host(self) -> str:
+        """The host of a web authority, an IPv6 address without its brackets."""
+        return _PORT.sub("", self.authority).strip("[]")
+
+    @property
+    def port(self) -> int | None:
+        """The port of a web authority, None when it is the usual one."""
+        match = _PORT.search(self.authority)
+        return None if match is None else int(match[1])
+
+
+def parse_location(uri: str) -> Location:
+    """The place a URI names; `InvalidInput` for empty or dotted segments, credentials and whatever else is unsafe."""
+    scheme, mark, rest = uri.partition("://")
+    scheme = scheme.lower()
+    authority, _, path = rest.partition("/")
+    if not mark or not scheme.isascii() or not uri.isprintable() or "\\" in uri:
+        raise InvalidInput("a storage URI is a scheme, :// and a path, without control characters and backslashes")
+    if scheme in _ENCODED and ("?" in uri or "#" in uri):
+        raise InvalidInput(f"a storage URI of scheme {scheme} has no query and no fragment: write %3F and %23")
+    segments = tuple(_decode(part) if scheme in _ENCODED else part for part in path.split("/")) if path else ()
+    if any(segment in {"", ".", ".."} for segment in segments):
+        raise InvalidInput("a storage URI has no empty and no dotted segments")
+    return Location(scheme, _authority(scheme, authority), segments)
+
+
+def parse_root(uri: str) -> Location:
+    """The place a URI names as a folder: one slash at the end makes no difference."""
+    if uri.lower() == "file://":
+        raise InvalidInput("a file URI is file:// and an absolute path on this machine")
+    return parse_location(uri.removesuffix("/"))
+
+
+def _authority(scheme: str, authority: str) -> str:
+    if scheme == "file":
+        if authority.lower() not in {"", "localhost"}:
+            raise InvalidInput("a file URI is file:// and an absolute path on this machine")
+        return ""
+    if not authority or "@" in authority:
+        raise InvalidInput("a storage URI names a host or a bucket, and no credentials")
+    if scheme not in _WEB_PORTS:
+        return authority
+    authority = authority.lower().removesuffix(_WEB_PORTS[scheme])
+    if not _WEB_AUTHORITY.fullmatch(authority):
+        raise InvalidInput("a web URI has a host, in ASCII, and perhaps a port")
+    return authority
+
+
+def _decode(segment: str) -> str:
+    try:
+        text = unquote_to_bytes(segment).decode()
+    except UnicodeDecodeError:
+        text = "/"
+    if "/" in text or not text.isprintable() or "\\" in text:
+        raise InvalidInput("a segment of a storage URI decodes to UTF-8 without slashes and control characters")
+    return text

@@ -1,0 +1,136 @@
+"""`memory://`: objects in this process, for tests and for a service that may forget."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right, insort
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count, islice
+
+from protoslice.errors import Conflict, InvalidInput, NotFound
+from protoslice.storage.interface import PAGE, PIECE, Abilities, Buffer, ObjectStat, Page, Span, Storage, Writer
+from protoslice.storage.keys import ObjectKey
+from protoslice.storage.spans import check_inside, check_limit, check_span
+
+_tags = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    data: bytes
+    stat: ObjectStat
+
+
+class MemoryStorage(Storage):
+    """A namespace that lives as long as this object."""
+
+    def __init__(self) -> None:
+        self._objects: dict[ObjectKey, _Object] = {}
+        self._keys: list[ObjectKey] = []
+
+    @property
+    def abilities(self) -> Abilities:
+        """Everything that needs neither a disk nor a second process."""
+        return Abilities(durable=False, shared=False)
+
+    async def stat(self, key: ObjectKey) -> ObjectStat:
+        """See `Storage.stat`."""
+        return self._find(key, None).stat
+
+    async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
+        """See `Storage.get_range`."""
+        check_span(start, end)
+        found = self._find(key, if_etag)
+        check_inside(key, end, found.stat.size)
+        return found.data[start:end]
+
+    async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
+        """See `Storage.get_ranges`."""
+        return [await self.get_range(key, start, end, if_etag=if_etag) for start, end in spans]
+
+    async def stream(
+        self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """See `Storage.stream`."""
+        found = self._find(key, if_etag)
+        stop = found.stat.size if end is None else end
+        check_span(start, max(start, stop) if end is None else stop)
+        check_inside(key, max(start, stop), found.stat.size)
+        for at in range(start, stop, PIECE):
+            yield found.data[at : min(at + PIECE, stop)]
+
+    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
+        """See `Storage.put_if_absent`."""
+        if key in self._objects:
+            raise Conflict(f"object {str(key)!r} exists")
+        return self._store(key, bytes(data))
+
+    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
+        """See `Storage.put`."""
+        found = self._objects.get(key)
+        if if_etag is not None and (found is None or found.stat.etag != if_etag):
+            raise Conflict(f"object {str(key)!r} has changed")
+        return self._store(key, bytes(data))
+
+    async def writer(self, key: ObjectKey) -> Writer:
+        """See `Storage.writer`."""
+        return _MemoryWriter(self, key)
+
+    async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
+        """See `Storage.list`."""
+        check_limit(limit)
+        begin = 0 if after is None else bisect_right(self._keys, after)
+        below = (key for key in self._keys[begin:] if key.is_below(prefix))
+        items = tuple(self._objects[key].stat for key in islice(below, limit))
+        more = len(items) == limit and next(below, None) is not None
+        return Page(items, items[-1].key if more else None)
+
+    async def delete(self, key: ObjectKey) -> None:
+        """See `Storage.delete`."""
+        if self._objects.pop(key, None) is not None:
+            self._keys.remove(key)
+
+    def _find(self, key: ObjectKey, if_etag: str | None) -> _Object:
+        found = self._objects.get(key)
+        if found is None:
+            raise NotFound(f"no object {str(key)!r}")
+        if if_etag is not None and found.stat.etag != if_etag:
+            raise Conflict(f"object {str(key)!r} has changed")
+        return found
+
+    def _store(self, key: ObjectKey, data: bytes) -> str:
+        stat = ObjectStat(key, len(data), f"{next(_tags):x}", datetime.now(UTC))
+        if key not in self._objects:
+            insort(self._keys, key)
+        self._objects[key] = _Object(data, stat)
+        return stat.etag
+
+
+class _MemoryWriter(Writer):
+    def __init__(self, storage: MemoryStorage, key: ObjectKey) -> None:
+        self._storage = storage
+        self._key = key
+        self._data: bytearray | None = bytearray()
+
+    @property
+    def size(self) -> int:
+        return len(self._data or b"")
+
+    async def write(self, piece: Buffer) -> None:
+        self._open().extend(piece)
+        await asyncio.sleep(0)  # other tasks have their turn, as with a backend that waits
+
+    async def commit(self) -> str:
+        data = bytes(self._open())
+        self._data = None
+        return await self._storage.put_if_absent(self._key, data)
+
+    async def abort(self) -> None:
+        self._data = None
+
+    def _open(self) -> bytearray:
+        if self._data is None:
+            raise InvalidInput("this writer has ended")
+        return self._data

@@ -1,0 +1,48 @@
+"""Every call of a storage told to whoever counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from protoslice.storage.around import AroundStorage
+from protoslice.storage.interface import Storage
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One finished call: the method, how long it took, what it gave back and how it failed, if it did."""
+
+    name: str
+    seconds: float
+    bytes_read: int
+    error: str | None
+
+
+class MeteredStorage(AroundStorage):
+    """Tells `observe` of every call that has ended, cancelled ones too; the observer must neither block nor fail."""
+
+    def __init__(self, inner: Storage, observe: Callable[[Call], None]) -> None:
+        super().__init__(inner)
+        self._observe = observe
+
+    async def around(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+        """See `AroundStorage.around`."""
+        begin = time.perf_counter()
+        try:
+            result = await call()
+        except BaseException as error:
+            self._observe(Call(name, time.perf_counter() - begin, 0, type(error).__name__))
+            raise
+        self._observe(Call(name, time.perf_counter() - begin, _bytes(result), None))
+        return result
+
+
+def _bytes(result: object) -> int:
+    if isinstance(result, bytes):
+        return len(result)
+    return sum(len(item) for item in result if isinstance(item, bytes)) if isinstance(result, list | tuple) else 0

@@ -1,0 +1,54 @@
+"""Does a storage keep the conditions it is given? Asked at start-up, before anything is written in earnest."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from contextlib import suppress
+from secrets import token_hex
+from typing import Final
+
+from protoslice.errors import Conflict, StorageUnavailable, Unsupported
+from protoslice.storage.interface import Storage
+from protoslice.storage.keys import ObjectKey
+
+FOLDER: Final = ObjectKey("probe")
+
+
+async def probe(storage: Storage) -> None:
+    """Raise `Unsupported`, saying why, when writing to this storage would not be safe; leaves nothing behind.
+
+    Many servers that speak S3 ignore conditional headers and answer as if all were well: with those, two replicas would
+    overwrite each other's tags and manifests without anyone noticing.
+    """
+    claimed = storage.abilities
+    if not (claimed.write and claimed.create_if_absent and claimed.compare_and_set):
+        raise Unsupported(
+            "this storage is read-only or has no conditional writes: it can serve, but not take anything in"
+        )
+    key = FOLDER / token_hex(16)
+    try:
+        await _probe(storage, key)
+    finally:
+        with suppress(StorageUnavailable):
+            await storage.delete(key)
+
+
+async def _probe(storage: Storage, key: ObjectKey) -> None:
+    etag = await storage.put_if_absent(key, b"first")
+    await _must_conflict("create-if-absent", storage.put_if_absent(key, b"other"))
+    renewed = await storage.put(key, b"second", if_etag=etag)
+    await _must_conflict("compare-and-set", storage.put(key, b"other", if_etag=etag))
+    await _must_conflict("pinned reads", storage.get_range(key, 0, 1, if_etag=etag))
+    if await storage.get_range(key, 0, 6, if_etag=renewed) != b"second":
+        raise Unsupported("this storage does not give back what was written: it must not be used")
+    page = await storage.list(FOLDER, limit=1000)
+    if page.after is None and key not in {item.key for item in page.items}:
+        raise Unsupported("this storage does not list what was just written: it must not be used")
+
+
+async def _must_conflict(what: str, call: Coroutine[object, object, object]) -> None:
+    with suppress(Conflict):
+        await call
+        raise Unsupported(
+            f"this storage ignores {what}, so replicas would overwrite each other's work: it is refused for writing"
+        )

@@ -1,0 +1,91 @@
+"""Which backend serves which URI scheme: ours by a table, others' by the entry-point group `protoslice.storage`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from typing import Final
+
+from protoslice.errors import InvalidInput, Unsupported
+from protoslice.storage.interface import INTERFACE, Storage
+from protoslice.storage.locations import parse_root
+
+GROUP: Final = "protoslice.storage"
+
+Factory = Callable[[str, Mapping[str, str]], Storage]
+"""Opens the storage behind a whole URI, with options whose meaning is the backend's own."""
+
+
+def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
+    """The storage behind `uri`, of whichever backend its scheme selects. Opening may touch a disk, and no network."""
+    scheme = uri.partition("://")[0].lower()
+    if scheme not in schemes():
+        raise InvalidInput(f"no storage backend for scheme {scheme!r}; there are: {', '.join(schemes())}")
+    storage = _factory(scheme)(uri, options or {})
+    if not 1 <= storage.interface <= INTERFACE:
+        raise Unsupported(f"the backend for {scheme!r} speaks storage interface {storage.interface}, not {INTERFACE}")
+    return storage
+
+
+def schemes() -> list[str]:
+    """The URI schemes there are backends for, installed extras not considered."""
+    return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
+
+
+def _factory(scheme: str) -> Factory:
+    if scheme in _BUILT_IN:
+        return _BUILT_IN[scheme]
+    (point, *others) = entry_points(group=GROUP, name=scheme)
+    if others:
+        raise InvalidInput(f"several installed packages bring a storage backend for scheme {scheme!r}")
+    factory: Factory = point.load()
+    return factory
+
+
+def _open_files(uri: str, options: Mapping[str, str]) -> Storage:
+    from protoslice.storage.files import FileStorage
+
+    _refuse_options("file", options)
+    return FileStorage("/" + "/".join(parse_root(uri).segments))
+
+
+def _open_memory(uri: str, options: Mapping[str, str]) -> Storage:
+    from protoslice.storage.memory import MemoryStorage
+
+    _refuse_options("memory", options)
+    if uri.rstrip("/") != "memory:":
+        raise InvalidInput("the memory URI is memory://, with nothing behind")
+    return MemoryStorage()
+
+
+def _open_cloud(uri: str, options: Mapping[str, str]) -> Storage:
+    try:
+        from protoslice.storage.cloud import CloudStorage
+    except ImportError:
+        raise Unsupported("buckets need the extra: pip install 'protoslice[cloud]'") from None
+    return CloudStorage.from_uri(uri, options)
+
+
+def _open_web(uri: str, options: Mapping[str, str]) -> Storage:
+    try:
+        from protoslice.storage.web import WebStorage
+    except ImportError:
+        raise Unsupported("web sources need the extra: pip install 'protoslice[cloud]'") from None
+    _refuse_options("https", options)
+    return WebStorage(uri)
+
+
+def _refuse_options(scheme: str, options: Mapping[str, str]) -> None:
+    if options:
+        raise InvalidInput(f"{scheme} storage has no options")
+
+
+_BUILT_IN: Final[dict[str, Factory]] = {
+    "file": _open_files,
+    "memory": _open_memory,
+    "s3": _open_cloud,
+    "gs": _open_cloud,
+    "az": _open_cloud,
+    "http": _open_web,
+    "https": _open_web,
+}

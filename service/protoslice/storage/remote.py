@@ -1,0 +1,63 @@
+"""What storages behind a network have in common: many ranges and streams made of bounded, pinned requests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from protoslice.errors import Conflict
+from protoslice.storage.interface import ObjectStat, Span, Storage
+from protoslice.storage.keys import ObjectKey
+from protoslice.storage.spans import check_inside, check_span, coalesce, read_ahead, read_groups
+
+READ_BYTES: Final = 4 << 20
+GAP_BYTES: Final = 256 << 10
+WINDOW: Final = 8
+AHEAD: Final = 3
+
+
+class RemoteStorage(Storage):
+    """Builds `get_ranges` and `stream` on `stat` and `get_range`.
+
+    A stream is a row of bounded requests, a few of them under way, so that a slow reader never runs into the time limit
+    of one answer; all are pinned to the entity tag of the first look.
+    """
+
+    async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
+        """See `Storage.get_ranges`."""
+        groups = coalesce(spans, gap=GAP_BYTES, largest=READ_BYTES)
+        if not groups:
+            return []
+        etag = (await self.stat(key)).etag if if_etag is None and len(groups) > 1 else if_etag
+        return await read_groups(
+            groups, spans, lambda start, end: self.get_range(key, start, end, if_etag=etag), window=WINDOW
+        )
+
+    async def stream(
+        self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """See `Storage.stream`."""
+        check_span(start, start if end is None else end)
+        found = await self.pin(key, if_etag)
+        stop = max(start, found.size) if end is None else end
+        check_inside(key, stop, found.size)
+
+        async def read(low: int, high: int) -> bytes:
+            return await self.get_range(key, low, high, if_etag=found.etag)
+
+        async with aclosing(read_ahead(read, start, stop, step=READ_BYTES, ahead=AHEAD)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def pin(self, key: ObjectKey, etag: str | None) -> ObjectStat:
+        """The facts of the object, which must bear the tag when one is given."""
+        found = await self.stat(key)
+        expect(found, etag)
+        return found
+
+
+def expect(found: ObjectStat, etag: str | None) -> None:
+    """Raise `Conflict` when the object bears another tag than given: some servers ignore the condition."""
+    if etag is not None and found.etag != etag:
+        raise Conflict(f"object {str(found.key)!r} has changed")

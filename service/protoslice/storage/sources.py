@@ -1,0 +1,52 @@
+"""Objects in place: where a URI that a client names leads to, if the operator allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from protoslice.errors import StorageDenied
+from protoslice.storage.files import FileStorage
+from protoslice.storage.interface import Storage
+from protoslice.storage.keys import ObjectKey
+from protoslice.storage.locations import Location, parse_location, parse_root
+from protoslice.storage.registry import open_storage
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An object in allowed storage: `root` is the operator's prefix as written, and `key` what the client chose."""
+
+    root: str
+    key: ObjectKey
+
+
+def allowed(uri: str, prefixes: Sequence[str]) -> Source:
+    """The object a URI names, under the longest of the prefixes that contains it; `StorageDenied` when none does.
+
+    A prefix is a scheme, an authority and perhaps some whole segments of a path: `s3://bucket`, `file:///srv/models/`,
+    `https://models.example.org/public`. An empty list allows nothing. For web sources this is one half: `open_source`
+    guards which addresses the host may have.
+    """
+    place = parse_location(uri)
+    roots = {parse_root(prefix): prefix for prefix in prefixes}
+    for length in range(len(place.segments) - 1, -1, -1):
+        root = roots.get(Location(place.scheme, place.authority, place.segments[:length]))
+        if root is not None:
+            return Source(root, ObjectKey("/".join(place.segments[length:])))
+    raise StorageDenied("this source is not under any of the prefixes the operator allows")
+
+
+def open_source(root: str, options: Mapping[str, str] | None = None, *, networks: Sequence[str] = ()) -> Storage:
+    """The storage at an allowed prefix, to read from; a missing directory is not made.
+
+    `networks` are those that web sources may be in although they are not public.
+    """
+    place = parse_root(root)
+    if place.scheme == "file":
+        return FileStorage("/" + "/".join(place.segments), create=False)
+    if place.is_web:
+        from protoslice.storage.web import WebStorage
+
+        return WebStorage(root, networks=networks)
+    return open_storage(root, options)

@@ -1,0 +1,110 @@
+"""Byte spans inside one object: checks, and the plan that reads many with few requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from protoslice.errors import IntegrityError, InvalidInput
+from protoslice.storage.interface import PIECE, Span
+from protoslice.storage.keys import ObjectKey
+
+MAX_OFFSET: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One read that serves several spans, each named by its place in the request."""
+
+    start: int
+    end: int
+    members: tuple[int, ...]
+
+
+def check_span(start: int, end: int) -> None:
+    """Raise `InvalidInput` unless 0 <= start <= end and both fit a signed 64-bit offset."""
+    if not 0 <= start <= end <= MAX_OFFSET:
+        raise InvalidInput(f"a range runs from 0 or more to its end or beyond, not from {start} to {end}")
+
+
+def check_inside(key: ObjectKey, end: int, size: int) -> None:
+    """Raise `IntegrityError` when the object is shorter than what is asked of it."""
+    if end > size:
+        raise IntegrityError(f"object {str(key)!r} ends at {size}, before byte {end}")
+
+
+def check_limit(limit: int) -> None:
+    """Raise `InvalidInput` unless a page may hold something."""
+    if limit < 1:
+        raise InvalidInput("a page holds one object or more")
+
+
+def coalesce(spans: Sequence[Span], *, gap: int, largest: int) -> list[Group]:
+    """Reads that cover all spans, in order of offset.
+
+    Spans at most `gap` apart share one, unless it would pass `largest` bytes. A span longer than `largest` is a read of
+    its own and not cut.
+    """
+    groups: list[Group] = []
+    for place in sorted(range(len(spans)), key=spans.__getitem__):
+        start, end = spans[place]
+        check_span(start, end)
+        last = groups[-1] if groups else None
+        if last is not None and start <= last.end + gap and max(end, last.end) - last.start <= largest:
+            groups[-1] = Group(last.start, max(end, last.end), (*last.members, place))
+        else:
+            groups.append(Group(start, end, (place,)))
+    return groups
+
+
+async def read_groups(
+    groups: Sequence[Group], spans: Sequence[Span], read: Callable[[int, int], Awaitable[bytes]], *, window: int
+) -> Sequence[bytes]:
+    """The bytes of each span, from at most `window` concurrent reads; the first failure stops the others."""
+    results: list[bytes] = [b""] * len(spans)
+    queue = iter(groups)
+
+    async def work() -> None:
+        for group in queue:
+            data = memoryview(await read(group.start, group.end))
+            for place in group.members:
+                start, end = spans[place]
+                results[place] = bytes(data[start - group.start : end - group.start])
+
+    await _all([work() for _ in range(min(window, len(groups)))])
+    return results
+
+
+async def read_ahead(
+    read: Callable[[int, int], Awaitable[bytes]], start: int, end: int, *, step: int, ahead: int
+) -> AsyncGenerator[bytes, None]:
+    """The bytes from `start` to `end` in pieces, read `step` at a time with `ahead` reads under way."""
+    reads: deque[asyncio.Future[bytes]] = deque()
+    starts = iter(range(start, end, step))
+    try:
+        while True:
+            for at in islice(starts, ahead - len(reads)):
+                reads.append(asyncio.ensure_future(read(at, min(at + step, end))))
+            if not reads:
+                return
+            data = await reads.popleft()
+            for at in range(0, len(data), PIECE):
+                yield data[at : at + PIECE]
+    finally:
+        for task in reads:
+            task.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)
+
+
+async def _all(workers: Sequence[Awaitable[None]]) -> None:
+    tasks = [asyncio.ensure_future(worker) for worker in workers]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

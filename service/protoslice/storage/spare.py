@@ -1,0 +1,86 @@
+"""A file in the making, until it is given its name or dropped. Blocking."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from secrets import randbits, token_hex
+
+from protoslice.errors import Conflict, InvalidInput, NotFound
+from protoslice.storage.handle import describe
+from protoslice.storage.interface import Buffer
+from protoslice.storage.keys import ObjectKey
+from protoslice.storage.tree import Tree, explained
+
+
+class SpareFile:
+    """Written from any thread, one call at a time; `drop` waits for a call that is under way."""
+
+    def __init__(self, tree: Tree, key: ObjectKey) -> None:
+        self._tree = tree
+        self._key = key
+        self._name = token_hex(16)
+        self._mutex = threading.Lock()
+        with explained("create", key):
+            self._descriptor = tree.create_spare(self._name)
+
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", -1) >= 0:
+            os.close(self._descriptor)
+
+    def write(self, piece: Buffer) -> None:
+        """Append a piece."""
+        with self._mutex, explained("write", self._key), memoryview(piece).cast("B") as view:
+            at = 0
+            while at < len(view):
+                at += os.write(self._open(), view[at:])
+
+    def publish(self, *, replace: bool = False, if_etag: str | None = None) -> str:
+        """Give the file its name, durably, and return its entity tag; it is dropped when that fails."""
+        with self._mutex:
+            try:
+                with explained("publish", self._key, ENOTDIR=(Conflict, "a file stands where a folder is needed")):
+                    return self._publish(replace=replace, if_etag=if_etag)
+            finally:
+                self._drop()
+
+    def drop(self) -> None:
+        """Leave nothing of the file; harmless when repeated."""
+        with self._mutex:
+            self._drop()
+
+    def _publish(self, *, replace: bool, if_etag: str | None) -> str:
+        # The time is part of the entity tag: set here, finer than the kernel's clock and never twice the same.
+        moment = (time.time_ns() & ~0xFFFFF) | randbits(20)
+        os.utime(self._open(), ns=(moment, moment))
+        os.fsync(self._open())
+        etag = describe(self._key, os.fstat(self._open())).etag
+        if not replace:
+            self._tree.publish(self._name, self._key.segments, replace=False)
+            return etag
+        with self._tree.locked():
+            if if_etag is not None:
+                self._expect(if_etag)
+            self._tree.publish(self._name, self._key.segments, replace=True)
+        return etag
+
+    def _expect(self, etag: str) -> None:
+        try:
+            found = describe(self._key, self._tree.facts(self._key.segments)).etag
+        except (FileNotFoundError, NotFound):
+            found = None
+        if found != etag:
+            raise Conflict(f"object {str(self._key)!r} has changed")
+
+    def _open(self) -> int:
+        if self._descriptor < 0:
+            raise InvalidInput("this writer has ended")
+        return self._descriptor
+
+    def _drop(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+            with explained("clean up after", self._key):
+                self._tree.drop_spare(self._name)

@@ -1,0 +1,210 @@
+"""A directory reached through descriptors alone: no name and no link in it leads anywhere else. Blocking."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Final
+
+from protoslice.errors import Conflict, NotFound, ProtosliceError, StorageDenied, StorageFull, StorageUnavailable
+from protoslice.storage.keys import MAX_SEGMENTS, RESERVED
+
+Found = Generator[tuple[str, os.stat_result], None, None]
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_SPARE: Final = (RESERVED, "tmp")
+_TRIES: Final = 16
+
+_ERRORS: Final[dict[int, tuple[type[ProtosliceError], str]]] = {
+    errno.ENOENT: (NotFound, "there is no such object"),
+    errno.ENOTDIR: (NotFound, "there is no such object"),
+    errno.ELOOP: (StorageDenied, "a symbolic link stands there"),
+    errno.EACCES: (StorageDenied, "the file system denies it"),
+    errno.EPERM: (StorageDenied, "the file system denies it"),
+    errno.EROFS: (StorageDenied, "the file system is read-only"),
+    errno.ENOSPC: (StorageFull, "no space is left"),
+    errno.EDQUOT: (StorageFull, "the quota is used up"),
+    errno.EFBIG: (StorageFull, "the file system takes no file that large"),
+    errno.EEXIST: (Conflict, "it exists"),
+    errno.EISDIR: (Conflict, "a folder has that name"),
+    errno.ENOTEMPTY: (Conflict, "a folder has that name"),
+}
+
+
+@contextmanager
+def explained(doing: str, name: object, **other: tuple[type[ProtosliceError], str]) -> Iterator[None]:
+    """Turn an `OSError` inside into an error of our tree; `other` overrules the table, by errno name."""
+    try:
+        yield
+    except OSError as error:
+        code = error.errno or 0
+        kind, why = _ERRORS.get(
+            code, (StorageUnavailable, f"the file system reports {errno.errorcode.get(code, 'a fault')}")
+        )
+        kind, why = other.get(errno.errorcode.get(code, ""), (kind, why))
+        raise kind(f"cannot {doing} {str(name)!r}: {why}") from None
+
+
+class Tree:
+    """Folders and files below one root, by segments. The root itself may be reached by links: the operator named it."""
+
+    def __init__(self, root: str) -> None:
+        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Release the root."""
+        root, self._root = self._root, -1
+        if root >= 0:
+            os.close(root)
+
+    @contextmanager
+    def folders(self, segments: Sequence[str], *, create: bool = False) -> Iterator[list[int]]:
+        """Descriptors of the root and each folder on the way down to `segments`, made when asked for."""
+        with ExitStack() as stack:
+            chain = [self._root]
+            for segment in segments:
+                folder = _make_folder(segment, chain[-1]) if create else os.open(segment, _FOLDER, dir_fd=chain[-1])
+                stack.callback(os.close, folder)
+                chain.append(folder)
+            yield chain
+
+    def open(self, segments: Sequence[str]) -> int:
+        """A read-only descriptor of whatever is at `segments`; not blocking on a pipe, not following a link."""
+        with self.folders(segments[:-1]) as chain:
+            return os.open(segments[-1], _READ, dir_fd=chain[-1])
+
+    def facts(self, segments: Sequence[str]) -> os.stat_result:
+        """What is at `segments`, itself and not what a link there points to."""
+        with self.folders(segments[:-1]) as chain:
+            return os.stat(segments[-1], dir_fd=chain[-1], follow_symlinks=False)
+
+    def free_bytes(self) -> int:
+        """The bytes an ordinary user may still write."""
+        with explained("measure", "storage"):
+            facts = os.fstatvfs(self._root)
+        return facts.f_bavail * facts.f_frsize
+
+    def create_spare(self, name: str) -> int:
+        """A new file among the spare ones, locked as long as it is open to show that its writer is at work."""
+        with self.folders(_SPARE, create=True) as chain:
+            spare = os.open(name, _CREATE, 0o666, dir_fd=chain[-1])
+            fcntl.flock(spare, fcntl.LOCK_SH)
+            return spare
+
+    def drop_spare(self, name: str) -> None:
+        """Remove a spare file, if it is still there."""
+        try:
+            with self.folders(_SPARE) as chain:
+                os.unlink(name, dir_fd=chain[-1])
+        except FileNotFoundError:
+            return
+
+    def publish(self, spare: str, segments: Sequence[str], *, replace: bool) -> None:
+        """Give a spare file its name, durably; every folder on the way is synced, whoever made it."""
+        for _ in range(_TRIES):
+            try:
+                with self.folders(_SPARE) as spares, self.folders(segments[:-1], create=True) as chain:
+                    _rename(spare, spares[-1], segments[-1], chain[-1], replace=replace)
+                    for folder in reversed(chain):
+                        os.fsync(folder)
+                    return
+            except FileNotFoundError:
+                continue  # a folder on the way was empty, and pruned by a delete
+        raise OSError(errno.EAGAIN, "folders vanish faster than they can be made")
+
+    def remove(self, segments: Sequence[str]) -> None:
+        """Remove a file durably, and the folders it leaves empty."""
+        with self.folders(segments[:-1]) as chain:
+            os.unlink(segments[-1], dir_fd=chain[-1])
+            os.fsync(chain[-1])
+            for depth in range(len(chain) - 2, -1, -1):
+                try:
+                    os.rmdir(segments[depth], dir_fd=chain[depth])
+                except OSError:
+                    return  # in use again
+
+    def walk(self, segments: Sequence[str], after: str) -> Found:
+        """Name and facts of each regular file below a folder whose name comes behind `after`, ordered by name."""
+        with self.folders(segments) as chain:
+            yield from _walk(
+                chain[-1], "".join(f"{segment}/" for segment in segments), after, MAX_SEGMENTS - len(segments)
+            )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Alone among all processes that replace or remove objects of this tree."""
+        with self.folders(_SPARE[:1], create=True) as chain:
+            lock = os.open("lock", _LOCK, 0o666, dir_fd=chain[-1])
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def drop_old_spares(self, before: float) -> int:
+        """Remove spare files last written before that time whose writer is gone; how many there were."""
+        try:
+            with self.folders(_SPARE) as chain:
+                return sum(_drop_if_abandoned(name, chain[-1], before) for name in os.listdir(chain[-1]))
+        except FileNotFoundError:
+            return 0
+
+
+def _rename(spare: str, spares: int, name: str, folder: int, *, replace: bool) -> None:
+    if replace:
+        os.rename(spare, name, src_dir_fd=spares, dst_dir_fd=folder)
+    else:
+        os.link(spare, name, src_dir_fd=spares, dst_dir_fd=folder, follow_symlinks=False)
+        os.unlink(spare, dir_fd=spares)
+
+
+def _make_folder(name: str, parent: int) -> int:
+    try:
+        return os.open(name, _FOLDER, dir_fd=parent)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=parent)
+        return os.open(name, _FOLDER, dir_fd=parent)
+
+
+def _walk(folder: int, above: str, after: str, depth: int) -> Found:
+    with os.scandir(folder) as entries:
+        # A folder sorts as the keys in it do: "a-b" < "a/b" < "a0".
+        names = sorted(f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name for entry in entries)
+    for name in names:
+        path = above + name
+        if path <= after and not (name.endswith("/") and after.startswith(path)):
+            continue
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if not name.endswith("/"):
+                yield path, os.stat(name, dir_fd=folder, follow_symlinks=False)
+            elif depth > 1 and path != f"{RESERVED}/":
+                yield from _walk_into(folder, name[:-1], path, after, depth - 1)
+
+
+def _walk_into(parent: int, name: str, path: str, after: str, depth: int) -> Found:
+    folder = os.open(name, _FOLDER, dir_fd=parent)
+    try:
+        yield from _walk(folder, path, after, depth)
+    finally:
+        os.close(folder)
+
+
+def _drop_if_abandoned(name: str, folder: int, before: float) -> bool:
+    with suppress(FileNotFoundError, BlockingIOError):
+        spare = os.open(name, _READ, dir_fd=folder)
+        try:
+            if os.fstat(spare).st_mtime >= before:
+                return False
+            fcntl.flock(spare, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(name, dir_fd=folder)
+            return True
+        finally:
+            os.close(spare)
+    return False

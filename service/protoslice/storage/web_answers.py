@@ -1,0 +1,100 @@
+"""What the answer of a web server to a ranged request says, if it says what it must."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+import httpcore
+
+from protoslice.errors import Conflict, NotFound, ProtosliceError, StorageDenied, StorageUnavailable, Unsupported
+from protoslice.storage.interface import ObjectStat, Span
+from protoslice.storage.keys import ObjectKey
+from protoslice.storage.spans import check_inside
+
+_RANGE: Final = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
+_NO_RANGE: Final = re.compile(r"bytes \*/([0-9]{1,19})")
+_STRONG: Final = re.compile(r'"[\x21\x23-\x7e\x80-\xff]*"')
+
+_REFUSALS: Final[dict[int, tuple[type[ProtosliceError], str]]] = {
+    200: (Unsupported, "the server does not serve ranges"),
+    401: (StorageDenied, "the server wants to know who asks"),
+    403: (StorageDenied, "the server denies it"),
+    404: (NotFound, "there is no such object"),
+    410: (NotFound, "there is no such object any more"),
+    412: (Conflict, "it has changed"),
+    451: (StorageDenied, "the server denies it"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The bytes of a range, as far as the object has them, and the facts of the object."""
+
+    stat: ObjectStat
+    data: bytes
+
+
+async def read_answer(key: ObjectKey, span: Span, response: httpcore.Response) -> Answer:
+    """The answer to a request for `span` of an object; an error of our tree for every other answer there is."""
+    headers = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise Unsupported(f"cannot read {str(key)!r}: the server encodes what it sends")
+    if response.status == 200 and headers.get("content-length") == "0":
+        return Answer(_describe(key, headers, 0), b"")
+    if response.status == 206:
+        size, length = _check_range(key, span, headers)
+        return Answer(_describe(key, headers, size), await _body(key, response, length))
+    if response.status == 416:
+        match = _NO_RANGE.fullmatch(headers.get("content-range", ""))
+        if match is not None:
+            check_inside(key, span[1], int(match[1]))
+    raise _refusal(key, response.status)
+
+
+def unavailable(key: ObjectKey, why: str) -> StorageUnavailable:
+    """The error of a server that fails."""
+    return StorageUnavailable(f"cannot read {str(key)!r}: {why}")
+
+
+def _check_range(key: ObjectKey, span: Span, headers: Mapping[str, str]) -> Span:
+    match = _RANGE.fullmatch(headers.get("content-range", ""))
+    if match is None:
+        raise unavailable(key, "the server does not say which range it sends")
+    first, last, size = (int(number) for number in match.groups())
+    if first != span[0] or last != min(span[1], size) - 1:
+        raise unavailable(key, "the server sends another range than asked for")
+    return size, last + 1 - first
+
+
+def _describe(key: ObjectKey, headers: Mapping[str, str], size: int) -> ObjectStat:
+    etag = headers.get("etag", "")
+    if not _STRONG.fullmatch(etag):
+        raise Unsupported(f"cannot read {str(key)!r}: the server gives no strong entity tag to pin it by")
+    try:
+        modified = parsedate_to_datetime(headers["last-modified"])
+    except (KeyError, ValueError):
+        modified = datetime.fromtimestamp(0, UTC)
+    return ObjectStat(key, size, etag, modified if modified.tzinfo else modified.replace(tzinfo=UTC))
+
+
+async def _body(key: ObjectKey, response: httpcore.Response, length: int) -> bytes:
+    data = bytearray()
+    async for piece in response.aiter_stream():
+        data += piece
+        if len(data) > length:
+            break
+    if len(data) != length:
+        raise unavailable(key, "the server sends another length than it said")
+    return bytes(data)
+
+
+def _refusal(key: ObjectKey, status: int) -> ProtosliceError:
+    if 300 <= status < 400:
+        return StorageDenied(f"cannot read {str(key)!r}: the server redirects, and redirects are not followed")
+    kind, why = _REFUSALS.get(status, (StorageUnavailable, f"the server answered {status}"))
+    return kind(f"cannot read {str(key)!r}: {why}")

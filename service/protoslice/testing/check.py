@@ -1,0 +1,90 @@
+"""The conformance suite against a storage of the user's, without pytest."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from secrets import token_hex
+
+from protoslice.errors import ProtosliceError
+from protoslice.storage.interface import Abilities, Storage
+from protoslice.storage.keys import ObjectKey
+from protoslice.storage.prefix import PrefixStorage
+from protoslice.storage.probe import probe
+from protoslice.storage.registry import open_storage
+from protoslice.testing.conformance import StorageConformance
+from protoslice.testing.suite import Body, Raw, RawThroughStorage, everything
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One promise, and how it was broken, if it was."""
+
+    name: str
+    error: str | None
+
+    @property
+    def promise(self) -> str:
+        """The promise in words."""
+        return self.name.removeprefix("test_").replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a check of a storage found."""
+
+    abilities: Abilities
+    unsafe: str | None
+    """Why it is refused for writing, if it is."""
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def kept(self) -> bool:
+        """Whether every promise was kept."""
+        return self.unsafe is None and all(outcome.error is None for outcome in self.outcomes)
+
+
+async def check(uri: str, options: Mapping[str, str] | None = None) -> Report:
+    """Whether the storage behind `uri` keeps the contract; works in a folder of its own there and removes it.
+
+    The storage must allow writing. The way round it is a second opening of the same URI, so what needs a look from
+    outside (unfinished uploads, for one) is seen only as far as the storage itself shows it.
+    """
+    async with open_storage(uri, options) as storage:
+        second = open_storage(uri, options) if storage.abilities.shared else storage
+        async with second:
+            suite = _Checked(storage, second)
+            outcomes = [Outcome(name, await suite.broken(body)) for name, body in suite.bodies().items()]
+            return Report(storage.abilities, await _unsafe(storage), tuple(outcomes))
+
+
+class _Checked(StorageConformance):
+    def __init__(self, storage: Storage, second: Storage) -> None:
+        self._storage = storage
+        self._second = second
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[tuple[Storage, Raw]]:
+        folder = ObjectKey(f"protoslice-check-{token_hex(8)}")
+        behind = PrefixStorage(self._second, folder)
+        try:
+            yield PrefixStorage(self._storage, folder), RawThroughStorage(behind)
+        finally:
+            for item in await everything(behind):
+                await behind.delete(item.key)
+
+    async def broken(self, body: Body) -> str | None:
+        try:
+            await self.run(body)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return None
+
+
+async def _unsafe(storage: Storage) -> str | None:
+    try:
+        await probe(storage)
+    except ProtosliceError as error:
+        return str(error)
+    return None

@@ -1,0 +1,47 @@
+"""A storage that fails when it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from protoslice.errors import StorageUnavailable
+from protoslice.storage.around import AroundStorage
+from protoslice.storage.interface import Storage
+
+T = TypeVar("T")
+
+
+class InjectedFault(StorageUnavailable):
+    """The fault that was ordered."""
+
+
+class FaultyStorage(AroundStorage):
+    """Fails its call number `fail_at`, counted from 1, and from then on all others too while `stays_down`.
+
+    With `after`, the call does its work and its answer is lost: what a client sees of a connection that broke too late.
+    A loop over `fail_at` = 1, 2, 3 … that ends when `failed` is False has failed every call there is. An `abort` counts
+    as a call too.
+    """
+
+    def __init__(self, inner: Storage, fail_at: int, *, after: bool = False, stays_down: bool = False) -> None:
+        super().__init__(inner)
+        self._fail_at = fail_at
+        self._after = after
+        self._stays_down = stays_down
+        self.calls: list[str] = []
+
+    @property
+    def failed(self) -> bool:
+        """Whether the fault has happened."""
+        return len(self.calls) >= self._fail_at
+
+    async def around(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+        """See `AroundStorage.around`."""
+        self.calls.append(name)
+        number = len(self.calls)
+        due = number == self._fail_at or (self._stays_down and number > self._fail_at)
+        result = await call() if self._after or not due else None
+        if due:
+            raise InjectedFault(f"call {number} ({name}) was told to fail")
+        return result  # type: ignore[return-value]  # not due: the call was made

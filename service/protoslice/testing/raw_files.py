@@ -1,0 +1,39 @@
+"""A way round `file://`: the directory itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from protoslice.storage.keys import RESERVED, ObjectKey
+
+
+class RawFiles:
+    """Objects as plain files."""
+
+    def __init__(self, root: str) -> None:
+        self._root = Path(root)
+
+    async def get(self, key: ObjectKey) -> bytes | None:
+        """See `Raw.get`."""
+        path = self._root / key.text
+        return path.read_bytes() if path.is_file() else None
+
+    async def set(self, key: ObjectKey, data: bytes) -> None:
+        """See `Raw.set`; replaces by renaming, as every careful tool does."""
+        path = self._root / key.text
+        path.parent.mkdir(parents=True, exist_ok=True)
+        spare = path.with_name(path.name + ".raw")
+        spare.write_bytes(data)
+        spare.rename(path)
+
+    async def remove(self, key: ObjectKey) -> None:
+        """See `Raw.remove`."""
+        (self._root / key.text).unlink()
+
+    async def names(self) -> Sequence[str]:
+        """See `Raw.names`; spare files count, the lock does not."""
+        lock = self._root / RESERVED / "lock"
+        return sorted(
+            str(path.relative_to(self._root)) for path in self._root.rglob("*") if path.is_file() and path != lock
+        )

@@ -1,0 +1,140 @@
+"""The mechanism of the conformance suite: how a test body meets a fresh storage, with pytest or without."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Protocol
+
+from protoslice.errors import ProtosliceError
+from protoslice.storage.interface import ObjectStat, Storage
+from protoslice.storage.keys import ObjectKey
+
+SECONDS: Final = 120
+
+
+class Raw(Protocol):
+    """The same namespace by a way that bypasses the storage under test."""
+
+    async def get(self, key: ObjectKey) -> bytes | None:
+        """The content of an object, None when there is none."""
+
+    async def set(self, key: ObjectKey, data: bytes) -> None:
+        """Make or replace an object."""
+
+    async def remove(self, key: ObjectKey) -> None:
+        """Remove an object that is there."""
+
+    async def names(self) -> Sequence[str]:
+        """Everything that takes room, spare files and unfinished uploads too, whatever it is called."""
+
+
+class RawThroughStorage:
+    """The next best bypass where there is none: a second, independent opening of the same namespace."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    async def get(self, key: ObjectKey) -> bytes | None:
+        """See `Raw.get`."""
+        found = {item.key: item for item in await everything(self._storage)}.get(key)
+        return None if found is None else await self._storage.get_range(key, 0, found.size)
+
+    async def set(self, key: ObjectKey, data: bytes) -> None:
+        """See `Raw.set`."""
+        await self._storage.put(key, data)
+
+    async def remove(self, key: ObjectKey) -> None:
+        """See `Raw.remove`."""
+        await self._storage.delete(key)
+
+    async def names(self) -> Sequence[str]:
+        """See `Raw.names`; unfinished uploads are out of sight."""
+        return [str(item.key) for item in await everything(self._storage)]
+
+
+class Suite(ABC):
+    """A class of conformance tests. A subclass says how to open the storage under test, and nothing else."""
+
+    @abstractmethod
+    def open(self) -> AbstractAsyncContextManager[tuple[Storage, Raw]]:
+        """An empty namespace, opened for one test, with a way round it; gone afterwards."""
+
+    async def run(self, body: Body) -> None:
+        """Run one test body on a fresh storage, then remove its objects and see that nothing else is left."""
+        async with asyncio.timeout(SECONDS), self.open() as (storage, raw):
+            await body(self, storage, raw)
+            for name in await objects(storage, raw):
+                await raw.remove(ObjectKey(name))
+            equal(list(await raw.names()), [], "left behind")
+
+    @classmethod
+    def bodies(cls) -> dict[str, Body]:
+        """The test bodies of this class by name."""
+        members = ((name, getattr(cls, name)) for name in dir(cls) if name.startswith("test_"))
+        return {name: member.body for name, member in members if hasattr(member, "body")}
+
+
+Body = Callable[[Any, Storage, Raw], Awaitable[None]]
+
+
+def conforms(body: Body) -> Callable[[Suite], None]:
+    """A test method, as pytest collects it, that runs `body` on a fresh storage."""
+
+    def test(self: Suite) -> None:
+        asyncio.run(self.run(body))
+
+    # Not functools.wraps: pytest would take the parameters of the body for fixtures.
+    test.__name__, test.__qualname__, test.__doc__ = body.__name__, body.__qualname__, body.__doc__
+    test.body = body  # type: ignore[attr-defined]
+    return test
+
+
+async def everything(storage: Storage, limit: int = 1000) -> list[ObjectStat]:
+    """All objects, page by page."""
+    page = await storage.list(limit=limit)
+    items = list(page.items)
+    while page.after is not None:
+        page = await storage.list(after=page.after, limit=limit)
+        items += page.items
+    return items
+
+
+async def objects(storage: Storage, raw: Raw) -> Sequence[str]:
+    """The names of the objects the storage shows, or that it would show if it could list."""
+    if storage.abilities.listing:
+        return [str(item.key) for item in await everything(storage)]
+    return await raw.names()
+
+
+# Not assert statements: these must count under `python -O`, and tell what they saw without pytest's help.
+def equal(got: object, wanted: object, what: str = "") -> None:
+    """Raise `AssertionError` unless both are equal."""
+    if got != wanted:
+        raise AssertionError(f"{what or 'result'}: {_short(got)} instead of {_short(wanted)}")
+
+
+class raises:  # noqa: N801 - read as a statement
+    """Raise `AssertionError` unless the body raises one of these errors."""
+
+    def __init__(self, *kinds: type[ProtosliceError]) -> None:
+        self._kinds = kinds
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, self._kinds):
+            return True
+        if error is not None and not isinstance(error, Exception):
+            return False
+        names = " or ".join(kind.__name__ for kind in self._kinds)
+        seen = "no error" if error is None else f"{type(error).__name__} ({error})"
+        raise AssertionError(f"{seen} instead of {names}")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}… ({len(text)} characters)"

@@ -1,0 +1,46 @@
+"""A user's storage is checked without pytest, by the same bodies."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from protoslice.storage import FileStorage, ObjectKey
+from protoslice.testing import StorageConformance, check
+from protoslice.testing.s3 import RawBucket, emulator
+
+
+def test_a_directory_passes_and_keeps_what_it_had(tmp_path: Path) -> None:
+    (tmp_path / "users").write_bytes(b"own")
+    report = asyncio.run(check(f"file://{tmp_path}"))
+    assert [(outcome.promise, outcome.error) for outcome in report.outcomes if outcome.error] == []
+    assert report.kept
+    assert {outcome.name for outcome in report.outcomes} == set(StorageConformance.bodies())
+    assert len(report.outcomes) > 60
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".protoslice", "users"]
+
+
+def test_memory_passes() -> None:
+    assert asyncio.run(check("memory://")).kept
+
+
+def test_a_directory_that_takes_no_links_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(self: FileStorage, key: ObjectKey, data: bytes) -> str:
+        return await self.put(key, data)
+
+    monkeypatch.setattr(FileStorage, "put_if_absent", refuse)
+    report = asyncio.run(check(f"file://{tmp_path}"))
+    assert report.unsafe is not None
+    assert "create-if-absent" in report.unsafe
+    assert not report.kept
+    broken = {outcome.name for outcome in report.outcomes if outcome.error}
+    assert "test_create_does_not_replace" in broken
+
+
+def test_a_bucket_that_is_not_there_is_reported() -> None:
+    with emulator() as options:
+        raw = RawBucket("no-such-bucket-here", "x", options)
+        report = asyncio.run(check(raw.uri, options))
+    assert report.unsafe is not None
+    assert "not there" in report.unsafe
+    assert "://" not in report.unsafe

@@ -1,0 +1,296 @@
+"""What only a directory can go wrong with: links, pipes, other processes, crashes, large files, full disks."""
+
+import asyncio
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from protoslice.errors import (
+    Conflict,
+    IntegrityError,
+    InvalidInput,
+    NotFound,
+    StorageDenied,
+    StorageFull,
+    StorageUnavailable,
+)
+from protoslice.storage import FileStorage, ObjectKey, Writer
+
+KEY = ObjectKey("folder/object.pb")
+T = TypeVar("T")
+
+
+def on(root: Path, work: Callable[[FileStorage], Awaitable[T]]) -> T:
+    """The result of `work` on storage at `root`."""
+
+    async def run() -> T:
+        async with FileStorage(str(root)) as storage:
+            return await work(storage)
+
+    return asyncio.run(run())
+
+
+def spares(root: Path) -> list[Path]:
+    return list((root / ".protoslice" / "tmp").iterdir())
+
+
+@pytest.mark.parametrize("link", ["folder", "folder/object.pb"])
+def test_a_link_leads_nowhere(tmp_path: Path, link: str) -> None:
+    outside = tmp_path / "outside"
+    (outside / "folder").mkdir(parents=True)
+    (outside / "object.pb").write_bytes(b"secret")
+    root = tmp_path / "root"
+    (root / link).parent.mkdir(parents=True)
+    (root / link).symlink_to(outside if link == "folder" else outside / "object.pb")
+
+    async def work(storage: FileStorage) -> None:
+        for call in (storage.stat(KEY), storage.get_range(KEY, 0, 1), storage.open_file(KEY)):
+            with pytest.raises((NotFound, StorageDenied)):
+                await call
+        with pytest.raises(Conflict):
+            await storage.put_if_absent(KEY, b"overwritten")
+        assert (await storage.list()).items == ()
+        assert (await storage.list(ObjectKey("folder"))).items == ()
+        await storage.delete(KEY)
+
+    on(root, work)
+    assert (outside / "object.pb").read_bytes() == b"secret"
+
+
+def test_replacing_a_link_replaces_the_link(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_bytes(b"secret")
+    root = tmp_path / "root"
+    (root / "folder").mkdir(parents=True)
+    (root / str(KEY)).symlink_to(target)
+    on(root, lambda storage: storage.put(KEY, b"ours"))
+    assert (target.read_bytes(), (root / str(KEY)).read_bytes()) == (b"secret", b"ours")
+
+
+def test_a_root_that_is_moved_is_still_the_root(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "decoy").mkdir()
+
+    async def work(storage: FileStorage) -> None:
+        (tmp_path / "root").rename(tmp_path / "moved")
+        (tmp_path / "root").symlink_to(tmp_path / "decoy")
+        await storage.put(KEY, b"x")
+
+    on(tmp_path / "root", work)
+    assert (tmp_path / "moved" / str(KEY)).read_bytes() == b"x"
+    assert list((tmp_path / "decoy").iterdir()) == []
+
+
+def test_a_pipe_is_no_object_and_blocks_nobody(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / str(KEY))
+
+    async def work(storage: FileStorage) -> None:
+        with pytest.raises(NotFound):
+            await storage.get_range(KEY, 0, 1)
+        with pytest.raises(NotFound):
+            await storage.stat(KEY)
+        assert (await storage.list()).items == ()
+
+    on(tmp_path, work)
+
+
+def test_offsets_beyond_4_gib(tmp_path: Path) -> None:
+    size = (5 << 30) + 3
+    with (tmp_path / "huge").open("wb") as file:
+        for at, mark in ((0, b"begin"), ((1 << 32) - 2, b"across"), (size - 3, b"end")):
+            file.seek(at)
+            file.write(mark)
+
+    async def work(storage: FileStorage) -> None:
+        key = ObjectKey("huge")
+        assert (await storage.stat(key)).size == size
+        spans = [(size - 3, size), ((1 << 32) - 2, (1 << 32) + 4), (0, 5)]
+        assert list(await storage.get_ranges(key, spans)) == [b"end", b"across", b"begin"]
+        async with aclosing(storage.stream(key, size - 4)) as pieces:
+            assert [piece async for piece in pieces] == [b"\0end"]
+        with pytest.raises(IntegrityError):
+            await storage.get_range(key, size - 3, size + 1)
+
+    on(tmp_path, work)
+
+
+def test_a_file_cut_short_while_open_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(100))
+
+    async def work(storage: FileStorage) -> None:
+        file = await storage.open_file(ObjectKey("a"))
+        os.truncate(tmp_path / "a", 50)
+        with pytest.raises(IntegrityError):
+            file.pread(0, 100)
+        file.close()
+        with pytest.raises(StorageUnavailable):
+            file.pread(0, 1)
+
+    on(tmp_path, work)
+
+
+def test_a_change_in_place_changes_the_tag(tmp_path: Path) -> None:
+    async def work(storage: FileStorage) -> None:
+        etag = await storage.put(KEY, b"before")
+        with (tmp_path / str(KEY)).open("r+b") as file:
+            file.write(b"behind")
+        with pytest.raises(Conflict):
+            await storage.get_range(KEY, 0, 1, if_etag=etag)
+
+    on(tmp_path, work)
+
+
+def test_names_that_are_no_keys_are_not_listed(tmp_path: Path) -> None:
+    for name in (b"good", b"bad\xff", b"bad\n", b"bad\\"):
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_bytes(b"x")
+    page = on(tmp_path, lambda storage: storage.list())
+    assert [str(item.key) for item in page.items] == ["good"]
+
+
+def test_empty_folders_go_and_come(tmp_path: Path) -> None:
+    async def work(storage: FileStorage) -> None:
+        await storage.put(ObjectKey("a/b/c/d"), b"x")
+        await storage.put(ObjectKey("a/e"), b"x")
+        await storage.delete(ObjectKey("a/b/c/d"))
+        assert not (tmp_path / "a/b").exists()
+        await storage.put(ObjectKey("a/b"), b"now an object")
+
+    on(tmp_path, work)
+
+
+WRITER = """
+import asyncio, sys
+from protoslice.storage import FileStorage, ObjectKey
+async def work():
+    storage = FileStorage(sys.argv[1])
+    writer = await storage.writer(ObjectKey("folder/object.pb"))
+    await writer.write(bytes(1 << 20))
+    print("written", flush=True)
+    await asyncio.sleep(600)
+asyncio.run(work())
+"""
+
+
+def test_a_killed_writer_leaves_garbage_that_is_collected(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"written\n"
+            assert on(tmp_path, lambda storage: storage.collect_garbage(-60)) == 0
+            assert len(spares(tmp_path)) == 1
+        finally:
+            process.send_signal(signal.SIGKILL)
+    assert on(tmp_path, lambda storage: storage.list()).items == ()
+    assert on(tmp_path, lambda storage: storage.collect_garbage()) == 0, "not old enough"
+    assert on(tmp_path, lambda storage: storage.collect_garbage(-60)) == 1
+    assert spares(tmp_path) == []
+
+
+RACER = """
+import asyncio, sys
+from protoslice.errors import Conflict
+from protoslice.storage import FileStorage, ObjectKey
+async def work():
+    async with FileStorage(sys.argv[1]) as storage:
+        won = 0
+        for number in range(40):
+            try:
+                await storage.put_if_absent(ObjectKey(f"race/{number:02}/x"), sys.argv[2].encode())
+                won += 1
+            except Conflict:
+                pass
+        key, counted = ObjectKey("counter"), 0
+        while counted < 25:
+            found = await storage.stat(key)
+            try:
+                value = int(await storage.get_range(key, 0, found.size, if_etag=found.etag))
+                await storage.put(key, b"%d" % (value + 1), if_etag=found.etag)
+                counted += 1
+            except Conflict:
+                pass
+        print(won)
+asyncio.run(work())
+"""
+
+
+def test_processes_do_not_lose_each_others_work(tmp_path: Path) -> None:
+    on(tmp_path, lambda storage: storage.put(ObjectKey("counter"), b"0"))
+    racers = [
+        subprocess.Popen([sys.executable, "-c", RACER, str(tmp_path), str(number)], stdout=subprocess.PIPE)
+        for number in range(3)
+    ]
+    won = [int(racer.communicate(timeout=120)[0]) for racer in racers]
+    assert sum(won) == 40
+    assert (tmp_path / "counter").read_bytes() == b"75"
+    assert spares(tmp_path) == []
+
+
+async def _finish(writer: Writer) -> None:
+    await writer.write(b"x")
+    await writer.commit()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (errno.ENOSPC, StorageFull),
+        (errno.EDQUOT, StorageFull),
+        (errno.EIO, StorageUnavailable),
+        (errno.EACCES, StorageDenied),
+        (errno.EROFS, StorageDenied),
+    ],
+)
+@pytest.mark.parametrize("call", ["write", "fsync", "link", "utime"])
+def test_what_the_system_reports_is_told_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[Exception], call: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(code, "of the system", "/some/path")
+
+    async def work(storage: FileStorage) -> None:
+        monkeypatch.setattr(os, call, fail)
+        with pytest.raises(kind) as caught:
+            await storage.put_if_absent(KEY, b"x")
+        async with await storage.writer(KEY) as writer:
+            with pytest.raises(kind):
+                await _finish(writer)
+            with pytest.raises(InvalidInput):
+                await writer.commit()
+        monkeypatch.undo()
+        assert "folder/object.pb" in str(caught.value)
+        assert "/some/path" not in str(caught.value)
+        assert (await storage.list()).items == ()
+
+    on(tmp_path, work)
+    assert spares(tmp_path) == []
+
+
+def test_every_folder_is_synced_before_the_word_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    on(tmp_path, lambda storage: storage.put_if_absent(ObjectKey("a/b/c"), b"x"))
+    assert synced[0].startswith(str(tmp_path / ".protoslice" / "tmp"))
+    assert synced[1:] == [str(tmp_path / "a/b"), str(tmp_path / "a"), str(tmp_path)]
+
+
+def test_a_root_that_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        FileStorage(str(tmp_path / "missing"), create=False)
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises((NotFound, Conflict)):
+        FileStorage(str(tmp_path / "file"))

@@ -1,0 +1,172 @@
+"""The suite and the probe notice storages that break their word, each in one way."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from protoslice.errors import Conflict, NotFound, Unsupported
+from protoslice.storage import MemoryStorage, ObjectKey, Page, Span, Storage, Writer, probe
+from protoslice.storage.interface import Abilities, Buffer
+from protoslice.testing import Raw, RawThroughStorage, StorageConformance
+
+
+class IgnoresCreate(MemoryStorage):
+    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
+        return await self.put(key, data)
+
+
+class IgnoresCompare(MemoryStorage):
+    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
+        return await super().put(key, data)
+
+
+class IgnoresPins(MemoryStorage):
+    async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
+        return await super().get_range(key, start, end)
+
+
+class ReadsShort(MemoryStorage):
+    async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
+        return await super().get_range(key, start, min(end, max(start, (await self.stat(key)).size)), if_etag=if_etag)
+
+
+class SortsRanges(MemoryStorage):
+    async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
+        return await super().get_ranges(key, sorted(spans), if_etag=if_etag)
+
+
+class MixesStreams(MemoryStorage):
+    async def stream(
+        self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        stop = (await self.stat(key)).size if end is None else end
+        for at in range(start, stop, 1 << 20):
+            yield await self.get_range(key, at, min(at + (1 << 20), stop), if_etag=if_etag)
+
+
+class ListsBackwards(MemoryStorage):
+    async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = 1000) -> Page:
+        page = await super().list(prefix, after=after, limit=limit)
+        return replace(page, items=page.items[::-1])
+
+
+class ListsByText(MemoryStorage):
+    async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = 1000) -> Page:
+        page = await super().list(None, after=after, limit=limit)
+        text = "" if prefix is None else prefix.text
+        return replace(page, items=tuple(item for item in page.items if item.key.text.startswith(text)))
+
+
+class ForgetsWhatIsLeft(MemoryStorage):
+    async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = 1000) -> Page:
+        return replace(await super().list(prefix, after=after, limit=limit), after=None)
+
+
+class FussyDelete(MemoryStorage):
+    async def delete(self, key: ObjectKey) -> None:
+        await self.stat(key)
+        await super().delete(key)
+
+
+class EagerWriter(MemoryStorage):
+    """Shows what is written before the commit."""
+
+    async def writer(self, key: ObjectKey) -> Writer:
+        inner = await super().writer(key)
+        await self.put(key, b"")
+        return inner
+
+
+class WriterThatReplaces(MemoryStorage):
+    async def writer(self, key: ObjectKey) -> Writer:
+        inner = await super().writer(key)
+        commit = inner.commit
+
+        async def replacing() -> str:
+            await self.delete(key)
+            return await commit()
+
+        inner.commit = replacing  # type: ignore[method-assign]
+        return inner
+
+
+class ReusesTags(MemoryStorage):
+    def _store(self, key: ObjectKey, data: bytes) -> str:
+        super()._store(key, data)
+        found = self._objects[key]
+        self._objects[key] = replace(found, stat=replace(found.stat, etag=f"size-{len(data)}"))
+        return f"size-{len(data)}"
+
+
+class Boasts(MemoryStorage):
+    @property
+    def abilities(self) -> Abilities:
+        return Abilities(open_file=True, free_space=True)
+
+
+LIARS = [
+    (IgnoresCreate, "test_create_does_not_replace"),
+    (IgnoresCreate, "test_one_of_many_creators_wins"),
+    (IgnoresCompare, "test_compare_and_set"),
+    (IgnoresCompare, "test_a_counter_counts_every_step"),
+    (IgnoresPins, "test_a_replaced_object_is_a_conflict"),
+    (ReadsShort, "test_past_the_end_is_never_short"),
+    (SortsRanges, "test_ranges_come_in_the_order_asked"),
+    (MixesStreams, "test_a_stream_never_mixes_two_objects"),
+    (ListsBackwards, "test_keys_come_in_order_of_their_bytes"),
+    (ListsByText, "test_a_prefix_is_a_folder"),
+    (ForgetsWhatIsLeft, "test_pages_of_any_size_make_the_whole"),
+    (FussyDelete, "test_removing_nothing_is_no_error"),
+    (EagerWriter, "test_nothing_is_visible_before_the_commit"),
+    (EagerWriter, "test_an_abort_leaves_nothing"),
+    (WriterThatReplaces, "test_a_commit_does_not_replace"),
+    (ReusesTags, "test_a_tag_names_one_content"),
+    (Boasts, "test_free_space_is_known_or_said_to_be_unknown"),
+    (Boasts, "test_an_open_file_outlives_its_name"),
+]
+
+
+class Subject(StorageConformance):
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[tuple[Storage, Raw]]:
+        yield self._storage, RawThroughStorage(self._storage)
+
+
+@pytest.mark.parametrize(("liar", "test"), LIARS)
+def test_a_broken_promise_is_noticed(liar: type[MemoryStorage], test: str) -> None:
+    with pytest.raises((AssertionError, Conflict, NotFound, Unsupported)):
+        asyncio.run(Subject(liar()).run(StorageConformance.bodies()[test]))
+
+
+@pytest.mark.parametrize("test", sorted({test for _, test in LIARS}))
+def test_a_kept_promise_is_not(test: str) -> None:
+    asyncio.run(Subject(MemoryStorage()).run(StorageConformance.bodies()[test]))
+
+
+@pytest.mark.parametrize(
+    ("liar", "what"),
+    [(IgnoresCreate, "create-if-absent"), (IgnoresCompare, "compare-and-set"), (IgnoresPins, "pinned")],
+)
+def test_the_probe_refuses_a_storage_that_ignores_conditions(liar: type[MemoryStorage], what: str) -> None:
+    async def work() -> None:
+        storage = liar()
+        with pytest.raises(Unsupported, match=what):
+            await probe(storage)
+        assert (await storage.list()).items == ()
+
+    asyncio.run(work())
+
+
+def test_the_probe_lets_an_honest_storage_pass_and_leaves_nothing() -> None:
+    async def work() -> None:
+        storage = MemoryStorage()
+        await probe(storage)
+        assert (await storage.list()).items == ()
+
+    asyncio.run(work())

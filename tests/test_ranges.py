@@ -1,0 +1,205 @@
+"""Range headers, clause by clause of RFC 9110 section 14, and against a slicer that is too simple to be wrong."""
+
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protoslice.ranges import NEAR, ByteRange, Selection, Slices, Unsatisfiable, Whole, select
+
+N = 10_000
+
+
+def slices(*pairs: tuple[int, int]) -> Slices:
+    return Slices(tuple(ByteRange(start, end) for start, end in pairs))
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("bytes=0-499", slices((0, 500))),
+        ("bytes=500-999", slices((500, 1000))),
+        ("bytes=-500", slices((9500, 10000))),
+        ("bytes=9500-", slices((9500, 10000))),
+        ("bytes=0-0", slices((0, 1))),
+        ("bytes=-1", slices((9999, 10000))),
+        ("bytes=0-", slices((0, 10000))),
+        ("bytes=0-9999", slices((0, 10000))),
+        ("bytes=9999-", slices((9999, 10000))),
+        ("bytes=9990-20000", slices((9990, 10000))),
+        ("bytes=-20000", slices((0, 10000))),
+        ("bytes=-10000", slices((0, 10000))),
+        ("bytes=0-9999999999999999999", slices((0, 10000))),
+        ("bytes=000000000000000010-0000000000000000019", slices((10, 20))),
+        ("BYTES=0-1", slices((0, 2))),
+        ("Bytes=0-1", slices((0, 2))),
+        ("  bytes=0-1\t", slices((0, 2))),
+    ],
+)
+def test_one_range(header: str, expected: Selection) -> None:
+    assert select(header, N) == expected
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("bytes=0-0,-1", slices((0, 1), (9999, 10000))),
+        ("bytes=500-700, 900-999", slices((500, 701), (900, 1000))),
+        ("bytes=900-999 ,\t500-700", slices((900, 1000), (500, 701))),
+        ("bytes=,0-1,,500-501,", slices((0, 2), (500, 502))),
+        ("bytes=0-1,99999-", slices((0, 2))),
+        ("bytes=99999-,0-1,-0", slices((0, 2))),
+        ("bytes=0-99,50-149", slices((0, 150))),
+        ("bytes=50-149,0-99", slices((0, 150))),
+        ("bytes=0-99,100-199", slices((0, 200))),
+        ("bytes=0-9,89-99", slices((0, 100))),
+        ("bytes=0-9,90-99", slices((0, 10), (90, 100))),
+        ("bytes=0-999,10-20", slices((0, 1000))),
+        ("bytes=5000-5001,0-1,5002-5003,2000-2001", slices((5000, 5004), (0, 2), (2000, 2002))),
+        ("bytes=0-0,0-0,0-0", slices((0, 1))),
+        ("bytes=0-,0-,-10000", slices((0, 10000))),
+    ],
+)
+def test_several_ranges(header: str, expected: Selection) -> None:
+    assert select(header, N) == expected
+
+
+@pytest.mark.parametrize(
+    "header", ["bytes=10000-", "bytes=10000-10001", "bytes=-0", "bytes=-0,10000-", "bytes=9999999999999999999-"]
+)
+def test_what_cannot_be_satisfied(header: str) -> None:
+    assert select(header, N) == Unsatisfiable(N)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "",
+        "bytes",
+        "bytes=",
+        "bytes=,",
+        "bytes= ,",
+        "bytes=-",
+        "bytes=--1",
+        "bytes=a-b",
+        "bytes=1",
+        "bytes=1-2-3",
+        "bytes=5-4",
+        "bytes=0-1,5-4",
+        "bytes=0-1;2-3",
+        "bytes=0-1 2-3",
+        "bytes:0-1",
+        "bytes =0-1",
+        "bytes= 0-1",
+        "bytes=0 - 1",
+        "bytes=+0-1",
+        "bytes=0-+1",
+        "bytes=1_0-20",
+        "bytes=0x0-0xf",
+        "bytes=0.0-1",
+        "bytes=-1.5",
+        "bytes=1e3-",
+        "bytes=\u0660-\u0661",
+        "bytes=\uff10-\uff11",
+        "bytes=\u00b2-3",
+        "bytes=0-1\x00",
+        "bytes=0-1\u00a0",
+        "bytes=0\u2013-1",
+        "bytes=00000000000000000000-1",
+        "bytes=0-99999999999999999999",
+        "bytes=-00000000000000000001",
+        "items=0-1",
+        "seconds=0-1",
+        "=0-1",
+        "none",
+        "bytes=0-1=",
+    ],
+)
+def test_what_is_ignored(header: str | None) -> None:
+    assert select(header, N) == Whole()
+
+
+@pytest.mark.parametrize("header", ["bytes=0-", "bytes=-5", "bytes=0-0", "bytes=-0", "bytes=5-4", "x"])
+def test_nothing_is_always_whole(header: str) -> None:
+    assert select(header, 0) == Whole()
+
+
+def test_too_many_ranges_are_ignored() -> None:
+    def header(count: int) -> str:
+        return "bytes=" + ",".join(f"{at}-{at}" for at in range(0, 100 * count, 100))
+
+    selection = select(header(64), N)
+    assert isinstance(selection, Slices)
+    assert len(selection.ranges) == 64
+    assert select(header(65), N) == Whole()
+    assert select("bytes=" + "0-0," * 65, N) == Whole()
+
+
+def test_a_long_header_is_ignored_however_it_is_made() -> None:
+    for filler in (" ", ",", ", "):
+        assert select("bytes=0-1," + filler * 5000, N) == Whole()
+
+
+@pytest.mark.parametrize("length", [1, 1 << 31, (1 << 32) + 5, 1 << 53, (1 << 63) - 1])
+def test_lengths_beyond_32_bits(length: int) -> None:
+    assert select(f"bytes={length - 1}-", length) == slices((length - 1, length))
+    assert select("bytes=-1", length) == slices((length - 1, length))
+    assert select(f"bytes={length}-", length) == Unsatisfiable(length)
+
+
+def test_content_range_of_parts_and_refusals() -> None:
+    assert ByteRange(0, 500).content_range(1234) == "bytes 0-499/1234"
+    assert ByteRange(3, 4).length == 1
+    assert Unsatisfiable(1234).content_range == "bytes */1234"
+
+
+SPEC = st.one_of(
+    st.builds("{}-{}".format, st.integers(0, 300), st.integers(0, 300)),
+    st.builds("{}-".format, st.integers(0, 300)),
+    st.builds("-{}".format, st.integers(0, 300)),
+)
+
+
+def wanted(spec: str, data: bytes) -> set[int]:
+    """The positions a valid spec asks for, as slices of a list of positions."""
+    positions = list(range(len(data)))
+    first, last = spec.split("-")
+    if not first:
+        return set(positions[-int(last) :]) if int(last) else set()
+    return set(positions[int(first) :] if not last else positions[int(first) : int(last) + 1])
+
+
+@given(st.lists(SPEC, min_size=1, max_size=8), st.integers(0, 250))
+def test_against_a_naive_slicer(specs: list[str], length: int) -> None:
+    data = random.Random(length).randbytes(length)
+    selection = select("bytes=" + ",".join(specs), length)
+    reversed_range = any(0 <= int(b) < int(a) for a, b in (spec.split("-") for spec in specs) if a and b)
+    if reversed_range or length == 0:
+        assert selection == Whole()
+        return
+    asked = set().union(*(wanted(spec, data) for spec in specs))
+    if not asked:
+        assert selection == Unsatisfiable(length)
+        return
+    assert isinstance(selection, Slices)
+    ordered = sorted(selection.ranges)
+    assert all(0 <= found.start < found.end <= length for found in ordered)
+    assert all(one.end + NEAR <= two.start for one, two in pairwise(ordered)), "near ranges are one"
+    given_bytes = {position for found in ordered for position in range(found.start, found.end)}
+    assert asked <= given_bytes
+    assert all(found.start in asked and found.end - 1 in asked for found in ordered), "nothing is added at the edges"
+    parts = [set(range(found.start, found.end)) for found in selection.ranges]
+    first = [min(place for place, spec in enumerate(specs) if wanted(spec, data) & part) for part in parts]
+    assert first == sorted(first), "parts come in the order asked"
+
+
+@given(st.text(max_size=60), st.integers(0, 100))
+def test_any_text_selects_something_sound(text: str, length: int) -> None:
+    for header in (text, f"bytes={text}"):
+        selection = select(header, length)
+        if isinstance(selection, Slices):
+            assert all(0 <= found.start < found.end <= length for found in selection.ranges)
+            assert sum(found.length for found in selection.ranges) <= length
