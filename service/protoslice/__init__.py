@@ -2,7 +2,7 @@
 
 from protoslice.errors import ProtosliceError
 from protoslice.library import Chunk, Node, Proto, Split, View
-from protoslice.library import open_proto as open  # noqa: A004 - the library's first word
+from protoslice.library import open_proto as open
 from protoslice.ropes import Rope
 
 __all__ = ["Chunk", "Node", "Proto", "ProtosliceError", "Rope", "Split", "View", "open"]

@@ -7,6 +7,7 @@ from typing import BinaryIO, Protocol, Self, final
 from protoslice.sources import RangeSource
 
 __all__ = [
+    "BlockSums",
     "ChunkHasher",
     "Chunked",
     "Document",
@@ -18,11 +19,22 @@ __all__ = [
     "Rope",
     "Scanner",
     "Schema",
+    "first_bad_block",
     "index_source",
 ]
 
 class _Side(Protocol):
     def write(self, data: bytes, /) -> object: ...
+
+@final
+class BlockSums:
+    """Takes the CRC-32C of every 64 KiB of a stream."""
+
+    def __new__(cls) -> Self: ...
+    def update(self, piece: bytes) -> None: ...
+    def finish(self) -> bytes: ...
+
+def first_bad_block(data: bytes | bytearray, first: int, sums: bytes) -> int | None: ...
 
 @final
 class Limits:
@@ -87,6 +99,7 @@ def index_source(
     floor: int = 16384,
     limits: Limits | None = None,
 ) -> bytes: ...
+
 @final
 class Index:
     """A serialized index, ready to be asked."""
@@ -134,6 +147,9 @@ class Plan:
     def chunk(self, number: int) -> tuple[str, str | None, str, Rope]: ...
     def metadata(self) -> bytes: ...
     def cpb(self, hashes: Sequence[int]) -> Rope: ...
+    def encode(self) -> bytes: ...
+    @staticmethod
+    def decode(data: bytes, *, limits: Limits | None = None) -> Plan: ...
 
 @final
 class Chunked:

@@ -106,7 +106,7 @@ def range_applies(if_range: str | None, current: Validators) -> bool:
 
 
 def parse_entity_tags(header: str) -> tuple[EntityTag, ...] | None:
-    """The tags of If-Match or If-None-Match, None for `*`; `InvalidInput` for anything else than a list of quoted tags."""
+    """The tags of If-Match or If-None-Match, None for `*`; `InvalidInput` for anything but a list of quoted tags."""
     if header.strip(" \t") == "*":
         return None
     tags = []

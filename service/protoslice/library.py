@@ -134,9 +134,7 @@ class Proto:
         """The whole proto: a raw one byte for byte, a chunked one merged."""
         return self.merge()
 
-    def merge(
-        self, path: str = "", fields: Sequence[str] | None = None, omit_larger_than: int | None = None
-    ) -> View:
+    def merge(self, path: str = "", fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> View:
         """What stands at `path`: a message serialized, the content of bytes or text, the text of a scalar.
 
         `fields` keep only these paths below it; `omit_larger_than` leaves out every bytes, packed or string field
@@ -187,9 +185,9 @@ class Proto:
         return f"<Proto {self.type or 'of unknown type'}, {self.size} bytes>"
 
 
-def open_proto(  # noqa: PLR0913 - each option stands alone
+def open_proto(
     source: SourceLike,
-    type: str | None = None,  # noqa: A002 - the word of the contract
+    type: str | None = None,
     *,
     types: schema.MessageTypes | None = None,
     index: bytes | None = None,
@@ -226,15 +224,15 @@ class _Opener:
         detection = schema.detect(head, self.filename, self.source.size)
         if detection.kind == "riegeli":
             return self._chunked(index, floor)
-        if detection.kind == "refused" and self.type is None:
-            raise Unsupported(f"{detection.why}; name its type if it is a proto after all")
+        if detection.kind not in {"proto", "unknown"} and self.type is None:
+            raise Unsupported(f"{detection.why}, not a serialized proto; name its type if it is one after all")
         type_name = self.type or (detection.type_name if detection.kind == "proto" else None)
         flat = self._flat(type_name)
         index = index or _core.index_source([self.source], None, flat, type_name, floor=floor, limits=self.limits)
         return Proto([self.source], index=index, flat=flat, limits=self.limits)
 
     def _chunked(self, index: bytes | None, floor: int) -> Proto:
-        side = cast(BinaryIO, tempfile.SpooledTemporaryFile(_IN_MEMORY))
+        side = cast(BinaryIO, tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - the proto owns it
         try:
             chunked = _core.Chunked(self.source, side, limits=self.limits)
             sources = [self.source, FileObjectSource(side)]

@@ -26,7 +26,7 @@ class _Vectored(Protocol):
 
 
 class Rope:
-    """Bytes that lie in sources, in order. It has a length, can be sliced, and is read when somebody wants its bytes."""
+    """Bytes that lie in sources, in order: with a length, sliced for nothing, read when somebody wants them."""
 
     __slots__ = ("_sources", "core")
 

@@ -8,7 +8,7 @@ from protoslice.errors import InvalidInput
 
 __all__ = ["format_size", "parse_size"]
 
-_UNITS = {"": 1, "b": 1} | {
+_UNITS: dict[str, int] = {"": 1, "b": 1} | {
     prefix + suffix: base**power
     for power, prefix in enumerate("kmgtpe", 1)
     for suffix, base in (("b", 1000), ("ib", 1024))
@@ -27,7 +27,7 @@ def parse_size(text: str) -> int:
     size = int(match[1]) * unit + int(fraction or 0) * unit // 10 ** len(fraction)
     if size >= _LARGEST:
         raise InvalidInput(f"{text!r} is more than 2^63 bytes")
-    return size
+    return int(size)
 
 
 def format_size(size: int) -> str:
@@ -35,8 +35,10 @@ def format_size(size: int) -> str:
     if size < 1024:
         return f"{size} B"
     value = float(size)
-    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
+    units = iter(("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))
+    unit = next(units)
+    value /= 1024
+    while value >= 1023.95:
+        unit = next(units)
         value /= 1024
-        if value < 1023.95:
-            break
     return f"{value:.2f} {unit}" if value < 9.995 else f"{value:.1f} {unit}"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
+import stat
 import threading
 from collections.abc import Iterator
 from typing import BinaryIO, Protocol, Self, cast, runtime_checkable
@@ -39,6 +42,8 @@ class FileSource:
         self._fd = -1
         try:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            if stat.S_ISDIR(os.fstat(self._fd).st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             self.size = os.lseek(self._fd, 0, os.SEEK_END)
         except OSError as error:
             self.close()
@@ -158,14 +163,21 @@ def as_source(x: SourceLike) -> RangeSource:
         return FileSource(x)
     if isinstance(x, bytes | bytearray | memoryview):
         return BytesSource(x)
-    if hasattr(x, "size"):
+    if (file := _as_file(x)) is not None:
+        return FileObjectSource(file)
+    if hasattr(x, "size") and hasattr(x, "read"):
         return cast(RangeSource, x)
-    if hasattr(x, "seekable") and x.seekable():
-        return FileObjectSource(x)
     raise InvalidInput(
         f"{type(x).__name__} is not a source: give a path, bytes, a seekable binary file, "
         "or an object with `size` and `read(offset, length)`"
     )
+
+
+def _as_file(x: object) -> BinaryIO | None:
+    if isinstance(x, io.TextIOBase):
+        raise InvalidInput("a file object has to be open in binary mode to be a source")
+    seekable = getattr(x, "seekable", None)
+    return cast(BinaryIO, x) if seekable is not None and seekable() else None
 
 
 def _runs(parts: list[tuple[int, memoryview]]) -> Iterator[tuple[int, list[memoryview]]]:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from protoslice.errors import CorruptModel, InvalidInput, NotFound, StorageError
+from protoslice import sources
+from protoslice.errors import CorruptModel, InvalidInput, NotFound, StorageDenied, StorageError
 from protoslice.sources import BytesSource, FileObjectSource, FileSource, RangeSource, as_source
 
 DATA = random.Random(7).randbytes(200_000)
@@ -58,6 +59,21 @@ def test_as_source_keeps_a_source() -> None:
 def test_as_source_refuses_other_things() -> None:
     with pytest.raises(InvalidInput, match="read\\(offset, length\\)"):
         as_source(3)  # type: ignore[arg-type]
+
+
+def test_as_source_takes_files_that_know_their_size_for_files() -> None:
+    class Sized(io.BytesIO):
+        size = 3
+
+    assert as_source(Sized(DATA)).size == len(DATA)
+
+
+def test_as_source_refuses_text_and_pipes(path: Path) -> None:
+    with path.open(encoding="latin-1") as text, pytest.raises(InvalidInput, match="binary"):
+        as_source(text)  # type: ignore[arg-type]
+    ends = os.pipe()
+    with open(ends[0], "rb") as pipe, open(ends[1], "wb"), pytest.raises(InvalidInput, match="seekable"):
+        as_source(pipe)
 
 
 def test_readv_fills_neighbours_and_strangers(path: Path) -> None:
@@ -124,3 +140,53 @@ def test_file_objects_may_give_less_at_a_time() -> None:
 
     source = FileObjectSource(Slow(DATA))
     assert source.read(11, 1000) == DATA[11:1011]
+
+
+def test_long_reads_and_long_runs_take_several_calls(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_MOST", 1000)
+    monkeypatch.setattr(sources, "_VECTORS", 3)
+    with FileSource(path) as source:
+        source.readv([])
+        assert source.read(5, 10_000) == DATA[5:10_005]
+        buffers = [bytearray(400) for _ in range(20)]
+        source.readv([(i * 410, memoryview(buffer)) for i, buffer in enumerate(buffers)])
+    assert all(buffer == DATA[i * 410 : i * 410 + 400] for i, buffer in enumerate(buffers))
+
+
+def test_what_the_system_refuses_is_a_storage_error(path: Path) -> None:
+    source = FileSource(path)
+    os.close(source.fileno())
+    for read in (lambda: source.read(0, 1), lambda: source.read_into(0, bytearray(1))):
+        with pytest.raises(StorageError, match=r"data\.bin cannot be read"):
+            read()
+    source._fd = -1
+
+
+def test_what_cannot_be_opened(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TypeError):
+        FileSource(3)  # type: ignore[arg-type]
+    with pytest.raises(StorageError, match="Is a directory"):
+        FileSource(path.parent)
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(StorageDenied, match=r"data\.bin cannot be opened: Permission denied"):
+        FileSource(path)
+
+
+def test_a_file_object_that_ends_early_is_an_error() -> None:
+    file = io.BytesIO(DATA)
+    source = FileObjectSource(file)
+    file.truncate(100)
+    with pytest.raises(StorageError, match="shorter"):
+        source.read(50, 100)
+
+
+def test_a_file_left_open_is_closed_with_its_source(path: Path) -> None:
+    source = FileSource(path)
+    fd = source.fileno()
+    del source
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)

@@ -1,6 +1,9 @@
 """A user's storage is checked without pytest, by the same bodies."""
 
 import asyncio
+import gc
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,18 @@ def test_a_directory_passes_and_keeps_what_it_had(tmp_path: Path) -> None:
     assert {outcome.name for outcome in report.outcomes} == set(StorageConformance.bodies())
     assert len(report.outcomes) > 60
     assert sorted(path.name for path in tmp_path.iterdir()) == [".protoslice", "users"]
+
+
+def test_nothing_is_left_open(tmp_path: Path) -> None:
+    def open_now() -> list[str]:
+        gc.collect()
+        links = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
+        return sorted(os.readlink(link) for link in links if link.is_symlink())
+
+    before = open_now()
+    assert asyncio.run(check(f"file://{tmp_path}")).kept
+    assert [name for name in open_now() if name not in before] == []
+    assert [thread.name for thread in threading.enumerate() if "protoslice-storage" in thread.name] == []
 
 
 def test_memory_passes() -> None:

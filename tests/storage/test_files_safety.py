@@ -3,9 +3,11 @@
 import asyncio
 import errno
 import os
+import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -288,9 +290,70 @@ def test_every_folder_is_synced_before_the_word_is_given(tmp_path: Path, monkeyp
     assert synced[1:] == [str(tmp_path / "a/b"), str(tmp_path / "a"), str(tmp_path)]
 
 
+def test_a_closed_storage_answers_nothing(tmp_path: Path) -> None:
+    async def work() -> None:
+        storage = FileStorage(str(tmp_path))
+        writer = await storage.writer(KEY)
+        await writer.write(b"x")
+        await storage.close()
+        await storage.close()
+        for call in (storage.stat(KEY), storage.put(KEY, b"x"), writer.commit()):
+            with pytest.raises(StorageUnavailable):
+                await call
+
+    asyncio.run(work())
+    assert not (tmp_path / str(KEY)).exists()
+
+
 def test_a_root_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         FileStorage(str(tmp_path / "missing"), create=False)
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises((NotFound, Conflict)):
         FileStorage(str(tmp_path / "file"))
+
+
+TOILER = """
+import asyncio, sys
+from protoslice.storage import FileStorage, ObjectKey
+async def work():
+    storage = FileStorage(sys.argv[1])
+    number = 0
+    while True:
+        key = ObjectKey(f"n/{number % 5}/{number}")
+        data = bytes([number % 256]) * 70_000
+        if number % 2:
+            async with await storage.writer(key) as writer:
+                await writer.write(data[:30_000])
+                await writer.write(data[30_000:])
+                await writer.commit()
+        else:
+            await storage.put_if_absent(key, data)
+        await storage.put(ObjectKey("tag"), b"%08d" % number)
+        print(number, flush=True)
+        number += 1
+asyncio.run(work())
+"""
+
+
+def test_killed_at_any_moment_nothing_acknowledged_is_lost_and_nothing_is_half_there(tmp_path: Path) -> None:
+    chance = random.Random(5)
+    for turn in range(12):
+        root = tmp_path / str(turn)
+        with subprocess.Popen([sys.executable, "-c", TOILER, str(root)], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(chance.random() / 20)
+            process.kill()
+            acknowledged = [0, *(int(line) for line in process.stdout if line.endswith(b"\n"))]
+        _check_wreck(root, acknowledged[-1])
+
+
+def _check_wreck(root: Path, last: int) -> None:
+    found = {path.name: path.read_bytes() for path in (root / "n").rglob("*") if path.is_file()}
+    assert set(found) >= {str(number) for number in range(last + 1)}
+    assert len(found) <= last + 2
+    assert all(data == bytes([int(name) % 256]) * 70_000 for name, data in found.items())
+    assert int((root / "tag").read_bytes()) in {last, last + 1}
+    on(root, lambda storage: storage.collect_garbage(-60))
+    assert spares(root) == []

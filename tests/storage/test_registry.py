@@ -73,6 +73,8 @@ def test_options_a_backend_does_not_have_are_refused() -> None:
     with pytest.raises(InvalidInput, match="do not fit") as caught:
         open_storage("s3://bucket", {"no_such_option": "a-secret"})
     assert "a-secret" not in str(caught.value)
+    with pytest.raises(InvalidInput, match="Account must be specified"):
+        open_storage("az://container/folder")
 
 
 @pytest.mark.usefixtures("installed")

@@ -163,6 +163,31 @@ def test_the_probe_refuses_a_storage_that_ignores_conditions(liar: type[MemorySt
     asyncio.run(work())
 
 
+class Forgets(MemoryStorage):
+    async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
+        return bytes(len(await super().get_range(key, start, end, if_etag=if_etag)))
+
+
+class ListsLate(MemoryStorage):
+    async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = 1000) -> Page:
+        return Page((), None)
+
+
+class ReadsOnly(MemoryStorage):
+    @property
+    def abilities(self) -> Abilities:
+        return Abilities(write=False)
+
+
+@pytest.mark.parametrize(
+    ("storage", "why"), [(Forgets(), "give back"), (ListsLate(), "does not list"), (ReadsOnly(), "read-only")]
+)
+def test_the_probe_refuses_what_cannot_work(storage: MemoryStorage, why: str) -> None:
+    with pytest.raises(Unsupported, match=why):
+        asyncio.run(probe(storage))
+    assert storage._objects == {}
+
+
 def test_the_probe_lets_an_honest_storage_pass_and_leaves_nothing() -> None:
     async def work() -> None:
         storage = MemoryStorage()

@@ -86,7 +86,7 @@ impl Document {
         self.with(py, |doc| {
             let mut plan = doc.plan(&Policy { min_chunk, max_chunk })?;
             plan.chunks.iter_mut().for_each(|chunk| chunk.rope = self.on_sources(std::mem::take(&mut chunk.rope)));
-            Ok(Plan { plan, schema: Arc::clone(&self.schema), limits: self.limits })
+            Ok(Plan { plan, limits: self.limits })
         })
     }
 }
@@ -133,7 +133,6 @@ fn row(child: Child) -> Row {
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Plan {
     plan: wire::plan::Plan,
-    schema: Arc<wire::Schema>,
     limits: wire::Limits,
 }
 
@@ -148,8 +147,7 @@ impl Plan {
         let chunk = self.plan.chunks.get(number);
         let chunk = chunk.ok_or_else(|| pyo3::exceptions::PyIndexError::new_err("there is no such chunk"))?;
         let kind = if chunk.kind == ChunkKind::Bytes { "bytes" } else { "message" };
-        let name = chunk.type_id.and_then(|id| self.schema.message(id)).map(|message| message.name.clone());
-        Ok((kind, name, chunk.path.clone(), Rope(chunk.rope.clone())))
+        Ok((kind, chunk.type_name.clone(), chunk.path.clone(), Rope(chunk.rope.clone())))
     }
 
     /// The serialized `ChunkMetadata`, with the positions that the chunks have in the file that `cpb` gives.
@@ -166,5 +164,19 @@ impl Plan {
             writing.finish()
         });
         rope.map(Rope).map_err(|error| errors::raise(py, error))
+    }
+
+    /// Its serialized form.
+    fn encode<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &py.detach(|| self.plan.encode()))
+    }
+
+    /// What `encode` gave.
+    #[staticmethod]
+    #[pyo3(signature = (data, *, limits=None))]
+    fn decode(py: Python<'_>, data: &[u8], limits: Option<&Bound<'_, Limits>>) -> PyResult<Self> {
+        let limits = limits::of(limits);
+        let plan = py.detach(|| wire::plan::Plan::decode(data, &limits));
+        plan.map(|plan| Self { plan, limits }).map_err(|error| errors::raise(py, error))
     }
 }

@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 
+mod blocks;
 mod cpb;
 mod document;
 mod errors;
@@ -17,6 +18,8 @@ mod source;
 mod _core {
     use super::*;
 
+    #[pymodule_export]
+    use super::blocks::{BlockSums, first_bad_block};
     #[pymodule_export]
     use super::cpb::{ChunkHasher, Chunked};
     #[pymodule_export]

@@ -63,6 +63,10 @@ impl Source for PySource {
         self.ask(offset, len, |bytes| Cow::Owned(bytes.to_vec()))
     }
 
+    fn stride(&self) -> u64 {
+        if self.file.is_some() { 1 << 16 } else { 1 << 20 }
+    }
+
     fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         if self.read_file(offset, buffer) {
             return Ok(());

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
+pub mod blocks;
 pub mod cpb;
 pub mod document;
 pub mod entry;
@@ -19,6 +20,7 @@ pub mod metadata;
 pub mod ondemand;
 pub mod path;
 pub mod plan;
+mod plan_file;
 pub mod reader;
 pub mod resolve;
 pub mod riegeli;

@@ -156,9 +156,19 @@ impl ChunkedMessage {
         out
     }
 
+    /// What [`ChunkedMessage::encode`] gave.
+    pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Self> {
+        let mut message = Self::default();
+        message.take(&mut Fields::new(bytes, 0, 1), limits, 0)?;
+        Ok(message)
+    }
+
     fn merge(&mut self, field: &InMemory<'_>, limits: &Limits, depth: u32) -> Result<()> {
         limits.check_depth(depth, field.start)?;
-        let mut fields = below(field);
+        self.take(&mut below(field), limits, depth)
+    }
+
+    fn take(&mut self, fields: &mut Fields<'_>, limits: &Limits, depth: u32) -> Result<()> {
         while let Some(field) = fields.next_field()? {
             match (field.header.number, field.header.wire) {
                 (1, Wire::Varint) => self.chunk = Some(field.header.value),

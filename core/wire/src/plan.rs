@@ -34,8 +34,8 @@ impl Default for Policy {
 pub struct Chunk {
     /// Whether it is a message or bytes.
     pub kind: ChunkKind,
-    /// The message type, where it is one and the type is known.
-    pub type_id: Option<TypeId>,
+    /// The name of the message type, where it is one and the type is known.
+    pub type_name: Option<String>,
     /// The part of the proto it stands for.
     pub path: String,
     /// Its bytes.
@@ -96,13 +96,19 @@ impl Document<'_> {
             plan.message.chunk = Some(0);
             plan.chunks.push(Chunk {
                 kind: ChunkKind::Message,
-                type_id: root.type_id,
+                type_name: self.name(root.type_id),
                 path: String::new(),
                 rope: rest,
             });
         }
         plan.message.fields = number(runs, fields, &mut plan.chunks);
         Ok(plan)
+    }
+}
+
+impl Document<'_> {
+    fn name(&self, type_id: Option<TypeId>) -> Option<String> {
+        type_id.and_then(|id| self.schema.message(id)).map(|message| message.name.clone())
     }
 }
 
@@ -236,7 +242,7 @@ impl Planner<'_, '_> {
             }
             FieldKind::Bytes | FieldKind::String if !field.repeated => {
                 let rope = Rope::extent(IMAGE, entry.content, entry.content_len());
-                let chunk = Chunk { kind: ChunkKind::Bytes, type_id: None, path: label, rope };
+                let chunk = Chunk { kind: ChunkKind::Bytes, type_name: None, path: label, rope };
                 planned.fields.push(PlannedField { tags, chunk, runs: Vec::new(), fields: Vec::new() });
                 Ok(Some(Outcome::Gone))
             }
@@ -260,7 +266,8 @@ impl Planner<'_, '_> {
         let message = Message { type_id, parts: vec![Part::of(entry, type_id)] };
         let Planned { rest, mut runs, fields } = self.message(&message, path, depth + 1)?;
         if rest.len() >= self.policy.min_chunk {
-            let chunk = Chunk { kind: ChunkKind::Message, type_id, path: path.to_owned(), rope: rest };
+            let type_name = self.doc.name(type_id);
+            let chunk = Chunk { kind: ChunkKind::Message, type_name, path: path.to_owned(), rope: rest };
             planned.fields.push(PlannedField { tags, chunk, runs, fields });
             return Ok(Some(None));
         }
@@ -390,7 +397,7 @@ fn join(path: &str, name: &str) -> String {
 /// Collects the elements of one field into pieces of no more than `max_chunk`, each a message of the parent's type.
 struct Cutter<'a> {
     max_chunk: u64,
-    type_id: Option<TypeId>,
+    type_name: Option<String>,
     limits: &'a crate::limits::Limits,
     label: String,
     building: RopeBuilder,
@@ -406,7 +413,7 @@ impl<'a> Cutter<'a> {
             doc.schema.field(message.type_id, number).map_or_else(|| number.to_string(), |field| field.name.clone());
         Self {
             max_chunk: planner.policy.max_chunk,
-            type_id: message.type_id,
+            type_name: doc.name(message.type_id),
             limits: &doc.limits,
             label: join(path, &name),
             building: RopeBuilder::new(&doc.limits),
@@ -432,7 +439,7 @@ impl<'a> Cutter<'a> {
     fn cut(&mut self) {
         let rope = std::mem::replace(&mut self.building, RopeBuilder::new(self.limits)).finish();
         let path = format!("{}[{}:{}]", self.label, self.first, self.seen);
-        self.done.push(Chunk { kind: ChunkKind::Message, type_id: self.type_id, path, rope });
+        self.done.push(Chunk { kind: ChunkKind::Message, type_name: self.type_name.clone(), path, rope });
         self.first = self.seen;
     }
 

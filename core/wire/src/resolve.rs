@@ -7,7 +7,7 @@ use crate::header::{Fields, Wire};
 use crate::key::{self, Key};
 use crate::path::{Name, Path, Segment, Select};
 use crate::rope::{IMAGE, Rope, RopeBuilder};
-use crate::schema::{Field, FieldKind};
+use crate::schema::{Field, FieldKind, MISFIT};
 use crate::varint::{self, Varint};
 
 /// What stands at a path.
@@ -99,8 +99,17 @@ impl Document<'_> {
     }
 
     fn step(&self, message: Message, segment: &Segment) -> Result<Target> {
-        let (number, field) = self.field_of(&message, &segment.name)?;
-        let field = field.cloned();
+        let (mut number, field) = self.field_of(&message, &segment.name)?;
+        let mut field = field.cloned();
+        let misfit = number | MISFIT;
+        if let Name::Number(_) = segment.name
+            && field.is_some()
+            && self.total(&message, number)? == 0
+            && self.total(&message, misfit)? > 0
+        {
+            // By its number an unknown field is found, though the schema knows another one of that number.
+            (number, field) = (misfit, None);
+        }
         if let Some(Select::Slice(..) | Select::All) = segment.select {
             let error = "a path leads to one place: slices and [*] are for the fields of a mask";
             return Err(WireError::new(Kind::Syntax, error));
@@ -133,7 +142,7 @@ impl Document<'_> {
     /// A field without schema and without brackets: the one occurrence, or all of them.
     fn unknown(&self, message: Message, number: u32) -> Result<Target> {
         match self.total(&message, number)? {
-            0 => Err(not_here(&number.to_string())),
+            0 => Err(not_here(&(number & !MISFIT).to_string())),
             1 => {
                 let found = self.element(&message, number, 0)?;
                 self.merged(found.as_slice(), None)?.ok_or_else(|| not_here(&number.to_string()))

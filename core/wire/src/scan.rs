@@ -164,17 +164,25 @@ impl Scanner {
         Ok(self.builder.finish(size, self.floor))
     }
 
-    /// The path of the innermost message that is being scanned.
-    fn path(&mut self) -> String {
+    /// The path of the innermost message that is being scanned. Entries of maps are told by their map alone.
+    fn path(&self) -> String {
         let mut path = String::new();
-        for pair in self.frames.windows(2) {
+        for (pair, ordinal) in self.frames.windows(2).zip(self.builder.ordinals().skip(1)) {
             let [parent, child] = pair else { continue };
-            let name = self.schema.field(parent.type_id, child.number).map(|field| field.name.clone());
-            let separator = if path.is_empty() { "" } else { "." };
-            path.push_str(separator);
-            path.push_str(&name.unwrap_or_else(|| (child.number & !MISFIT).to_string()));
+            let number = child.number & !MISFIT;
+            let field = self.schema.field(parent.type_id, child.number);
+            let list = field.is_some_and(|field| field.repeated) && !self.is_map_entry(child.type_id);
+            path.push_str(if path.is_empty() { "" } else { "." });
+            path.push_str(&field.map_or_else(|| number.to_string(), |field| field.name.clone()));
+            if list {
+                path.push_str(&format!("[{ordinal}]"));
+            }
         }
         if path.is_empty() { "the root message".to_owned() } else { path }
+    }
+
+    fn is_map_entry(&self, type_id: Option<TypeId>) -> bool {
+        type_id.and_then(|id| self.schema.message(id)).is_some_and(|message| message.map_entry)
     }
 
     /// Takes some of `piece`; returns how much.

@@ -18,6 +18,11 @@ pub trait Source {
     /// Exactly the `len` bytes at `offset`, or an error.
     fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>>;
 
+    /// How many bytes to ask for at once where many are needed: less where a read costs little.
+    fn stride(&self) -> u64 {
+        1 << 20
+    }
+
     /// Fills `buffer` with the bytes at `offset`, or fails.
     fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let bytes = self.read(offset, buffer.len())?;

@@ -42,6 +42,8 @@ fn ours(file: &[u8]) -> Vec<(u64, Vec<u8>)> {
         let decoded = records::decode(file, &chunk, &Limits::default()).unwrap();
         if chunk.header.kind != ChunkKind::Metadata {
             found.extend((0..decoded.len()).map(|i| (chunk.position(i as u64), decoded.get(i).unwrap().to_vec())));
+            let (values, ends) = decoded.clone().into_parts();
+            assert_eq!((&values[..], &ends[..]), (decoded.values(), decoded.ends()));
         }
     }
     found
@@ -254,12 +256,16 @@ fn read_all(file: &[u8]) -> Vec<(u64, Vec<u8>)> {
     found
 }
 
-/// Bytes as a source with a size.
+/// Bytes as a source with a size, read block by block.
 struct Bytes<'a>(&'a [u8]);
 
 impl Source for Bytes<'_> {
     fn len(&self) -> u64 {
         self.0.len() as u64
+    }
+
+    fn stride(&self) -> u64 {
+        1 << 16
     }
 
     fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>> {
@@ -286,7 +292,13 @@ fn written(options: &str, records: &[Vec<u8>]) -> (Vec<u8>, Vec<u64>) {
     (file, positions)
 }
 
-const OPTIONS: [&str; 14] = [
+const OPTIONS: [&str; 20] = [
+    "brotli:0,window_log:30",
+    "brotli:11",
+    "zstd:22,chunk_size:64K",
+    "zstd:1,window_log:31",
+    "transpose,brotli:1,window_log:30",
+    "transpose,zstd,window_log:31",
     "uncompressed",
     "uncompressed,chunk_size:1M",
     "uncompressed,padding:4K",
@@ -330,5 +342,47 @@ proptest! {
     #[test]
     fn options_never_panic(text in "[a-z_:,0-9.KM-]{0,40}") {
         let _ = WriterOptions::parse(&text);
+    }
+}
+
+/// A rope over endless zeros as a source.
+struct Zeros(wire::Rope);
+
+impl Source for Zeros {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>> {
+        let mut bytes = Vec::new();
+        for piece in self.0.slice(offset..offset + len as u64).pieces() {
+            match piece {
+                Piece::Extent { len, .. } => bytes.resize(bytes.len() + len as usize, 0),
+                Piece::Literal(literal) => bytes.extend_from_slice(literal),
+            }
+        }
+        Ok(Cow::Owned(bytes))
+    }
+}
+
+#[test]
+fn positions_beyond_4_gib_are_found() {
+    let gib = 1u64 << 30;
+    let sizes = [5, 5 * gib, 0, 3 * gib + 1, 7];
+    let mut framer = Framer::new(&Limits::default());
+    let positions: Vec<u64> =
+        sizes.iter().map(|&size| framer.push(&wire::Rope::extent(SourceId(1), 0, size), 0).unwrap()).collect();
+    let source = Zeros(framer.finish());
+    let last = records::last_record(&source).unwrap().unwrap();
+    assert_eq!((last.0.begin, last.1), (positions[4], 0));
+    for (&position, &size) in positions.iter().zip(&sizes) {
+        let (chunk, index) = records::find(&source, position).unwrap().unwrap();
+        let spans = records::spans(&source, &chunk, &Limits::default()).unwrap().unwrap();
+        assert_eq!((chunk.begin, index, spans.len()), (position, 0, 1));
+        let range = spans.get(0).unwrap();
+        assert_eq!(range.end - range.start, size);
+        let mut rope = RopeBuilder::default();
+        spans.extents(&chunk, 0, SourceId(1), &mut rope);
+        assert_eq!(rope.len(), size);
     }
 }

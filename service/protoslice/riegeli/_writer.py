@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import BinaryIO, Self
 
 from google.protobuf.message import Message
@@ -36,8 +35,10 @@ class RecordWriter:
         described = serialized_metadata if metadata is None else metadata.SerializeToString()
         if isinstance(dest, str | os.PathLike):
             self._name = os.fspath(dest)
-            with self._storage():
+            try:
                 self._core = _core.RiegeliWriter.to_path(self._name, options, described, append)
+            except OSError as error:
+                raise _storage_error(self._name, error) from error
             return
         self._file = dest
         self._core = _core.RiegeliWriter.to_object(dest, options, described, _position(dest))
@@ -60,16 +61,22 @@ class RecordWriter:
     def flush(self) -> None:
         """Write what is kept, so that a reader finds it; every flush ends a chunk."""
         core = self._open()
-        with self._storage():
+        try:
             core.flush()
+        except OSError as error:
+            self._tell(error)
+            raise
         if self._file is not None and hasattr(self._file, "flush"):
             self._file.flush()
 
     def write_record(self, record: bytes | bytearray | memoryview) -> None:
         """Write one record."""
-        core = self._open()
-        with self._storage():
+        core = self._core or self._open()
+        try:
             core.write(record if isinstance(record, bytes) else bytes(record))
+        except OSError as error:
+            self._tell(error)
+            raise
 
     def write_message(self, message: Message) -> None:
         """Write one message as a record."""
@@ -103,14 +110,14 @@ class RecordWriter:
             raise InvalidInput("the writer is closed; make a new one with append=True to write on")
         return self._core
 
-    @contextmanager
-    def _storage(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if self._file is not None:
-                raise
-            raise StorageError(f"{self._name} cannot be written: {error.strerror or error}") from error
+    def _tell(self, error: OSError) -> None:
+        """Raise an error that names the file when it is our own; what a file object raised is left as it is."""
+        if self._file is None:
+            raise _storage_error(self._name, error) from error
+
+
+def _storage_error(name: str, error: OSError) -> StorageError:
+    return StorageError(f"{name} cannot be written: {error.strerror or error}")
 
 
 def _position(file: BinaryIO) -> int:

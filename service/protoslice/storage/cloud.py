@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import obstore
-from obstore.store import from_url
+from obstore.store import GCSStore, from_url
 
-from protoslice.errors import InvalidInput, NotFound, StorageUnavailable
+from protoslice.errors import Conflict, InvalidInput, NotFound, StorageUnavailable
 from protoslice.storage.cloud_errors import explained
 from protoslice.storage.cloud_writer import CloudWriter
 from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectStat, Page, Writer
@@ -31,6 +32,8 @@ _CLIENT: ClientConfig = {
     "read_timeout": timedelta(seconds=20),
     "timeout": timedelta(seconds=60),
 }
+_ENDPOINTS: Final = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ENDPOINT")
+_PREFIXES: Final = ("AWS_", "AZURE_", "GOOGLE_")
 _RETRY: RetryConfig = {
     "max_retries": 5,
     "retry_timeout": timedelta(seconds=45),
@@ -41,25 +44,27 @@ _RETRY: RetryConfig = {
 class CloudStorage(RemoteStorage):
     """The objects of a bucket, or of a folder in one."""
 
-    def __init__(self, store: ObjectStore, *, part_bytes: int = PART_BYTES) -> None:
+    def __init__(self, store: ObjectStore, *, part_bytes: int = PART_BYTES, by_version: bool | None = None) -> None:
+        """`by_version`: conditional writes name a version and not a tag, which is what Google's storage wants."""
         self._store = store
+        self._by_version = isinstance(store, GCSStore) if by_version is None else by_version
         self.part_bytes = part_bytes
 
     @classmethod
-    def from_uri(cls, uri: str, options: Mapping[str, str]) -> CloudStorage:
-        """The storage behind `uri`, with the keys and the environment variables that obstore knows for it.
+    def from_uri(cls, uri: str, options: Mapping[str, str], *, by_version: bool | None = None) -> CloudStorage:
+        """The storage behind `uri`, with the options and the environment variables that obstore knows for its scheme.
 
         Plain http is spoken only to an endpoint that says so itself.
         """
-        plain = any(value.startswith("http://") for value in options.values())
+        client = _CLIENT.copy()
+        endpoints = [*options.values(), *(os.environ.get(name, "") for name in _ENDPOINTS)]
+        if any(value.startswith("http://") for value in endpoints):
+            client["allow_http"] = True
         try:
-            store = from_url(
-                uri, config=_any(options), client_options={**_CLIENT, "allow_http": plain}, retry_config=_RETRY
-            )
+            store = from_url(uri, config=_any(options), client_options=client, retry_config=_RETRY)
         except Exception as error:
-            # The text may show what the options held.
-            raise InvalidInput(f"this storage URI or its options do not fit: {type(error).__name__}") from None
-        return cls(store)
+            raise InvalidInput(f"this storage URI or its options do not fit: {_reason(error, options)}") from None
+        return cls(store, by_version=by_version)
 
     @property
     def abilities(self) -> Abilities:
@@ -106,7 +111,12 @@ class CloudStorage(RemoteStorage):
 
     async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
         """See `Storage.put`."""
-        return await self._put(key, data, "overwrite" if if_etag is None else {"e_tag": if_etag})
+        if if_etag is None:
+            return await self._put(key, data, "overwrite")
+        version = await self._version(key, if_etag) if self._by_version else None
+        return await self._put(
+            key, data, {"e_tag": if_etag} if version is None else {"e_tag": if_etag, "version": version}
+        )
 
     async def put_parts(self, key: ObjectKey, parts: AsyncIterator[bytes]) -> str:
         """See `cloud_writer.Target.put_parts`."""
@@ -144,6 +154,16 @@ class CloudStorage(RemoteStorage):
         with suppress(NotFound), explained("delete", key):
             await obstore.delete_async(self._store, key.text)
 
+    async def _version(self, key: ObjectKey, etag: str) -> str | None:
+        """The version that bears this tag now, which a conditional write then names."""
+        try:
+            with explained("find", key):
+                found = await obstore.head_async(self._store, key.text)
+        except NotFound:
+            raise Conflict(f"object {str(key)!r} has changed") from None
+        expect(_describe(key, found), etag)
+        return found["version"]
+
     async def _put(self, key: ObjectKey, data: Buffer, mode: PutMode) -> str:
         with explained("write", key, missing=StorageUnavailable):
             result = await obstore.put_async(self._store, key.text, bytes(data), mode=mode, use_multipart=False)
@@ -158,6 +178,13 @@ def _tag(etag: str | None) -> str:
     if not etag:
         raise StorageUnavailable("this storage gives its objects no entity tags, and cannot be read safely without")
     return etag
+
+
+def _reason(error: Exception, options: Mapping[str, str]) -> str:
+    """The first line of what obstore says of a configuration, unless it repeats a value that may be a secret."""
+    told = str(error).partition("\n")[0]
+    values = [*options.values(), *(value for name, value in os.environ.items() if name.startswith(_PREFIXES))]
+    return type(error).__name__ if any(value and value in told for value in values) else told
 
 
 def _any(options: Mapping[str, str]) -> Any:

@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import closing, suppress
 
-from protoslice.errors import InvalidInput, NotFound
+from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.storage.handle import FileHandle, describe
 from protoslice.storage.interface import (
     PAGE,
@@ -150,12 +150,20 @@ class FileStorage(Storage):
         return file
 
     def _put(self, key: ObjectKey, data: Buffer, *, replace: bool, if_etag: str | None) -> str:
+        if not replace:
+            self._must_not_exist(key)
         spare = SpareFile(self._tree, key)
         try:
             spare.write(data)
             return spare.publish(replace=replace, if_etag=if_etag)
         finally:
             spare.drop()
+
+    def _must_not_exist(self, key: ObjectKey) -> None:
+        """Spare the writing when it will be in vain; linking is what decides."""
+        with explained("find", key), suppress(FileNotFoundError, NotADirectoryError):
+            self._tree.facts(key.segments)
+            raise Conflict(f"object {str(key)!r} exists")
 
     def _list(self, prefix: ObjectKey | None, after: ObjectKey | None, limit: int) -> Page:
         items: list[ObjectStat] = []

@@ -13,7 +13,7 @@ MAX_SEGMENT_BYTES: Final = 255
 MAX_SEGMENTS: Final = 32
 RESERVED: Final = ".protoslice"
 
-_PORTABLE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+_PORTABLE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-:@+~")
 _ESCAPE = re.compile(rb"=([0-9A-F]{2})")
 
 
@@ -54,7 +54,7 @@ class ObjectKey:
 
 
 def quote(text: str) -> str:
-    """A segment that stands for any text in letters, digits, `._-` and `=XX`; reversed by `unquote`.
+    """A segment that stands for any text in letters, digits, `._-:@+~` and `=XX`; reversed by `unquote`.
 
     Different texts give different segments, and none begins with a dot, so a name from outside can neither hide nor
     climb.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import suppress
 from secrets import randbits, token_hex
 
 from protoslice.errors import Conflict, InvalidInput, NotFound
@@ -22,12 +23,14 @@ class SpareFile:
         self._key = key
         self._name = token_hex(16)
         self._mutex = threading.Lock()
+        self._descriptor = -1
         with explained("create", key):
             self._descriptor = tree.create_spare(self._name)
 
     def __del__(self) -> None:
-        if getattr(self, "_descriptor", -1) >= 0:
-            os.close(self._descriptor)
+        # Made for a caller who was cancelled meanwhile: nobody else will drop it.
+        with suppress(Exception):
+            self._drop()
 
     def write(self, piece: Buffer) -> None:
         """Append a piece."""

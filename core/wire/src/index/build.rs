@@ -89,9 +89,9 @@ impl Builder {
         Ok(())
     }
 
-    /// How often field `number` has occurred in the innermost open node.
-    pub fn count(&mut self, number: u32) -> u64 {
-        self.open.last_mut().map_or(0, |node| node.field(number).record.count)
+    /// Which occurrence of its field each open node is, from the root down.
+    pub fn ordinals(&self) -> impl Iterator<Item = u64> {
+        self.open.iter().map(|node| node.record.ordinal)
     }
 
     /// Adds the next field of the innermost open node, with the hash of its key where it has one.

@@ -1,5 +1,7 @@
 //! The data of a chunk, with the block headers in it checked and left out.
 
+use std::borrow::Cow;
+
 use super::fault::{Fault, Resume};
 use super::header::Hasher;
 use super::layout::{self, BLOCK_HEADER, CHUNK_HEADER, Run};
@@ -17,11 +19,16 @@ pub fn fill<S: Source + ?Sized>(
     into: &mut [u8],
     hasher: &mut Hasher,
 ) -> Result<(), Fault> {
+    let mut window = Window { source, begin: 0, bytes: Cow::Borrowed(&[]) };
+    let from = offset.saturating_add(CHUNK_HEADER);
+    let limit = layout::add(chunk.begin, from.saturating_add(into.len() as u64)).unwrap_or(chunk.end).min(chunk.end);
     let mut done = 0usize;
-    for run in layout::runs(chunk.begin, offset.saturating_add(CHUNK_HEADER), into.len() as u64) {
+    for run in layout::runs(chunk.begin, from, into.len() as u64) {
         let end = done.saturating_add(usize::try_from(run.len).unwrap_or(usize::MAX));
         let before = into.get_mut(..end).unwrap_or_default();
-        if run.after_header {
+        if source.stride() > layout::BLOCK {
+            window.copy(chunk, run, limit, before.get_mut(done..).unwrap_or_default())?;
+        } else if run.after_header {
             read_with_header(source, chunk, run, before, done)?;
         } else {
             source.read_into(run.position, before.get_mut(done..).unwrap_or_default())?;
@@ -30,6 +37,36 @@ pub fn fill<S: Source + ?Sized>(
         done = end;
     }
     if done == into.len() { Ok(()) } else { Err(Fault::truncated(chunk.begin, None, source.len())) }
+}
+
+/// Part of a source in memory: many blocks for the price of one read.
+struct Window<'a, S: ?Sized> {
+    source: &'a S,
+    begin: u64,
+    bytes: Cow<'a, [u8]>,
+}
+
+impl<S: Source + ?Sized> Window<'_, S> {
+    /// Copies `run` from the window, which is moved there and on, but not past `limit`, when it is elsewhere.
+    fn copy(&mut self, chunk: &ChunkRef, run: Run, limit: u64, into: &mut [u8]) -> Result<(), Fault> {
+        let start = if run.after_header { run.position - BLOCK_HEADER } else { run.position };
+        if start >= self.begin.saturating_add(self.bytes.len() as u64) || start < self.begin {
+            let end = layout::block_of(start).saturating_add(self.source.stride()).min(limit);
+            self.bytes = self.source.read(start, usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX))?;
+            self.begin = start;
+        }
+        let here = self.bytes.get(usize::try_from(start - self.begin).unwrap_or(usize::MAX)..).unwrap_or_default();
+        let (header, rest) = here.split_at_checked(if run.after_header { HEADER } else { 0 }).unwrap_or_default();
+        let bytes = rest.get(..into.len());
+        into.copy_from_slice(bytes.ok_or_else(|| Fault::truncated(chunk.begin, None, self.source.len()))?);
+        if run.after_header { check_block(chunk, run, header) } else { Ok(()) }
+    }
+}
+
+fn check_block(chunk: &ChunkRef, run: Run, header: &[u8]) -> Result<(), Fault> {
+    let block = run.position - BLOCK_HEADER;
+    let header = walk::block_header(block, header, chunk.begin)?;
+    walk::check_next(block, header, chunk.end, run.position)
 }
 
 /// Reads `run` into the end of `into`, from `at` on, together with the block header before it. The header is read
@@ -54,8 +91,7 @@ fn read_with_header<S: Source + ?Sized>(
         source.read_into(block, &mut header)?;
         source.read_into(run.position, into.get_mut(at..).unwrap_or_default())?;
     }
-    let header = walk::block_header(block, &header, chunk.begin)?;
-    walk::check_next(block, header, chunk.end, run.position)
+    check_block(chunk, run, &header)
 }
 
 fn swap(kept: &mut [u8; HEADER], room: &mut [u8]) {

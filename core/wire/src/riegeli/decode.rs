@@ -45,6 +45,12 @@ impl Decoded {
         &self.ends
     }
 
+    /// All records, one after the other, and where each of them ends.
+    pub fn into_parts(mut self) -> (Vec<u8>, Vec<u64>) {
+        self.bytes.drain(..self.base.min(self.bytes.len()));
+        (self.bytes, self.ends)
+    }
+
     /// Record `index`.
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let end = *self.ends.get(index)?;
@@ -74,8 +80,10 @@ fn check(chunk: &ChunkRef, limits: &Limits) -> Result<(), Fault> {
     check_count(chunk, limits)?;
     let most = limits.decoded;
     if header.decoded_size > most || header.data_size > most.saturating_add(most / 8) {
-        let message =
-            format!("the chunk decodes to {} bytes where {most} are allowed; raise the limit", header.decoded_size);
+        let message = format!(
+            "the chunk has {} bytes and decodes to {} where {most} are allowed; raise the limit",
+            header.data_size, header.decoded_size
+        );
         return Err(bad(chunk, WireError::new(Kind::Limit, message)));
     }
     let has_records = matches!(header.kind, ChunkKind::Simple | ChunkKind::Transposed);

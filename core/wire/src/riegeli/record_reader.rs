@@ -6,7 +6,7 @@ use super::fault::{Fault, Resume, next_block};
 use super::header::Hasher;
 use super::layout::{self, BLOCK_HEADER};
 use super::records;
-use super::walk::{self, ChunkRef, Place, any_block_header, chunk_at};
+use super::walk::{self, ChunkRef, Place, Window, any_block_header, chunk_at};
 use crate::error::WireError;
 use crate::limits::Limits;
 use crate::source::Source;
@@ -256,9 +256,14 @@ impl<S: Source> RecordReader<S> {
     /// Goes to the record at the numeric position `numeric`, or the next one.
     pub fn seek_numeric(&mut self, numeric: u64) -> Result<()> {
         self.fault = None;
-        match walk::seek(&self.source, numeric) {
+        let mut at = self.position().0;
+        let found = Window::new(&self.source, numeric).map_err(Fault::from);
+        match found.and_then(|window| walk::seek(&window, numeric, &mut at)) {
             Ok(place) => self.seek(place.begin, place.index),
-            Err(fault) => Err(self.note(fault)),
+            Err(fault) => {
+                (self.open, self.begin, self.index) = (None, at, 0);
+                Err(self.note(fault))
+            }
         }
     }
 

@@ -76,7 +76,7 @@ impl RecordWriter {
             sink.write(&[&signature])?;
             self.position = signature.len() as u64;
         } else {
-            self.pad_to_boundary(sink)?;
+            self.reach_boundary(sink)?;
             self.pad(self.options.initial_padding, sink)?;
         }
         let Some(metadata) = metadata else { return Ok(()) };
@@ -86,7 +86,7 @@ impl RecordWriter {
     }
 
     /// A file that ends inside or right after a block header goes on behind it.
-    fn pad_to_boundary<S: Sink>(&mut self, sink: &mut S) -> Result<()> {
+    fn reach_boundary<S: Sink>(&mut self, sink: &mut S) -> Result<()> {
         let boundary = layout::round_up(self.position).unwrap_or(self.position);
         let zeros = vec![0; usize::try_from(boundary - self.position).unwrap_or(0)];
         sink.write(&[&zeros])?;
@@ -189,7 +189,10 @@ impl RecordWriter {
             .transpose(true)
             .chunk_size(self.options.chunk_size())
             .bucket_fraction(self.options.bucket_fraction);
-        level.map_or_else(|| options.clone(), |level| options.clone().compression_level(level))
+        match level {
+            Some(level) => options.compression_level(level),
+            None => options,
+        }
     }
 }
 

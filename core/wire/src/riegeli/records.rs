@@ -9,6 +9,7 @@ use crate::limits::Limits;
 use crate::reader::Reader;
 use crate::rope::{RopeBuilder, SourceId};
 use crate::source::Source;
+use crate::varint;
 
 /// How many bytes are read at first; the sizes of a chunk with few records are among them.
 const FIRST: u64 = 64;
@@ -70,9 +71,10 @@ pub(super) fn front<S: Source + ?Sized>(
     }
     let sizes = reader.varint().map_err(bad)?;
     let begin = reader.offset();
-    let values = begin.checked_add(sizes).filter(|&values| values <= chunk.header.data_size);
-    let values =
-        values.ok_or_else(|| bad(WireError::corrupt(begin, "the sizes of the records run past their chunk")))?;
+    let most = chunk.header.records.saturating_mul(varint::MAX_LEN as u64);
+    let values = begin.checked_add(sizes).filter(|&values| values <= chunk.header.data_size && sizes <= most);
+    let values = values
+        .ok_or_else(|| bad(WireError::corrupt(begin, "the sizes of the records take more room than there is")))?;
     front = if values > front.len() as u64 { first(source, chunk, values)? } else { front };
     front.truncate(usize::try_from(values).unwrap_or(usize::MAX));
     let mut reader = Reader::new(&front, 0);

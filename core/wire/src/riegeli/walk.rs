@@ -168,7 +168,7 @@ impl<S: Source + ?Sized> Iterator for Chunks<'_, S> {
 /// no record follows.
 pub fn find<S: Source + ?Sized>(source: &S, numeric: u64) -> Result<Option<(ChunkRef, u64)>> {
     let window = Window::new(source, numeric)?;
-    let place = seek(&window, numeric)?;
+    let place = seek(&window, numeric, &mut 0)?;
     for chunk in Chunks::new(&window, place.begin) {
         let chunk = chunk?;
         let index = if chunk.begin == place.begin { place.index } else { 0 };
@@ -219,22 +219,24 @@ pub(super) struct Place {
     pub(super) index: u64,
 }
 
-/// The chunk that holds the numeric position `numeric`, else the first chunk after it.
-pub(super) fn seek<S: Source + ?Sized>(source: &S, numeric: u64) -> Result<Place, Fault> {
+/// The chunk that holds the numeric position `numeric`, else the first chunk after it. `at` follows the search, so
+/// that it tells after a fault where that is.
+pub(super) fn seek<S: Source + ?Sized>(source: &S, numeric: u64, at: &mut u64) -> Result<Place, Fault> {
     let size = source.len();
     if numeric > size {
         return Err(beyond(numeric, size));
     }
-    let ends_with_a_block = numeric == size && layout::left_in_block(size) == 0;
-    let mut begin = if ends_with_a_block { size } else { origin(source, numeric)? };
-    while begin < numeric {
-        let Some(chunk) = chunk_at(source, begin)? else { break };
-        if numeric - begin < chunk.header.records {
-            return Ok(Place { begin, index: numeric - begin });
+    *at = layout::block_of(numeric);
+    let ends_with_a_block = numeric == size && *at == size;
+    *at = if ends_with_a_block { size } else { origin(source, numeric)? };
+    while *at < numeric {
+        let Some(chunk) = chunk_at(source, *at)? else { break };
+        if numeric - *at < chunk.header.records {
+            return Ok(Place { begin: *at, index: numeric - *at });
         }
-        begin = chunk.end;
+        *at = chunk.end;
     }
-    Ok(Place { begin, index: 0 })
+    Ok(Place { begin: *at, index: 0 })
 }
 
 pub(super) fn beyond(position: u64, size: u64) -> Fault {
@@ -265,17 +267,19 @@ fn origin<S: Source + ?Sized>(source: &S, position: u64) -> Result<u64, Fault> {
     })
 }
 
-/// A source of which one block is in memory.
-struct Window<'a, S: ?Sized> {
+/// A source of which one block is in memory, when reads of it are dear.
+pub(super) struct Window<'a, S: ?Sized> {
     source: &'a S,
     begin: u64,
     bytes: Cow<'a, [u8]>,
 }
 
 impl<'a, S: Source + ?Sized> Window<'a, S> {
-    fn new(source: &'a S, position: u64) -> Result<Self> {
+    /// `source` with the block that `position` lies in.
+    pub(super) fn new(source: &'a S, position: u64) -> Result<Self> {
         let begin = layout::block_of(position.min(source.len()));
-        let len = usize::try_from(BLOCK.min(source.len() - begin)).unwrap_or(0);
+        let most = if source.stride() > BLOCK { BLOCK } else { 0 };
+        let len = usize::try_from(most.min(source.len() - begin)).unwrap_or(0);
         let bytes = if len == 0 { Cow::Borrowed(&[][..]) } else { source.read(begin, len)? };
         Ok(Self { source, begin, bytes })
     }

@@ -1,0 +1,55 @@
+//! `_core.BlockSums`, and the check of blocks against them.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use wire::blocks;
+
+/// Takes the CRC-32C of every 64 KiB of a stream.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct BlockSums(Mutex<blocks::BlockSums>);
+
+#[pymethods]
+impl BlockSums {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    /// Takes the next bytes.
+    fn update(&self, py: Python<'_>, piece: &[u8]) {
+        py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).update(piece));
+    }
+
+    /// All sums, four bytes each; the stream begins anew.
+    fn finish<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let sums = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        PyBytes::new(py, &sums.finish())
+    }
+}
+
+/// The number of the first block in `data`, which begins with block `first`, that differs from its sum.
+#[pyfunction]
+pub(crate) fn first_bad_block(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    first: usize,
+    sums: &[u8],
+) -> PyResult<Option<usize>> {
+    let buffer = PyBuffer::<u8>::get(data)?;
+    let Some(pointer) = buffer.as_slice_ptr() else {
+        return Err(PyBufferError::new_err("contiguous bytes are due"));
+    };
+    // SAFETY: the buffer is held until the end, and nobody writes to it meanwhile: it was filled for this check, and is
+    // handed on after it.
+    #[allow(unsafe_code, reason = "reading a buffer without a copy")]
+    let bytes: &[u8] = unsafe { pointer.as_ref() };
+    // Giving up the GIL costs more than checking a block or two.
+    if bytes.len() <= 2 * blocks::BLOCK {
+        return Ok(blocks::first_bad_block(bytes, first, sums));
+    }
+    Ok(py.detach(|| blocks::first_bad_block(bytes, first, sums)))
+}

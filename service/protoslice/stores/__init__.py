@@ -1,0 +1,26 @@
+"""The use cases of the service, without HTTP: taking stores in, finding them, and giving their views."""
+
+from protoslice.stores.catalogue import StoreOptions, Stores
+from protoslice.stores.garbage import GarbageReport
+from protoslice.stores.ingest import Ingest, Sink
+from protoslice.stores.model import Created, FileInfo, IngestRequest, Page, SchemaInfo, StoreInfo, Tag
+from protoslice.stores.opened import ChunkInfo, OpenStore
+from protoslice.stores.serving import Representation
+
+__all__ = [
+    "ChunkInfo",
+    "Created",
+    "FileInfo",
+    "GarbageReport",
+    "Ingest",
+    "IngestRequest",
+    "OpenStore",
+    "Page",
+    "Representation",
+    "SchemaInfo",
+    "Sink",
+    "StoreInfo",
+    "StoreOptions",
+    "Stores",
+    "Tag",
+]

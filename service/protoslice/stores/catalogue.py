@@ -1,0 +1,331 @@
+"""The stores of one storage: taken in, found, tagged, opened, removed. The use cases, without HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from protoslice.errors import Conflict, InvalidInput, NotFound, StorageFull, Unsupported
+from protoslice.storage import ObjectKey, ObjectStat, Storage, probe
+from protoslice.stores import keys
+from protoslice.stores.chunk_facts import ChunkFacts
+from protoslice.stores.garbage import GRACE_SECONDS, GarbageReport, collect_garbage
+from protoslice.stores.in_place import Places
+from protoslice.stores.ingest import Ingest, IntakeOptions, drop_attempt
+from protoslice.stores.model import Created, IngestRequest, Manifest, Page, SchemaInfo, StoreInfo, Tag
+from protoslice.stores.objects import StoredObject, open_object
+from protoslice.stores.opened import OpenStore, open_proto
+from protoslice.stores.paths import check_tag, is_id, is_id_prefix
+from protoslice.stores.receive import Types
+from protoslice.stores.records import Schemas, Tags
+from protoslice.stores.runner import Worker
+
+__all__ = ["StoreOptions", "Stores"]
+
+MARK = b'{"layout":1}'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """How the stores are kept."""
+
+    max_upload_bytes: int = 1 << 40
+    verify_reads: bool = True
+    threads: int = 8
+    open_stores: int = 64
+    register_prefixes: tuple[str, ...] = ()
+    register_networks: tuple[str, ...] = ()
+    space_watermark_bytes: int = 1 << 30
+
+
+class Stores:
+    """All stores of one storage. Any number of processes may work on the same one."""
+
+    def __init__(self, storage: Storage, options: StoreOptions, *, writable: bool) -> None:
+        self._storage = storage
+        self._options = options
+        self._writable = writable
+        self._worker = Worker(options.threads)
+        self._tags = Tags(storage)
+        self._schemas = Schemas(storage)
+        self._places = Places(options.register_prefixes, options.register_networks)
+        self._manifests: dict[str, Manifest] = {}
+        self._opened: dict[str, OpenStore] = {}
+        self._opening: dict[str, asyncio.Task[OpenStore]] = {}
+
+    @classmethod
+    async def open(cls, storage: Storage, options: StoreOptions | None = None) -> Stores:
+        """The stores in `storage`. One whose conditions cannot be trusted is opened for reading alone."""
+        writable = storage.abilities.write
+        if writable:
+            await probe(storage)
+            await _check_layout(storage)
+        return cls(storage, options or StoreOptions(), writable=writable)
+
+    async def close(self) -> None:
+        """Give back everything that is held open."""
+        for opened in self._opened.values():
+            opened.close()
+        self._opened.clear()
+        await self._worker.close()
+
+    async def ready(self) -> None:
+        """Raise unless the storage answers and has room."""
+        with suppress(NotFound):
+            await self._storage.stat(keys.MARKER)
+        if self._storage.abilities.free_space:
+            free = await self._storage.free_bytes()
+            if free < self._options.space_watermark_bytes:
+                raise StorageFull("the storage is nearly full")
+
+    async def ingest(self, request: IngestRequest) -> Ingest:
+        """An upload to be filled: use it as a context manager."""
+        self._check_writable()
+        types, own = await self._types(request.type)
+        options = IntakeOptions(
+            self._storage,
+            self._worker,
+            types,
+            limit=self._options.max_upload_bytes,
+            verify=self._options.verify_reads,
+            own_schema=own,
+        )
+        return Ingest(options, request, self._announce)
+
+    async def register(self, files: Mapping[str, str], request: IngestRequest) -> Created:
+        """A store over objects that already lie in allowed storage: path to URI."""
+        self._check_writable()
+        types, own = await self._types(request.type)
+        manifest = await self._places.index(files, request, types, own, self._storage, self._worker)
+        return await self._announce(manifest, request.tags)
+
+    async def get(self, ref: str) -> StoreInfo:
+        """The store that `ref` names: an id, the beginning of one, or a tag."""
+        manifest = await self._manifest(await self.resolve(ref))
+        tags = [tag.name for tag in await self._tags.all() if tag.store == manifest.id]
+        return StoreInfo.of(manifest, sorted(tags))
+
+    async def resolve(self, ref: str) -> str:
+        """The id that `ref` names; `NotFound` when it names nothing."""
+        if is_id(ref):
+            return ref
+        if not is_id_prefix(ref):
+            return (await self._tags.get(ref)).store
+        page = await self._storage.list(keys.STORES, after=keys.store(ref), limit=2)
+        found = [item.key.segments[-1] for item in page.items if item.key.segments[-1].startswith(ref)]
+        if len(found) > 1:
+            raise InvalidInput(f"{ref!r} is the beginning of several ids: give more of it")
+        if not found:
+            raise NotFound(f"there is no store whose id begins with {ref!r}")
+        return found[0]
+
+    async def list(
+        self,
+        *,
+        tag: str | None = None,
+        type: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[StoreInfo]:
+        """A page of stores, newest first: those with a tag that begins so, those of a type."""
+        tags: dict[str, list[str]] = {}
+        for found in await self._tags.all():
+            tags.setdefault(found.store, []).append(found.name)
+        items: list[StoreInfo] = []
+        for stat in _behind(await self._newest(), cursor):
+            store_id = stat.key.segments[-1]
+            names = sorted(tags.get(store_id, []))
+            if tag is not None and not any(name.startswith(tag) for name in names):
+                continue
+            with suppress(NotFound):
+                manifest = await self._manifest(store_id, known=True)
+                if type is None or (manifest.type or "unknown") == type:
+                    items.append(StoreInfo.of(manifest, names))
+            if len(items) > limit:
+                break
+        more = len(items) > limit
+        items = items[:limit]
+        return Page(items, items[-1].id if more and items else None)
+
+    async def delete(self, ref: str) -> None:
+        """Remove a store, and the tags that point at it. Its objects stay until readers must be done with them."""
+        self._check_writable()
+        manifest = await self._manifest(await self.resolve(ref))
+        await self._storage.put(keys.removed(manifest.id), manifest.encode())
+        await self._storage.delete(keys.store(manifest.id))
+        self._forget(manifest.id)
+        for tag in await self._tags.all():
+            if tag.store == manifest.id:
+                with suppress(NotFound, Conflict):
+                    await self._tags.delete(tag.name, if_match=tag.etag)
+
+    async def view(self, ref: str) -> OpenStore:
+        """The store that `ref` names, opened."""
+        store_id = await self.resolve(ref)
+        manifest = await self._manifest(store_id)
+        opened = self._opened.pop(store_id, None)
+        if opened is not None and opened.manifest.attempt == manifest.attempt:
+            self._opened[store_id] = opened  # the newest stands last
+            return opened
+        opening = self._opening.get(store_id)
+        if opening is None:
+            opening = self._opening[store_id] = asyncio.create_task(self._open(manifest))
+            opening.add_done_callback(lambda _: self._opening.pop(store_id, None))
+        return await asyncio.shield(opening)
+
+    async def tags(self, *, limit: int = 100, cursor: str | None = None) -> Page[Tag]:
+        """A page of the tags."""
+        return await self._tags.page(limit, cursor)
+
+    async def tag(self, name: str) -> Tag:
+        """The tag called `name`."""
+        return await self._tags.get(name)
+
+    async def put_tag(
+        self, name: str, store: str, *, if_match: str | None = None, if_none_match: bool = False
+    ) -> tuple[Tag, bool]:
+        """Point a tag at a store; whether the tag is new."""
+        self._check_writable()
+        check_tag(name)
+        manifest = await self._manifest(await self.resolve(store))
+        return await self._tags.put(name, manifest.id, if_match=if_match, if_none_match=if_none_match)
+
+    async def delete_tag(self, name: str, *, if_match: str | None = None) -> None:
+        """Remove a tag."""
+        self._check_writable()
+        await self._tags.delete(name, if_match=if_match)
+
+    async def schemas(self, *, limit: int = 100, cursor: str | None = None) -> Page[SchemaInfo]:
+        """A page of the schemas."""
+        return await self._schemas.page(limit, cursor)
+
+    async def schema(self, name: str) -> tuple[SchemaInfo, bytes]:
+        """A schema and its descriptor set."""
+        return await self._schemas.get(name)
+
+    async def put_schema(self, name: str, data: bytes) -> tuple[SchemaInfo, bool]:
+        """Keep a descriptor set; whether it is new."""
+        self._check_writable()
+        return await self._schemas.put(name, data)
+
+    async def delete_schema(self, name: str) -> None:
+        """Remove a schema."""
+        self._check_writable()
+        await self._schemas.delete(name)
+
+    async def collect_garbage(self, *, grace_seconds: float = GRACE_SECONDS) -> GarbageReport:
+        """Remove what no store needs any more."""
+        self._check_writable()
+        return await collect_garbage(self._storage, grace_seconds=grace_seconds)
+
+    async def _announce(self, manifest: Manifest, tags: Sequence[str]) -> Created:
+        """Publish a store, or find that it exists; then its tags."""
+        created = True
+        try:
+            await self._storage.put_if_absent(keys.store(manifest.id), manifest.encode())
+        except Conflict:
+            there = await self._manifest(manifest.id)
+            created = there.attempt == manifest.attempt  # an answer lost on the way
+            if not created:
+                await drop_attempt(self._storage, manifest.attempt)
+        for name in tags:
+            await self._tags.put(name, manifest.id, if_match=None, if_none_match=False)
+        return Created(await self.get(manifest.id), created)
+
+    async def _types(self, type_name: str | None) -> tuple[Types, bytes | None]:
+        """Where the wanted type is looked up, and the descriptor set to keep with a store of it."""
+        if type_name is None or type_name == "unknown":
+            return Types(), None
+        with suppress(Unsupported):
+            Types().flat(type_name)
+            return Types(), None
+        found = await self._schemas.find(type_name)
+        if found is None:
+            Types().flat(type_name)  # raises, with close names
+            raise AssertionError("an unknown type was found")  # pragma: no cover
+        return Types((found[0],)), found[1]
+
+    async def _manifest(self, store_id: str, *, known: bool = False) -> Manifest:
+        """The manifest of a store. With `known` the store was just listed, so a cached one will do."""
+        cached = self._manifests.get(store_id)
+        if cached is not None and known:
+            return cached
+        key = keys.store(store_id)
+        try:
+            stat = await self._storage.stat(key)
+            if cached is not None:
+                return cached
+            manifest = Manifest.decode(await self._storage.get_range(key, 0, stat.size))
+        except NotFound:
+            self._forget(store_id)
+            raise NotFound(f"there is no store {store_id}") from None
+        self._manifests[store_id] = manifest
+        return manifest
+
+    async def _newest(self) -> Sequence[ObjectStat]:
+        found: list[ObjectStat] = []
+        after: ObjectKey | None = None
+        while True:
+            page = await self._storage.list(keys.STORES, after=after)
+            found.extend(page.items)
+            after = page.after
+            if after is None:
+                return sorted(found, key=lambda item: (-item.modified.timestamp(), item.key))
+
+    async def _open(self, manifest: Manifest) -> OpenStore:
+        objects: list[StoredObject] = []
+        try:
+            for stored in manifest.objects:
+                objects.append(await self._open_object(manifest, stored.key is None, len(objects)))
+            proto = None
+            if manifest.indexed:
+                verify = self._options.verify_reads
+                proto, extra = await open_proto(self._storage, manifest, objects, self._worker, verify=verify)
+                objects.extend(extra)
+        except BaseException:
+            for opened in objects:
+                opened.close()
+            raise
+        facts = ChunkFacts(self._storage, manifest.id, self._worker)
+        store = OpenStore(manifest, objects, proto, self._worker, facts)
+        self._opened[manifest.id] = store
+        while len(self._opened) > self._options.open_stores:
+            # Not closed: a reader may hold it. Its files go when the last reference does.
+            self._opened.pop(next(iter(self._opened)))
+        return store
+
+    async def _open_object(self, manifest: Manifest, in_place: bool, number: int) -> StoredObject:
+        stored = manifest.objects[number]
+        if in_place:
+            return await self._places.open(stored, self._worker)
+        return await open_object(self._storage, stored, self._worker, verify=self._options.verify_reads)
+
+    def _forget(self, store_id: str) -> None:
+        self._manifests.pop(store_id, None)
+        self._opened.pop(store_id, None)
+
+    def _check_writable(self) -> None:
+        if not self._writable:
+            raise Unsupported("this storage is read-only: nothing can be taken in, changed or removed")
+
+
+def _behind(stats: Sequence[ObjectStat], cursor: str | None) -> Sequence[ObjectStat]:
+    """What comes behind the store that `cursor` names."""
+    if cursor is None:
+        return stats
+    if not is_id(cursor):
+        raise InvalidInput("this cursor was not given by this service")
+    at = next((i for i, stat in enumerate(stats) if stat.key.segments[-1] == cursor), None)
+    # The store may have been removed since: begin anew rather than lose what follows.
+    return stats if at is None else stats[at + 1 :]
+
+
+async def _check_layout(storage: Storage) -> None:
+    """Mark a new storage; refuse one that another layout has marked."""
+    with suppress(Conflict):
+        await storage.put_if_absent(keys.MARKER, MARK)
+    found = await storage.get_range(keys.MARKER, 0, (await storage.stat(keys.MARKER)).size)
+    if found != MARK:
+        raise Unsupported("this storage was laid out by another version of protoslice")

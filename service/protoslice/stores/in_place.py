@@ -1,0 +1,122 @@
+"""Objects that stay where they are: registered by URI, read by range, pinned to the version they had."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from protoslice import schema
+from protoslice.errors import Conflict, InvalidInput, NotFound, Unsupported
+from protoslice.sources import BytesSource, RangeSource
+from protoslice.storage import ObjectKey, Storage
+from protoslice.storage.sources import allowed, open_source
+from protoslice.stores import keys
+from protoslice.stores.model import FileInfo, IngestRequest, Manifest, Stored, now, store_id
+from protoslice.stores.objects import StoredObject
+from protoslice.stores.paths import check_file_path
+from protoslice.stores.prepare import Prepared, SideWriter, chunked_of, prepare_chunked, prepare_raw
+from protoslice.stores.receive import Received, Scan, Types
+from protoslice.stores.roots import choose_root
+from protoslice.stores.runner import Worker
+from protoslice.stores.seal import seal
+
+__all__ = ["Places"]
+
+HEAD = 64 << 10
+
+
+class Places:
+    """The storages that objects may be registered from: those under the operator's prefixes, and no others."""
+
+    def __init__(self, prefixes: Sequence[str], networks: Sequence[str]) -> None:
+        self._prefixes = tuple(prefixes)
+        self._networks = tuple(networks)
+        self._storages: dict[str, Storage] = {}
+
+    async def open(self, stored: Stored, worker: Worker) -> StoredObject:
+        """The object at a URI; a `Conflict` when it is not the one that was registered."""
+        storage, key = self._place(stored.uri or "")
+        stat = await storage.stat(key)
+        if (stat.etag, stat.size) != (stored.etag, stored.size):
+            raise Conflict("an object that this store was registered over has changed: register it anew")
+        handle = await storage.open_file(key) if storage.abilities.open_file else None
+        if handle is not None and handle.stat.etag != stored.etag:
+            handle.close()
+            raise Conflict("an object that this store was registered over has changed: register it anew")
+        return StoredObject(storage, key, stored, None, handle, worker)
+
+    async def index(
+        self,
+        files: Mapping[str, str],
+        request: IngestRequest,
+        types: Types,
+        own: bytes | None,
+        storage: Storage,
+        worker: Worker,
+    ) -> Manifest:
+        """What the manifest of a store over `files` (path to URI) is to be; index and plan are kept in `storage`."""
+        if not files:
+            raise InvalidInput("no files are named")
+        received = [await self._look(check_file_path(path), uri, worker) for path, uri in files.items()]
+        root = choose_root(received, request.root)
+        attempt = keys.new_attempt()
+        prepared, side = await self._prepare(root, request, types, attempt, storage, worker)
+        kept = {"index": prepared.index, "plan": prepared.plan, "image": prepared.image, "schema": own}
+        for name, data in kept.items():
+            if data is not None:
+                await storage.put_if_absent(keys.object_key(attempt, name), seal(data))
+        infos, objects = tuple(file.info for file in received), tuple(file.stored for file in received)
+        return Manifest(
+            id=store_id(infos, objects, request, root.info.path, prepared.type),
+            type=prepared.type,
+            root=root.info.path,
+            chunks=prepared.chunks,
+            min_chunk=request.min_chunk,
+            max_chunk=request.max_chunk,
+            created=now(),
+            source="register",
+            attempt=attempt,
+            files=infos,
+            objects=objects,
+            side=side,
+            chunked=prepared.image is not None,
+            own_schema=own is not None,
+        )
+
+    async def _look(self, path: str, uri: str, worker: Worker) -> Received:
+        storage, key = self._place(uri)
+        try:
+            stat = await storage.stat(key)
+        except NotFound:
+            raise NotFound(f"there is no object for {path!r} at the URI given") from None
+        stored = Stored(stat.size, uri=uri, etag=stat.etag)
+        head = await storage.get_range(key, 0, min(HEAD, stat.size), if_etag=stat.etag)
+        detection = schema.detect(head, path.rpartition("/")[2], stat.size)
+        scan = Scan(detection.type_name if detection.kind == "proto" else None)
+        return Received(FileInfo(path, stat.size, None), stored, detection, scan)
+
+    async def _prepare(
+        self, root: Received, request: IngestRequest, types: Types, attempt: str, storage: Storage, worker: Worker
+    ) -> tuple[Prepared, Stored | None]:
+        if root.detection.kind not in {"proto", "unknown", "riegeli"} and request.type is None:
+            raise Unsupported(f"{root.detection.why}; only protos are registered in place")
+        source = await self.open(root.stored, worker)
+        try:
+            if root.detection.kind != "riegeli":
+                scan = root.scan or Scan(None)
+                return await worker.run(lambda: prepare_raw(source, scan, types, request)), None
+            async with await storage.writer(keys.object_key(attempt, "side")) as writer:
+                side = SideWriter(writer, worker)
+                chunked = await worker.run(lambda: chunked_of(source, side))
+                if side.size:
+                    raise Unsupported("a compressed chunked proto cannot be registered in place: upload it")
+            sources: list[RangeSource] = [source, BytesSource(b"")]
+            return await worker.run(lambda: prepare_chunked(chunked, sources, root.info.path, types, request)), None
+        finally:
+            source.close()
+
+    def _place(self, uri: str) -> tuple[Storage, ObjectKey]:
+        place = allowed(uri, self._prefixes)
+        storage = self._storages.get(place.root)
+        if storage is None:
+            storage = self._storages[place.root] = open_source(place.root, networks=self._networks)
+        return storage, place.key

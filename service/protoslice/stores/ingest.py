@@ -1,0 +1,230 @@
+"""Taking in a store: files stream in, and when all is durable the manifest is written, last and in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from protoslice.errors import Conflict, InvalidInput, ProtosliceError, Unsupported
+from protoslice.sources import BytesSource, RangeSource
+from protoslice.storage import ObjectKey, Storage
+from protoslice.stores import keys
+from protoslice.stores.model import Created, FileInfo, IngestRequest, Manifest, Stored, now, store_id
+from protoslice.stores.objects import StoredObject, open_object
+from protoslice.stores.paths import check_file_path, check_tag
+from protoslice.stores.prepare import Prepared, SideWriter, chunked_of, prepare_chunked, prepare_raw
+from protoslice.stores.receive import FileSink, Received, Scan, Types
+from protoslice.stores.roots import choose_root
+from protoslice.stores.runner import Worker
+from protoslice.stores.seal import seal
+
+__all__ = ["Ingest", "IntakeOptions"]
+
+FILES = 10_000
+NOT_PROTOS = ("text", "json", "table", "tfrecord")
+"""Kinds of root that are kept without an index: formats know what to do with them."""
+
+Announce = Callable[[Manifest, Sequence[str]], Awaitable[Created]]
+
+
+class IntakeOptions:
+    """What an ingest needs from the service around it."""
+
+    __slots__ = ("limit", "own_schema", "storage", "types", "verify", "worker")
+
+    def __init__(
+        self, storage: Storage, worker: Worker, types: Types, *, limit: int, verify: bool, own_schema: bytes | None
+    ) -> None:
+        self.storage = storage
+        self.worker = worker
+        self.types = types
+        self.limit = limit
+        self.verify = verify
+        self.own_schema = own_schema
+
+
+class Ingest:
+    """One upload. As a context manager it leaves nothing but garbage behind unless it was committed."""
+
+    def __init__(self, options: IntakeOptions, request: IngestRequest, announce: Announce) -> None:
+        self._options = options
+        self._request = request
+        self._announce = announce
+        self._attempt = keys.new_attempt()
+        self._files: list[Received] = []
+        self._sink: FileSink | None = None
+        self._left = options.limit
+
+    async def __aenter__(self) -> Self:
+        _check(self._request)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.abort()
+
+    async def file(self, path: str) -> Sink:
+        """Begin the next file; the one before must be closed."""
+        check_file_path(path)
+        if self._sink is not None:
+            raise InvalidInput("the file before is not closed")
+        if len(self._files) >= FILES:
+            raise InvalidInput(f"an upload holds at most {FILES} files")
+        if any(file.info.path == path for file in self._files):
+            raise InvalidInput(f"the upload holds {path!r} twice")
+        wanted = self._request.type if self._request.root in {None, path} else None
+        options = self._options
+        self._sink = await FileSink.open(
+            options.storage,
+            self._attempt,
+            len(self._files),
+            path,
+            worker=options.worker,
+            wanted=wanted,
+            types=options.types,
+            limit=self._left,
+        )
+        return Sink(self)
+
+    async def write(self, piece: bytes) -> None:
+        """Take the next piece of the open file."""
+        if self._sink is None:
+            raise InvalidInput("no file is open")
+        await self._sink.write(piece)
+
+    async def close_file(self) -> FileInfo:
+        """End of the open file."""
+        if self._sink is None:
+            raise InvalidInput("no file is open")
+        received = await self._sink.finish(self._options.storage)
+        self._sink = None
+        self._left -= received.info.size
+        self._files.append(received)
+        return received.info
+
+    async def commit(self, *, expected_sha256: bytes | None = None) -> Created:
+        """Make the store, unless it exists already. `expected_sha256` is that of the one file of the upload."""
+        root = choose_root(self._files, self._request.root)
+        if expected_sha256 is not None and [file.info.sha256 for file in self._files] != [expected_sha256.hex()]:
+            raise InvalidInput("the digest given does not match what arrived: nothing was stored")
+        files = tuple(file.info for file in self._files)
+        objects = tuple(file.stored for file in self._files)
+        try:
+            prepared, side = await self._prepare(root)
+        except ProtosliceError as error:
+            if len(files) > 1:
+                error.message = f"{root.info.path}: {error.message}"
+            raise
+        manifest = await self._keep(files, objects, root, prepared, side)
+        return await self._announce(manifest, self._request.tags)
+
+    async def abort(self) -> None:
+        """Stop taking the open file. What is durable already is garbage: no manifest names it."""
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            await sink.abort()
+
+    async def _prepare(self, root: Received) -> tuple[Prepared | None, Stored | None]:
+        options, request = self._options, self._request
+        kind = root.detection.kind
+        if kind in NOT_PROTOS and request.type is None:
+            return None, None
+        if kind == "refused" and request.type is None:
+            raise Unsupported(f"{root.detection.why}; name its type if it is a proto after all")
+        source = await open_object(options.storage, root.stored, options.worker, verify=options.verify)
+        try:
+            if kind == "riegeli":
+                return await self._chunked(source, root.info.path)
+            scan = root.scan or Scan(None)
+            run = options.worker.run
+            return await run(lambda: prepare_raw(source, scan, options.types, request)), None
+        finally:
+            source.close()
+
+    async def _chunked(self, source: StoredObject, path: str) -> tuple[Prepared, Stored | None]:
+        options, request = self._options, self._request
+        key = keys.object_key(self._attempt, "side")
+        async with await options.storage.writer(key) as writer:
+            side = SideWriter(writer, options.worker)
+            chunked = await options.worker.run(lambda: chunked_of(source, side))
+            stored = None
+            if side.size:
+                stored = Stored(side.size, key=str(key), etag=await writer.commit())
+                await options.storage.put_if_absent(keys.sums_of(key), side.sums.finish())
+        extra = await open_object(options.storage, stored, options.worker, verify=options.verify) if stored else None
+        sources: list[RangeSource] = [source, extra or BytesSource(b"")]
+        try:
+            prepare = lambda: prepare_chunked(chunked, sources, path, options.types, request)  # noqa: E731
+            return await options.worker.run(prepare), stored
+        finally:
+            if extra is not None:
+                extra.close()
+
+    async def _keep(
+        self,
+        files: tuple[FileInfo, ...],
+        objects: tuple[Stored, ...],
+        root: Received,
+        prepared: Prepared | None,
+        side: Stored | None,
+    ) -> Manifest:
+        """Write what belongs to the store, and say what its manifest is to be."""
+        options, request = self._options, self._request
+        own = options.own_schema
+        kept = {"index": prepared.index, "plan": prepared.plan, "image": prepared.image} if prepared else {}
+        for name, data in (kept | {"schema": own}).items():
+            if data is not None:
+                await options.storage.put_if_absent(keys.object_key(self._attempt, name), seal(data))
+        type_name = prepared.type if prepared else root.detection.type_name
+        return Manifest(
+            id=store_id(files, objects, request, root.info.path, type_name),
+            type=type_name,
+            root=root.info.path,
+            chunks=prepared.chunks if prepared else 0,
+            min_chunk=request.min_chunk,
+            max_chunk=request.max_chunk,
+            created=now(),
+            source=request.source,
+            attempt=self._attempt,
+            files=files,
+            objects=objects,
+            side=side,
+            indexed=prepared is not None,
+            chunked=prepared is not None and prepared.image is not None,
+            own_schema=own is not None,
+        )
+
+
+class Sink:
+    """The open file of an ingest."""
+
+    def __init__(self, ingest: Ingest) -> None:
+        self._ingest = ingest
+
+    async def write(self, piece: bytes) -> None:
+        """Take the next piece, when there is room for it."""
+        await self._ingest.write(piece)
+
+    async def close(self) -> FileInfo:
+        """End of the file."""
+        return await self._ingest.close_file()
+
+
+def _check(request: IngestRequest) -> None:
+    if request.min_chunk < 1 or request.max_chunk < request.min_chunk:
+        raise InvalidInput("min_chunk is at least 1, and max_chunk no smaller")
+    for name in request.tags:
+        check_tag(name)
+    if request.root is not None:
+        check_file_path(request.root)
+
+
+async def drop_attempt(storage: Storage, attempt: str) -> None:
+    """Remove the objects of an attempt that no store has come of; a collector would do it later."""
+    with suppress(ProtosliceError, Conflict):
+        page = await storage.list(keys.OBJECTS / attempt)
+        for item in page.items:
+            await storage.delete(ObjectKey(item.key.text))

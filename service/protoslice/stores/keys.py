@@ -1,0 +1,106 @@
+"""Where everything lies in a storage.
+
+protoslice.json                     the layout's version
+stores/<id>                         a store's manifest: written last, in one step; with it the store exists
+objects/<attempt>/file-<n>          file <n> of an upload, as it came; several files are several objects
+objects/<attempt>/file-<n>.sums     its block sums
+objects/<attempt>/side  side.sums   records of a chunked proto that had to be decoded
+objects/<attempt>/index             the index of the root proto
+objects/<attempt>/plan              its chunks
+objects/<attempt>/image             a chunked proto merged: a rope over its root file and the side object
+objects/<attempt>/schema            the descriptor set of a type that is not bundled
+derived/<id>/<name>                 what can be made anew: digests of chunks
+tags/<name>                         a tag: the id it points to
+schemas/<name>                      an uploaded descriptor set
+removed/<id>                        a removed store's manifest, until its objects are collected
+
+An attempt is one upload. Its name begins with the time it began at, so that a collector can tell how old it is.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+from protoslice.storage import ObjectKey, quote, unquote
+
+__all__ = [
+    "DERIVED",
+    "MARKER",
+    "OBJECTS",
+    "REMOVED",
+    "SCHEMAS",
+    "STORES",
+    "TAGS",
+    "began_at",
+    "derived",
+    "name_of",
+    "new_attempt",
+    "object_key",
+    "removed",
+    "schema",
+    "store",
+    "sums_of",
+    "tag",
+]
+
+MARKER = ObjectKey("protoslice.json")
+STORES = ObjectKey("stores")
+OBJECTS = ObjectKey("objects")
+DERIVED = ObjectKey("derived")
+TAGS = ObjectKey("tags")
+SCHEMAS = ObjectKey("schemas")
+REMOVED = ObjectKey("removed")
+
+
+def new_attempt() -> str:
+    """A name for an upload that begins now."""
+    return f"{int(time.time()):010x}-{secrets.token_hex(10)}"
+
+
+def began_at(attempt: str) -> float:
+    """When an attempt began, in seconds since the epoch; 0 for a name that tells nothing."""
+    try:
+        return float(int(attempt.partition("-")[0], 16))
+    except ValueError:
+        return 0.0
+
+
+def store(store_id: str) -> ObjectKey:
+    """The manifest of a store."""
+    return STORES / store_id
+
+
+def removed(store_id: str) -> ObjectKey:
+    """The manifest of a store that has been removed."""
+    return REMOVED / store_id
+
+
+def object_key(attempt: str, name: str) -> ObjectKey:
+    """An object of an upload."""
+    return OBJECTS / attempt / name
+
+
+def sums_of(key: ObjectKey) -> ObjectKey:
+    """The block sums of an object."""
+    return ObjectKey(f"{key}.sums")
+
+
+def derived(store_id: str, name: str) -> ObjectKey:
+    """Something made from a store."""
+    return DERIVED / store_id / name
+
+
+def tag(name: str) -> ObjectKey:
+    """A tag."""
+    return TAGS / quote(name)
+
+
+def schema(name: str) -> ObjectKey:
+    """An uploaded descriptor set."""
+    return SCHEMAS / quote(name)
+
+
+def name_of(key: ObjectKey) -> str:
+    """The name of the tag or schema that lies at `key`."""
+    return unquote(key.segments[-1])

@@ -1,0 +1,239 @@
+"""What the use cases speak in: stores, tags, pages, and what makes a store the same as another."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar, cast
+
+from protoslice.errors import IntegrityError
+from protoslice.stores.seal import seal, unseal
+
+__all__ = [
+    "Created",
+    "FileInfo",
+    "IngestRequest",
+    "Manifest",
+    "Page",
+    "SchemaInfo",
+    "StoreInfo",
+    "Stored",
+    "Tag",
+    "store_id",
+]
+
+MIN_CHUNK = 1 << 20
+MAX_CHUNK = 1 << 30
+_VERSION = 1
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Some of many things, and the cursor that goes on behind them; none at the end."""
+
+    items: Sequence[T]
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IngestRequest:
+    """What an upload asks for."""
+
+    type: str | None = None
+    root: str | None = None
+    tags: tuple[str, ...] = ()
+    min_chunk: int = MIN_CHUNK
+    max_chunk: int = MAX_CHUNK
+    source: str = "upload"
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """A file of a store; the digest of one that was registered in place is not known."""
+
+    path: str
+    size: int
+    sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Where an object lies: under a key of ours with block sums, or at a URI, pinned to the tag it had."""
+
+    size: int
+    key: str | None = None
+    uri: str | None = None
+    etag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A store, as it is kept."""
+
+    id: str
+    type: str | None
+    root: str
+    chunks: int
+    min_chunk: int
+    max_chunk: int
+    created: datetime
+    source: str
+    attempt: str
+    files: tuple[FileInfo, ...]
+    objects: tuple[Stored, ...]
+    """Where each of the files lies, in their order."""
+    side: Stored | None = None
+    indexed: bool = True
+    """False where the root is no proto: a text, or the table of a tensor bundle."""
+    chunked: bool = False
+    own_schema: bool = False
+
+    def encode(self) -> bytes:
+        """Its JSON form, which `decode` reads."""
+        data = {"version": _VERSION} | _as_dict(self)
+        return seal(json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode())
+
+    @classmethod
+    def decode(cls, data: bytes) -> Manifest:
+        """What `encode` gave; an `IntegrityError` for anything else."""
+        try:
+            raw = json.loads(unseal(data, "a store's manifest"))
+            if raw.pop("version") != _VERSION:
+                raise IntegrityError("a store's manifest has a version this program does not read")
+            return cls(**_from_dict(raw))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise IntegrityError("a store's manifest does not parse") from error
+
+    def object_of(self, path: str) -> Stored | None:
+        """Where the file at `path` lies."""
+        return next((stored for file, stored in zip(self.files, self.objects, strict=True) if file.path == path), None)
+
+
+def _as_dict(manifest: Manifest) -> dict[str, Any]:
+    data: dict[str, Any] = {name: getattr(manifest, name) for name in Manifest.__slots__}
+    data["created"] = manifest.created.isoformat()
+    data["files"] = [[file.path, file.size, file.sha256] for file in manifest.files]
+    data["objects"] = [_stored(stored) for stored in manifest.objects]
+    data["side"] = _stored(manifest.side) if manifest.side else None
+    return data
+
+
+def _stored(stored: Stored) -> dict[str, int | str]:
+    fields = {"size": stored.size, "key": stored.key, "uri": stored.uri, "etag": stored.etag}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _from_dict(raw: dict[str, Any]) -> dict[str, Any]:
+    raw["created"] = datetime.fromisoformat(raw["created"])
+    raw["files"] = tuple(FileInfo(*file) for file in raw["files"])
+    raw["objects"] = tuple(Stored(**stored) for stored in raw["objects"])
+    raw["side"] = Stored(**raw["side"]) if raw["side"] else None
+    return raw
+
+
+def store_id(
+    files: Sequence[FileInfo], objects: Sequence[Stored], request: IngestRequest, root: str, type_: str | None
+) -> str:
+    """The id of the store that these files make under this policy: the same for the same content, whoever sends it."""
+    parts = [
+        [file.path, file.size, file.sha256 or [stored.uri, stored.etag]]
+        for file, stored in zip(files, objects, strict=True)
+    ]
+    policy = [root, type_, request.min_chunk, request.max_chunk]
+    identity = json.dumps(
+        ["protoslice store 1", sorted(parts, key=lambda part: cast(str, part[0])), policy], separators=(",", ":")
+    )
+    return hashlib.sha256(identity.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """A store, as people ask for it."""
+
+    id: str
+    type: str | None
+    root: str
+    size: int
+    chunks: int
+    min_chunk: int
+    max_chunk: int
+    created: datetime
+    tags: tuple[str, ...]
+    files: tuple[FileInfo, ...]
+    source: str
+
+    @classmethod
+    def of(cls, manifest: Manifest, tags: Sequence[str] = ()) -> StoreInfo:
+        """The store of `manifest`, which bears `tags`."""
+        size = sum(file.size for file in manifest.files)
+        common = {name: getattr(manifest, name) for name in cls.__slots__ if name not in {"size", "tags"}}
+        return cls(**common, size=size, tags=tuple(tags))
+
+    def with_tags(self, tags: Sequence[str]) -> StoreInfo:
+        """The same store with these tags."""
+        return replace(self, tags=tuple(tags))
+
+    def as_json(self) -> dict[str, Any]:
+        """The store as the API shows it."""
+        data: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        data["type"] = self.type or "unknown"
+        data["created"] = format_time(self.created)
+        data["tags"] = list(self.tags)
+        data["files"] = [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in self.files]
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """What an upload came to; `created` is False when the store was there already."""
+
+    store: StoreInfo
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A name that points at a store; its entity tag changes whenever it is set."""
+
+    name: str
+    store: str
+    updated: datetime
+    etag: str = field(default="")
+
+    def as_json(self) -> dict[str, str]:
+        """The tag as the API shows it."""
+        return {"name": self.name, "store": self.store, "updated": format_time(self.updated)}
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaInfo:
+    """An uploaded descriptor set."""
+
+    name: str
+    size: int
+    messages: int
+    updated: datetime
+    etag: str
+
+    def as_json(self) -> dict[str, object]:
+        """The schema as the API shows it."""
+        return {"name": self.name, "size": self.size, "messages": self.messages, "updated": format_time(self.updated)}
+
+
+def now() -> datetime:
+    """The time, to the millisecond."""
+    time = datetime.now(UTC)
+    return time.replace(microsecond=time.microsecond // 1000 * 1000)
+
+
+def format_time(time: datetime) -> str:
+    """A time as the API writes it."""
+    return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+JsonObject = Mapping[str, object]

@@ -1,0 +1,134 @@
+"""Reading stored objects: by range, every block compared with its sum before a byte of it goes anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from protoslice import _core
+from protoslice.errors import IntegrityError, InvalidInput
+from protoslice.storage import ObjectKey, OpenFile, Span, Storage
+from protoslice.stores import keys
+from protoslice.stores.model import Stored
+
+__all__ = ["BLOCK", "Runner", "StoredObject", "open_object"]
+
+BLOCK = 64 << 10
+"""Bytes that one sum covers."""
+
+_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+
+T = TypeVar("T")
+
+
+class Runner(Protocol):
+    """Runs blocking calls off the event loop."""
+
+    loop: asyncio.AbstractEventLoop
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """The result of `call`."""
+
+
+class StoredObject:
+    """An object, held open where its storage can: a `RangeSource` for worker threads, spans of blocks for the loop."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        key: ObjectKey,
+        stored: Stored,
+        sums: bytes | None,
+        handle: OpenFile | None,
+        runner: Runner,
+    ) -> None:
+        self.size = stored.size
+        self._storage = storage
+        self._key = key
+        self._etag = stored.etag
+        self._sums = sums
+        self._handle = handle
+        self._runner = runner
+        self.name = str(key)
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Exactly the `length` bytes at `offset`, verified. Blocks: for worker threads, never the loop's."""
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise InvalidInput(f"bytes {offset} to {offset + length} are not in an object of {self.size}")
+        start, end = self.covering((offset, offset + length))
+        data = self._blocking(start, end)
+        self._verify(data, start)
+        return data[offset - start : offset - start + length]
+
+    async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes | bytearray]:
+        """The bytes of `spans`, which `covering` gave, verified."""
+        parts: Sequence[bytes | bytearray]
+        if self._handle is None:
+            parts = await self._storage.get_ranges(self._key, spans, if_etag=self._etag)
+        else:
+            cached = _cached(self._handle.fileno(), spans)
+            parts = await self._runner.run(lambda: self._all(spans)) if cached is None else cached
+        for part, (start, _) in zip(parts, spans, strict=True):
+            self._verify(part, start)
+        return parts
+
+    def covering(self, span: Span) -> Span:
+        """The whole blocks that `span` touches; `span` itself where there are no sums to compare."""
+        start, end = span
+        if self._sums is None:
+            return span
+        return start - start % BLOCK, min(self.size, end + -end % BLOCK)
+
+    def close(self) -> None:
+        """Give back what was held open."""
+        if self._handle is not None:
+            self._handle.close()
+
+    def _all(self, spans: Sequence[Span]) -> list[bytes]:
+        return [self._blocking(*span) for span in spans]
+
+    def _blocking(self, start: int, end: int) -> bytes:
+        if self._handle is not None:
+            return self._handle.pread(start, end)
+        read = self._storage.get_range(self._key, start, end, if_etag=self._etag)
+        return asyncio.run_coroutine_threadsafe(read, self._runner.loop).result()
+
+    def _verify(self, data: bytes | bytearray, start: int) -> None:
+        if self._sums is None:
+            return
+        bad = _core.first_bad_block(data, start // BLOCK, self._sums)
+        if bad is not None:
+            raise IntegrityError(f"the stored object {self.name!r} is damaged: a block fails its checksum", bad * BLOCK)
+
+
+def _cached(fd: int, spans: Sequence[Span]) -> Sequence[bytes | bytearray] | None:
+    """The bytes of `spans`, if they lie in the page cache: a cold page must not hold up the loop."""
+    if _NOWAIT is None:
+        return None
+    parts = []
+    for start, end in spans:
+        part = bytearray(end - start)
+        try:
+            count = os.preadv(fd, [part], start, _NOWAIT)
+        except OSError:
+            return None
+        if count < len(part):
+            return None
+        parts.append(part)
+    return parts
+
+
+async def open_object(storage: Storage, stored: Stored, runner: Runner, *, verify: bool) -> StoredObject:
+    """The object of ours that `stored` names, with its sums when it is to be verified."""
+    key = ObjectKey(stored.key or "")
+    sums = None
+    if verify:
+        count = -(-stored.size // BLOCK)
+        sums = await storage.get_range(keys.sums_of(key), 0, 4 * count)
+    handle = await storage.open_file(key) if storage.abilities.open_file else None
+    if handle is not None and handle.stat.size != stored.size:
+        handle.close()
+        raise IntegrityError(f"the stored object {str(key)!r} is damaged: its length is not what it was", stored.size)
+    return StoredObject(storage, key, stored, sums, handle, runner)

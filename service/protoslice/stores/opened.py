@@ -1,0 +1,264 @@
+"""An opened store: its views."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from protoslice import _core, schema
+from protoslice.errors import InvalidInput, NotFound, Unsupported
+from protoslice.storage import Storage
+from protoslice.stores import keys
+from protoslice.stores.chunk_facts import ChunkFacts
+from protoslice.stores.model import Manifest, Page, StoreInfo
+from protoslice.stores.objects import StoredObject, open_object
+from protoslice.stores.runner import Worker
+from protoslice.stores.seal import unseal
+from protoslice.stores.serving import Representation
+
+__all__ = ["ChunkInfo", "OpenStore"]
+
+METADATA = "tensorflow.proto_splitter.ChunkMetadata"
+DEPTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkInfo:
+    """One chunk of a store."""
+
+    index: int
+    kind: str
+    type: str | None
+    path: str
+    size: int
+    sha256: str
+
+    def as_json(self) -> dict[str, object]:
+        """The chunk as the API shows it."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class OpenStore:
+    """A store that has been opened: index and plan in memory, its objects held open."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        objects: Sequence[StoredObject],
+        proto: Proto | None,
+        worker: Worker,
+        facts: ChunkFacts,
+    ) -> None:
+        self.manifest = manifest
+        self.info = StoreInfo.of(manifest)
+        self._objects = tuple(objects)
+        self._proto = proto
+        self._worker = worker
+        self._facts = facts
+
+    def file(self, path: str) -> Representation:
+        """A file, byte for byte as it came."""
+        for file, stored in zip(self.manifest.files, self._objects, strict=False):
+            if file.path == path:
+                digest = bytes.fromhex(file.sha256) if file.sha256 else None
+                rope = _core.Rope([(0, 0, stored.size)])
+                is_root = path == self.manifest.root
+                message = (
+                    self.manifest.type if is_root and self._proto is not None and not self._proto.chunked else None
+                )
+                etag = f"sha256-{file.sha256}" if file.sha256 else self._etag("file", path)
+                return Representation(
+                    rope, [stored], etag, path.rpartition("/")[2], sha256=digest, message_type=message
+                )
+        raise NotFound(f"the store has no file {path!r}")
+
+    async def metadata(self) -> Representation:
+        """The `ChunkMetadata`, serialized."""
+        data = await self._worker.run(self._known().plan.metadata)
+        return Representation(
+            _core.Rope([data]),
+            [],
+            self._etag("metadata"),
+            "metadata.pb",
+            kind="message",
+            sha256=hashlib.sha256(data).digest(),
+            message_type=METADATA,
+            media_type="application/protobuf",
+        )
+
+    async def chunk(self, n: int) -> Representation:
+        """Chunk number `n`."""
+        proto = self._known()
+        if not 0 <= n < len(proto.plan):
+            raise NotFound(f"the store has no chunk {n}: it has {len(proto.plan)}")
+        kind, type_name, _, rope = proto.plan.chunk(n)
+        media = "application/protobuf" if kind == "message" else "application/octet-stream"
+        name = f"chunk-{n}.{'pb' if kind == 'message' else 'bin'}"
+        return Representation(
+            rope,
+            proto.sources,
+            self._etag("chunk", n),
+            name,
+            kind=kind,
+            sha256=self._facts.known_digest(n),
+            message_type=type_name,
+            media_type=media,
+        )
+
+    async def chunks(self, *, limit: int, cursor: str | None) -> Page[ChunkInfo]:
+        """A page of the chunks, with their digests: those not known yet are computed now."""
+        plan = self._known().plan
+        first = _place(cursor)
+        items = []
+        for n in range(first, min(first + limit, len(plan))):
+            kind, type_name, path, rope = plan.chunk(n)
+            digest = await self._facts.digest(n, await self.chunk(n))
+            items.append(ChunkInfo(n, kind, type_name, path, rope.size, digest.hex()))
+        await self._facts.save()
+        last = first + len(items)
+        return Page(items, str(last) if last < len(plan) else None)
+
+    async def tree(self, path: str, depth: int, limit: int, cursor: str | None) -> Page[dict[str, Any]]:
+        """A page of what lies directly below `path`; with a depth beyond 1 each with what lies below it in turn."""
+        if not 1 <= depth <= DEPTH:
+            raise InvalidInput(f"depth is at least 1 and at most {DEPTH}")
+        document = self._known().document
+        first = _place(cursor)
+
+        def look() -> tuple[list[dict[str, Any]], int]:
+            rows, total = document.children(path, first, limit)
+            budget = [limit - len(rows)]
+            return [_node(document, path, row, depth, budget) for row in rows], total
+
+        items, total = await self._worker.run(look)
+        last = first + len(items)
+        return Page(items, str(last) if items and last < total else None)
+
+    async def merge(self, path: str, fields: Sequence[str] | None, omit_larger_than: int | None) -> Representation:
+        """What stands at `path`, as far as `fields` keep it and without what is larger."""
+        proto = self._known()
+        kind, type_name, rope = await self._worker.run(
+            lambda: proto.document.view(path, list(fields) if fields else None, omit_larger_than)
+        )
+        whole = not path and not fields and omit_larger_than is None
+        if whole and not proto.chunked:
+            as_file = self.file(self.manifest.root)
+            return Representation(
+                rope,
+                proto.sources,
+                as_file.etag,
+                as_file.filename,
+                kind=kind,
+                sha256=as_file.sha256,
+                message_type=type_name,
+                media_type="application/protobuf",
+            )
+        media = {"message": "application/protobuf", "string": "text/plain; charset=utf-8"}.get(
+            kind, "application/octet-stream"
+        )
+        if kind not in {"message", "string", "bytes", "unknown", "repeated"}:
+            media = "text/plain; charset=utf-8"
+        etag = self._etag("merge", path, fields, omit_larger_than)
+        name = _filename(path, "pb" if kind == "message" else "txt" if media.startswith("text") else "bin")
+        return Representation(rope, proto.sources, etag, name, kind=kind, message_type=type_name, media_type=media)
+
+    async def cpb(self) -> Representation:
+        """The store as one chunked file. The first time, every chunk is read for the hashes of the file."""
+        proto = self._known()
+        hashes = await self._facts.hashes(lambda: _hash_all(proto))
+        rope = await self._worker.run(lambda: proto.plan.cpb(hashes))
+        name = self.manifest.root.rpartition("/")[2].rpartition(".")[0] or "model"
+        return Representation(
+            rope, proto.sources, self._etag("cpb"), f"{name}.cpb", message_type=None, media_type="application/x-riegeli"
+        )
+
+    def close(self) -> None:
+        """Give back what is held open."""
+        for stored in self._objects:
+            stored.close()
+
+    def _known(self) -> Proto:
+        if self._proto is None:
+            raise Unsupported(f"the root of this store, {self.manifest.root}, is no proto: only its files are served")
+        return self._proto
+
+    def _etag(self, *view: object) -> str:
+        """The validator of a view: stores never change, so the id and the parameters say which bytes they are."""
+        return hashlib.sha256(repr((self.manifest.id, *view)).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Proto:
+    """The root of a store as the engine knows it."""
+
+    document: _core.Document
+    plan: _core.Plan
+    sources: Sequence[StoredObject]
+    chunked: bool
+
+
+async def open_proto(
+    storage: Storage, manifest: Manifest, objects: Sequence[StoredObject], worker: Worker, *, verify: bool
+) -> tuple[Proto, list[StoredObject]]:
+    """The root of the store of `manifest`; and the objects opened for it beyond its files."""
+
+    async def whole(name: str) -> bytes:
+        key = keys.object_key(manifest.attempt, name)
+        sealed = await storage.get_range(key, 0, (await storage.stat(key)).size)
+        return await worker.run(lambda: unseal(sealed, f"the {name} of store {manifest.id}"))
+
+    root = next(i for i, file in enumerate(manifest.files) if file.path == manifest.root)
+    own = [schema.from_descriptor_set(await whole("schema"))] if manifest.own_schema else []
+    flat = schema.find(manifest.type, own).flat(manifest.type) if manifest.type else None
+    index, plan = _core.Index(await whole("index")), _core.Plan.decode(await whole("plan"))
+    image = _core.Rope.decode(await whole("image")) if manifest.chunked else None
+    extra = [await open_object(storage, manifest.side, worker, verify=verify)] if manifest.side else []
+    sources = [objects[root], *extra]
+    return Proto(_core.Document(index, flat, sources, image), plan, sources, manifest.chunked), extra
+
+
+def _node(document: _core.Document, above: str, row: tuple[Any, ...], depth: int, budget: list[int]) -> dict[str, Any]:
+    step, number, name, kind, type_name, count, size, deeper, text = row
+    path = above + step if step.startswith("[") or not above else f"{above}.{step}"
+    node: dict[str, Any] = {
+        "path": path,
+        "field": number,
+        "name": name,
+        "kind": kind,
+        "type": type_name,
+        "count": count,
+        "size": size,
+        "deeper": deeper,
+        "text": text,
+    }
+    if deeper and depth > 1 and budget[0] > 0:
+        rows, total = document.children(path, 0, budget[0])
+        budget[0] -= len(rows)
+        node["children"] = [_node(document, path, row, depth - 1, budget) for row in rows]
+        node["more"] = total - len(rows)
+    return node
+
+
+def _hash_all(proto: Proto) -> list[int]:
+    hashes = []
+    for n in range(len(proto.plan)):
+        rope = proto.plan.chunk(n)[3]
+        hasher = _core.ChunkHasher(rope.size)
+        hasher.update(rope, proto.sources)
+        hashes.append(hasher.finish())
+    return hashes
+
+
+def _place(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
+        raise InvalidInput("this cursor was not given by this service")
+    return int(cursor)
+
+
+def _filename(path: str, ending: str) -> str:
+    kept = "".join(c if c.isalnum() or c in "._-" else "_" for c in path)[:100].strip("_")
+    return f"{kept or 'message'}.{ending}"

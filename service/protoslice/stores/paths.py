@@ -1,0 +1,52 @@
+"""Names from outside: paths of files, tags, references. Parsed once, at the edge of the use cases."""
+
+from __future__ import annotations
+
+import re
+
+from protoslice.errors import InvalidInput
+
+__all__ = ["check_file_path", "check_schema_name", "check_tag", "is_id", "is_id_prefix"]
+
+_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}")
+_HEX = re.compile(r"[0-9a-f]{12,64}")
+_LONGEST = 1024
+
+
+def check_file_path(path: str) -> str:
+    """`path`, if it is a relative path that leads nowhere else."""
+    segments = path.split("/")
+    plain = all(
+        segment not in {"", ".", ".."} and segment.isprintable() and "\\" not in segment for segment in segments
+    )
+    if not plain or len(path.encode("utf-8", "surrogatepass")) > _LONGEST:
+        raise InvalidInput(f"{path!r} is no path for a file: relative, without . and .., is due")
+    return path
+
+
+def check_tag(name: str) -> str:
+    """`name`, if it may be a tag."""
+    if not _TAG.fullmatch(name):
+        raise InvalidInput(
+            f"{name!r} is no tag: letters, digits and ._:@~+- are due, 128 at most, a letter or digit first"
+        )
+    if is_id_prefix(name):
+        raise InvalidInput(f"{name!r} could be taken for the id of a store: a tag needs something else in it")
+    return name
+
+
+def check_schema_name(name: str) -> str:
+    """`name`, if a schema may be called so."""
+    if not _TAG.fullmatch(name):
+        raise InvalidInput(f"{name!r} is no name for a schema: letters, digits and ._:@~+- are due, 128 at most")
+    return name
+
+
+def is_id(ref: str) -> bool:
+    """Whether `ref` is a whole id of a store."""
+    return len(ref) == 64 and is_id_prefix(ref)
+
+
+def is_id_prefix(ref: str) -> bool:
+    """Whether `ref` could be an id of a store, or enough of its beginning."""
+    return _HEX.fullmatch(ref) is not None

@@ -1,0 +1,94 @@
+"""Making a store out of the files that have arrived: index, plan, and the image of a chunked proto. Blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from protoslice import _core, schema
+from protoslice.errors import InconsistentChunks, Unsupported
+from protoslice.sources import RangeSource
+from protoslice.storage import Writer
+from protoslice.stores.model import IngestRequest
+from protoslice.stores.receive import Scan, Types
+from protoslice.stores.runner import Worker
+
+__all__ = ["Prepared", "SideWriter", "chunked_of", "prepare_chunked", "prepare_raw"]
+
+HEAD = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is kept beside the files of a store."""
+
+    type: str | None
+    index: bytes
+    plan: bytes
+    chunks: int
+    image: bytes | None = None
+
+
+class SideWriter:
+    """Takes decoded records from a thread and gives them to a storage's writer on the loop."""
+
+    def __init__(self, writer: Writer, worker: Worker) -> None:
+        self.sums = _core.BlockSums()
+        self._writer = writer
+        self._worker = worker
+
+    @property
+    def size(self) -> int:
+        """How much has been written."""
+        return self._writer.size
+
+    def write(self, data: bytes, /) -> None:
+        """Append `data`."""
+        self.sums.update(data)
+        self._worker.wait_for(self._writer.write(data))
+
+
+def prepare_raw(source: RangeSource, scan: Scan, types: Types, request: IngestRequest) -> Prepared:
+    """The index, which a scan on the way in has made already or makes now by range, and the plan."""
+    name = request.type or scan.type
+    flat = types.flat(name) if name else None
+    if scan.error is not None and scan.type == name:
+        raise scan.error
+    index = (
+        scan.index if scan.index is not None and scan.type == name else _core.index_source([source], None, flat, name)
+    )
+    plan = _core.Document(_core.Index(index), flat, [source]).plan(request.min_chunk, request.max_chunk)
+    return Prepared(name, index, plan.encode(), len(plan))
+
+
+def chunked_of(source: RangeSource, side: SideWriter) -> _core.Chunked:
+    """The chunks of a chunked proto; records that must be decoded go to `side`."""
+    try:
+        return _core.Chunked(source, side)
+    except InconsistentChunks as error:
+        raise Unsupported(
+            f"the file is made of records, but is no chunked proto: {error.message}", error.offset
+        ) from error
+
+
+def prepare_chunked(
+    chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str, types: Types, request: IngestRequest
+) -> Prepared:
+    """The image of a chunked proto, its index and its plan; `sources` are the file and the side object."""
+    name = request.type or _type_of(chunked, sources, filename)
+    flat = types.flat(name) if name else None
+    image = chunked.image(flat, name, sources)
+    index = _core.index_source(sources, image, flat, name)
+    plan = _core.Document(_core.Index(index), flat, sources, image).plan(request.min_chunk, request.max_chunk)
+    return Prepared(name, index, plan.encode(), len(plan), image.encode())
+
+
+def _type_of(chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str) -> str | None:
+    head = bytearray()
+    for piece in chunked.root().slice(0, HEAD).pieces():
+        if isinstance(piece, bytes):
+            head += piece
+        else:
+            number, offset, length = piece
+            head += sources[number].read(offset, length)
+    return schema.detect_message(bytes(head), filename).type_name
