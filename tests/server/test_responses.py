@@ -19,6 +19,7 @@ from protoslice.errors import IntegrityError
 from protoslice.server.answers import Terms
 from protoslice.server.edge import Edge
 from protoslice.server.fields import read_fields
+from protoslice.server.leaving import Leaving
 from protoslice.server.metrics import Metrics
 from protoslice.server.responses import send_representation
 from protoslice.server.settings import Settings
@@ -85,7 +86,8 @@ async def rope_app(scope: Scope, receive: Receive, send: Send) -> None:
         return
     rope = ROPES[scope["path"].removeprefix("/tag")]
     terms = Terms(location="/lasting" if scope["path"].startswith("/tag") else None)
-    await send_representation(scope, receive, send, rope, fields=read_fields(scope), terms=terms)
+    async with Leaving(receive) as leaving:
+        await send_representation(scope, send, rope, fields=read_fields(scope), terms=terms, leaving=leaving)
 
 
 @pytest.fixture(scope="module")

@@ -58,11 +58,12 @@ class Edge:
             watched.context.status = watched.context.status or CLIENT_GONE
             raise
         except Exception as error:
-            watched.context.cause = error
             await self._fail(scope, watched, error)
 
     async def _fail(self, scope: Scope, watched: _Watched, error: Exception) -> None:
         """Answer while that is possible; afterwards only a broken connection tells the truth."""
+        if watched.context.status:
+            watched.context.cause = error
         if watched.complete:
             return
         if watched.context.status:

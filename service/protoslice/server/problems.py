@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from protoslice import errors
@@ -105,16 +106,16 @@ PROBLEMS: Final = tuple(
 """Every problem there is."""
 
 
-class HttpProblem(Exception):
-    """A failure that only HTTP knows: a problem, what happened, and further headers and members."""
+class HttpProblem(HTTPException):
+    """A failure as HTTP sees it: a problem, what happened, and further headers and members."""
+
+    headers: dict[str, str]
 
     def __init__(
         self, problem: Problem, detail: str, *, headers: Mapping[str, str] | None = None, **members: Any
     ) -> None:
-        super().__init__(detail)
+        super().__init__(problem.status, detail, dict(headers or {}))
         self.problem = problem
-        self.detail = detail
-        self.headers = dict(headers or {})
         self.members = members
 
 

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from hashlib import sha256
 from typing import Final, Protocol
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope, Send
 
 from protoslice.errors import IntegrityError
 from protoslice.server.answers import Answer, Facts, Terms, plan_answer
@@ -35,15 +35,15 @@ class Rope(Facts, Protocol):
 
 
 async def send_representation(
-    scope: Scope, receive: Receive, send: Send, rope: Rope, *, fields: Fields, terms: Terms
+    scope: Scope, send: Send, rope: Rope, *, fields: Fields, terms: Terms, leaving: Leaving
 ) -> None:
-    """Answer a GET or HEAD with `rope`."""
+    """Answer a GET or HEAD with `rope`, within the context `leaving`."""
     answer = plan_answer(scope["method"], fields, rope, terms)
     if scope["method"] == "HEAD" or answer.length == 0:
         await _send_head(send, answer)
         await send({"type": "http.response.body", "body": b""})
         return
-    async with Leaving(receive) as leaving, aclosing(_body(rope, answer)) as body:
+    async with aclosing(_body(rope, answer)) as body:
         first = await anext(body)
         if len(first) == answer.length:
             await _send_only(send, answer, first, fields)
