@@ -209,7 +209,7 @@ impl Document<'_> {
     }
 }
 
-fn key_label(kind: FieldKind, bytes: &[u8]) -> String {
+pub(crate) fn key_label(kind: FieldKind, bytes: &[u8]) -> String {
     let Ok(bits) = bytes.try_into().map(u64::from_le_bytes) else { return quote(bytes) };
     match kind {
         FieldKind::String | FieldKind::Bytes => quote(bytes),

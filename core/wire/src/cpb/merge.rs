@@ -74,8 +74,15 @@ impl Merger<'_> {
         };
         let Some(field) = self.bytes.schema.field(tree.type_id, *number) else {
             let known = tree.type_id.and_then(|id| self.bytes.schema.message(id));
-            let name = known.map_or("a message of unknown type", |known| known.name.as_str());
-            return Err(inconsistent(path, format!("{name} has no field {number}")));
+            let Some(known) = known else {
+                let text = "its type is not known, so no chunk can be placed in it: name the type of the proto";
+                return Err(WireError::new(Kind::Unsupported, text).on(if path.is_empty() {
+                    "the root message"
+                } else {
+                    path
+                }));
+            };
+            return Err(inconsistent(path, format!("{} has no field {number}", known.name)));
         };
         let path = if path.is_empty() { field.name.clone() } else { format!("{path}.{}", field.name) };
         match rest.split_first() {
