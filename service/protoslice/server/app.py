@@ -59,6 +59,7 @@ class Application(FastAPI):
     def __init__(self, services: Services, open_stores: OpenStores) -> None:
         super().__init__(lifespan=_lifespan(services, open_stores), redoc_url=None, redirect_slashes=False)
         self.state.services = services
+        self._traced = services.settings.otel_endpoint is not None
         endpoints = tuple(ViewEndpoint(view, services) for view in VIEWS)
         self._lane = Lane(endpoints)
         for endpoint in endpoints:
@@ -68,6 +69,14 @@ class Application(FastAPI):
             self.include_router(module.router)
         for kind in HANDLED:
             self.add_exception_handler(kind, answer_exception)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve; without a look at tracing for every request when none is configured."""
+        if scope["type"] != "http" or self._traced or self.middleware_stack is None:
+            await super().__call__(scope, receive, send)
+            return
+        scope["app"] = self
+        await self.middleware_stack(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
         """The framework's own stack within ours."""

@@ -5,6 +5,8 @@ What a request asked for is logged as its route's template and path, never its q
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import logging
 import sys
 import traceback
@@ -18,6 +20,7 @@ from protoslice.server.context import RequestContext
 
 __all__ = ["RequestLog", "configure_logs"]
 
+FLUSH_SECONDS = 0.1
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -29,7 +32,7 @@ def configure_logs(form: str, level: str, stream: TextIO | None = None) -> None:
     structlog.configure(
         processors=[*shared, last],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(out),
+        logger_factory=lambda *_: _Lines(out),
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(out)
@@ -42,6 +45,34 @@ def configure_logs(form: str, level: str, stream: TextIO | None = None) -> None:
 
 def _strip(_: Any, __: str, event: Any) -> Any:
     return structlog.stdlib.ProcessorFormatter.remove_processors_meta(_, __, event)
+
+
+class _Lines:
+    """Gathers lines and writes them together, a few times a second: a system call for each would be dear."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._lines: list[str] = []
+        atexit.register(self.flush)
+
+    def msg(self, message: str) -> None:
+        """Take a line."""
+        self._lines.append(message)
+        if len(self._lines) > 1:
+            return
+        try:
+            asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
+        except RuntimeError:
+            self.flush()
+
+    log = debug = info = warning = warn = error = critical = exception = fatal = failure = err = msg
+
+    def flush(self) -> None:
+        """Write what there is."""
+        lines, self._lines = self._lines, []
+        if lines:
+            self._out.write("\n".join(lines) + "\n")
+            self._out.flush()
 
 
 class RequestLog:

@@ -74,6 +74,7 @@ READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.Conflict: CONFLICT,
     errors.LimitExceeded: LIMIT,
     errors.Unsupported: UNSUPPORTED,
+    errors.UnsupportedMediaType: MEDIA,
     errors.CorruptModel: CORRUPT,
     errors.InconsistentChunks: CHUNKS,
     errors.IntegrityError: DAMAGED,
