@@ -53,6 +53,8 @@ class OpenStore:
     ) -> None:
         self.manifest = manifest
         self.info = StoreInfo.of(manifest)
+        self.seen_at = float("-inf")
+        """When, by the clock of the loop, its manifest was last seen."""
         self._objects = tuple(objects)
         self._proto = proto
         self._worker = worker
