@@ -58,7 +58,7 @@ class Application(FastAPI):
 
     def __init__(self, services: Services, open_stores: OpenStores) -> None:
         super().__init__(lifespan=_lifespan(services, open_stores), redoc_url=None, redirect_slashes=False)
-        self.state.services = services
+        self.state.services = self.services = services
         self._traced = services.settings.otel_endpoint is not None
         endpoints = tuple(ViewEndpoint(view, services) for view in VIEWS)
         self._lane = Lane(endpoints)
@@ -81,9 +81,8 @@ class Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """The framework's own stack within ours."""
         inner = super().build_middleware_stack()
-        services: Services = self.state.services
-        front = _Front(self._lane, inner, services.settings)
-        return Edge(front, metrics=services.metrics, log=RequestLog())
+        front = _Front(self._lane, inner, self.services.settings)
+        return Edge(front, metrics=self.services.metrics, log=RequestLog())
 
     def openapi(self) -> dict[str, Any]:
         """The document, made once."""

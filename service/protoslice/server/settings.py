@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BeforeValidator, Field, SecretStr
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from protoslice.errors import InvalidInput
 from protoslice.sizes import parse_size
 
-__all__ = ["PREFIX", "Settings", "default_storage", "environment_name"]
+__all__ = ["PREFIX", "Settings", "default_storage", "environment_name", "read_settings"]
 
 PREFIX = "PROTOSLICE_"
 _SEPARATORS = re.compile(r"[,\s]+")
@@ -87,6 +88,9 @@ class Settings(BaseSettings):
     )
     keep_alive_seconds: int = Field(20, ge=1, description="How long an idle connection is kept open.")
     render_timeout_seconds: Seconds = Field(60, description="The longest time to render one message.")
+    drain_notice_seconds: float = Field(
+        0, ge=0, le=600, description="At shutdown, how long to go on serving with `/readyz` refusing."
+    )
     drain_seconds: int = Field(30, ge=0, description="At shutdown, how long answers under way may take to end.")
 
     worker_threads: int = Field(4, ge=1, le=256, description="Threads for work that computes.")
@@ -110,6 +114,17 @@ class Settings(BaseSettings):
         return data
 
 
+def read_settings(given: Mapping[str, Any]) -> Settings:
+    """The settings of the environment, with `given` in front; `InvalidInput` names each mistake, but never a value."""
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        mistakes = (f"{environment_name(str(each['loc'][0]))}: {each['msg']}" for each in error.errors())
+        raise InvalidInput("; ".join(mistakes)) from None
+    except SettingsError as error:
+        raise InvalidInput(str(error)) from None
+
+
 def environment_name(field: str) -> str:
     """The environment variable of a setting, as it is documented."""
-    return "PROTOSLICE_MAX_UPLOAD" if field == "max_upload_bytes" else f"{PREFIX}{field.upper()}"
+    return "PROTOSLICE_MAX_UPLOAD" if field == "max_upload_bytes" else f"{PREFIX}{field.upper().removeprefix(PREFIX)}"
