@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from protoslice.errors import ProtosliceError
@@ -66,7 +67,19 @@ def _mistakes(found: Iterable[Any]) -> Iterable[dict[str, str]]:
 
 async def answer_exception(request: Request, error: Exception) -> Response:
     """The handler of every exception, for the framework."""
+    if isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        error.headers = {"allow": ", ".join(_allowed(request.scope))}
     return _response(request.scope, error)
+
+
+def _allowed(scope: Scope) -> Iterable[str]:
+    """The methods that any route takes at this path; the framework tells of the first route alone."""
+    routes: Iterable[BaseRoute] = scope["app"].router.routes
+    for method in ("GET", "PUT", "POST", "DELETE"):
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes):
+            yield method
+            if method == "GET":
+                yield "HEAD"
 
 
 async def send_failure(scope: Scope, receive: Receive, send: Send, error: Exception) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 __all__ = [
     "ChunkModel", "FileModel", "NodeModel", "PageModel", "ProblemModel", "PutTag", "Register", "SchemaModel",
@@ -115,8 +115,8 @@ class Register(BaseModel):
     type: str | None = None
     root: str | None = None
     tags: list[str] = []
-    min_chunk: int | str | None = Field(None, examples=["1MiB"])
-    max_chunk: int | str | None = Field(None, examples=["1GiB"])
+    min_chunk: StrictInt | str | None = Field(None, examples=["1MiB"])
+    max_chunk: StrictInt | str | None = Field(None, examples=["1GiB"])
 
 
 class PutTag(BaseModel):

@@ -140,10 +140,24 @@ def _finish(document: dict[str, Any]) -> None:
     schemas.update(model.pop("$defs", {}))
     schemas["ProblemModel"] = model
     document["components"]["schemas"] = dict(sorted(schemas.items()))
+    shared: dict[str, Any] = {}
     for operations in document["paths"].values():
-        for operation in operations.values():
+        for method, operation in operations.items():
             _drop_validation(operation["responses"])
-            operation["responses"] = dict(sorted(operation["responses"].items()))
+            operation["responses"] = {
+                status: _shared(shared, status, said, method) for status, said in sorted(operation["responses"].items())
+            }
+    document["components"]["responses"] = dict(sorted(shared.items()))
+
+
+def _shared(shared: dict[str, Any], status: str, said: dict[str, Any], method: str) -> dict[str, Any]:
+    """A failure is said once for all operations."""
+    if int(status) < 400:
+        return said
+    name = f"Problem{status}{'Head' if method == 'head' else ''}"
+    if shared.setdefault(name, said) != said:
+        raise AssertionError(f"operations say different things of {status}")
+    return {"$ref": f"#/components/responses/{name}"}
 
 
 def _drop_validation(responses: dict[str, Any]) -> None:

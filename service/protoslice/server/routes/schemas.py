@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from protoslice.server.answers import Terms, plan_answer
-from protoslice.server.documented import BINARY, header, problems
+from protoslice.server.documented import BINARY, SEEN, header, problems
 from protoslice.server.fields import read_fields
 from protoslice.server.json_answers import json_answer, page_answer
 from protoslice.server.models import PageModel, SchemaModel
@@ -23,7 +23,7 @@ _ETAG = {"etag": header("Of the descriptor set.")}
 
 
 @router.get(
-    "/v1/schemas", operation_id="list_schemas", response_model=PageModel[SchemaModel], responses=problems(),
+    "/v1/schemas", operation_id="list_schemas", response_model=PageModel[SchemaModel], responses={304: SEEN, **problems(412)},
     summary="A page of schemas, by name",
 )  # fmt: skip
 async def list_schemas(
@@ -40,7 +40,7 @@ async def list_schemas(
     "/v1/schemas/{name}", operation_id="get_schema", summary="A descriptor set", response_class=Response,
     responses={
         200: {"content": {"application/protobuf": {"schema": BINARY}}, "headers": _ETAG},
-        304: {"description": "The client has it already."},
+        304: SEEN,
         **problems(404, 412),
     },
 )  # fmt: skip

@@ -7,10 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from protoslice.server.documented import BINARY, header, problems
+from protoslice.errors import StorageDenied
+from protoslice.server.documented import BINARY, SEEN, header, problems
 from protoslice.server.json_answers import json_answer, page_answer
 from protoslice.server.models import PageModel, Register, StoreModel
 from protoslice.server.parameters import plain_size
+from protoslice.server.problems import UNSUPPORTED, HttpProblem
 from protoslice.server.services import Given
 from protoslice.server.uploads import take_in
 from protoslice.stores import Created, IngestRequest
@@ -87,11 +89,16 @@ async def register_store(request: Request, services: Given, body: Register) -> R
         min_chunk=plain_size(body.min_chunk or DEFAULT_MIN_CHUNK),
         max_chunk=plain_size(body.max_chunk or DEFAULT_MAX_CHUNK),
     )  # fmt: skip
-    return _answer(request, await services.stores.register(body.files, wanted))
+    try:
+        made = await services.stores.register(body.files, wanted)
+    except StorageDenied as error:
+        # Not our own storage: the source is the client's choice.
+        raise HttpProblem(UNSUPPORTED, "the operator does not allow this source, or it refuses to be read") from error
+    return _answer(request, made)
 
 
 @router.get(
-    "/v1/stores", operation_id="list_stores", response_model=PageModel[StoreModel], responses=problems(),
+    "/v1/stores", operation_id="list_stores", response_model=PageModel[StoreModel], responses={304: SEEN, **problems(412)},
     summary="A page of stores, newest first",
 )  # fmt: skip
 async def list_stores(
@@ -109,7 +116,7 @@ async def list_stores(
 
 @router.get(
     "/v1/stores/{ref}", operation_id="get_store", response_model=StoreModel,
-    responses={304: {"description": "The client has it already."}, **problems(404, 412)}, summary="A store",
+    responses={304: SEEN, **problems(404, 412)}, summary="A store",
 )  # fmt: skip
 async def get_store(request: Request, services: Given, ref: str) -> Response:
     """What is known of a store. `ref` is an id, the beginning of one, or a tag."""

@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
-from protoslice.conditions import Preconditions, Validators, EntityTag, Verdict, evaluate
+from protoslice.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
 from protoslice.errors import Conflict, NotFound
-from protoslice.server.documented import header, problems
+from protoslice.server.documented import SEEN, header, problems
 from protoslice.server.json_answers import json_answer, page_answer
 from protoslice.server.models import PageModel, PutTag, TagModel
 from protoslice.server.problems import PRECONDITION, HttpProblem
@@ -24,7 +24,7 @@ _ETAG = {"etag": header("Changes whenever the tag is set.")}
 
 
 @router.get(
-    "/v1/tags", operation_id="list_tags", response_model=PageModel[TagModel], responses=problems(),
+    "/v1/tags", operation_id="list_tags", response_model=PageModel[TagModel], responses={304: SEEN, **problems(412)},
     summary="A page of tags, by name",
 )  # fmt: skip
 async def list_tags(
@@ -39,7 +39,7 @@ async def list_tags(
 
 @router.get(
     "/v1/tags/{tag}", operation_id="get_tag", response_model=TagModel,
-    responses={200: {"headers": _ETAG}, 304: {"description": "The client has it already."}, **problems(404, 412)},
+    responses={200: {"headers": _ETAG}, 304: SEEN, **problems(404, 412)},
     summary="A tag",
 )  # fmt: skip
 async def get_tag(request: Request, services: Given, tag: str) -> Response:

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from protoslice.server.documented import problems
+from protoslice.server.documented import SEEN, problems
 from protoslice.server.json_answers import IMMUTABLE, page_answer
 from protoslice.server.models import ChunkModel, NodeModel, PageModel
 from protoslice.server.services import Given, Services
@@ -21,7 +21,7 @@ Cursor = Annotated[str | None, Query(description="`next` of the page before.")]
 
 @router.get(
     "/v1/stores/{ref}/chunks", operation_id="list_chunks", response_model=PageModel[ChunkModel],
-    responses={304: {"description": "The client has it already."}, **problems(404, 412, 422)}, summary="The chunk table",
+    responses={304: SEEN, **problems(404, 412, 422)}, summary="The chunk table",
 )  # fmt: skip
 async def list_chunks(request: Request, services: Given, ref: str, limit: Limit = 100, cursor: Cursor = None) -> Response:
     """A page of chunks, in order."""
@@ -33,7 +33,7 @@ async def list_chunks(request: Request, services: Given, ref: str, limit: Limit 
 
 @router.get(
     "/v1/stores/{ref}/tree", operation_id="get_tree", response_model=PageModel[NodeModel],
-    responses={304: {"description": "The client has it already."}, **problems(404, 412, 422)}, summary="The structure below a path",
+    responses={304: SEEN, **problems(404, 412, 422)}, summary="The structure below a path",
 )  # fmt: skip
 async def get_tree(
     request: Request, services: Given, ref: str,
