@@ -39,10 +39,11 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        context = RequestContext(_given_id(scope))
+        given_id, expects = _scan(scope)
+        context = RequestContext(given_id)
         scope[KEY] = context
         self._metrics.open_requests.inc()
-        watched = _Watched(context, receive, send)
+        watched = _Watched(context, receive, send, expects)
         try:
             await self._run(scope, watched)
         finally:
@@ -85,15 +86,17 @@ class Edge:
 class _Watched:
     """`receive` and `send` of one request, counted."""
 
-    __slots__ = ("_receive", "_send", "complete", "context")
+    __slots__ = ("_receive", "_send", "_unread", "complete", "context")
 
-    def __init__(self, context: RequestContext, receive: Receive, send: Send) -> None:
+    def __init__(self, context: RequestContext, receive: Receive, send: Send, expects: bool) -> None:
+        self._unread = expects
         self.context = context
         self.complete = False
         self._receive = receive
         self._send = send
 
     async def receive(self) -> Message:
+        self._unread = False
         message = await self._receive()
         if message["type"] == "http.request":
             self.context.bytes_in += len(message.get("body", b""))
@@ -107,12 +110,18 @@ class _Watched:
             return
         self.context.status = message["status"]
         message["headers"] = [*message["headers"], (b"x-request-id", self.context.id)]
+        if self._unread:
+            # The client was never told to go on: what it sends next may be the body, or another request.
+            message["headers"].append((b"connection", b"close"))
         await self._send(message)
 
 
-def _given_id(scope: Scope) -> bytes | None:
+def _scan(scope: Scope) -> tuple[bytes | None, bool]:
+    """The id that the client gives the request, and whether it waits to be told to go on."""
+    given, expects = None, False
     for name, value in scope["headers"]:
         if name == b"x-request-id":
-            given: bytes = value
-            return given
-    return None
+            given = value
+        elif name == b"expect":
+            expects = True
+    return given, expects

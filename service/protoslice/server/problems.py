@@ -87,6 +87,7 @@ READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
 
 UPLOADING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     **READING,
+    errors.NotFound: INVALID,
     errors.CorruptModel: CORRUPT_UPLOAD,
     errors.IntegrityError: CORRUPT_UPLOAD,
 }

@@ -19,6 +19,9 @@ from protoslice.server.problems import BAD_REQUEST, BUSY, HEADERS, MEDIA_TYPE, T
 __all__ = ["ConnectionLimits", "GuardedProtocol", "guarded"]
 
 
+LINGER_BYTES = 32 << 20
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
     """What a connection may do."""
@@ -42,6 +45,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._send_timer: asyncio.TimerHandle | None = None
         self._unsent = 0
+        self._discarded = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start waiting for the first request."""
@@ -61,6 +65,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """Feed the parser, as long as the head keeps within its length."""
         if not self._in_head:
             super().data_received(data)
+            if self.cycle is not None and self.cycle.response_complete:
+                self._discard(len(data))
             return
         self._head_bytes += len(data)
         super().data_received(data)
@@ -84,6 +90,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """The next bytes are a head again."""
         self._in_head = True
         self._head_bytes = 0
+        self._discarded = 0
         super().on_message_complete()
 
     def pause_writing(self) -> None:
@@ -109,6 +116,12 @@ class GuardedProtocol(HttpToolsProtocol):
         """What does not parse as HTTP is refused with a problem."""
         if not self.transport.is_closing():
             self._refuse(BAD_REQUEST, msg)
+
+    def _discard(self, count: int) -> None:
+        """The rest of a body that has been answered already: some of it, so that the client gets to see the answer."""
+        self._discarded += count
+        if self._discarded > LINGER_BYTES and not self._in_head:
+            self.transport.abort()
 
     def _await_head(self) -> None:
         self._head_timer = self.loop.call_later(self.limits.header_timeout_seconds, self._head_is_late)
