@@ -132,7 +132,8 @@ def _lifespan(services: Services, open_stores: OpenStores) -> Any:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         settings = services.settings
-        services.opened = await open_stores(settings)
+        if services.opened is None:
+            services.opened = await open_stores(settings)
         services.rendering = Renderer(
             processes=settings.render_processes,
             timeout_seconds=settings.render_timeout_seconds,

@@ -8,7 +8,7 @@ import socket
 import uvicorn
 
 from protoslice.errors import InvalidInput
-from protoslice.server.app import create_app
+from protoslice.server.app import create_app, open_stores
 from protoslice.server.logs import configure_logs
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
@@ -28,7 +28,8 @@ class Server(uvicorn.Server):
         self._services = services
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and print the address: the first line of our output."""
+        """Start, and print the address: the first line of our output. Storage that fails is an error of the program."""
+        self._services.opened = await open_stores(self._services.settings)
         await super().startup(sockets)
         if self.started and sockets:
             print(address_of(sockets[0]), flush=True)
