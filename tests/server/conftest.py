@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 from protoslice.server.uvicorn_config import uvicorn_config

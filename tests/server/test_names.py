@@ -7,12 +7,15 @@ from typing import Any
 import httpx
 import pytest
 from google.protobuf import descriptor_pb2
+
 from protoslice.testing.problems import assert_problem
 
 
 @pytest.fixture(scope="module")
 def stores(client: httpx.Client) -> list[str]:
-    return [client.put(f"/v1/stores?tag=named:{n}", content=b"\x0a\x01" + bytes([97 + n])).json()["id"] for n in range(5)]
+    return [
+        client.put(f"/v1/stores?tag=named:{n}", content=b"\x0a\x01" + bytes([97 + n])).json()["id"] for n in range(5)
+    ]
 
 
 def test_stores_come_newest_first_in_pages(client: httpx.Client, stores: list[str]) -> None:
@@ -87,8 +90,13 @@ def test_compare_and_set(client: httpx.Client, stores: list[str]) -> None:
     refuse(client.delete("/v1/tags/cas", headers={"if-match": now}))
 
 
-@pytest.mark.parametrize(("name", "store", "expected"), [("bad%20name", None, 400), ("0123456789abcdef", None, 400), ("x", "0" * 64, 404), ("x", "nobody", 404)])
-def test_tags_that_cannot_be(client: httpx.Client, stores: list[str], name: str, store: str | None, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "store", "expected"),
+    [("bad%20name", None, 400), ("0123456789abcdef", None, 400), ("x", "0" * 64, 404), ("x", "nobody", 404)],
+)
+def test_tags_that_cannot_be(
+    client: httpx.Client, stores: list[str], name: str, store: str | None, expected: int
+) -> None:
     answer = client.put(f"/v1/tags/{name}", json={"store": store or stores[0]})
     assert_problem(answer.status_code, answer.headers, answer.content, expected=expected)
 
@@ -130,7 +138,10 @@ def test_an_uploaded_schema_names_types(client: httpx.Client) -> None:
     assert path.content == b"hello"
 
 
-@pytest.mark.parametrize(("content", "headers", "expected"), [(b"\xff\xff", {}, 400), (b"", {}, 400), (b"x", {"content-type": "text/plain"}, 415)])
+@pytest.mark.parametrize(
+    ("content", "headers", "expected"),
+    [(b"\xff\xff", {}, 400), (b"", {}, 400), (b"x", {"content-type": "text/plain"}, 415)],
+)
 def test_schemas_that_cannot_be(client: httpx.Client, content: bytes, headers: dict[str, Any], expected: int) -> None:
     answer = client.put("/v1/schemas/bad", content=content, headers=headers)
     assert_problem(answer.status_code, answer.headers, answer.content, expected=expected)

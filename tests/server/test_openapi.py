@@ -11,23 +11,28 @@ import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
-from protoslice.server.openapi_file import document_text
-from protoslice.testing.live import LiveServer
 from schemathesis.checks import CHECKS as CHECKS_BY_NAME
 from schemathesis.checks import load_all_checks
 from schemathesis.transport.serialization import Binary
+
+from protoslice.server.openapi_file import document_text
+from protoslice.testing.live import LiveServer
 
 COMMITTED = Path(__file__).parents[2] / "openapi" / "openapi.json"
 DOCUMENT: dict[str, Any] = json.loads(COMMITTED.read_text())
 # No 5xx, and nothing undocumented. Left out: that whatever the document allows is accepted. A path, a precondition, a
 # model can be well-formed and wrong.
 load_all_checks()
-CHECKS = CHECKS_BY_NAME.get_by_names(
+CHECKS: Any = CHECKS_BY_NAME.get_by_names(
     [
-        "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_headers_conformance",
-        "response_schema_conformance", "unsupported_method",
+        "not_a_server_error",
+        "status_code_conformance",
+        "content_type_conformance",
+        "response_headers_conformance",
+        "response_schema_conformance",
+        "unsupported_method",
     ]
-)  # fmt: skip
+)
 
 
 @schemathesis.serializer("application/protobuf", "application/x-riegeli", "application/x-tar")
@@ -44,7 +49,9 @@ def operations() -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def test_the_committed_document_is_the_applications() -> None:
-    assert COMMITTED.read_text() == document_text(), "run `python -m protoslice.server.openapi_file > openapi/openapi.json`"
+    assert COMMITTED.read_text() == document_text(), (
+        "run `python -m protoslice.server.openapi_file > openapi/openapi.json`"
+    )
 
 
 def test_it_is_served(client: httpx.Client) -> None:
@@ -87,5 +94,5 @@ def store(client: httpx.Client, model: bytes) -> str:
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_the_service_keeps_to_the_document(case: schemathesis.Case, service: LiveServer, store: str) -> None:
+def test_the_service_keeps_to_the_document(case: schemathesis.Case[Any], service: LiveServer, store: str) -> None:
     case.call_and_validate(base_url=service.url, checks=CHECKS)

@@ -8,12 +8,13 @@ import json
 import httpx
 import pytest
 from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
 from protoslice import errors
 from protoslice.server.failures import problem_of
-from protoslice.server.problems import PROBLEMS, READING, Problem, UPLOADING, problem_of_error, problem_response
+from protoslice.server.problems import PROBLEMS, READING, UPLOADING, Problem, problem_of_error, problem_response
 from protoslice.testing.live import LiveServer, exchange
 from protoslice.testing.problems import assert_problem
-from starlette.exceptions import HTTPException
 
 
 def classes(kind: type[errors.ProtosliceError]) -> list[type[errors.ProtosliceError]]:
@@ -82,7 +83,11 @@ def test_failures_over_the_wire(client: httpx.Client, method: str, path: str, ex
 
 @pytest.mark.parametrize(
     ("path", "allowed"),
-    [("/v1/stores", {"GET", "HEAD", "POST", "PUT"}), ("/v1/tags/x", {"GET", "HEAD", "PUT", "DELETE"}), ("/v1/stores/x/cpb", {"GET", "HEAD"})],
+    [
+        ("/v1/stores", {"GET", "HEAD", "POST", "PUT"}),
+        ("/v1/tags/x", {"GET", "HEAD", "PUT", "DELETE"}),
+        ("/v1/stores/x/cpb", {"GET", "HEAD"}),
+    ],
 )
 def test_allow_lists_every_method(client: httpx.Client, path: str, allowed: set[str]) -> None:
     answer = client.request("PATCH", path)

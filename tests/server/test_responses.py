@@ -15,6 +15,8 @@ import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.types import Receive, Scope, Send
+
 from protoslice.errors import IntegrityError
 from protoslice.server.answers import Terms
 from protoslice.server.edge import Edge
@@ -26,7 +28,6 @@ from protoslice.server.settings import Settings
 from protoslice.server.uvicorn_config import uvicorn_config
 from protoslice.testing.live import LiveServer, exchange, live_server, read_answer
 from protoslice.testing.problems import assert_problem
-from starlette.types import Receive, Scope, Send
 
 CONTENT = bytes(range(256)) * 16
 BIG = 64 << 20
@@ -40,7 +41,7 @@ class FakeRope:
     etag: str = "sha256-fake"
     sha256: bytes | None = hashlib.sha256(CONTENT).digest()
     message_type: str | None = "test.Message"
-    filename: str = "modèl \"1\".onnx"
+    filename: str = 'modèl "1".onnx'
     media_type: str = "application/protobuf"
     breaks_at: int | None = None
     waits: bool = False
@@ -125,7 +126,9 @@ def test_the_whole(client: httpx.Client) -> None:
     assert "date" in headers
 
 
-@pytest.mark.parametrize("extra", [{}, {"range": "bytes=0-9"}, {"range": "bytes=999999-"}, {"want-content-digest": "sha-256=5"}])
+@pytest.mark.parametrize(
+    "extra", [{}, {"range": "bytes=0-9"}, {"range": "bytes=999999-"}, {"want-content-digest": "sha-256=5"}]
+)
 @pytest.mark.parametrize("path", ["/plain", "/empty", "/tag/plain"])
 def test_head_is_the_whole_get_without_the_body(client: httpx.Client, path: str, extra: dict[str, str]) -> None:
     head = client.head(path, headers=extra)
@@ -217,7 +220,10 @@ def test_several_ranges(client: httpx.Client) -> None:
         ("bytes 0-9/4096", CONTENT[:10]),
         ("bytes 3996-4095/4096", CONTENT[-100:]),
     ]
-    assert answer.headers["content-type"] != client.get("/plain", headers={"range": "bytes=0-9,-9"}).headers["content-type"]
+    assert (
+        answer.headers["content-type"]
+        != client.get("/plain", headers={"range": "bytes=0-9,-9"}).headers["content-type"]
+    )
 
 
 @given(
@@ -272,8 +278,8 @@ def test_if_range(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_not_modified(client: httpx.Client, method: str) -> None:
-    for given in ('"sha256-fake"', 'W/"sha256-fake"', "*", '"a", "sha256-fake"'):
-        answer = client.request(method, "/tag/plain", headers={"if-none-match": given, "range": "bytes=9999-"})
+    for listed in ('"sha256-fake"', 'W/"sha256-fake"', "*", '"a", "sha256-fake"'):
+        answer = client.request(method, "/tag/plain", headers={"if-none-match": listed, "range": "bytes=9999-"})
         assert (answer.status_code, answer.content) == (304, b"")
         for name in ("etag", "cache-control", "vary", "content-location", "date"):
             assert name in answer.headers
@@ -317,7 +323,9 @@ def test_wanted_digests(client: httpx.Client) -> None:
 def test_a_fault_before_the_first_byte_is_a_problem_that_gives_nothing_away(client: httpx.Client) -> None:
     for extra in ({}, {"range": "bytes=0-9"}, {"range": "bytes=0-9,2000-2009"}):
         answer = client.get("/bad-first", headers=extra)
-        problem = assert_problem(answer.status_code, answer.headers, answer.content, expected=500, slug="damaged-object")
+        problem = assert_problem(
+            answer.status_code, answer.headers, answer.content, expected=500, slug="damaged-object"
+        )
         assert "sums" not in answer.text
         assert problem["offset"] == 0
 
@@ -378,7 +386,7 @@ def test_a_client_that_reads_slowly_but_steadily_is_served(server: LiveServer) -
 
 def test_connections_are_kept_between_answers(server: LiveServer) -> None:
     with server.connect() as connection:
-        for asked in (b"", b"range: bytes=0-9\r\n", b"range: bytes=9999-\r\n", b'if-none-match: *\r\n'):
+        for asked in (b"", b"range: bytes=0-9\r\n", b"range: bytes=9999-\r\n", b"if-none-match: *\r\n"):
             connection.sendall(b"GET /plain HTTP/1.1\r\nhost: x\r\n" + asked + b"\r\n")
             assert read_answer(connection).complete
 
@@ -394,7 +402,9 @@ def test_long_and_malformed_heads_are_refused(server: LiveServer) -> None:
 
 
 def test_a_slow_head_is_refused() -> None:
-    config = uvicorn_config(Edge(rope_app, metrics=Metrics(), log=lambda *_: None), Settings(header_timeout_seconds=0.2))
+    config = uvicorn_config(
+        Edge(rope_app, metrics=Metrics(), log=lambda *_: None), Settings(header_timeout_seconds=0.2)
+    )
     with live_server(config) as server:
         answer = exchange(server, b"GET /plain HTTP/1.1\r\nhost:")
         assert_problem(answer.status, answer.headers, answer.body, expected=408)

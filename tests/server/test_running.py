@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from protoslice.testing.live import LiveServer, read_answer
 from protoslice.testing.problems import assert_problem
 
@@ -35,7 +36,7 @@ def process(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Po
 
 def connected(url: str) -> LiveServer:
     host, _, port = url.removeprefix("http://").partition(":")
-    return LiveServer(host, int(port), None)  # type: ignore[arg-type]
+    return LiveServer(host, int(port))
 
 
 def test_the_first_line_is_the_address_and_state_survives(tmp_path: Path) -> None:
@@ -99,7 +100,7 @@ def test_each_request_is_one_line_without_secrets(tmp_path: Path) -> None:
 
 
 def test_a_bad_storage_is_said_in_one_line() -> None:
-    for storage, code in (("nothing://x", 2), ("file:///proc/no/such", 6)):
+    for storage, code in (("nothing://x", 2), ("file:///proc/no/such", 4)):
         command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0", "--storage", storage]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
         assert done.returncode == code, done.stderr

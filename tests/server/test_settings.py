@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from protoslice.errors import InvalidInput
 from protoslice.server.reference import PAGES
 from protoslice.server.settings import Settings, default_storage, environment_name, read_settings
@@ -78,7 +79,9 @@ def test_the_default_storage_is_in_the_data_folder(monkeypatch: pytest.MonkeyPat
 
 def test_config_shows_every_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROTOSLICE_STORAGE_OPTIONS", '{"key": "hush"}')
-    done = subprocess.run([sys.executable, "-m", "protoslice.cli", "config"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "protoslice.cli", "config"], capture_output=True, text=True, check=True
+    )
     for name in Settings.model_fields:
         assert f"\n{environment_name(name)}=" in "\n" + done.stdout
     assert "hush" not in done.stdout

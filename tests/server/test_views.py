@@ -12,6 +12,7 @@ import pytest
 from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from protoslice import schema
 from protoslice.testing.live import LiveServer, exchange
 from protoslice.testing.problems import assert_problem
@@ -27,7 +28,16 @@ def store(client: httpx.Client, model: bytes) -> dict[str, Any]:
     return found
 
 
-VIEWS = ["files/dir/mödel.onnx", "metadata", "chunks/0", "chunks/1", "merge", "merge?path=graph", "merge?omit_larger_than=1KiB", "cpb"]
+VIEWS = [
+    "files/dir/mödel.onnx",
+    "metadata",
+    "chunks/0",
+    "chunks/1",
+    "merge",
+    "merge?path=graph",
+    "merge?omit_larger_than=1KiB",
+    "cpb",
+]
 
 
 @pytest.fixture(scope="module", params=VIEWS)
@@ -54,7 +64,9 @@ def test_ids_are_immutable_and_names_are_not(client: httpx.Client, store: dict[s
         assert by_name.headers["etag"] == by_id.headers["etag"]
         assert by_name.headers["cache-control"] == "no-cache, no-transform"
         assert client.get(by_name.headers["content-location"]).content == by_id.content
-        assert client.get(f"/v1/stores/{ref}/{view}", headers={"if-none-match": by_id.headers["etag"]}).status_code == 304
+        assert (
+            client.get(f"/v1/stores/{ref}/{view}", headers={"if-none-match": by_id.headers["etag"]}).status_code == 304
+        )
 
 
 def test_head_is_get_without_the_body(client: httpx.Client, store: dict[str, Any], view: str) -> None:
@@ -67,7 +79,18 @@ def test_head_is_get_without_the_body(client: httpx.Client, store: dict[str, Any
     assert head.content == b""
 
 
-@pytest.mark.parametrize("path", ["/v1/stores/views:1", "/v1/stores/views:1/chunks", "/v1/stores/views:1/tree", "/v1/tags/views:1", "/v1/stores", "/", "/docs"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/stores/views:1",
+        "/v1/stores/views:1/chunks",
+        "/v1/stores/views:1/tree",
+        "/v1/tags/views:1",
+        "/v1/stores",
+        "/",
+        "/docs",
+    ],
+)
 def test_head_of_everything_else(client: httpx.Client, store: dict[str, Any], path: str) -> None:
     head, get = client.head(path), client.get(path)
     assert head.status_code == get.status_code == 200
@@ -77,7 +100,9 @@ def test_head_of_everything_else(client: httpx.Client, store: dict[str, Any], pa
 
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)
-def test_any_range_of_any_view_is_a_slice_of_the_whole(client: httpx.Client, store: dict[str, Any], data: st.DataObject) -> None:
+def test_any_range_of_any_view_is_a_slice_of_the_whole(
+    client: httpx.Client, store: dict[str, Any], data: st.DataObject
+) -> None:
     url = f"/v1/stores/{store['id']}/{data.draw(st.sampled_from(VIEWS))}"
     whole = client.get(url)
     size = len(whole.content)
@@ -97,7 +122,9 @@ def test_chunks_are_what_the_table_says(client: httpx.Client, store: dict[str, A
         answer = client.get(f"/v1/stores/{store['id']}/chunks/{chunk['index']}")
         assert len(answer.content) == chunk["size"]
         assert hashlib.sha256(answer.content).hexdigest() == chunk["sha256"]
-        assert answer.headers["content-type"] == ("application/protobuf" if chunk["kind"] == "message" else "application/octet-stream")
+        assert answer.headers["content-type"] == (
+            "application/protobuf" if chunk["kind"] == "message" else "application/octet-stream"
+        )
         assert "repr-digest" in answer.headers
 
 
@@ -136,8 +163,15 @@ def test_messages_are_rendered(client: httpx.Client, golden: str) -> None:
         assert answer.headers["content-type"] == content_type
         assert answer.headers["accept-ranges"] == "none"
         assert json.loads(answer.content)["graph"]["name"] == message.graph.name  # type: ignore[attr-defined]
-        assert client.get(f"{golden}/merge", headers={"accept": accept, "if-none-match": answer.headers["etag"]}).status_code == 304
-        assert client.head(f"{golden}/merge", headers={"accept": accept}).headers["content-length"] == str(len(answer.content))
+        assert (
+            client.get(
+                f"{golden}/merge", headers={"accept": accept, "if-none-match": answer.headers["etag"]}
+            ).status_code
+            == 304
+        )
+        assert client.head(f"{golden}/merge", headers={"accept": accept}).headers["content-length"] == str(
+            len(answer.content)
+        )
 
 
 def test_each_form_has_its_own_entity_tag(client: httpx.Client, golden: str) -> None:
@@ -146,7 +180,17 @@ def test_each_form_has_its_own_entity_tag(client: httpx.Client, golden: str) -> 
     assert len(tags) == len(forms)
 
 
-@pytest.mark.parametrize("accept", [None, "*/*", "application/*", "application/x-protobuf", "text/html, */*;q=0.1", "application/protobuf, application/json"])
+@pytest.mark.parametrize(
+    "accept",
+    [
+        None,
+        "*/*",
+        "application/*",
+        "application/x-protobuf",
+        "text/html, */*;q=0.1",
+        "application/protobuf, application/json",
+    ],
+)
 def test_protobuf_is_the_default(client: httpx.Client, golden: str, accept: str | None) -> None:
     headers = {} if accept is None else {"accept": accept}
     assert client.get(f"{golden}/merge", headers=headers).headers["content-type"] == "application/protobuf"
@@ -159,7 +203,9 @@ def test_what_cannot_be_offered(client: httpx.Client, golden: str, store: dict[s
         (f"/v1/stores/{store['id']}/chunks/1", "application/json"),
     ):
         answer = client.get(url, headers={"accept": accept})
-        problem = assert_problem(answer.status_code, answer.headers, answer.content, expected=406, slug="not-acceptable")
+        problem = assert_problem(
+            answer.status_code, answer.headers, answer.content, expected=406, slug="not-acceptable"
+        )
         assert problem["offers"]
 
 

@@ -19,7 +19,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (inspect.info, inspect.tree, inspect.chunks, extract.cat, extract.split, extract.merge, serve.serve, serve.config):
+_VERBS = (
+    inspect.info,
+    inspect.tree,
+    inspect.chunks,
+    extract.cat,
+    extract.split,
+    extract.merge,
+    serve.serve,
+    serve.config,
+)
+for verb in _VERBS:
     app.command()(verb)
 
 

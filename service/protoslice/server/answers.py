@@ -1,4 +1,4 @@
-"""What to answer to a request for a representation: status, headers and byte ranges, decided before any byte is read."""
+"""The answer to a request for a representation: status, headers, byte ranges, decided before any byte is read."""
 
 from __future__ import annotations
 
@@ -170,4 +170,6 @@ def _part_head(boundary: str, media_type: str, content_range: str, n: int) -> by
 
 def _unsatisfiable(selection: Unsatisfiable) -> HttpProblem:
     headers = {"content-range": selection.content_range, "accept-ranges": "bytes"}
-    return HttpProblem(RANGE, f"the representation has {selection.length} bytes", headers=headers, limit=selection.length)
+    return HttpProblem(
+        RANGE, f"the representation has {selection.length} bytes", headers=headers, limit=selection.length
+    )

@@ -23,7 +23,9 @@ class RequestContext:
     __slots__ = ("bytes_in", "bytes_out", "cause", "id", "route", "started", "status", "store")
 
     def __init__(self, given_id: bytes | None = None) -> None:
-        self.id = given_id if given_id is not None and _GIVEN.fullmatch(given_id) else b"%024x" % _random.getrandbits(96)
+        self.id = (
+            given_id if given_id is not None and _GIVEN.fullmatch(given_id) else b"%024x" % _random.getrandbits(96)
+        )
         self.started = perf_counter()
         self.route = "unmatched"
         self.status = 0

@@ -44,9 +44,12 @@ def _problem(status: int) -> dict[str, Any]:
 
 def _example(problem: Any) -> dict[str, Any]:
     return {
-        "type": problem.type, "title": problem.title, "status": problem.status, "detail": problem.advice,
+        "type": problem.type,
+        "title": problem.title,
+        "status": problem.status,
+        "detail": problem.advice,
         "request_id": "5f2b9c0d1e3a47788899aabb",
-    }  # fmt: skip
+    }
 
 
 def _join(titles: Iterable[str]) -> str:

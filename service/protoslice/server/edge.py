@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable
 from time import perf_counter
 
-
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from protoslice.errors import IntegrityError
@@ -77,9 +76,13 @@ class Edge:
         if isinstance(context.cause, IntegrityError):
             self._metrics.damaged.inc()
         self._metrics.record(
-            context.route, scope["method"], context.status,
-            seconds=seconds, received=context.bytes_in, sent=context.bytes_out,
-        )  # fmt: skip
+            context.route,
+            scope["method"],
+            context.status,
+            seconds=seconds,
+            received=context.bytes_in,
+            sent=context.bytes_out,
+        )
         self._log(scope, context, seconds)
 
 

@@ -43,7 +43,7 @@ $body
 
 _HOME: Final = Template("""<h1>Protoslice</h1>
 <p class="lead">Big protobufs, part by part: put a model in, and pull only what you need.</p>
-<nav><a href="/docs">API</a><a href="/openapi.json">OpenAPI</a><a href="/metrics">Metrics</a><a href="/readyz">Ready?</a></nav>
+<nav><a href="/docs">API</a><a href="/openapi.json">OpenAPI</a><a href="/metrics">Metrics</a></nav>
 <h2>Begin</h2>
 <pre>curl -T model.onnx '$origin/v1/stores?filename=model.onnx&amp;tag=mine'
 curl '$origin/v1/stores/mine/merge?omit_larger_than=64KiB' -H 'Accept: application/json'

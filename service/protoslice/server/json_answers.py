@@ -23,10 +23,15 @@ IMMUTABLE = "public, max-age=31536000, immutable"
 
 
 def json_answer(
-    request: Request, data: object, *, status: int = 200, headers: Mapping[str, str] | None = None,
-    etag: str | None = None, weak: bool = False,
-) -> Response:  # fmt: skip
-    """`data` as JSON. For a read the conditions of the request are evaluated; the entity tag is made from the content."""
+    request: Request,
+    data: object,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    etag: str | None = None,
+    weak: bool = False,
+) -> Response:
+    """`data` as JSON. For a read the conditions are evaluated; the entity tag is made from the content unless given."""
     body = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
     tag = EntityTag(etag or f"sha256-{hashlib.sha256(body).hexdigest()}", weak)
     given = {"etag": str(tag), "cache-control": REVALIDATED, "vary": "accept-encoding", **(headers or {})}

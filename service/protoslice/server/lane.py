@@ -62,9 +62,16 @@ class ViewEndpoint:
                 await self._render(scope, send, rope=rope, store=store, media_type=form, fields=fields, terms=terms)
 
     async def _render(
-        self, scope: Scope, send: Send, *, rope: Representation, store: OpenStore, media_type: str, fields: Fields,
+        self,
+        scope: Scope,
+        send: Send,
+        *,
+        rope: Representation,
+        store: OpenStore,
+        media_type: str,
+        fields: Fields,
         terms: Terms,
-    ) -> None:  # fmt: skip
+    ) -> None:
         type_name = rope.message_type
         if type_name is None:
             raise Unsupported("the type of this message is not known: it can be had as application/protobuf only")

@@ -42,10 +42,11 @@ class Leaving:
             self._timer.cancel()
         if self._watch is not None:
             self._watch.cancel()
-        if self._gone and isinstance(error, asyncio.CancelledError) and self._task is not None:
-            # Uncancelled only if the watch alone asked: a shutdown that cancels as well goes on.
-            if self._task.uncancel() == 0:
-                raise ClientGone from None
+        if not self._gone or self._task is None or not isinstance(error, asyncio.CancelledError):
+            return
+        # Only if nobody but the watch asked: a shutdown that cancels as well goes on.
+        if self._task.uncancel() == 0:
+            raise ClientGone from None
 
     def watch(self) -> None:
         """Start watching now: for work known to be long."""

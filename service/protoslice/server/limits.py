@@ -46,7 +46,7 @@ def check_length(scope: Scope, settings: Settings) -> None:
 class GuardedBody:
     """`receive` with the limits kept."""
 
-    __slots__ = ("_limit", "_length", "_receive", "_settings", "_started")
+    __slots__ = ("_length", "_limit", "_receive", "_settings", "_started")
 
     def __init__(self, receive: Receive, limit: int, settings: Settings) -> None:
         self._receive = receive

@@ -106,5 +106,7 @@ def _explain(error: BaseException) -> dict[str, Any]:
     """An error for the operator. Ours say what is wrong by themselves; of others the way there is needed."""
     said: dict[str, Any] = {"error": type(error).__name__, "message": str(error)[:1000]}
     if not isinstance(error, ProtosliceError):
-        said["trace"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)][-12:]
+        said["trace"] = [
+            f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)
+        ][-12:]
     return said

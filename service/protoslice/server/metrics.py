@@ -30,14 +30,19 @@ class Metrics:
         self._received = Counter("protoslice_received_bytes", "Body bytes received.", labels, registry=self.registry)
         self._sent = Counter("protoslice_sent_bytes", "Body bytes sent.", labels, registry=self.registry)
         self._stages = Histogram(
-            "protoslice_ingest_stage_seconds", "Time in each stage of an ingest.", ["stage"], buckets=_SECONDS,
+            "protoslice_ingest_stage_seconds",
+            "Time in each stage of an ingest.",
+            ["stage"],
+            buckets=_SECONDS,
             registry=self.registry,
-        )  # fmt: skip
+        )
         self.open_requests = Gauge("protoslice_open_requests", "Requests under way.", registry=self.registry)
         self.open_uploads = Gauge("protoslice_open_uploads", "Uploads under way.", registry=self.registry)
         self.damaged = Counter("protoslice_damaged_reads", "Reads that failed their checksum.", registry=self.registry)
         self.broken = Counter("protoslice_broken_answers", "Answers cut after their head.", registry=self.registry)
-        self.loop_lag = Gauge("protoslice_loop_lag_seconds", "How late the event loop was last.", registry=self.registry)
+        self.loop_lag = Gauge(
+            "protoslice_loop_lag_seconds", "How late the event loop was last.", registry=self.registry
+        )
 
     def record(self, route: str, method: str, status: int, *, seconds: float, received: int, sent: int) -> None:
         """One request."""

@@ -8,9 +8,17 @@ from typing import Annotated, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 __all__ = [
-    "ChunkModel", "FileModel", "NodeModel", "PageModel", "ProblemModel", "PutTag", "Register", "SchemaModel",
-    "StoreModel", "TagModel",
-]  # fmt: skip
+    "ChunkModel",
+    "FileModel",
+    "NodeModel",
+    "PageModel",
+    "ProblemModel",
+    "PutTag",
+    "Register",
+    "SchemaModel",
+    "StoreModel",
+    "TagModel",
+]
 
 T = TypeVar("T")
 Id = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -33,14 +41,21 @@ class StoreModel(BaseModel):
         json_schema_extra={
             "examples": [
                 {
-                    "id": _EXAMPLE_ID, "type": "onnx.ModelProto", "root": "model.onnx", "size": 1073741824,
-                    "chunks": 58, "min_chunk": 1048576, "max_chunk": 1073741824, "created": "2026-11-21T10:00:00Z",
+                    "id": _EXAMPLE_ID,
+                    "type": "onnx.ModelProto",
+                    "root": "model.onnx",
+                    "size": 1073741824,
+                    "chunks": 58,
+                    "min_chunk": 1048576,
+                    "max_chunk": 1073741824,
+                    "created": "2026-11-21T10:00:00Z",
                     "tags": ["resnet50:3"],
-                    "files": [{"path": "model.onnx", "size": 1073741824, "sha256": "0" * 64}], "source": "upload",
+                    "files": [{"path": "model.onnx", "size": 1073741824, "sha256": "0" * 64}],
+                    "source": "upload",
                 }
             ]
         }
-    )  # fmt: skip
+    )
 
     id: Id
     type: str = Field(description="Full name of the root proto's type, or `unknown`.")
@@ -96,7 +111,7 @@ class NodeModel(BaseModel):
     deeper: bool = Field(description="Whether there is something below it.")
     text: str | None = Field(description="The value of a scalar or a short string.")
     children: list[NodeModel] | None = None
-    more: int | None = Field(None, description="How many children are not shown.")
+    more: int | None = Field(default=None, description="How many children are not shown.")
 
 
 class PageModel(BaseModel, Generic[T]):
@@ -115,8 +130,8 @@ class Register(BaseModel):
     type: str | None = None
     root: str | None = None
     tags: list[str] = []
-    min_chunk: StrictInt | str | None = Field(None, examples=["1MiB"])
-    max_chunk: StrictInt | str | None = Field(None, examples=["1GiB"])
+    min_chunk: StrictInt | str | None = Field(default=None, examples=["1MiB"])
+    max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
 
 
 class PutTag(BaseModel):
@@ -148,8 +163,8 @@ class ProblemModel(BaseModel):
     detail: str
     instance: str | None = None
     request_id: str
-    path: str | None = Field(None, description="The field path at fault.")
-    offset: int | None = Field(None, description="The byte offset at fault.")
+    path: str | None = Field(default=None, description="The field path at fault.")
+    offset: int | None = Field(default=None, description="The byte offset at fault.")
     limit: int | None = None
     offers: list[str] | None = None
     errors: list[Mistake] | None = None

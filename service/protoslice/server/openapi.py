@@ -15,12 +15,19 @@ __all__ = ["openapi_document"]
 
 VERSION: Final = "1"
 _REF: Final = {
-    "name": "ref", "in": "path", "required": True, "schema": {"type": "string"},
+    "name": "ref",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string"},
     "description": "A store's id, an unambiguous beginning of one (12 digits or more), or a tag.",
     "example": "resnet50:3",
-}  # fmt: skip
+}
 _REST: Final[dict[str, dict[str, Any]]] = {
-    "path": {"schema": {"type": "string"}, "description": "The file's path; may hold slashes.", "example": "model.onnx"},
+    "path": {
+        "schema": {"type": "string"},
+        "description": "The file's path; may hold slashes.",
+        "example": "model.onnx",
+    },
     "n": {"schema": {"type": "integer", "minimum": 0}, "description": "The number of the chunk.", "example": 0},
 }
 _REQUEST_HEADERS: Final = {
@@ -109,7 +116,10 @@ def _responses(view: View, *, head: bool) -> dict[str, Any]:
     statuses = [404, 409, 412, 413, 422, *([406] if view.rendered else [])]
     if not head:
         headers = {**_DESCRIBED, "content-range": header("Where the part lies; only with a single range.")}
-        parts = {**{media: {"schema": BINARY} for media in _media_types(view)}, "multipart/byteranges": {"schema": BINARY}}
+        parts = {
+            **{media: {"schema": BINARY} for media in _media_types(view)},
+            "multipart/byteranges": {"schema": BINARY},
+        }
         found[206] = {"description": "The ranges asked for.", "headers": headers, "content": parts}
         statuses.append(416)
     failures = problems(*statuses)
@@ -128,7 +138,9 @@ def _is_text(media: str) -> bool:
 
 
 def _schema(media: str) -> dict[str, Any]:
-    return {} if media.partition(";")[0].endswith("json") else {"type": "string"} if media.startswith("text/") else BINARY
+    return (
+        {} if media.partition(";")[0].endswith("json") else {"type": "string"} if media.startswith("text/") else BINARY
+    )
 
 
 def _finish(document: dict[str, Any]) -> None:

@@ -44,9 +44,7 @@ def read_query(query_string: bytes) -> Query:
     if not query_string:
         return _NONE
     try:
-        pairs = parse_qsl(
-            query_string.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST
-        )
+        pairs = parse_qsl(query_string.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST)
     except ValueError as error:
         raise InvalidInput("the query is no percent-encoded UTF-8, or has too many parameters") from error
     values: dict[str, list[str]] = {}
@@ -57,7 +55,9 @@ def read_query(query_string: bytes) -> Query:
 
 def with_parameter(query_string: bytes, name: str, value: str) -> str:
     """The query with one parameter set anew."""
-    pairs = [(key, text) for key, text in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True) if key != name]
+    pairs = [
+        (key, text) for key, text in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True) if key != name
+    ]
     return "&".join(f"{quote(key, safe='')}={quote(text, safe='')}" for key, text in [*pairs, (name, value)])
 
 

@@ -14,9 +14,17 @@ from starlette.responses import Response
 from protoslice import errors
 
 __all__ = [
-    "MEDIA_TYPE", "PROBLEMS", "READING", "RETRY_AFTER_SECONDS", "STATUSES", "UPLOADING", "HttpProblem", "Problem",
-    "problem_of_error", "problem_response",
-]  # fmt: skip
+    "MEDIA_TYPE",
+    "PROBLEMS",
+    "READING",
+    "RETRY_AFTER_SECONDS",
+    "STATUSES",
+    "UPLOADING",
+    "HttpProblem",
+    "Problem",
+    "problem_of_error",
+    "problem_response",
+]
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 5
@@ -39,7 +47,10 @@ class Problem:
 
 INVALID = Problem(400, "invalid-input", "The request does not parse", "Read `detail`; `errors` lists each parameter.")
 CORRUPT_UPLOAD = Problem(
-    400, "corrupt-model", "The file is not what it should be", "Check the file at `offset` and `path`; nothing was stored."
+    400,
+    "corrupt-model",
+    "The file is not what it should be",
+    "Check the file at `offset` and `path`; nothing was stored.",
 )
 BAD_REQUEST = Problem(400, "bad-request", "Bad request", "Send a well-formed HTTP request.")
 NOT_FOUND = Problem(404, "not-found", "There is no such thing here", "Check the name, number or path.")
@@ -49,20 +60,44 @@ NOT_ACCEPTABLE = Problem(
     406, "not-acceptable", "No representation is acceptable", "Ask for one of the media types in `offers`."
 )
 TIMEOUT = Problem(408, "request-timeout", "The request came too slowly", "Send again over a better connection.")
-CONFLICT = Problem(409, "conflict", "The request conflicts with what is there", "Read the current state and decide again.")
-PRECONDITION = Problem(412, "precondition-failed", "A precondition does not hold", "Fetch the current `ETag` and decide again.")
+CONFLICT = Problem(
+    409, "conflict", "The request conflicts with what is there", "Read the current state and decide again."
+)
+PRECONDITION = Problem(
+    412, "precondition-failed", "A precondition does not hold", "Fetch the current `ETag` and decide again."
+)
 LIMIT = Problem(413, "limit-exceeded", "More than a limit allows", "Ask for less, or have the operator raise `limit`.")
-MEDIA = Problem(415, "unsupported-media-type", "The body has a media type not taken here", "Send one of those in `offers`.")
-RANGE = Problem(416, "range-not-satisfiable", "None of the ranges exists", "Ask within the length that `Content-Range` says.")
+MEDIA = Problem(
+    415, "unsupported-media-type", "The body has a media type not taken here", "Send one of those in `offers`."
+)
+RANGE = Problem(
+    416, "range-not-satisfiable", "None of the ranges exists", "Ask within the length that `Content-Range` says."
+)
 UNSUPPORTED = Problem(422, "unsupported", "Understood, but not possible", "Read `detail`.")
-CHUNKS = Problem(422, "inconsistent-chunks", "The chunks do not fit together", "The chunked proto was written wrongly: split it again.")
-CORRUPT = Problem(422, "corrupt-part", "A part of the model is malformed", "The model was stored as it came; check it at `path` and `offset`.")
-REQUIRED = Problem(428, "precondition-required", "The request must be conditional", "Send `If-Match` or `If-None-Match`.")
+CHUNKS = Problem(
+    422,
+    "inconsistent-chunks",
+    "The chunks do not fit together",
+    "The chunked proto was written wrongly: split it again.",
+)
+CORRUPT = Problem(
+    422,
+    "corrupt-part",
+    "A part of the model is malformed",
+    "The model was stored as it came; check it at `path` and `offset`.",
+)
+REQUIRED = Problem(
+    428, "precondition-required", "The request must be conditional", "Send `If-Match` or `If-None-Match`."
+)
 HEADERS = Problem(431, "header-too-large", "The request's headers are too long", "Send fewer or shorter headers.")
 INTERNAL = Problem(500, "internal", "The service failed", "Report `request_id` to the operator.")
-DAMAGED = Problem(500, "damaged-object", "A stored object is damaged", "Report `request_id` and `object` to the operator.")
+DAMAGED = Problem(
+    500, "damaged-object", "A stored object is damaged", "Report `request_id` and `object` to the operator."
+)
 UNAVAILABLE = Problem(503, "storage-unavailable", "Storage does not answer", "Try again after `Retry-After` seconds.")
-STORAGE = Problem(503, "storage-error", "Storage fails", "Try again later; the operator finds the cause by `request_id`.")
+STORAGE = Problem(
+    503, "storage-error", "Storage fails", "Try again later; the operator finds the cause by `request_id`."
+)
 DENIED = Problem(503, "storage-denied", "Storage refuses", "The operator has to grant access.")
 BUSY = Problem(503, "too-busy", "Too much at the same time", "Try again after `Retry-After` seconds.")
 DRAINING = Problem(503, "not-ready", "The service is not ready", "Try another replica, or again later.")
@@ -96,10 +131,24 @@ UPLOADING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
 STATUSES: Final[Mapping[int, Problem]] = {
     problem.status: problem
     for problem in (
-        BAD_REQUEST, NO_RESOURCE, METHOD, NOT_ACCEPTABLE, TIMEOUT, CONFLICT, PRECONDITION, LIMIT, MEDIA, RANGE,
-        UNSUPPORTED, REQUIRED, HEADERS, INTERNAL, BUSY, FULL,
+        BAD_REQUEST,
+        NO_RESOURCE,
+        METHOD,
+        NOT_ACCEPTABLE,
+        TIMEOUT,
+        CONFLICT,
+        PRECONDITION,
+        LIMIT,
+        MEDIA,
+        RANGE,
+        UNSUPPORTED,
+        REQUIRED,
+        HEADERS,
+        INTERNAL,
+        BUSY,
+        FULL,
     )
-}  # fmt: skip
+}
 """What a bare status means, as frameworks raise it."""
 
 PROBLEMS: Final = tuple(

@@ -31,15 +31,24 @@ class _Rendered:
 
 
 async def send_rendered(
-    scope: Scope, send: Send, facts: Facts, render: Callable[[], Awaitable[bytes]], *, media_type: str, fields: Fields,
+    scope: Scope,
+    send: Send,
+    facts: Facts,
+    render: Callable[[], Awaitable[bytes]],
+    *,
+    media_type: str,
+    fields: Fields,
     terms: Terms,
-) -> None:  # fmt: skip
+) -> None:
     """Answer with what `render` makes of the representation; it is not called when the client has it already."""
     ending = "txtpb" if media_type == TEXT else "json"
     shown = _Rendered(
-        0, f"{facts.etag}-{_MARKS[media_type]}", f"{facts.filename.rpartition('.')[0] or facts.filename}.{ending}",
-        f"{media_type}; charset=utf-8", facts.message_type,
-    )  # fmt: skip
+        0,
+        f"{facts.etag}-{_MARKS[media_type]}",
+        f"{facts.filename.rpartition('.')[0] or facts.filename}.{ending}",
+        f"{media_type}; charset=utf-8",
+        facts.message_type,
+    )
     # Conditions first, ranges never: a 304 must not cost a rendering.
     answer = plan_answer("HEAD", fields, shown, terms)
     body = b""

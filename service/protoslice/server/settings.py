@@ -56,54 +56,63 @@ class Settings(BaseSettings):
     storage_options: dict[str, SecretStr] = Field(
         default_factory=dict, description="Options of the storage backend (keys, region, endpoint), as a JSON object."
     )
-    host: str = Field("127.0.0.1", description="The address to listen on.")
-    port: int = Field(8000, ge=0, le=65535, description="The port to listen on; 0 picks a free one.")
-    verify_reads: bool = Field(True, description="Check every block read against its CRC-32C before it is sent.")
+    host: str = Field(default="127.0.0.1", description="The address to listen on.")
+    port: int = Field(default=8000, ge=0, le=65535, description="The port to listen on; 0 picks a free one.")
+    verify_reads: bool = Field(
+        default=True, description="Check every block read against its CRC-32C before it is sent."
+    )
     register_allow: Words = Field(
-        (), description="URI prefixes below which objects may be registered in place; empty forbids registering."
+        default=(),
+        description="URI prefixes below which objects may be registered in place; empty forbids registering.",
     )
 
     max_upload_bytes: Size = Field(
-        1 << 40,
+        default=1 << 40,
         validation_alias=AliasChoices("PROTOSLICE_MAX_UPLOAD", "PROTOSLICE_MAX_UPLOAD_BYTES"),
         description="The largest upload taken, all its files together.",
     )
-    max_uploads: int = Field(16, ge=1, description="Uploads at the same time; more are answered 503.")
-    max_json_bytes: Size = Field(1 << 20, description="The largest JSON request body.")
-    max_schema_bytes: Size = Field(16 << 20, description="The largest uploaded descriptor set.")
-    max_header_bytes: Size = Field(64 << 10, description="The longest request line and headers; more is answered 431.")
-    max_connections: int = Field(4096, ge=1, description="Connections at the same time; more are answered 503.")
-    max_ranges: int = Field(64, ge=1, le=64, description="Ranges in one request; a Range header with more is ignored.")
-    max_page_items: int = Field(1000, ge=1, le=10000, description="The most items of one page.")
-    max_rendered_bytes: Size = Field(64 << 20, description="The largest message rendered as JSON or text.")
+    max_uploads: int = Field(default=16, ge=1, description="Uploads at the same time; more are answered 503.")
+    max_json_bytes: Size = Field(default=1 << 20, description="The largest JSON request body.")
+    max_schema_bytes: Size = Field(default=16 << 20, description="The largest uploaded descriptor set.")
+    max_header_bytes: Size = Field(
+        default=64 << 10, description="The longest request line and headers; more is answered 431."
+    )
+    max_connections: int = Field(default=4096, ge=1, description="Connections at the same time; more are answered 503.")
+    max_ranges: int = Field(
+        default=64, ge=1, le=64, description="Ranges in one request; a Range header with more is ignored."
+    )
+    max_page_items: int = Field(default=1000, ge=1, le=10000, description="The most items of one page.")
+    max_rendered_bytes: Size = Field(default=64 << 20, description="The largest message rendered as JSON or text.")
 
-    header_timeout_seconds: Seconds = Field(15, description="Time for a request's line and headers to arrive.")
-    body_timeout_seconds: Seconds = Field(60, description="The longest silence while a request body arrives.")
+    header_timeout_seconds: Seconds = Field(default=15, description="Time for a request's line and headers to arrive.")
+    body_timeout_seconds: Seconds = Field(default=60, description="The longest silence while a request body arrives.")
     body_min_bytes_per_second: Size = Field(
-        256, description="The slowest upload, over its whole time after the first minute; 0 allows any."
+        default=256, description="The slowest upload, over its whole time after the first minute; 0 allows any."
     )
-    send_timeout_seconds: Seconds = Field(30, description="How often a client that reads slowly is looked at.")
+    send_timeout_seconds: Seconds = Field(default=30, description="How often a client that reads slowly is looked at.")
     send_min_bytes_per_second: Size = Field(
-        1024, description="A client that takes less than this between two looks is dropped."
+        default=1024, description="A client that takes less than this between two looks is dropped."
     )
-    keep_alive_seconds: int = Field(20, ge=1, description="How long an idle connection is kept open.")
-    render_timeout_seconds: Seconds = Field(60, description="The longest time to render one message.")
+    keep_alive_seconds: int = Field(default=20, ge=1, description="How long an idle connection is kept open.")
+    render_timeout_seconds: Seconds = Field(default=60, description="The longest time to render one message.")
     drain_notice_seconds: float = Field(
-        0, ge=0, le=600, description="At shutdown, how long to go on serving with `/readyz` refusing."
+        default=0, ge=0, le=600, description="At shutdown, how long to go on serving with `/readyz` refusing."
     )
-    drain_seconds: int = Field(30, ge=0, description="At shutdown, how long answers under way may take to end.")
+    drain_seconds: int = Field(default=30, ge=0, description="At shutdown, how long answers under way may take to end.")
 
-    worker_threads: int = Field(4, ge=1, le=256, description="Threads for work that computes.")
-    render_processes: int = Field(1, ge=1, le=64, description="Processes that render messages.")
-    open_stores: int = Field(256, ge=1, description="Opened stores kept in memory.")
+    worker_threads: int = Field(default=4, ge=1, le=256, description="Threads for work that computes.")
+    render_processes: int = Field(default=1, ge=1, le=64, description="Processes that render messages.")
+    open_stores: int = Field(default=256, ge=1, description="Opened stores kept in memory.")
     space_watermark_bytes: Size = Field(
-        1 << 30, description="Free room below which the service is not ready; 0 does not look."
+        default=1 << 30, description="Free room below which the service is not ready; 0 does not look."
     )
 
-    log_format: Literal["json", "text"] = Field("json", description="How log lines look.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="From which level on to log.")
+    log_format: Literal["json", "text"] = Field(default="json", description="How log lines look.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="From which level on to log."
+    )
     otel_endpoint: str | None = Field(
-        None, description="Where to send OpenTelemetry spans over OTLP/HTTP; needs the extra `otel`."
+        default=None, description="Where to send OpenTelemetry spans over OTLP/HTTP; needs the extra `otel`."
     )
 
     def shown(self) -> dict[str, Any]:

@@ -79,7 +79,10 @@ def _counted(services: Services) -> Iterator[None]:
     limit = services.settings.max_uploads
     if services.uploads >= limit:
         raise HttpProblem(
-            BUSY, f"{limit} uploads are under way already", headers={"retry-after": str(RETRY_AFTER_SECONDS)}, limit=limit
+            BUSY,
+            f"{limit} uploads are under way already",
+            headers={"retry-after": str(RETRY_AFTER_SECONDS)},
+            limit=limit,
         )
     services.uploads += 1
     services.metrics.open_uploads.inc()

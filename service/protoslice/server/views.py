@@ -59,10 +59,15 @@ async def _cpb(store: OpenStore, rest: str, query: Query) -> Representation:
     return await store.cpb()
 
 
-
-
 def _query(name: str, description: str, schema: dict[str, Any], example: Any) -> dict[str, Any]:
-    return {"name": name, "in": "query", "required": False, "description": description, "schema": schema, "example": example}
+    return {
+        "name": name,
+        "in": "query",
+        "required": False,
+        "description": description,
+        "schema": schema,
+        "example": example,
+    }
 
 
 _MESSAGE: Final = "application/protobuf"
@@ -72,40 +77,72 @@ _JSON: Final = ("application/protobuf+json", "application/json")
 
 VIEWS: Final = (
     View(
-        name="files", rest="path:path", operation="get_file", summary="A file, byte for byte as it was uploaded",
+        name="files",
+        rest="path:path",
+        operation="get_file",
+        summary="A file, byte for byte as it was uploaded",
         description="Serves ranges, validators and digests. The path is the one the store lists.",
-        select=_file, media_types=(_BYTES,),
+        select=_file,
+        media_types=(_BYTES,),
     ),
     View(
-        name="metadata", operation="get_metadata", summary="The ChunkMetadata of the store",
+        name="metadata",
+        operation="get_metadata",
+        summary="The ChunkMetadata of the store",
         description="Which chunks make up the message, in TensorFlow's proto_splitter schema.",
-        select=_metadata, media_types=(_MESSAGE, *_JSON, _TEXT), rendered=True,
+        select=_metadata,
+        media_types=(_MESSAGE, *_JSON, _TEXT),
+        rendered=True,
     ),
     View(
-        name="chunks", rest="n", operation="get_chunk", summary="One chunk",
+        name="chunks",
+        rest="n",
+        operation="get_chunk",
+        summary="One chunk",
         description="The serialized message or the raw bytes. Message chunks are rendered as JSON or text on request.",
-        select=_chunk, media_types=(_MESSAGE, _BYTES, *_JSON, _TEXT), rendered=True,
+        select=_chunk,
+        media_types=(_MESSAGE, _BYTES, *_JSON, _TEXT),
+        rendered=True,
     ),
     View(
-        name="merge", operation="get_merged", summary="A merged message, or a part of it",
+        name="merge",
+        operation="get_merged",
+        summary="A merged message, or a part of it",
         description=(
             "The message at `path`, serialized; without `path` the whole proto, equal to the upload byte for byte. "
             "A path to a bytes or string field gives its content, one to a scalar its text."
         ),
-        select=_merge, media_types=(_MESSAGE, _BYTES, *_JSON, _TEXT), rendered=True,
+        select=_merge,
+        media_types=(_MESSAGE, _BYTES, *_JSON, _TEXT),
+        rendered=True,
         parameters=(
-            _query("path", "Where: `graph.node[3].attr[\"value\"].tensor`, `7.1[3]` or `node[name=\"conv1\"]`.",
-                   {"type": "string"}, "graph"),
-            _query("fields", "Keep only these paths below `path`; repeatable, `[*]` and `[2:10]` select elements.",
-                   {"type": "array", "items": {"type": "string"}}, ["node[*].name"]),
-            _query("omit_larger_than", "Leave out every bytes, string and packed field larger than this size.",
-                   {"type": "string"}, "64KiB"),
+            _query(
+                "path",
+                'Where: `graph.node[3].attr["value"].tensor`, `7.1[3]` or `node[name="conv1"]`.',
+                {"type": "string"},
+                "graph",
+            ),
+            _query(
+                "fields",
+                "Keep only these paths below `path`; repeatable, `[*]` and `[2:10]` select elements.",
+                {"type": "array", "items": {"type": "string"}},
+                ["node[*].name"],
+            ),
+            _query(
+                "omit_larger_than",
+                "Leave out every bytes, string and packed field larger than this size.",
+                {"type": "string"},
+                "64KiB",
+            ),
         ),
     ),
     View(
-        name="cpb", operation="get_chunked_proto", summary="The store as one chunked-proto file",
+        name="cpb",
+        operation="get_chunked_proto",
+        summary="The store as one chunked-proto file",
         description="A riegeli file that TensorFlow's Merger reads.",
-        select=_cpb, media_types=("application/x-riegeli",),
+        select=_cpb,
+        media_types=("application/x-riegeli",),
     ),
-)  # fmt: skip
+)
 """All views that give bytes."""

@@ -21,7 +21,6 @@ class LiveServer:
 
     host: str
     port: int
-    server: uvicorn.Server
 
     @property
     def url(self) -> str:
@@ -42,7 +41,8 @@ def live_server(config: uvicorn.Config) -> Iterator[LiveServer]:
     thread.start()
     try:
         _await_start(server, thread)
-        yield LiveServer(*listener.getsockname(), server)
+        host, port = listener.getsockname()
+        yield LiveServer(host, port)
     finally:
         server.should_exit = True
         thread.join(30)

@@ -11,7 +11,9 @@ __all__ = ["assert_problem"]
 MEMBERS = {"type": str, "title": str, "status": int, "detail": str, "request_id": str}
 
 
-def assert_problem(status: int, headers: Mapping[str, str], body: bytes, *, expected: int, slug: str | None = None) -> Any:
+def assert_problem(
+    status: int, headers: Mapping[str, str], body: bytes, *, expected: int, slug: str | None = None
+) -> Any:
     """The problem's members, after checking that the answer is an RFC 9457 problem with status `expected`."""
     assert status == expected, body
     assert headers["content-type"] == "application/problem+json"

@@ -31,14 +31,24 @@ class Status(BaseModel):
     status: Literal["ok"]
 
 
-@router.get("/livez", operation_id="get_liveness", response_model=Status, responses=problems(), summary="Whether the process lives")
+@router.get(
+    "/livez",
+    operation_id="get_liveness",
+    response_model=Status,
+    responses=problems(),
+    summary="Whether the process lives",
+)
 async def livez() -> Response:
     """Always ok, while the process answers at all."""
     return JSONResponse({"status": "ok"}, headers=_NO_STORE)
 
 
 @router.get(
-    "/readyz", operation_id="get_readiness", response_model=Status, responses=problems(507), summary="Whether to send requests here"
+    "/readyz",
+    operation_id="get_readiness",
+    response_model=Status,
+    responses=problems(507),
+    summary="Whether to send requests here",
 )
 async def readyz(services: Given) -> Response:
     """Ok while storage answers, has room, and the service is not draining."""
@@ -49,18 +59,24 @@ async def readyz(services: Given) -> Response:
 
 
 @router.get(
-    "/metrics", operation_id="get_metrics", response_class=Response, summary="Metrics for Prometheus",
+    "/metrics",
+    operation_id="get_metrics",
+    response_class=Response,
+    summary="Metrics for Prometheus",
     responses={200: {"content": {CONTENT_TYPE: {"schema": {"type": "string"}}}}, **problems()},
-)  # fmt: skip
+)
 async def metrics(services: Given) -> Response:
     """Requests, seconds and bytes by route, ingest stages, loop lag."""
     return Response(services.metrics.render(), headers={**_NO_STORE, "content-type": CONTENT_TYPE})
 
 
 @router.get(
-    "/problems/{slug}", operation_id="get_problem_page", response_class=HTMLResponse, responses=problems(404),
+    "/problems/{slug}",
+    operation_id="get_problem_page",
+    response_class=HTMLResponse,
+    responses=problems(404),
     summary="What a problem means",
-)  # fmt: skip
+)
 async def problem(slug: str) -> Response:
     """The page behind the `type` of a problem."""
     found = next((each for each in PROBLEMS if each.slug == slug), None)
@@ -69,11 +85,13 @@ async def problem(slug: str) -> Response:
     return HTMLResponse(problem_page(found), headers=_PAGE_HEADERS)
 
 
-@router.get("/", operation_id="get_home", response_class=HTMLResponse, responses=problems(), summary="A page for people")
+@router.get(
+    "/", operation_id="get_home", response_class=HTMLResponse, responses=problems(), summary="A page for people"
+)
 async def home(request: Request, services: Given) -> Response:
     """What this is, what it holds, and how to begin."""
     try:
         stores = (await services.stores.list(limit=10)).items
     except ProtosliceError:
         stores = ()
-    return HTMLResponse(home_page(stores, str(request.base_url).rstrip('/')), headers=_PAGE_HEADERS)
+    return HTMLResponse(home_page(stores, str(request.base_url).rstrip("/")), headers=_PAGE_HEADERS)

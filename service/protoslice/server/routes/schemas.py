@@ -23,27 +23,34 @@ _ETAG = {"etag": header("Of the descriptor set.")}
 
 
 @router.get(
-    "/v1/schemas", operation_id="list_schemas", response_model=PageModel[SchemaModel], responses={304: SEEN, **problems(412)},
+    "/v1/schemas",
+    operation_id="list_schemas",
+    response_model=PageModel[SchemaModel],
+    responses={304: SEEN, **problems(412)},
     summary="A page of schemas, by name",
-)  # fmt: skip
+)
 async def list_schemas(
-    request: Request, services: Given,
+    request: Request,
+    services: Given,
     limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 100,
     cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
-) -> Response:  # fmt: skip
+) -> Response:
     """List schemas."""
     page = await services.stores.schemas(limit=min(limit, services.settings.max_page_items), cursor=cursor)
     return page_answer(request, page, [schema.as_json() for schema in page.items])
 
 
 @router.get(
-    "/v1/schemas/{name}", operation_id="get_schema", summary="A descriptor set", response_class=Response,
+    "/v1/schemas/{name}",
+    operation_id="get_schema",
+    summary="A descriptor set",
+    response_class=Response,
     responses={
         200: {"content": {"application/protobuf": {"schema": BINARY}}, "headers": _ETAG},
         304: SEEN,
         **problems(404, 412),
     },
-)  # fmt: skip
+)
 async def get_schema(request: Request, services: Given, name: str) -> Response:
     """The serialized `FileDescriptorSet`, as it was uploaded."""
     info, data = await services.stores.schema(name)
@@ -56,7 +63,9 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
 
 
 @router.put(
-    "/v1/schemas/{name}", operation_id="put_schema", response_model=SchemaModel,
+    "/v1/schemas/{name}",
+    operation_id="put_schema",
+    response_model=SchemaModel,
     responses={
         200: {"description": "The schema has been replaced.", "headers": _ETAG},
         201: {"description": "The schema is new.", "model": SchemaModel, "headers": _ETAG},
@@ -64,7 +73,7 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
     },
     openapi_extra={"requestBody": {"required": True, "content": {"application/protobuf": {"schema": BINARY}}}},
     summary="Keep a descriptor set",
-)  # fmt: skip
+)
 async def put_schema(request: Request, services: Given, name: str) -> Response:
     """Keep a serialized `FileDescriptorSet`; its message types can then be named by `type=`."""
     kind = read_fields(request.scope).get(b"content-type", _TYPES[0]).partition(";")[0].strip().lower()
@@ -76,9 +85,12 @@ async def put_schema(request: Request, services: Given, name: str) -> Response:
 
 
 @router.delete(
-    "/v1/schemas/{name}", operation_id="delete_schema", status_code=204, responses=problems(404, 409, 422),
+    "/v1/schemas/{name}",
+    operation_id="delete_schema",
+    status_code=204,
+    responses=problems(404, 409, 422),
     summary="Remove a schema",
-)  # fmt: skip
+)
 async def delete_schema(services: Given, name: str) -> Response:
     """Remove a schema; stores that were made with it keep what they need of it."""
     await services.stores.delete_schema(name)

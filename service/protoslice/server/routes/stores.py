@@ -47,12 +47,15 @@ _BODY: dict[str, Any] = {
     },
     "parameters": [
         {
-            "name": name, "in": "header", "required": False, "schema": {"type": "string"},
+            "name": name,
+            "in": "header",
+            "required": False,
+            "schema": {"type": "string"},
             "description": f"{what}, verified: `sha-256=:<base64>:`.",
         }
         for name, what in (("Repr-Digest", "Digest of the upload"), ("Content-Digest", "Digest of the body"))
     ],
-}  # fmt: skip
+}
 _CREATED: dict[int | str, dict[str, Any]] = {
     200: {"description": "The store existed already.", "model": StoreModel, "headers": _LOCATION},
     201: {"description": "The store has been created.", "headers": _LOCATION},
@@ -61,9 +64,15 @@ _CREATED: dict[int | str, dict[str, Any]] = {
 
 
 async def create_store(
-    request: Request, services: Given, type: Type = None, root: Root = None, tag: Tags = [],  # noqa: B006
-    filename: Filename = None, min_chunk: MinChunk = DEFAULT_MIN_CHUNK, max_chunk: MaxChunk = DEFAULT_MAX_CHUNK,
-) -> Response:  # fmt: skip
+    request: Request,
+    services: Given,
+    type: Type = None,
+    root: Root = None,
+    tag: Tags = [],  # noqa: B006
+    filename: Filename = None,
+    min_chunk: MinChunk = DEFAULT_MIN_CHUNK,
+    max_chunk: MaxChunk = DEFAULT_MAX_CHUNK,
+) -> Response:
     """Create a store from the body, which is read as a stream and kept as it is."""
     wanted = IngestRequest(
         type=type, root=root, tags=tuple(tag), min_chunk=plain_size(min_chunk), max_chunk=plain_size(max_chunk)
@@ -73,22 +82,36 @@ async def create_store(
 
 for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_put")):
     router.add_api_route(
-        "/v1/stores", create_store, methods=[_method], operation_id=_operation, status_code=201,
-        response_model=StoreModel, responses=_CREATED, openapi_extra=_BODY, summary="Create a store from the body",
-    )  # fmt: skip
+        "/v1/stores",
+        create_store,
+        methods=[_method],
+        operation_id=_operation,
+        status_code=201,
+        response_model=StoreModel,
+        responses=_CREATED,
+        openapi_extra=_BODY,
+        summary="Create a store from the body",
+    )
 
 
 @router.post(
-    "/v1/stores/register", operation_id="register_store", status_code=201, response_model=StoreModel,
-    responses={**_CREATED, **problems(404, 409, 413, 415, 422, 507)}, summary="Create a store over objects in place",
-)  # fmt: skip
+    "/v1/stores/register",
+    operation_id="register_store",
+    status_code=201,
+    response_model=StoreModel,
+    responses={**_CREATED, **problems(404, 409, 413, 415, 422, 507)},
+    summary="Create a store over objects in place",
+)
 async def register_store(request: Request, services: Given, body: Register) -> Response:
     """Index objects that already lie in allowed storage, without copying them."""
     wanted = IngestRequest(
-        type=body.type, root=body.root, tags=tuple(body.tags), source="register",
+        type=body.type,
+        root=body.root,
+        tags=tuple(body.tags),
+        source="register",
         min_chunk=plain_size(body.min_chunk or DEFAULT_MIN_CHUNK),
         max_chunk=plain_size(body.max_chunk or DEFAULT_MAX_CHUNK),
-    )  # fmt: skip
+    )
     try:
         made = await services.stores.register(body.files, wanted)
     except StorageDenied as error:
@@ -98,15 +121,20 @@ async def register_store(request: Request, services: Given, body: Register) -> R
 
 
 @router.get(
-    "/v1/stores", operation_id="list_stores", response_model=PageModel[StoreModel], responses={304: SEEN, **problems(412)},
+    "/v1/stores",
+    operation_id="list_stores",
+    response_model=PageModel[StoreModel],
+    responses={304: SEEN, **problems(412)},
     summary="A page of stores, newest first",
-)  # fmt: skip
+)
 async def list_stores(
-    request: Request, services: Given, tag: Annotated[str | None, Query(description="Only with a tag that begins so.")] = None,
+    request: Request,
+    services: Given,
+    tag: Annotated[str | None, Query(description="Only with a tag that begins so.")] = None,
     type: Annotated[str | None, Query(description="Only of this type.")] = None,
     limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 100,
     cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
-) -> Response:  # fmt: skip
+) -> Response:
     """List stores."""
     page = await services.stores.list(
         tag=tag, type=type, limit=min(limit, services.settings.max_page_items), cursor=cursor
@@ -115,9 +143,12 @@ async def list_stores(
 
 
 @router.get(
-    "/v1/stores/{ref}", operation_id="get_store", response_model=StoreModel,
-    responses={304: SEEN, **problems(404, 412)}, summary="A store",
-)  # fmt: skip
+    "/v1/stores/{ref}",
+    operation_id="get_store",
+    response_model=StoreModel,
+    responses={304: SEEN, **problems(404, 412)},
+    summary="A store",
+)
 async def get_store(request: Request, services: Given, ref: str) -> Response:
     """What is known of a store. `ref` is an id, the beginning of one, or a tag."""
     store = await services.stores.get(ref)
@@ -126,9 +157,12 @@ async def get_store(request: Request, services: Given, ref: str) -> Response:
 
 
 @router.delete(
-    "/v1/stores/{ref}", operation_id="delete_store", status_code=204, responses=problems(404, 409, 422),
+    "/v1/stores/{ref}",
+    operation_id="delete_store",
+    status_code=204,
+    responses=problems(404, 409, 422),
     summary="Remove a store",
-)  # fmt: skip
+)
 async def delete_store(services: Given, ref: str) -> Response:
     """Remove a store and its tags; objects no store needs any more are collected later."""
     await services.stores.delete(ref)

@@ -24,24 +24,30 @@ _ETAG = {"etag": header("Changes whenever the tag is set.")}
 
 
 @router.get(
-    "/v1/tags", operation_id="list_tags", response_model=PageModel[TagModel], responses={304: SEEN, **problems(412)},
+    "/v1/tags",
+    operation_id="list_tags",
+    response_model=PageModel[TagModel],
+    responses={304: SEEN, **problems(412)},
     summary="A page of tags, by name",
-)  # fmt: skip
+)
 async def list_tags(
-    request: Request, services: Given,
+    request: Request,
+    services: Given,
     limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 100,
     cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
-) -> Response:  # fmt: skip
+) -> Response:
     """List tags."""
     page = await services.stores.tags(limit=min(limit, services.settings.max_page_items), cursor=cursor)
     return page_answer(request, page, [tag.as_json() for tag in page.items])
 
 
 @router.get(
-    "/v1/tags/{tag}", operation_id="get_tag", response_model=TagModel,
+    "/v1/tags/{tag}",
+    operation_id="get_tag",
+    response_model=TagModel,
     responses={200: {"headers": _ETAG}, 304: SEEN, **problems(404, 412)},
     summary="A tag",
-)  # fmt: skip
+)
 async def get_tag(request: Request, services: Given, tag: str) -> Response:
     """Where a tag points."""
     found = await services.stores.tag(tag)
@@ -49,16 +55,23 @@ async def get_tag(request: Request, services: Given, tag: str) -> Response:
 
 
 @router.put(
-    "/v1/tags/{tag}", operation_id="put_tag", response_model=TagModel,
+    "/v1/tags/{tag}",
+    operation_id="put_tag",
+    response_model=TagModel,
     responses={
         200: {"description": "The tag has been moved.", "headers": _ETAG},
         201: {"description": "The tag is new.", "model": TagModel, "headers": _ETAG | {"location": header("The tag.")}},
         **problems(404, 409, 412, 413, 415, 422, 507),
     },
     summary="Point a tag at a store",
-)  # fmt: skip
+)
 async def put_tag(
-    request: Request, services: Given, tag: str, body: PutTag, if_match: IfMatch = None, if_none_match: IfNoneMatch = None
+    request: Request,
+    services: Given,
+    tag: str,
+    body: PutTag,
+    if_match: IfMatch = None,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Set a tag; with conditions, only if nobody else was first."""
     expected, absent = await _expected(services, tag, if_match, if_none_match)
@@ -71,10 +84,15 @@ async def put_tag(
 
 
 @router.delete(
-    "/v1/tags/{tag}", operation_id="delete_tag", status_code=204, responses=problems(404, 409, 412, 422),
+    "/v1/tags/{tag}",
+    operation_id="delete_tag",
+    status_code=204,
+    responses=problems(404, 409, 412, 422),
     summary="Remove a tag",
-)  # fmt: skip
-async def delete_tag(services: Given, tag: str, if_match: IfMatch = None, if_none_match: IfNoneMatch = None) -> Response:
+)
+async def delete_tag(
+    services: Given, tag: str, if_match: IfMatch = None, if_none_match: IfNoneMatch = None
+) -> Response:
     """Remove a tag; the store it points at stays."""
     expected, _ = await _expected(services, tag, if_match, if_none_match)
     try:
@@ -84,7 +102,9 @@ async def delete_tag(services: Given, tag: str, if_match: IfMatch = None, if_non
     return Response(status_code=204)
 
 
-async def _expected(services: Services, name: str, if_match: str | None, if_none_match: str | None) -> tuple[str | None, bool]:
+async def _expected(
+    services: Services, name: str, if_match: str | None, if_none_match: str | None
+) -> tuple[str | None, bool]:
     """The entity tag to compare with when writing, and whether there must be none; 412 when it is too late already."""
     if if_match is None and if_none_match is None:
         return None, False
@@ -104,4 +124,6 @@ async def _find(services: Services, name: str) -> Tag | None:
 
 
 def _failed(detail: str, found: Tag | None = None) -> HttpProblem:
-    return HttpProblem(PRECONDITION, detail, **({} if found is None else {"etag": found.etag, "store": found.store}))
+    if found is None:
+        return HttpProblem(PRECONDITION, detail)
+    return HttpProblem(PRECONDITION, detail, etag=found.etag, store=found.store)

@@ -20,10 +20,15 @@ Cursor = Annotated[str | None, Query(description="`next` of the page before.")]
 
 
 @router.get(
-    "/v1/stores/{ref}/chunks", operation_id="list_chunks", response_model=PageModel[ChunkModel],
-    responses={304: SEEN, **problems(404, 412, 422)}, summary="The chunk table",
-)  # fmt: skip
-async def list_chunks(request: Request, services: Given, ref: str, limit: Limit = 100, cursor: Cursor = None) -> Response:
+    "/v1/stores/{ref}/chunks",
+    operation_id="list_chunks",
+    response_model=PageModel[ChunkModel],
+    responses={304: SEEN, **problems(404, 412, 422)},
+    summary="The chunk table",
+)
+async def list_chunks(
+    request: Request, services: Given, ref: str, limit: Limit = 100, cursor: Cursor = None
+) -> Response:
     """A page of chunks, in order."""
     store = await services.stores.view(ref)
     page = await store.chunks(limit=_at_most(limit, services), cursor=cursor)
@@ -32,15 +37,21 @@ async def list_chunks(request: Request, services: Given, ref: str, limit: Limit 
 
 
 @router.get(
-    "/v1/stores/{ref}/tree", operation_id="get_tree", response_model=PageModel[NodeModel],
-    responses={304: SEEN, **problems(404, 412, 422)}, summary="The structure below a path",
-)  # fmt: skip
+    "/v1/stores/{ref}/tree",
+    operation_id="get_tree",
+    response_model=PageModel[NodeModel],
+    responses={304: SEEN, **problems(404, 412, 422)},
+    summary="The structure below a path",
+)
 async def get_tree(
-    request: Request, services: Given, ref: str,
+    request: Request,
+    services: Given,
+    ref: str,
     path: Annotated[str, Query(description="Where; absent for the root.", examples=["graph"])] = "",
     depth: Annotated[int, Query(ge=1, le=16, description="How many levels.")] = 1,
-    limit: Limit = 100, cursor: Cursor = None,
-) -> Response:  # fmt: skip
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response:
     """The children of a node with field, name, type, count, size, and whether they go deeper."""
     store = await services.stores.view(ref)
     page = await store.tree(path, depth, _at_most(limit, services), cursor)
