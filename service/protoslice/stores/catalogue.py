@@ -25,7 +25,7 @@ from protoslice.stores.runner import Worker
 __all__ = ["StoreOptions", "Stores"]
 
 FRESH_SECONDS = 0.5
-"""How long an opened store is taken to exist still. Another replica may have removed it; removed here, it is gone at once."""
+"""How long an opened store is taken to exist still. Removed by another replica it lives so long; by us, no longer."""
 MARK = b'{"layout":1}'
 
 

@@ -38,7 +38,7 @@ class Places:
         stat = await storage.stat(key)
         if (stat.etag, stat.size) != (stored.etag, stored.size):
             raise Conflict("an object that this store was registered over has changed: register it anew")
-        # Not held open: a file written over in place would go on being read, and nothing would notice. Each read compares.
+        # Not held open: a file written over in place would go on being read unnoticed. Each read compares.
         return StoredObject(storage, key, stored, None, None, worker)
 
     async def index(
