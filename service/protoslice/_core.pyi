@@ -19,6 +19,7 @@ __all__ = [
     "Rope",
     "Scanner",
     "Schema",
+    "Sources",
     "first_bad_block",
     "index_source",
 ]
@@ -217,3 +218,11 @@ class Schema:
     def message_names(self) -> list[str]: ...
     def type_named(self, name: str) -> int | None: ...
     def __len__(self) -> int: ...
+
+@final
+class Sources:
+    """The sources of a rope, by number."""
+
+    def __new__(cls, sources: Sequence[RangeSource]) -> Self: ...
+    def read_into(self, rope: Rope, offset: int, buffer: bytearray | memoryview) -> None: ...
+    def close(self) -> None: ...

@@ -30,7 +30,7 @@ class View(Rope):
 
     __slots__ = ("kind", "type")
 
-    def __init__(self, core: _core.Rope, sources: Sequence[RangeSource], kind: str, type_name: str | None) -> None:
+    def __init__(self, core: _core.Rope, sources: _core.Sources, kind: str, type_name: str | None) -> None:
         super().__init__(core, sources)
         self.kind = kind
         """`message`, the kind of a scalar field such as `bytes`, `repeated`, or `unknown`."""
@@ -84,6 +84,7 @@ class Split(Sequence[Chunk]):
     def __init__(self, plan: _core.Plan, sources: Sequence[RangeSource]) -> None:
         self._plan = plan
         self._sources = sources
+        self._read = _core.Sources(sources)
 
     def __len__(self) -> int:
         return len(self._plan)
@@ -93,7 +94,7 @@ class Split(Sequence[Chunk]):
         if not 0 <= number < len(self):
             raise IndexError(f"there are {len(self)} chunks")
         kind, type_name, path, core = self._plan.chunk(number)
-        return Chunk(number, kind, type_name, path, Rope(core, self._sources))
+        return Chunk(number, kind, type_name, path, Rope(core, self._read))
 
     @property
     def metadata(self) -> bytes:
@@ -113,7 +114,7 @@ class Split(Sequence[Chunk]):
 
     def cpb(self, advance: Callable[[int], None] | None = None) -> Rope:
         """The chunked file that TensorFlow's Merger reads. Reads every chunk once, for the hashes of the file."""
-        return Rope(self._plan.cpb(list(self.hashes(advance))), self._sources)
+        return Rope(self._plan.cpb(list(self.hashes(advance))), self._read)
 
 
 class Proto:
@@ -129,6 +130,7 @@ class Proto:
         limits: _core.Limits | None = None,
     ) -> None:
         self._sources = tuple(sources)
+        self._read = _core.Sources(self._sources)
         self.index = _core.Index(index)
         self.index_bytes = index
         """The serialized index; keep it, and the next opening reads nothing else."""
@@ -158,7 +160,7 @@ class Proto:
         if isinstance(fields, str):
             raise InvalidInput("fields is a list of paths, not one path")
         kind, type_name, core = self._document.view(path, fields, omit_larger_than)
-        return View(core, self._sources, kind, type_name)
+        return View(core, self._read, kind, type_name)
 
     def tree(self, path: str = "", *, start: int = 0, limit: int | None = None) -> list[Node]:
         """What lies directly below `path`, from place `start` on, at most `limit` of it."""
@@ -190,7 +192,8 @@ class Proto:
         return self.chunks.metadata
 
     def close(self) -> None:
-        """Give back the files that opening it took."""
+        """Give back the files that opening it took; its ropes cannot be read any more."""
+        self._read.close()
         while self._owned:
             self._owned.pop().close()
 

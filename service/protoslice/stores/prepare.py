@@ -49,7 +49,7 @@ class SideWriter:
 
 def prepare_raw(source: RangeSource, scan: Scan, types: Types, request: IngestRequest) -> Prepared:
     """The index, which a scan on the way in has made already or makes now by range, and the plan."""
-    name = request.type or scan.type
+    name = request.type_or(scan.type)
     flat = types.flat(name) if name else None
     if scan.error is not None and scan.type == name:
         raise scan.error
@@ -74,7 +74,7 @@ def prepare_chunked(
     chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str, types: Types, request: IngestRequest
 ) -> Prepared:
     """The image of a chunked proto, its index and its plan; `sources` are the file and the side object."""
-    name = request.type or tell_type(chunked, sources, filename)
+    name = request.type_or(None if request.type else tell_type(chunked, sources, filename))
     flat = types.flat(name) if name else None
     image = chunked.image(flat, name, sources)
     index = _core.index_source(sources, image, flat, name)
