@@ -40,13 +40,13 @@ pub(crate) fn first_bad_block(
     sums: &[u8],
 ) -> PyResult<Option<usize>> {
     let buffer = PyBuffer::<u8>::get(data)?;
-    let Some(cells) = buffer.as_slice(py) else {
+    let Some(pointer) = buffer.as_slice_ptr() else {
         return Err(PyBufferError::new_err("contiguous bytes are due"));
     };
-    // SAFETY: cells of bytes have the layout of bytes, and the buffer is held until the end. Nobody writes to it
-    // meanwhile: it was filled for this check, and is handed on after it.
+    // SAFETY: the buffer is held until the end, and nobody writes to it meanwhile: it was filled for this check, and is
+    // handed on after it.
     #[allow(unsafe_code, reason = "reading a buffer without a copy")]
-    let bytes = unsafe { std::slice::from_raw_parts(cells.as_ptr().cast::<u8>(), cells.len()) };
+    let bytes: &[u8] = unsafe { pointer.as_ref() };
     // Giving up the GIL costs more than checking a block or two.
     if bytes.len() <= 2 * blocks::BLOCK {
         return Ok(blocks::first_bad_block(bytes, first, sums));

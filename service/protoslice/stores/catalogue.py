@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from protoslice.errors import Conflict, InvalidInput, NotFound, StorageFull, Unsupported
-from protoslice.storage import ObjectKey, ObjectStat, Storage, probe
+from protoslice.errors import Conflict, IntegrityError, NotFound, StorageFull, Unsupported
+from protoslice.storage import ObjectStat, Storage, probe
 from protoslice.stores import keys
 from protoslice.stores.chunk_facts import ChunkFacts
 from protoslice.stores.garbage import GRACE_SECONDS, GarbageReport, collect_garbage
 from protoslice.stores.in_place import Places
 from protoslice.stores.ingest import Ingest, IntakeOptions, drop_attempt
-from protoslice.stores.model import Created, IngestRequest, Manifest, Page, SchemaInfo, StoreInfo, Tag
+from protoslice.stores.manifests import Manifests, behind, cursor_of
+from protoslice.stores.model import UNKNOWN, Created, IngestRequest, Manifest, Page, SchemaInfo, StoreInfo, Tag
 from protoslice.stores.objects import StoredObject, open_object
 from protoslice.stores.opened import OpenStore, open_proto
-from protoslice.stores.paths import check_tag, is_id, is_id_prefix
+from protoslice.stores.paths import check_request, check_tag, is_id, is_id_prefix
 from protoslice.stores.receive import Types
 from protoslice.stores.records import Schemas, Tags
 from protoslice.stores.runner import Worker
 
 __all__ = ["StoreOptions", "Stores"]
+
+_log = logging.getLogger(__name__)
 
 MARK = b'{"layout":1}'
 
@@ -43,26 +47,29 @@ class StoreOptions:
 class Stores:
     """All stores of one storage. Any number of processes may work on the same one."""
 
-    def __init__(self, storage: Storage, options: StoreOptions, *, writable: bool) -> None:
+    def __init__(self, storage: Storage, options: StoreOptions, *, refused: str | None) -> None:
         self._storage = storage
         self._options = options
-        self._writable = writable
+        self._refused = refused
         self._worker = Worker(options.threads)
         self._tags = Tags(storage)
         self._schemas = Schemas(storage)
         self._places = Places(options.register_prefixes, options.register_networks)
-        self._manifests: dict[str, Manifest] = {}
+        self._manifests = Manifests(storage)
         self._opened: dict[str, OpenStore] = {}
         self._opening: dict[str, asyncio.Task[OpenStore]] = {}
 
     @classmethod
     async def open(cls, storage: Storage, options: StoreOptions | None = None) -> Stores:
         """The stores in `storage`. One whose conditions cannot be trusted is opened for reading alone."""
-        writable = storage.abilities.write
-        if writable:
+        refused = None
+        try:
             await probe(storage)
-            await _check_layout(storage)
-        return cls(storage, options or StoreOptions(), writable=writable)
+        except Unsupported as error:
+            refused = error.message
+            _log.warning("opened for reading alone: %s", refused)
+        await _check_layout(storage, mark=refused is None)
+        return cls(storage, options or StoreOptions(), refused=refused)
 
     async def close(self) -> None:
         """Give back everything that is held open."""
@@ -97,13 +104,14 @@ class Stores:
     async def register(self, files: Mapping[str, str], request: IngestRequest) -> Created:
         """A store over objects that already lie in allowed storage: path to URI."""
         self._check_writable()
+        check_request(request)
         types, own = await self._types(request.type)
         manifest = await self._places.index(files, request, types, own, self._storage, self._worker)
         return await self._announce(manifest, request.tags)
 
     async def get(self, ref: str) -> StoreInfo:
         """The store that `ref` names: an id, the beginning of one, or a tag."""
-        manifest = await self._manifest(await self.resolve(ref))
+        manifest = await self._manifests.get(await self.resolve(ref))
         tags = [tag.name for tag in await self._tags.all() if tag.store == manifest.id]
         return StoreInfo.of(manifest, sorted(tags))
 
@@ -113,13 +121,7 @@ class Stores:
             return ref
         if not is_id_prefix(ref):
             return (await self._tags.get(ref)).store
-        page = await self._storage.list(keys.STORES, after=keys.store(ref), limit=2)
-        found = [item.key.segments[-1] for item in page.items if item.key.segments[-1].startswith(ref)]
-        if len(found) > 1:
-            raise InvalidInput(f"{ref!r} is the beginning of several ids: give more of it")
-        if not found:
-            raise NotFound(f"there is no store whose id begins with {ref!r}")
-        return found[0]
+        return await self._manifests.starting_with(ref)
 
     async def list(
         self,
@@ -134,37 +136,36 @@ class Stores:
         for found in await self._tags.all():
             tags.setdefault(found.store, []).append(found.name)
         items: list[StoreInfo] = []
-        for stat in _behind(await self._newest(), cursor):
+        last: ObjectStat | None = None
+        for stat in behind(await self._manifests.newest(), cursor):
             store_id = stat.key.segments[-1]
             names = sorted(tags.get(store_id, []))
             if tag is not None and not any(name.startswith(tag) for name in names):
                 continue
-            with suppress(NotFound):
-                manifest = await self._manifest(store_id, known=True)
-                if type is None or (manifest.type or "unknown") == type:
-                    items.append(StoreInfo.of(manifest, names))
-            if len(items) > limit:
-                break
-        more = len(items) > limit
-        items = items[:limit]
-        return Page(items, items[-1].id if more and items else None)
+            manifest = await self._listed(stat)
+            if manifest is None or (type is not None and (manifest.type or UNKNOWN) != type):
+                continue
+            if len(items) == limit:
+                return Page(items, cursor_of(last) if last else None)
+            items.append(StoreInfo.of(manifest, names))
+            last = stat
+        return Page(items)
 
     async def delete(self, ref: str) -> None:
         """Remove a store, and the tags that point at it. Its objects stay until readers must be done with them."""
         self._check_writable()
-        manifest = await self._manifest(await self.resolve(ref))
-        await self._storage.put(keys.removed(manifest.id), manifest.encode())
-        await self._storage.delete(keys.store(manifest.id))
-        self._forget(manifest.id)
+        store_id = await self.resolve(ref)
+        await self._manifests.remove(store_id)
+        self._opened.pop(store_id, None)
         for tag in await self._tags.all():
-            if tag.store == manifest.id:
+            if tag.store == store_id:
                 with suppress(NotFound, Conflict):
                     await self._tags.delete(tag.name, if_match=tag.etag)
 
     async def view(self, ref: str) -> OpenStore:
         """The store that `ref` names, opened."""
         store_id = await self.resolve(ref)
-        manifest = await self._manifest(store_id)
+        manifest = await self._manifests.get(store_id)
         opened = self._opened.pop(store_id, None)
         if opened is not None and opened.manifest.attempt == manifest.attempt:
             self._opened[store_id] = opened  # the newest stands last
@@ -189,7 +190,7 @@ class Stores:
         """Point a tag at a store; whether the tag is new."""
         self._check_writable()
         check_tag(name)
-        manifest = await self._manifest(await self.resolve(store))
+        manifest = await self._manifests.get(await self.resolve(store))
         return await self._tags.put(name, manifest.id, if_match=if_match, if_none_match=if_none_match)
 
     async def delete_tag(self, name: str, *, if_match: str | None = None) -> None:
@@ -222,21 +223,17 @@ class Stores:
 
     async def _announce(self, manifest: Manifest, tags: Sequence[str]) -> Created:
         """Publish a store, or find that it exists; then its tags."""
-        created = True
-        try:
-            await self._storage.put_if_absent(keys.store(manifest.id), manifest.encode())
-        except Conflict:
-            there = await self._manifest(manifest.id)
-            created = there.attempt == manifest.attempt  # an answer lost on the way
-            if not created:
-                await drop_attempt(self._storage, manifest.attempt)
+        there = await self._manifests.publish(manifest)
+        created = there.attempt == manifest.attempt  # even where it seemed to be there: an answer lost on the way
+        if not created:
+            await drop_attempt(self._storage, manifest.attempt)
         for name in tags:
             await self._tags.put(name, manifest.id, if_match=None, if_none_match=False)
         return Created(await self.get(manifest.id), created)
 
     async def _types(self, type_name: str | None) -> tuple[Types, bytes | None]:
         """Where the wanted type is looked up, and the descriptor set to keep with a store of it."""
-        if type_name is None or type_name == "unknown":
+        if type_name is None or type_name == UNKNOWN:
             return Types(), None
         with suppress(Unsupported):
             Types().flat(type_name)
@@ -247,32 +244,15 @@ class Stores:
             raise AssertionError("an unknown type was found")  # pragma: no cover
         return Types((found[0],)), found[1]
 
-    async def _manifest(self, store_id: str, *, known: bool = False) -> Manifest:
-        """The manifest of a store. With `known` the store was just listed, so a cached one will do."""
-        cached = self._manifests.get(store_id)
-        if cached is not None and known:
-            return cached
-        key = keys.store(store_id)
+    async def _listed(self, stat: ObjectStat) -> Manifest | None:
+        """The manifest of a store that was listed, unless it is gone by now or damaged: a list shows all others."""
         try:
-            stat = await self._storage.stat(key)
-            if cached is not None:
-                return cached
-            manifest = Manifest.decode(await self._storage.get_range(key, 0, stat.size))
-        except NotFound:
-            self._forget(store_id)
-            raise NotFound(f"there is no store {store_id}") from None
-        self._manifests[store_id] = manifest
-        return manifest
-
-    async def _newest(self) -> Sequence[ObjectStat]:
-        found: list[ObjectStat] = []
-        after: ObjectKey | None = None
-        while True:
-            page = await self._storage.list(keys.STORES, after=after)
-            found.extend(page.items)
-            after = page.after
-            if after is None:
-                return sorted(found, key=lambda item: (-item.modified.timestamp(), item.key))
+            return await self._manifests.content(stat)
+        except (NotFound, Conflict):
+            return None
+        except IntegrityError:
+            _log.exception("the store %s is left out of a list", stat.key.segments[-1])
+            return None
 
     async def _open(self, manifest: Manifest) -> OpenStore:
         objects: list[StoredObject] = []
@@ -302,30 +282,16 @@ class Stores:
             return await self._places.open(stored, self._worker)
         return await open_object(self._storage, stored, self._worker, verify=self._options.verify_reads)
 
-    def _forget(self, store_id: str) -> None:
-        self._manifests.pop(store_id, None)
-        self._opened.pop(store_id, None)
-
     def _check_writable(self) -> None:
-        if not self._writable:
-            raise Unsupported("this storage is read-only: nothing can be taken in, changed or removed")
+        if self._refused is not None:
+            raise Unsupported(f"nothing can be taken in, changed or removed: {self._refused}")
 
 
-def _behind(stats: Sequence[ObjectStat], cursor: str | None) -> Sequence[ObjectStat]:
-    """What comes behind the store that `cursor` names."""
-    if cursor is None:
-        return stats
-    if not is_id(cursor):
-        raise InvalidInput("this cursor was not given by this service")
-    at = next((i for i, stat in enumerate(stats) if stat.key.segments[-1] == cursor), None)
-    # The store may have been removed since: begin anew rather than lose what follows.
-    return stats if at is None else stats[at + 1 :]
-
-
-async def _check_layout(storage: Storage) -> None:
-    """Mark a new storage; refuse one that another layout has marked."""
-    with suppress(Conflict):
-        await storage.put_if_absent(keys.MARKER, MARK)
+async def _check_layout(storage: Storage, *, mark: bool) -> None:
+    """Mark a new storage, where it may be written to; refuse one that another layout has marked."""
+    if mark:
+        with suppress(Conflict):
+            await storage.put_if_absent(keys.MARKER, MARK)
     found = await storage.get_range(keys.MARKER, 0, (await storage.stat(keys.MARKER)).size)
     if found != MARK:
         raise Unsupported("this storage was laid out by another version of protoslice")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from protoslice.errors import IntegrityError, NotFound
 from protoslice.storage import ObjectKey, ObjectStat, Storage
+from protoslice.storage.probe import FOLDER as PROBES
 from protoslice.stores import keys
 from protoslice.stores.model import Manifest
 
@@ -35,29 +36,55 @@ async def collect_garbage(
 ) -> GarbageReport:
     """Remove objects of uploads that no store has come of, and of stores removed, once they are older than the grace.
 
-    Marks first and sweeps then: an upload that finishes meanwhile is younger than the grace, so it is out of reach.
+    Marks first and sweeps then: an upload that finishes meanwhile has written something within the grace, so it is
+    out of reach. With no grace at all nobody may be uploading.
     """
     before = clock() - grace_seconds
-    expired = [item async for item in _all(storage, keys.REMOVED) if item.modified.timestamp() < before]
+    expired = [item async for item in _all(storage, keys.REMOVED) if _is_old(item, before)]
     needed = await _needed(storage, {item.key for item in expired})
     if needed is None:
         # A manifest that cannot be read might need anything: leave everything until somebody has looked.
         return GarbageReport(leftovers=await storage.collect_garbage(grace_seconds))
-    objects = size = 0
-    async for item in _all(storage, keys.OBJECTS):
-        attempt = item.key.segments[1]
-        if attempt in needed or keys.began_at(attempt) >= before or item.modified.timestamp() >= before:
-            continue
+    dropped = [item async for item in _unneeded(storage, needed, before)]
+    dropped += [item async for item in _underived(storage, before)]
+    for item in dropped:
         await storage.delete(item.key)
-        objects, size = objects + 1, size + item.size
+    probes = [item async for item in _all(storage, PROBES) if _is_old(item, before)]
+    for item in (*expired, *probes):
+        await storage.delete(item.key)
+    leftovers = len(probes) + await storage.collect_garbage(grace_seconds)
+    return GarbageReport(len(dropped), sum(item.size for item in dropped), len(expired), leftovers)
+
+
+async def _unneeded(storage: Storage, needed: set[str], before: float) -> AsyncIterator[ObjectStat]:
+    """The objects of uploads that no store needs, and that have not got on for as long as the grace."""
+    attempt, objects = "", list[ObjectStat]()
+    async for item in _all(storage, keys.OBJECTS):
+        if item.key.segments[1] != attempt:
+            for found in _stale(attempt, objects, before):
+                yield found
+            attempt, objects = item.key.segments[1], []
+        if attempt not in needed:
+            objects.append(item)
+    for found in _stale(attempt, objects, before):
+        yield found
+
+
+def _stale(attempt: str, objects: list[ObjectStat], before: float) -> list[ObjectStat]:
+    """The objects of an attempt, if none of them is young: the next file of a long upload may be on its way."""
+    return objects if keys.began_at(attempt) < before and all(_is_old(item, before) for item in objects) else []
+
+
+async def _underived(storage: Storage, before: float) -> AsyncIterator[ObjectStat]:
+    """What was made from stores that are gone."""
     alive = {item.key.segments[-1] async for item in _all(storage, keys.STORES)}
     async for item in _all(storage, keys.DERIVED):
-        if item.key.segments[1] not in alive and item.modified.timestamp() < before:
-            await storage.delete(item.key)
-            objects, size = objects + 1, size + item.size
-    for item in expired:
-        await storage.delete(item.key)
-    return GarbageReport(objects, size, len(expired), await storage.collect_garbage(grace_seconds))
+        if item.key.segments[1] not in alive and _is_old(item, before):
+            yield item
+
+
+def _is_old(item: ObjectStat, before: float) -> bool:
+    return item.modified.timestamp() < before
 
 
 async def _needed(storage: Storage, expired: set[ObjectKey]) -> set[str] | None:

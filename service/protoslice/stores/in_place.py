@@ -11,7 +11,7 @@ from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.sources import allowed, open_source
 from protoslice.stores import keys
 from protoslice.stores.model import FileInfo, IngestRequest, Manifest, Stored, now, store_id
-from protoslice.stores.objects import StoredObject
+from protoslice.stores.objects import CHANGED, StoredObject
 from protoslice.stores.paths import check_file_path
 from protoslice.stores.prepare import Prepared, SideWriter, chunked_of, prepare_chunked, prepare_raw
 from protoslice.stores.receive import Received, Scan, Types
@@ -35,14 +35,14 @@ class Places:
     async def open(self, stored: Stored, worker: Worker) -> StoredObject:
         """The object at a URI; a `Conflict` when it is not the one that was registered."""
         storage, key = self._place(stored.uri or "")
-        stat = await storage.stat(key)
+        try:
+            stat = await storage.stat(key)
+        except NotFound as error:
+            raise Conflict(CHANGED) from error
         if (stat.etag, stat.size) != (stored.etag, stored.size):
-            raise Conflict("an object that this store was registered over has changed: register it anew")
-        handle = await storage.open_file(key) if storage.abilities.open_file else None
-        if handle is not None and handle.stat.etag != stored.etag:
-            handle.close()
-            raise Conflict("an object that this store was registered over has changed: register it anew")
-        return StoredObject(storage, key, stored, None, handle, worker)
+            raise Conflict(CHANGED)
+        # Not held open: whoever replaces the file would not be noticed.
+        return StoredObject(storage, key, stored, None, None, worker)
 
     async def index(
         self,

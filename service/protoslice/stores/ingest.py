@@ -7,13 +7,13 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from protoslice.errors import Conflict, InvalidInput, ProtosliceError, Unsupported
+from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
 from protoslice.sources import BytesSource, RangeSource
-from protoslice.storage import ObjectKey, Storage
+from protoslice.storage import Storage
 from protoslice.stores import keys
 from protoslice.stores.model import Created, FileInfo, IngestRequest, Manifest, Stored, now, store_id
 from protoslice.stores.objects import StoredObject, open_object
-from protoslice.stores.paths import check_file_path, check_tag
+from protoslice.stores.paths import check_file_path, check_request
 from protoslice.stores.prepare import Prepared, SideWriter, chunked_of, prepare_chunked, prepare_raw
 from protoslice.stores.receive import FileSink, Received, Scan, Types
 from protoslice.stores.roots import choose_root
@@ -54,11 +54,12 @@ class Ingest:
         self._announce = announce
         self._attempt = keys.new_attempt()
         self._files: list[Received] = []
+        self._paths: set[str] = set()
         self._sink: FileSink | None = None
         self._left = options.limit
 
     async def __aenter__(self) -> Self:
-        _check(self._request)
+        check_request(self._request)
         return self
 
     async def __aexit__(
@@ -73,7 +74,7 @@ class Ingest:
             raise InvalidInput("the file before is not closed")
         if len(self._files) >= FILES:
             raise InvalidInput(f"an upload holds at most {FILES} files")
-        if any(file.info.path == path for file in self._files):
+        if path in self._paths:
             raise InvalidInput(f"the upload holds {path!r} twice")
         wanted = self._request.type if self._request.root in {None, path} else None
         options = self._options
@@ -87,6 +88,7 @@ class Ingest:
             types=options.types,
             limit=self._left,
         )
+        self._paths.add(path)
         return Sink(self)
 
     async def write(self, piece: bytes) -> None:
@@ -107,6 +109,8 @@ class Ingest:
 
     async def commit(self, *, expected_sha256: bytes | None = None) -> Created:
         """Make the store, unless it exists already. `expected_sha256` is that of the one file of the upload."""
+        if self._sink is not None:
+            raise InvalidInput("a file is open still: it would be only half there")
         root = choose_root(self._files, self._request.root)
         if expected_sha256 is not None and [file.info.sha256 for file in self._files] != [expected_sha256.hex()]:
             raise InvalidInput("the digest given does not match what arrived: nothing was stored")
@@ -213,18 +217,9 @@ class Sink:
         return await self._ingest.close_file()
 
 
-def _check(request: IngestRequest) -> None:
-    if request.min_chunk < 1 or request.max_chunk < request.min_chunk:
-        raise InvalidInput("min_chunk is at least 1, and max_chunk no smaller")
-    for name in request.tags:
-        check_tag(name)
-    if request.root is not None:
-        check_file_path(request.root)
-
-
 async def drop_attempt(storage: Storage, attempt: str) -> None:
     """Remove the objects of an attempt that no store has come of; a collector would do it later."""
-    with suppress(ProtosliceError, Conflict):
-        page = await storage.list(keys.OBJECTS / attempt)
-        for item in page.items:
-            await storage.delete(ObjectKey(item.key.text))
+    with suppress(ProtosliceError):
+        while items := (await storage.list(keys.OBJECTS / attempt)).items:
+            for item in items:
+                await storage.delete(item.key)

@@ -12,7 +12,8 @@ objects/<attempt>/schema            the descriptor set of a type that is not bun
 derived/<id>/<name>                 what can be made anew: digests of chunks
 tags/<name>                         a tag: the id it points to
 schemas/<name>                      an uploaded descriptor set
-removed/<id>                        a removed store's manifest, until its objects are collected
+removed/<time>-<random>             the manifest of a store removed then, until its objects are collected
+probe/<random>                      written and removed when a storage is opened, to see whether it keeps its promises
 
 An attempt is one upload. Its name begins with the time it began at, so that a collector can tell how old it is.
 """
@@ -36,8 +37,8 @@ __all__ = [
     "derived",
     "name_of",
     "new_attempt",
+    "new_removed",
     "object_key",
-    "removed",
     "schema",
     "store",
     "sums_of",
@@ -71,9 +72,9 @@ def store(store_id: str) -> ObjectKey:
     return STORES / store_id
 
 
-def removed(store_id: str) -> ObjectKey:
-    """The manifest of a store that has been removed."""
-    return REMOVED / store_id
+def new_removed() -> ObjectKey:
+    """Where the manifest of a store goes that is removed now: it may come again and be removed again."""
+    return REMOVED / new_attempt()
 
 
 def object_key(attempt: str, name: str) -> ObjectKey:

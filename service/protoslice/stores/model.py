@@ -13,6 +13,7 @@ from protoslice.errors import IntegrityError
 from protoslice.stores.seal import seal, unseal
 
 __all__ = [
+    "UNKNOWN",
     "Created",
     "FileInfo",
     "IngestRequest",
@@ -27,6 +28,8 @@ __all__ = [
 
 MIN_CHUNK = 1 << 20
 MAX_CHUNK = 1 << 30
+UNKNOWN = "unknown"
+"""What a root without a type is called, in answers and in requests that want no schema to be used."""
 _VERSION = 1
 
 T = TypeVar("T")
@@ -50,6 +53,10 @@ class IngestRequest:
     min_chunk: int = MIN_CHUNK
     max_chunk: int = MAX_CHUNK
     source: str = "upload"
+
+    def type_or(self, detected: str | None) -> str | None:
+        """The type of the root: the one asked for, else the one detected; none for `unknown`, whoever said so."""
+        return None if self.type == UNKNOWN else self.type or detected
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +188,7 @@ class StoreInfo:
     def as_json(self) -> dict[str, Any]:
         """The store as the API shows it."""
         data: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        data["type"] = self.type or "unknown"
+        data["type"] = self.type or UNKNOWN
         data["created"] = format_time(self.created)
         data["tags"] = list(self.tags)
         data["files"] = [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in self.files]

@@ -8,15 +8,17 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from protoslice import _core
-from protoslice.errors import IntegrityError, InvalidInput
+from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError
 from protoslice.storage import ObjectKey, OpenFile, Span, Storage
 from protoslice.stores import keys
 from protoslice.stores.model import Stored
 
-__all__ = ["BLOCK", "Runner", "StoredObject", "open_object"]
+__all__ = ["BLOCK", "CHANGED", "Runner", "StoredObject", "open_object"]
 
 BLOCK = 64 << 10
 """Bytes that one sum covers."""
+
+CHANGED = "an object that this store was registered over has changed, or is gone: register it anew"
 
 _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
@@ -47,7 +49,9 @@ class StoredObject:
         self.size = stored.size
         self._storage = storage
         self._key = key
-        self._etag = stored.etag
+        self._in_place = stored.uri is not None
+        # Our own are held to their sums: so a storage may be copied to another, where its objects have other tags.
+        self._etag = stored.etag if sums is None else None
         self._sums = sums
         self._handle = handle
         self._runner = runner
@@ -66,7 +70,7 @@ class StoredObject:
         """The bytes of `spans`, which `covering` gave, verified."""
         parts: Sequence[bytes | bytearray]
         if self._handle is None:
-            parts = await self._storage.get_ranges(self._key, spans, if_etag=self._etag)
+            parts = await self._ranges(spans)
         else:
             cached = _cached(self._handle.fileno(), spans)
             parts = await self._runner.run(lambda: self._all(spans)) if cached is None else cached
@@ -92,8 +96,25 @@ class StoredObject:
     def _blocking(self, start: int, end: int) -> bytes:
         if self._handle is not None:
             return self._handle.pread(start, end)
-        read = self._storage.get_range(self._key, start, end, if_etag=self._etag)
-        return asyncio.run_coroutine_threadsafe(read, self._runner.loop).result()
+        return asyncio.run_coroutine_threadsafe(self._ranges([(start, end)]), self._runner.loop).result()[0]
+
+    async def _ranges(self, spans: Sequence[Span]) -> Sequence[bytes]:
+        try:
+            parts = await self._storage.get_ranges(self._key, spans, if_etag=self._etag)
+            if self._in_place and self._storage.abilities.open_file:
+                # Strangers write to local files as they please: what was read counts if nothing has changed by now.
+                await self._storage.get_range(self._key, 0, 0, if_etag=self._etag)
+        except (Conflict, NotFound, IntegrityError) as error:
+            raise self._lost(error) from error
+        return parts
+
+    def _lost(self, error: ProtosliceError) -> ProtosliceError:
+        """What it means that the object is not what it was."""
+        if self._in_place:
+            return Conflict(CHANGED)
+        if isinstance(error, IntegrityError):
+            return error
+        return IntegrityError(f"the stored object {self.name!r} is missing, or another")
 
     def _verify(self, data: bytes | bytearray, start: int) -> None:
         if self._sums is None:
@@ -124,10 +145,12 @@ async def open_object(storage: Storage, stored: Stored, runner: Runner, *, verif
     """The object of ours that `stored` names, with its sums when it is to be verified."""
     key = ObjectKey(stored.key or "")
     sums = None
-    if verify:
-        count = -(-stored.size // BLOCK)
-        sums = await storage.get_range(keys.sums_of(key), 0, 4 * count)
-    handle = await storage.open_file(key) if storage.abilities.open_file else None
+    try:
+        if verify:
+            sums = await storage.get_range(keys.sums_of(key), 0, 4 * -(-stored.size // BLOCK))
+        handle = await storage.open_file(key) if storage.abilities.open_file else None
+    except NotFound as error:
+        raise IntegrityError(f"the stored object {str(key)!r}, or its sums, are missing") from error
     if handle is not None and handle.stat.size != stored.size:
         handle.close()
         raise IntegrityError(f"the stored object {str(key)!r} is damaged: its length is not what it was", stored.size)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from protoslice import _core, schema
-from protoslice.errors import InvalidInput, NotFound, Unsupported
+from protoslice.errors import IntegrityError, InvalidInput, NotFound, Unsupported
 from protoslice.storage import Storage
 from protoslice.stores import keys
 from protoslice.stores.chunk_facts import ChunkFacts
@@ -139,9 +139,10 @@ class OpenStore:
     async def merge(self, path: str, fields: Sequence[str] | None, omit_larger_than: int | None) -> Representation:
         """What stands at `path`, as far as `fields` keep it and without what is larger."""
         proto = self._known()
-        kind, type_name, rope = await self._worker.run(
-            lambda: proto.document.view(path, list(fields) if fields else None, omit_larger_than)
-        )
+        if omit_larger_than is not None and not 0 <= omit_larger_than < 1 << 63:
+            raise InvalidInput("omit_larger_than is a size in bytes, from 0 on")
+        fields = list(fields) if fields else None
+        kind, type_name, rope = await self._worker.run(lambda: proto.document.view(path, fields, omit_larger_than))
         whole = not path and not fields and omit_larger_than is None
         if whole and not proto.chunked:
             as_file = self.file(self.manifest.root)
@@ -206,7 +207,10 @@ async def open_proto(
 
     async def whole(name: str) -> bytes:
         key = keys.object_key(manifest.attempt, name)
-        sealed = await storage.get_range(key, 0, (await storage.stat(key)).size)
+        try:
+            sealed = await storage.get_range(key, 0, (await storage.stat(key)).size)
+        except NotFound as error:
+            raise IntegrityError(f"the {name} of store {manifest.id} is missing") from error
         return await worker.run(lambda: unseal(sealed, f"the {name} of store {manifest.id}"))
 
     root = next(i for i, file in enumerate(manifest.files) if file.path == manifest.root)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from protoslice.errors import InvalidInput
+from protoslice.stores.model import IngestRequest
 
-__all__ = ["check_file_path", "check_schema_name", "check_tag", "is_id", "is_id_prefix"]
+__all__ = ["check_file_path", "check_request", "check_schema_name", "check_tag", "is_id", "is_id_prefix"]
 
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}")
 _HEX = re.compile(r"[0-9a-f]{12,64}")
@@ -22,6 +23,16 @@ def check_file_path(path: str) -> str:
     if not plain or len(path.encode("utf-8", "surrogatepass")) > _LONGEST:
         raise InvalidInput(f"{path!r} is no path for a file: relative, without . and .., is due")
     return path
+
+
+def check_request(request: IngestRequest) -> None:
+    """Raise unless the request makes sense, before anything is taken in for it."""
+    if request.min_chunk < 1 or request.max_chunk < request.min_chunk:
+        raise InvalidInput("min_chunk is at least 1, and max_chunk no smaller")
+    for name in request.tags:
+        check_tag(name)
+    if request.root is not None:
+        check_file_path(request.root)
 
 
 def check_tag(name: str) -> str:

@@ -12,7 +12,7 @@ from protoslice import _core, schema
 from protoslice.errors import LimitExceeded, ProtosliceError
 from protoslice.storage import ObjectKey, Storage, Writer
 from protoslice.stores import keys
-from protoslice.stores.model import FileInfo, Stored
+from protoslice.stores.model import UNKNOWN, FileInfo, Stored
 from protoslice.stores.runner import Worker
 
 __all__ = ["FileSink", "Received", "Scan", "Types"]
@@ -149,7 +149,7 @@ class FileSink:
         self._detection = schema.detect(head, self._path.rpartition("/")[2], None)
         if self._detection.kind not in SCANNED and not (self._wanted and self._detection.kind in {"refused", "text"}):
             return
-        name = self._wanted or self._detection.type_name
+        name = None if self._wanted == UNKNOWN else self._wanted or self._detection.type_name
         self._scan = Scan(name)
         try:
             flat = self._types.flat(name) if name else None

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import datetime
 
 from protoslice import schema
-from protoslice.errors import Conflict, InvalidInput, NotFound
+from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, StorageUnavailable
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores import keys
+from protoslice.stores.manifests import TRIES
 from protoslice.stores.model import Page, SchemaInfo, Tag, now
 from protoslice.stores.paths import check_schema_name, check_tag
 from protoslice.stores.seal import seal, unseal
@@ -16,29 +20,64 @@ from protoslice.stores.seal import seal, unseal
 __all__ = ["Schemas", "Tags"]
 
 
+_log = logging.getLogger(__name__)
+
+Record = tuple[bytes, ObjectStat]
+
+
 class _Records:
     """Records in one folder, cached by entity tag: a list costs one listing and a read of what has changed."""
 
-    def __init__(self, storage: Storage, folder: ObjectKey) -> None:
+    def __init__(self, storage: Storage, folder: ObjectKey, what: str) -> None:
         self.storage = storage
         self.folder = folder
+        self.what = what
         self._cache: dict[ObjectKey, tuple[str, bytes]] = {}
 
-    async def read(self, key: ObjectKey, what: str) -> tuple[bytes, ObjectStat]:
-        stat = await self.storage.stat(key)
-        return await self.content(stat, what), stat
+    async def read(self, key: ObjectKey) -> Record:
+        """The record, as it is at one moment; `NotFound` when there is none."""
+        return await self._current(await self.storage.stat(key))
 
-    async def content(self, stat: ObjectStat, what: str) -> bytes:
-        cached = self._cache.get(stat.key)
-        if cached is not None and cached[0] == stat.etag:
-            return cached[1]
-        data = unseal(await self.storage.get_range(stat.key, 0, stat.size, if_etag=stat.etag), what)
-        self._cache[stat.key] = (stat.etag, data)
-        return data
-
-    async def page(self, limit: int, cursor: str | None) -> tuple[list[ObjectStat], str | None]:
+    async def page(self, limit: int, cursor: str | None) -> tuple[list[Record], str | None]:
+        """Some records by name, and where the next ones begin. `IntegrityError` when one of them is damaged."""
         page = await self.storage.list(self.folder, after=_after(self.folder, cursor), limit=limit)
-        return list(page.items), page.after.segments[-1] if page.after else None
+        found = []
+        for item in page.items:
+            with suppress(NotFound):  # gone since it was listed
+                found.append(await self._current(item))
+        return found, page.after.segments[-1] if page.after else None
+
+    async def each(self) -> AsyncIterator[Record]:
+        """All records but damaged ones: those are logged, and harm no other."""
+        after: ObjectKey | None = None
+        while True:
+            page = await self.storage.list(self.folder, after=after)
+            for item in page.items:
+                try:
+                    yield await self._current(item)
+                except NotFound:
+                    continue
+                except IntegrityError:
+                    _log.exception("the %s %r is passed over", self.what, keys.name_of(item.key))
+            after = page.after
+            if after is None:
+                return
+
+    async def _current(self, stat: ObjectStat) -> Record:
+        """The record that was at `stat`, or what it has been changed to since."""
+        for _ in range(TRIES):
+            cached = self._cache.get(stat.key)
+            if cached is not None and cached[0] == stat.etag:
+                return cached[1], stat
+            try:
+                sealed = await self.storage.get_range(stat.key, 0, stat.size, if_etag=stat.etag)
+            except Conflict:
+                stat = await self.storage.stat(stat.key)
+                continue
+            data = unseal(sealed, f"the {self.what} {keys.name_of(stat.key)!r}")
+            self._cache[stat.key] = (stat.etag, data)
+            return data, stat
+        raise StorageUnavailable(f"the {self.what} {keys.name_of(stat.key)!r} keeps changing")
 
     async def write(
         self, key: ObjectKey, data: bytes, *, if_match: str | None, if_none_match: bool
@@ -74,28 +113,21 @@ class Tags:
     """Names that point at stores."""
 
     def __init__(self, storage: Storage) -> None:
-        self._records = _Records(storage, keys.TAGS)
+        self._records = _Records(storage, keys.TAGS, "tag")
 
     async def page(self, limit: int, cursor: str | None) -> Page[Tag]:
         """A page of the tags, by name."""
         items, after = await self._records.page(limit, cursor)
-        return Page([_tag(await self._records.content(item, "a tag"), item) for item in items], after)
+        return Page([_tag(*item) for item in items], after)
 
     async def all(self) -> list[Tag]:
-        """Every tag."""
-        found: list[Tag] = []
-        cursor: str | None = None
-        while True:
-            page = await self.page(1000, cursor)
-            found.extend(page.items)
-            cursor = page.next
-            if cursor is None:
-                return found
+        """Every tag that is not damaged."""
+        return [_tag(*record) async for record in self._records.each()]
 
     async def get(self, name: str) -> Tag:
         """The tag called `name`."""
         try:
-            return _tag(*await self._records.read(keys.tag(check_tag(name)), "a tag"))
+            return _tag(*await self._records.read(keys.tag(check_tag(name))))
         except NotFound:
             raise NotFound(f"there is no tag {name!r}") from None
 
@@ -127,17 +159,17 @@ class Schemas:
     """Uploaded descriptor sets."""
 
     def __init__(self, storage: Storage) -> None:
-        self._records = _Records(storage, keys.SCHEMAS)
+        self._records = _Records(storage, keys.SCHEMAS, "schema")
 
     async def page(self, limit: int, cursor: str | None) -> Page[SchemaInfo]:
         """A page of the schemas, by name."""
         items, after = await self._records.page(limit, cursor)
-        return Page([self._info(await self._records.content(item, "a schema"), item) for item in items], after)
+        return Page([self._info(*item) for item in items], after)
 
     async def get(self, name: str) -> tuple[SchemaInfo, bytes]:
         """The schema called `name`, and its descriptor set."""
         try:
-            data, stat = await self._records.read(keys.schema(check_schema_name(name)), "a schema")
+            data, stat = await self._records.read(keys.schema(check_schema_name(name)))
         except NotFound:
             raise NotFound(f"there is no schema {name!r}") from None
         return self._info(data, stat), data
@@ -158,16 +190,11 @@ class Schemas:
 
     async def find(self, type_name: str) -> tuple[schema.MessageTypes, bytes] | None:
         """The first schema that declares a message type, and its descriptor set."""
-        cursor: str | None = None
-        while True:
-            items, cursor = await self._records.page(1000, cursor)
-            for item in items:
-                data = await self._records.content(item, "a schema")
-                types = schema.from_descriptor_set(data)
-                if type_name in types:
-                    return types, data
-            if cursor is None:
-                return None
+        async for data, _ in self._records.each():
+            types = schema.from_descriptor_set(data)
+            if type_name in types:
+                return types, data
+        return None
 
     def _info(self, data: bytes, stat: ObjectStat) -> SchemaInfo:
         types = schema.from_descriptor_set(data)

@@ -1,0 +1,226 @@
+"""The stores do what a few dicts do, whatever is asked of them in whatever order, crashes and restarts included."""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from contextlib import ExitStack
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+
+from protoslice.errors import Conflict, CorruptModel, InvalidInput, NotFound
+from protoslice.storage import FileStorage, MemoryStorage, Storage
+from protoslice.stores import IngestRequest, Stores
+from protoslice.testing.stores import assert_whole, keys_in, onnx, read, upload, visible
+
+T = TypeVar("T")
+CONTENTS = {seed: onnx(10, 70_000, seed=seed) for seed in range(4)}
+NAMES = st.sampled_from(["a", "b:1", "A"])
+SEEDS = st.sampled_from(sorted(CONTENTS))
+
+
+class StoresMachine(RuleBasedStateMachine):
+    """The real stores beside their model: ids with what they hold, tags with what they point at."""
+
+    refs: Bundle[str] = Bundle("refs")
+    etags: Bundle[tuple[str, str]] = Bundle("etags")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.stack = ExitStack()
+        self.storage = self.new_storage()
+        self.stores = self.run(Stores.open(self.storage))
+        self.abandoned: list[Stores] = []
+        self.contents: dict[str, int] = {}
+        self.tags: dict[str, tuple[str, str]] = {}
+        self.order: list[str] = []
+
+    def new_storage(self) -> Storage:
+        return MemoryStorage()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(work)
+
+    def teardown(self) -> None:
+        for stores in [self.stores, *self.abandoned]:
+            self.run(stores.close())
+        self.run(self.storage.close())
+        self.loop.close()
+        self.stack.close()
+
+    @initialize(target=refs)
+    def nothing(self) -> str:
+        return "0" * 64
+
+    @rule(target=refs, seed=SEEDS, names=st.sets(NAMES, max_size=2))
+    def upload(self, seed: int, names: set[str]) -> str:
+        created = self.run(upload(self.stores, CONTENTS[seed], IngestRequest(tags=tuple(sorted(names)))))
+        store_id = created.store.id
+        assert created.created == (store_id not in self.contents)
+        if created.created:
+            self.order.append(store_id)
+        self.contents[store_id] = seed
+        for name in names:
+            self.tags[name] = (store_id, self.run(self.stores.tag(name)).etag)
+        return store_id
+
+    @rule(seed=SEEDS)
+    def upload_what_is_broken(self, seed: int) -> None:
+        with pytest.raises(CorruptModel):
+            self.run(upload(self.stores, CONTENTS[seed][:-50]))
+
+    @rule(seed=SEEDS)
+    def leave_an_upload(self, seed: int) -> None:
+        async def leave() -> None:
+            async with await self.stores.ingest(IngestRequest()) as ingest:
+                sink = await ingest.file("model.onnx")
+                await sink.write(CONTENTS[seed])
+                if seed % 2:
+                    await sink.close()
+
+        self.run(leave())
+
+    @rule(target=etags, name=NAMES, ref=refs)
+    def tag(self, name: str, ref: str) -> Any:
+        if ref not in self.contents:
+            with pytest.raises(NotFound):
+                self.run(self.stores.put_tag(name, ref))
+            return multiple()
+        tag, new = self.run(self.stores.put_tag(name, ref))
+        assert new == (name not in self.tags)
+        self.tags[name] = (ref, tag.etag)
+        return name, tag.etag
+
+    @rule(name=NAMES, ref=refs)
+    def tag_anew(self, name: str, ref: str) -> None:
+        put = self.stores.put_tag(name, ref, if_none_match=True)
+        if ref not in self.contents:
+            with pytest.raises(NotFound):
+                self.run(put)
+        elif name in self.tags:
+            with pytest.raises(Conflict):
+                self.run(put)
+        else:
+            self.tags[name] = (ref, self.run(put)[0].etag)
+
+    @rule(target=etags, known=consumes(etags), ref=refs)
+    def move_a_tag(self, known: tuple[str, str], ref: str) -> Any:
+        name, etag = known
+        put = self.stores.put_tag(name, ref, if_match=etag)
+        if ref not in self.contents:
+            with pytest.raises(NotFound):
+                self.run(put)
+        elif self.tags.get(name, ("", ""))[1] != etag:
+            with pytest.raises(Conflict):
+                self.run(put)
+        else:
+            tag, new = self.run(put)
+            assert not new
+            self.tags[name] = (ref, tag.etag)
+            return name, tag.etag
+        return multiple()
+
+    @rule(name=NAMES)
+    def drop_a_tag(self, name: str) -> None:
+        if name not in self.tags:
+            with pytest.raises(NotFound):
+                self.run(self.stores.delete_tag(name))
+        else:
+            self.run(self.stores.delete_tag(name))
+            del self.tags[name]
+
+    @rule(ref=refs)
+    def delete(self, ref: str) -> None:
+        if ref not in self.contents:
+            with pytest.raises(NotFound):
+                self.run(self.stores.delete(ref))
+            return
+        self.run(self.stores.delete(ref))
+        del self.contents[ref]
+        self.order.remove(ref)
+        self.tags = {name: tag for name, tag in self.tags.items() if tag[0] != ref}
+
+    @rule()
+    def collect_what_is_old(self) -> None:
+        before = self.run(keys_in(self.storage))
+        self.run(self.stores.collect_garbage(grace_seconds=3600))
+        assert self.run(keys_in(self.storage)) == before
+
+    @rule()
+    def collect_everything(self) -> None:
+        time.sleep(0.002)  # an object's time is up to a millisecond ahead
+        self.run(self.stores.collect_garbage(grace_seconds=0))
+        kept = self.run(keys_in(self.storage))
+        assert len({key.split("/")[1] for key in kept if key.startswith("objects/")}) == len(self.contents)
+        assert not [key for key in kept if key.startswith(("removed/", "probe/"))]
+
+    @rule()
+    def crash(self) -> None:
+        self.abandoned.append(self.stores)
+        self.stores = self.run(Stores.open(self.storage))
+
+    @rule()
+    def restart(self) -> None:
+        self.run(self.stores.close())
+        self.stores = self.run(Stores.open(self.storage))
+
+    @rule(ref=refs, start=st.integers(0, 60_000), length=st.integers(0, 60_000))
+    def read(self, ref: str, start: int, length: int) -> None:
+        if ref not in self.contents:
+            with pytest.raises(NotFound):
+                self.run(self.stores.view(ref))
+            return
+        content = CONTENTS[self.contents[ref]]
+        view = self.run(self.stores.view(ref)).file("model.onnx")
+        end = min(start + length, view.size)
+        assert self.run(read(view, start, end)) == content[start:end]
+
+    @rule(ref=refs)
+    def read_all(self, ref: str) -> None:
+        if ref in self.contents:
+            views = self.run(assert_whole(self.stores, self.run(self.stores.get(ref))))
+            assert views["merge"] == CONTENTS[self.contents[ref]]
+
+    @rule(name=NAMES)
+    def read_by_tag(self, name: str) -> None:
+        if name in self.tags:
+            assert self.run(self.stores.view(name)).info.id == self.tags[name][0]
+        else:
+            with pytest.raises(NotFound):
+                self.run(self.stores.view(name))
+
+    @rule(ref=refs, length=st.integers(12, 63))
+    def find(self, ref: str, length: int) -> None:
+        found = [store_id for store_id in self.contents if store_id.startswith(ref[:length])]
+        try:
+            assert [self.run(self.stores.get(ref[:length])).id] == found
+        except NotFound:
+            assert not found
+        except InvalidInput:
+            assert len(found) > 1
+
+    @invariant()
+    def shows_what_there_is(self) -> None:
+        found = self.run(visible(self.stores))
+        assert list(found) == self.order[::-1]
+        for store_id, info in found.items():
+            names = sorted(name for name, tag in self.tags.items() if tag[0] == store_id)
+            assert info.tags == tuple(names)
+        tags = self.run(self.stores.tags()).items
+        assert {tag.name: (tag.store, tag.etag) for tag in tags} == self.tags
+
+
+class StoresInFiles(StoresMachine):
+    def new_storage(self) -> Storage:
+        return FileStorage(self.stack.enter_context(TemporaryDirectory()))
+
+
+TestInMemory = StoresMachine.TestCase
+TestInMemory.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
+TestInFiles = StoresInFiles.TestCase
+TestInFiles.settings = settings(max_examples=6, stateful_step_count=30, deadline=None)

@@ -1,0 +1,187 @@
+"""A storage that fails at call 1, 2, 3 …: no half store is seen, no acknowledged one lost, and all garbage collected.
+
+After SQLite's anomaly tests: the fault moves on until the work gets through without meeting it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from protoslice.errors import NotFound, ProtosliceError
+from protoslice.storage import MemoryStorage, ObjectKey
+from protoslice.stores import Created, IngestRequest, Stores
+from protoslice.testing import FaultyStorage
+from protoslice.testing.stores import assert_whole, keys_in, onnx, opened, upload, visible
+
+GOLDEN = Path(__file__).parent / "golden"
+OLD = onnx(90_000, seed=1)
+REQUEST = IngestRequest(min_chunk=50_000, tags=("new",))
+UPLOADS = {
+    "raw": {"model.onnx": onnx(100, 90_000, seed=2)},
+    "several": {"model.onnx": onnx(90_000, seed=3), "a": b"text", "b": b""},
+    "uncompressed cpb": {"x.cpb": (GOLDEN / "graph_large_constants.max100000.uncompressed.cpb").read_bytes()},
+    "compressed cpb": {"x.cpb": (GOLDEN / "graph_many_nodes.max20000.cpb").read_bytes()},
+    "text": {"deploy.prototxt": (GOLDEN / "deploy.prototxt").read_bytes()},
+    "unknown": {"odd": b"\x92\x4e\x03abc"},
+    "duplicate": {"model.onnx": OLD},
+}
+HOW = pytest.mark.parametrize(
+    "how", [{}, {"after": True}, {"stays_down": True}, {"after": True, "stays_down": True}], ids=str
+)
+Work = Callable[[Stores], Awaitable[object]]
+
+
+async def prepared() -> tuple[MemoryStorage, str]:
+    """A storage that holds one store with a tag, and its id."""
+    storage = MemoryStorage()
+    async with opened(storage) as stores:
+        return storage, (await upload(stores, OLD, IngestRequest(tags=("old",)))).store.id
+
+
+async def with_each_fault(
+    work: Work, judge: Callable[[Stores, str, object], Awaitable[None]], how: dict[str, bool]
+) -> None:
+    """Do `work` while call 1, 2, 3 … fails; after each, `judge` what a new process sees: the old id, and the result."""
+    for fail_at in range(1, 200):
+        inner, old = await prepared()
+        faulty = FaultyStorage(inner, 1 << 40)
+        async with opened(faulty) as stores:
+            faulty.calls.clear()
+            faulty._fail_at = fail_at
+            faulty._after, faulty._stays_down = how.get("after", False), how.get("stays_down", False)
+            try:
+                result = await work(stores)
+            except ProtosliceError as error:
+                result = error
+        async with opened(inner) as fresh:
+            await judge(fresh, old, result)
+            for info in (await visible(fresh)).values():
+                await assert_whole(fresh, info)
+            await asyncio.sleep(0.001)
+            await fresh.collect_garbage(grace_seconds=0)
+            await fresh.collect_garbage(grace_seconds=0)
+            seen = await visible(fresh)
+            for info in seen.values():
+                await assert_whole(fresh, info)
+        await assert_nothing_left(inner, len(seen))
+        if not faulty.failed:
+            assert not isinstance(result, ProtosliceError), result
+            assert fail_at > 3
+            return
+    raise AssertionError("there is no end to the calls")
+
+
+async def assert_nothing_left(storage: MemoryStorage, stores: int) -> None:
+    found = await keys_in(storage)
+    assert len({key.split("/")[1] for key in found if key.startswith("objects/")}) == stores
+    assert len({key.split("/")[1] for key in found if key.startswith("derived/")}) <= stores
+    assert {key.split("/")[0] for key in found} <= {"objects", "derived", "stores", "tags", "protoslice.json"}
+
+
+@HOW
+@pytest.mark.parametrize("kind", UPLOADS)
+def test_uploads(kind: str, how: dict[str, bool]) -> None:
+    async def judge(fresh: Stores, old: str, result: object) -> None:
+        seen = await visible(fresh)
+        assert old in seen
+        assert seen[old].tags[-1:] == ("old",)
+        if isinstance(result, Created):
+            assert result.store.id in seen
+            assert (await fresh.get("new")).id == result.store.id
+        assert len(seen) <= 2
+        again = await upload(fresh, UPLOADS[kind], REQUEST)
+        assert again.created == (again.store.id not in seen)
+
+    asyncio.run(with_each_fault(lambda stores: upload(stores, UPLOADS[kind], REQUEST), judge, how))
+
+
+@HOW
+def test_deletion(how: dict[str, bool]) -> None:
+    async def judge(fresh: Stores, old: str, result: object) -> None:
+        seen = await visible(fresh)
+        if result is None:
+            assert old not in seen
+            with pytest.raises(NotFound):
+                await fresh.tag("old")
+        if old not in seen:
+            with pytest.raises(NotFound):
+                await fresh.get("old")
+            assert (await upload(fresh, OLD)).created
+
+    asyncio.run(with_each_fault(lambda stores: stores.delete("old"), judge, how))
+
+
+@HOW
+def test_tagging(how: dict[str, bool]) -> None:
+    async def work(stores: Stores) -> bool:
+        store = await stores.get("old")
+        tag = await stores.tag("old")
+        await stores.put_tag("new", store.id, if_none_match=True)
+        await stores.put_tag("old", store.id, if_match=tag.etag)
+        await stores.delete_tag("new")
+        return True
+
+    async def judge(fresh: Stores, old: str, result: object) -> None:
+        names = {tag.name: tag.store for tag in (await fresh.tags()).items}
+        assert names in ({"old": old}, {"old": old, "new": old})
+        if result is True:
+            assert "new" not in names
+
+    asyncio.run(with_each_fault(work, judge, how))
+
+
+@HOW
+def test_collection(how: dict[str, bool]) -> None:
+    async def work(stores: Stores) -> bool:
+        await asyncio.sleep(0.001)
+        await stores.collect_garbage(grace_seconds=0)
+        return True
+
+    async def judge(fresh: Stores, old: str, result: object) -> None:
+        assert set(await visible(fresh)) == {old}
+        assert (await fresh.get("old")).id == old
+
+    async def with_garbage(stores: Stores) -> object:
+        await stores._storage.put(ObjectKey("objects/0000000001-abc/file-0"), b"x")
+        return await work(stores)
+
+    asyncio.run(with_each_fault(with_garbage, judge, how))
+
+
+@HOW
+def test_reading(how: dict[str, bool]) -> None:
+    async def work(stores: Stores) -> bool:
+        store = await stores.view("old")
+        await store.chunks(limit=10, cursor=None)
+        await assert_whole(stores, store.info)
+        return True
+
+    async def judge(fresh: Stores, old: str, result: object) -> None:
+        assert set(await visible(fresh)) == {old}
+
+    asyncio.run(with_each_fault(work, judge, how))
+
+
+@HOW
+def test_opening(how: dict[str, bool]) -> None:
+    async def run() -> None:
+        for fail_at in range(1, 50):
+            inner = MemoryStorage()
+            faulty = FaultyStorage(inner, fail_at, **how)
+            try:
+                async with opened(faulty) as stores:
+                    await upload(stores, OLD)
+            except ProtosliceError:
+                pass
+            async with opened(inner) as fresh:
+                assert (await upload(fresh, OLD)).store.id in await visible(fresh)
+                await asyncio.sleep(0.001)
+                await fresh.collect_garbage(grace_seconds=0)
+            await assert_nothing_left(inner, 1)
+            if not faulty.failed:
+                return
+        raise AssertionError("there is no end to the calls")
+
+    asyncio.run(run())

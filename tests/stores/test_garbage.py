@@ -1,0 +1,143 @@
+"""A collector removes what nobody needs, and nothing else."""
+
+import asyncio
+import time
+from contextlib import aclosing
+
+import pytest
+
+from protoslice.storage import FileStorage, MemoryStorage, ObjectKey
+from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.garbage import collect_garbage
+from protoslice.testing.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, upload, visible
+
+HOUR = 3600.0
+
+
+async def settled() -> None:
+    """Let an object's time, which is up to a millisecond ahead, pass."""
+    await asyncio.sleep(0.002)
+
+
+def test_a_removed_store_is_kept_for_its_readers_and_goes_then() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        info = (await upload(stores, onnx(3_000_000))).store
+        view = (await stores.view(info.id)).file("model.onnx")
+        async with aclosing(view.pieces(0, view.size)) as pieces:
+            parts = [bytes(await anext(pieces))]
+            await stores.delete(info.id)
+            report = await collect_garbage(storage, grace_seconds=HOUR)
+            assert (report.objects, report.stores) == (0, 0)
+            parts.extend([bytes(piece) async for piece in pieces])
+        assert b"".join(parts) == onnx(3_000_000)
+        later = lambda: time.time() + HOUR + 1  # noqa: E731
+        report = await collect_garbage(storage, grace_seconds=HOUR, clock=later)
+        assert (report.objects, report.stores, report.leftovers) == (4, 1, 0)
+        assert report.bytes > 3_000_000
+        assert await keys_in(storage) == ["protoslice.json"]
+
+    in_memory(work)
+
+
+def test_a_store_removed_twice_is_kept_for_the_readers_of_both() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        for _ in range(2):
+            info = (await upload(stores, onnx(90_000))).store
+            await stores.delete(info.id)
+        later = lambda: time.time() + HOUR / 2  # noqa: E731
+        assert (await collect_garbage(storage, grace_seconds=HOUR, clock=later)).objects == 0
+        assert len({key.split("/")[1] for key in await keys_in(storage, "objects")}) == 2
+
+    in_memory(work)
+
+
+def test_an_upload_under_way_is_left_alone() -> None:
+    async def work(stores: Stores, storage: FileStorage) -> None:
+        async with await stores.ingest(IngestRequest()) as ingest:
+            for path, data in {"model.onnx": onnx(90_000), "notes": b"text"}.items():
+                sink = await ingest.file(path)
+                await sink.write(data)
+                await settled()
+                assert (await stores.collect_garbage(grace_seconds=HOUR)).objects == 0
+                await sink.close()
+                assert (await stores.collect_garbage(grace_seconds=HOUR)).objects == 0
+            info = (await ingest.commit()).store
+        await settled()
+        await stores.collect_garbage(grace_seconds=0)
+        await assert_whole(stores, info)
+
+    in_files(work)
+
+
+def test_a_long_upload_that_gets_on_is_left_alone() -> None:
+    """It began two graces ago, and so did its first file; its last one is young."""
+
+    async def work(_: Stores, storage: MemoryStorage) -> None:
+        attempt = f"{int(time.time()) - 7200:010x}-abc"
+        await storage.put(ObjectKey(f"objects/{attempt}/file-0"), b"x")
+        await asyncio.sleep(0.6)
+        await storage.put(ObjectKey(f"objects/{attempt}/file-1"), b"x")
+        assert (await collect_garbage(storage, grace_seconds=0.5)).objects == 0
+        assert (await collect_garbage(storage, grace_seconds=0.5, clock=lambda: time.time() + 1)).objects == 2
+
+    in_memory(work)
+
+
+def test_collections_while_others_upload_and_delete() -> None:
+    async def work(stores: Stores, storage: FileStorage) -> None:
+        done = False
+
+        async def collect() -> None:
+            async with opened(storage) as others:
+                while not done:
+                    await others.collect_garbage(grace_seconds=HOUR)
+
+        async def come_and_go(seed: int) -> str:
+            for _ in range(3):
+                store_id = (await upload(stores, onnx(90_000, seed=seed))).store.id
+                await stores.delete(store_id)
+            return (await upload(stores, onnx(90_000, seed=seed))).store.id
+
+        collecting = asyncio.create_task(collect())
+        ids = await asyncio.gather(*(come_and_go(seed) for seed in range(6)))
+        done = True
+        await collecting
+        await settled()
+        await stores.collect_garbage(grace_seconds=0)
+        found = await visible(stores)
+        assert set(found) == set(ids)
+        for info in found.values():
+            await assert_whole(stores, info)
+        assert len({key.split("/")[1] for key in await keys_in(storage, "objects")}) == 6
+
+    in_files(work)
+
+
+@pytest.mark.parametrize("folder", ["stores", "removed"])
+def test_a_manifest_that_cannot_be_read_keeps_everything(folder: str) -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        infos = [(await upload(stores, onnx(90_000, seed=seed))).store for seed in range(3)]
+        await stores.delete(infos[0].id)
+        await stores.delete(infos[1].id)
+        (key, *_) = await keys_in(storage, folder)
+        await storage.put(ObjectKey(key), b"{}")
+        before = await keys_in(storage)
+        report = await collect_garbage(storage, grace_seconds=HOUR)
+        assert (report.objects, report.stores) == (0, 0)
+        assert await keys_in(storage) == before
+
+    in_memory(work)
+
+
+def test_only_an_upload_that_is_over_is_swept() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        info = (await upload(stores, onnx(90_000))).store
+        for key in ("objects/0000000001-a/file-0", "objects/odd/file-0", "derived/abc/digests", "probe/abc"):
+            await storage.put(ObjectKey(key), b"x")
+        await settled()
+        report = await stores.collect_garbage(grace_seconds=0)
+        assert (report.objects, report.bytes, report.leftovers) == (3, 3, 1)
+        await assert_whole(stores, info)
+        assert not await keys_in(storage, "probe")
+
+    in_memory(work)
