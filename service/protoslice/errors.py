@@ -6,6 +6,7 @@ ProtosliceError
 ├── Conflict              the caller: somebody else was first, or a source has changed
 ├── LimitExceeded         the caller or the operator: ask for less, or raise the limit
 ├── Unsupported           the caller: understood, but not possible
+│   └── UnsupportedMediaType  a body of a kind that is not taken
 ├── CorruptModel          the file: bytes that are not what they should be
 │   ├── InconsistentChunks    a chunked proto whose metadata and chunks do not fit together
 │   └── IntegrityError        a checksum or a length that disagrees with the bytes
@@ -50,6 +51,10 @@ class LimitExceeded(ProtosliceError):
 
 class Unsupported(ProtosliceError):
     """Understood, but not possible."""
+
+
+class UnsupportedMediaType(Unsupported):
+    """A body of a kind that is not taken."""
 
 
 class CorruptModel(ProtosliceError):

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
 from typing import BinaryIO, Self, cast
 
 from protoslice import _core, schema
+from protoslice.chunked import tell_type
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.ropes import Rope
 from protoslice.sources import FileObjectSource, FileSource, RangeSource, SourceLike, as_source
 
-__all__ = ["Chunk", "Node", "Proto", "Split", "View", "open_proto"]
+__all__ = ["Chunk", "Large", "Node", "Proto", "Split", "View", "open_proto"]
 
 MIN_CHUNK = 1 << 20
 MAX_CHUNK = 1 << 30
 FLOOR = 16 << 10
+_STRIDE = 64 << 20  # chunks are hashed in strides, so that somebody can watch
 _IN_MEMORY = 8 << 20  # decoded records beyond this go to a temporary file
 
 
@@ -28,7 +30,7 @@ class View(Rope):
 
     __slots__ = ("kind", "type")
 
-    def __init__(self, core: _core.Rope, sources: Sequence[RangeSource], kind: str, type_name: str | None) -> None:
+    def __init__(self, core: _core.Rope, sources: _core.Sources, kind: str, type_name: str | None) -> None:
         super().__init__(core, sources)
         self.kind = kind
         """`message`, the kind of a scalar field such as `bytes`, `repeated`, or `unknown`."""
@@ -49,6 +51,15 @@ class Node:
     size: int
     deeper: bool
     text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Large:
+    """A large part: one field, or `count` small elements of one field together."""
+
+    path: str
+    size: int
+    count: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,7 @@ class Split(Sequence[Chunk]):
     def __init__(self, plan: _core.Plan, sources: Sequence[RangeSource]) -> None:
         self._plan = plan
         self._sources = sources
+        self._read = _core.Sources(sources)
 
     def __len__(self) -> int:
         return len(self._plan)
@@ -82,23 +94,27 @@ class Split(Sequence[Chunk]):
         if not 0 <= number < len(self):
             raise IndexError(f"there are {len(self)} chunks")
         kind, type_name, path, core = self._plan.chunk(number)
-        return Chunk(number, kind, type_name, path, Rope(core, self._sources))
+        return Chunk(number, kind, type_name, path, Rope(core, self._read))
 
     @property
     def metadata(self) -> bytes:
         """The serialized `ChunkMetadata` of TensorFlow's proto splitter, as the file of `cpb` holds it."""
         return self._plan.metadata()
 
-    def hashes(self) -> Iterator[int]:
-        """The hash that each chunk has in a `.cpb` file, in order. Reads every chunk."""
+    def hashes(self, advance: Callable[[int], None] | None = None) -> Iterator[int]:
+        """The hash of each chunk in a `.cpb` file, in order. Reads them all, and tells `advance` how far it is."""
         for chunk in self:
             hasher = _core.ChunkHasher(chunk.size)
-            hasher.update(chunk.rope.core, self._sources)
+            for start in range(0, chunk.size, _STRIDE):
+                part = chunk.rope.core.slice(start, start + _STRIDE)
+                hasher.update(part, self._sources)
+                if advance is not None:
+                    advance(part.size)
             yield hasher.finish()
 
-    def cpb(self) -> Rope:
+    def cpb(self, advance: Callable[[int], None] | None = None) -> Rope:
         """The chunked file that TensorFlow's Merger reads. Reads every chunk once, for the hashes of the file."""
-        return Rope(self._plan.cpb(list(self.hashes())), self._sources)
+        return Rope(self._plan.cpb(list(self.hashes(advance))), self._read)
 
 
 class Proto:
@@ -114,6 +130,7 @@ class Proto:
         limits: _core.Limits | None = None,
     ) -> None:
         self._sources = tuple(sources)
+        self._read = _core.Sources(self._sources)
         self.index = _core.Index(index)
         self.index_bytes = index
         """The serialized index; keep it, and the next opening reads nothing else."""
@@ -143,7 +160,7 @@ class Proto:
         if isinstance(fields, str):
             raise InvalidInput("fields is a list of paths, not one path")
         kind, type_name, core = self._document.view(path, fields, omit_larger_than)
-        return View(core, self._sources, kind, type_name)
+        return View(core, self._read, kind, type_name)
 
     def tree(self, path: str = "", *, start: int = 0, limit: int | None = None) -> list[Node]:
         """What lies directly below `path`, from place `start` on, at most `limit` of it."""
@@ -153,6 +170,10 @@ class Proto:
     def count(self, path: str = "") -> int:
         """How much lies directly below `path`."""
         return self._document.children(path, 0, 0)[1]
+
+    def largest(self, limit: int = 10) -> list[Large]:
+        """What makes it large: at most `limit` parts, the largest first."""
+        return [Large(*row) for row in self._document.largest(limit)]
 
     def split(self, *, min_chunk: int = MIN_CHUNK, max_chunk: int = MAX_CHUNK) -> Split:
         """The chunks under a policy: fields of at least `min_chunk` bytes, runs cut at `max_chunk`."""
@@ -171,7 +192,8 @@ class Proto:
         return self.chunks.metadata
 
     def close(self) -> None:
-        """Give back the files that opening it took."""
+        """Give back the files that opening it took; its ropes cannot be read any more."""
+        self._read.close()
         while self._owned:
             self._owned.pop().close()
 
@@ -236,7 +258,7 @@ class _Opener:
         try:
             chunked = _core.Chunked(self.source, side, limits=self.limits)
             sources = [self.source, FileObjectSource(side)]
-            type_name = self.type or self._type_of(chunked, sources)
+            type_name = self.type or tell_type(chunked, sources, self.filename)
             flat = self._flat(type_name)
             image = chunked.image(flat, type_name, sources)
             index = index or _core.index_source(sources, image, flat, type_name, floor=floor, limits=self.limits)
@@ -246,10 +268,6 @@ class _Opener:
             raise
         proto._owned.append(side)
         return proto
-
-    def _type_of(self, chunked: _core.Chunked, sources: Sequence[RangeSource]) -> str | None:
-        head = Rope(chunked.root().slice(0, 64 << 10), sources).read()
-        return schema.detect_message(head, self.filename).type_name
 
     def _flat(self, type_name: str | None) -> _core.Schema | None:
         if type_name is None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, BinaryIO, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO
 
 from protoslice._core import Rope as CoreRope
+from protoslice._core import Sources
 from protoslice.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -20,19 +21,14 @@ PIECE = 1 << 20
 """Bytes are moved in pieces of this size."""
 
 
-@runtime_checkable
-class _Vectored(Protocol):
-    def readv(self, parts: list[tuple[int, memoryview]], /) -> None: ...
-
-
 class Rope:
     """Bytes that lie in sources, in order: with a length, sliced for nothing, read when somebody wants them."""
 
     __slots__ = ("_sources", "core")
 
-    def __init__(self, core: CoreRope, sources: Sequence[RangeSource]) -> None:
+    def __init__(self, core: CoreRope, sources: Sources | Sequence[RangeSource]) -> None:
         self.core = core
-        self._sources = tuple(sources)
+        self._sources = sources if isinstance(sources, Sources) else Sources(sources)
 
     @property
     def size(self) -> int:
@@ -95,27 +91,7 @@ class Rope:
         return RopeFile(self)
 
     def _fill(self, offset: int, view: memoryview) -> None:
-        """Fill `view` with the bytes at `offset`: literals are copied, the extents of each source read in one go."""
-        wanted: dict[int, list[tuple[int, memoryview]]] = {}
-        at = 0
-        for piece in self.core.slice(offset, offset + view.nbytes).pieces():
-            if isinstance(piece, bytes):
-                view[at : at + len(piece)] = piece
-                at += len(piece)
-            else:
-                number, start, length = piece
-                wanted.setdefault(number, []).append((start, view[at : at + length]))
-                at += length
-        for number, parts in wanted.items():
-            _read_parts(self._sources[number], parts)
-
-
-def _read_parts(source: RangeSource, parts: list[tuple[int, memoryview]]) -> None:
-    if isinstance(source, _Vectored):
-        source.readv(parts)
-        return
-    for offset, view in parts:
-        view[:] = source.read(offset, view.nbytes)
+        self._sources.read_into(self.core, offset, view)
 
 
 class RopeFile(io.RawIOBase):

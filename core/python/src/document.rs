@@ -81,6 +81,13 @@ impl Document {
         })
     }
 
+    /// At most `limit` parts, the largest first: path, bytes, and how many elements where it stands for several.
+    fn largest(&self, py: Python<'_>, limit: usize) -> PyResult<Vec<(String, u64, Option<u64>)>> {
+        self.with(py, |doc| {
+            Ok(doc.largest(limit)?.into_iter().map(|large| (large.path, large.size, large.count)).collect())
+        })
+    }
+
     /// The split that the policy gives.
     fn plan(&self, py: Python<'_>, min_chunk: u64, max_chunk: u64) -> PyResult<Plan> {
         self.with(py, |doc| {

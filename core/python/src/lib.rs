@@ -34,6 +34,8 @@ mod _core {
     use super::rope::Rope;
     #[pymodule_export]
     use super::schema::Schema;
+    #[pymodule_export]
+    use super::source::Sources;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

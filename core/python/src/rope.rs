@@ -18,7 +18,7 @@ pub(crate) struct Rope(pub(crate) wire::Rope);
 impl Rope {
     /// The rope of `pieces`: bytes, or (source, offset, length).
     #[new]
-    fn new(pieces: Vec<PieceArgument<'_>>) -> Self {
+    fn new(py: Python<'_>, pieces: Vec<PieceArgument<'_>>) -> PyResult<Self> {
         let mut builder = wire::RopeBuilder::default();
         for piece in pieces {
             match piece {
@@ -27,7 +27,8 @@ impl Rope {
                 PieceArgument::Rope(rope) => builder.rope(&rope.get().0),
             }
         }
-        Self(builder.finish())
+        builder.check().map_err(|error| errors::raise(py, error))?;
+        Ok(Self(builder.finish()))
     }
 
     /// How many bytes it stands for.

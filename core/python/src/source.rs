@@ -4,11 +4,17 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use wire::source::{RopeSource, Source};
-use wire::{Result, WireError};
+use wire::{Kind, Result, WireError};
+
+use crate::errors;
+use crate::rope::Rope;
 
 /// A `RangeSource` of Python. A `FileSource` is read from here; everything else through its own `read`.
 pub(crate) struct PySource {
@@ -90,17 +96,55 @@ fn same_file(object: &Bound<'_, PyAny>) -> PyResult<Option<File>> {
     Ok((known == (found.dev(), found.ino())).then_some(file))
 }
 
-/// The sources of a rope, by number.
-pub(crate) struct Sources(Vec<PySource>);
+/// The sources of a rope, by number; none once they are closed.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct Sources(Mutex<Option<Arc<Vec<PySource>>>>);
+
+#[pymethods]
+impl Sources {
+    #[new]
+    fn py_new(sources: Vec<Bound<'_, PyAny>>) -> PyResult<Self> {
+        Self::new(&sources)
+    }
+
+    /// Fills `buffer` with the bytes of `rope` from `offset` on. Files are read without the GIL.
+    fn read_into(
+        &self,
+        py: Python<'_>,
+        rope: &Bound<'_, Rope>,
+        offset: u64,
+        buffer: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let target = PyBuffer::<u8>::get(buffer)?;
+        let Some(pointer) = target.as_slice_ptr().filter(|_| !target.readonly()) else {
+            return Err(PyBufferError::new_err("contiguous bytes that may be written are due"));
+        };
+        // SAFETY: the buffer is held until the end, and its owner waits for this call before it looks inside.
+        #[allow(unsafe_code, reason = "filling a buffer without a copy")]
+        let bytes: &mut [u8] = unsafe { &mut *pointer.as_ptr() };
+        let rope = &rope.get().0;
+        let done = py.detach(|| self.with(Some(rope), |source| source.read_into(offset, bytes)));
+        done.map_err(|error| errors::raise(py, error))
+    }
+
+    /// Gives the files back that were opened for reading.
+    fn close(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
 
 impl Sources {
     pub(crate) fn new(sources: &[Bound<'_, PyAny>]) -> PyResult<Self> {
-        sources.iter().map(PySource::new).collect::<PyResult<_>>().map(Self)
+        let sources = sources.iter().map(PySource::new).collect::<PyResult<_>>()?;
+        Ok(Self(Mutex::new(Some(Arc::new(sources)))))
     }
 
     /// What `f` makes of the bytes of `image`, or of the first source where there is none.
-    pub(crate) fn with<R>(&self, image: Option<&wire::Rope>, f: impl FnOnce(&dyn Source) -> R) -> R {
-        let sources: Vec<&dyn Source> = self.0.iter().map(|source| source as &dyn Source).collect();
+    pub(crate) fn with<R>(&self, image: Option<&wire::Rope>, f: impl FnOnce(&dyn Source) -> Result<R>) -> Result<R> {
+        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let held =
+            held.ok_or_else(|| WireError::new(Kind::Syntax, "the proto that this is read from has been closed"))?;
+        let sources: Vec<&dyn Source> = held.iter().map(|source| source as &dyn Source).collect();
         match (image, sources.first()) {
             (None, Some(first)) => f(*first),
             (image, _) => f(&RopeSource::new(image.unwrap_or(&wire::Rope::default()), &sources)),

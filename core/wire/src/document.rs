@@ -191,7 +191,9 @@ impl<'a> Document<'a> {
                 Ok(false)
             })?;
             let Some((at, entry)) = found else { return Ok(None) };
-            return self.of_run(&entry, ordinal - before - at).map(Some);
+            let place = (ordinal - before).checked_sub(at);
+            let place = place.ok_or_else(|| WireError::corrupt(entry.start, "the index counts elements wrongly"))?;
+            return self.of_run(&entry, place).map(Some);
         }
         Ok(None)
     }
@@ -235,7 +237,7 @@ impl<'a> Document<'a> {
         visit: &mut dyn FnMut(u64, &Entry) -> Result<bool>,
     ) -> Result<()> {
         let mut matching = |ordinal: u64, entry: &Entry| -> Result<bool> {
-            if entry.wire == Wire::Len && self.is_wanted(&Part::of(entry, wanted.type_id), wanted)? {
+            if entry.wire == Wire::Len && self.is_wanted(Part::of(entry, wanted.type_id), wanted)? {
                 return visit(ordinal, entry);
             }
             Ok(true)
@@ -259,9 +261,12 @@ impl<'a> Document<'a> {
         self.visit(part, wanted.number, 0, &mut matching)
     }
 
-    fn is_wanted(&self, element: &Part, wanted: &Wanted<'_>) -> Result<bool> {
+    fn is_wanted(&self, element: Part, wanted: &Wanted<'_>) -> Result<bool> {
         let default = key::default_key(wanted.kind);
-        let Some(entry) = self.last(element, wanted.key)? else { return Ok(default == wanted.value) };
+        let element = Message { type_id: wanted.type_id, parts: vec![element] };
+        let last =
+            self.singular(&element, wanted.key)?.last().map(|run| self.of_run(run, run.count - 1)).transpose()?;
+        let Some(entry) = last else { return Ok(default == wanted.value) };
         if let Key::Text(text) = wanted.value
             && text.len() as u64 != entry.content_len()
         {

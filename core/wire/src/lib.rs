@@ -13,6 +13,7 @@ pub mod error;
 pub mod header;
 pub mod index;
 pub mod key;
+pub mod largest;
 pub mod limits;
 pub mod listing;
 pub mod mask;

@@ -59,10 +59,25 @@ impl Document<'_> {
                 *sum = (sum.0 + count, sum.1 + bytes);
             }
         }
+        for number in self.replaced(message, found.keys())? {
+            found.remove(&number);
+        }
         let total = found.len() as u64;
         let page = found.into_iter().skip(usize::try_from(from).unwrap_or(usize::MAX)).take(limit);
         let children = page.map(|(number, (count, bytes))| self.field_child(message, number, count, bytes));
         Ok((children.collect::<Result<_>>()?, total))
+    }
+
+    /// Those of the fields `numbers` of `message` that a later member of their oneof has replaced: they are not set.
+    fn replaced<'n>(&self, message: &Message, numbers: impl Iterator<Item = &'n u32>) -> Result<Vec<u32>> {
+        let mut gone = Vec::new();
+        for number in numbers {
+            let in_oneof = self.schema.field(message.type_id, *number).is_some_and(|field| field.oneof > 0);
+            if in_oneof && self.singular(message, *number)?.is_empty() {
+                gone.push(*number);
+            }
+        }
+        Ok(gone)
     }
 
     /// The fields of `part`: number, how often, bytes.
@@ -87,8 +102,11 @@ impl Document<'_> {
             child.deeper = !packable;
             return Ok(child);
         }
-        let Some(entry) = self.element(message, number, count.saturating_sub(1))? else { return Ok(child) };
-        child.size = if count == 1 { entry.content_len() } else { bytes };
+        let occurrences = self.singular(message, number)?;
+        let Some(last) = occurrences.last() else { return Ok(child) };
+        let entry = self.of_run(last, last.count - 1)?;
+        let merges = field.is_some_and(|field| field.kind.is_message());
+        child.size = if merges { occurrences.iter().map(Entry::content_len).sum() } else { entry.content_len() };
         child.deeper = field.map_or(entry.wire == Wire::Group, |field| field.kind.is_message());
         if !child.deeper {
             child.text = self.preview(&entry, field)?;
@@ -209,7 +227,7 @@ impl Document<'_> {
     }
 }
 
-fn key_label(kind: FieldKind, bytes: &[u8]) -> String {
+pub(crate) fn key_label(kind: FieldKind, bytes: &[u8]) -> String {
     let Ok(bits) = bytes.try_into().map(u64::from_le_bytes) else { return quote(bytes) };
     match kind {
         FieldKind::String | FieldKind::Bytes => quote(bytes),

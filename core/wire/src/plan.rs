@@ -382,9 +382,12 @@ fn map_key(kind: FieldKind, text: &[u8]) -> Option<(MapKey, Key<'_>, String)> {
     let (key, label) = match kind {
         FieldKind::Bool => (MapKey::Bool(bits != 0), (bits != 0).to_string()),
         FieldKind::Int32 => (MapKey::Int32(bits as i32), (bits as i32).to_string()),
-        FieldKind::Int64 => (MapKey::Int64(bits as i64), (bits as i64).to_string()),
         FieldKind::Uint32 => (MapKey::Uint32(bits as u32), (bits as u32).to_string()),
-        FieldKind::Uint64 => (MapKey::Uint64(bits), bits.to_string()),
+        // TensorFlow's Merger squeezes these through a C++ int: larger keys stay where they are.
+        FieldKind::Int64 if i32::try_from(bits as i64).is_ok() => {
+            (MapKey::Int64(bits as i64), (bits as i64).to_string())
+        }
+        FieldKind::Uint64 if i32::try_from(bits).is_ok() => (MapKey::Uint64(bits), bits.to_string()),
         _ => return None,
     };
     Some((key, Key::Number(bits), label))

@@ -11,7 +11,7 @@ use crate::header::{self, Header, Wire};
 use crate::index::{Builder, NodeRecord};
 use crate::key::{self, Key};
 use crate::limits::Limits;
-use crate::schema::{FieldKind, MISFIT, Message, Schema, TypeId};
+use crate::schema::{FieldKind, MISFIT, Schema, TypeId};
 use crate::source::Source;
 
 /// Messages shorter than this are stepped over whole, unless told otherwise.
@@ -297,19 +297,32 @@ impl Scanner {
             return self.enter(header, Some(len), frame);
         }
         let message = self.schema.message(child.target).filter(|message| child.repeated && message.key().is_some());
-        let key = match message {
-            None => None,
-            Some(_) if len > rest.len() as u64 => return Ok(Step::Need(len as usize)),
-            Some(message) => self.small_key(header, len, rest, message)?,
+        let Some(message) = message else {
+            self.builder.push(Entry::new(header, self.position), None)?;
+            return Ok(Step::Past(len));
         };
-        self.builder.push(Entry::new(header, self.position), key)?;
-        Ok(Step::Past(len))
-    }
-
-    fn small_key(&self, header: &Header, len: u64, rest: &[u8], message: &Message) -> Result<Option<u32>> {
-        let content = rest.get(usize::from(header.head_len)..len as usize).unwrap_or_default();
-        let base = self.position + u64::from(header.head_len);
-        Ok(key::of_element(message, content, base, self.limits.depth)?.map(|key| key.hash()))
+        if len > rest.len() as u64 {
+            return Ok(Step::Need(len as usize));
+        }
+        // Elements of a list mostly follow each other: all that are here are taken in one go.
+        let (mut header, mut at, mut end) = (*header, 0, len as usize);
+        loop {
+            let position = self.position + at as u64;
+            let entry = Entry::new(&header, position);
+            let content = rest.get(at + usize::from(header.head_len)..end).unwrap_or_default();
+            let key = key::of_element(message, content, entry.content, self.limits.depth)?;
+            self.builder.push(entry, key.map(|key| key.hash()))?;
+            at = end;
+            let following = rest.get(at..).unwrap_or_default();
+            let room = (following.len() as u64).min(frame.end - entry.end);
+            let next = if room > 0 { header::read(following, entry.end)? } else { None };
+            let next = next.filter(|next| (next.number, next.wire) == (header.number, Wire::Len));
+            let fits =
+                next.filter(|next| next.content_len < self.floor && next.size().is_some_and(|size| size <= room));
+            let Some(next) = fits else { return Ok(Step::Past(at as u64)) };
+            end += usize::from(next.head_len) + next.content_len as usize;
+            header = next;
+        }
     }
 
     /// Opens a message or group (`len` unknown) and goes on inside it.

@@ -185,14 +185,15 @@ impl Message {
     }
 
     /// The field that elements of this type are told apart by: a map's key, else the singular string `name`,
-    /// else the singular string with the lowest number.
+    /// else the singular string with the lowest number. Members of oneofs do not count: another may have replaced them.
     pub fn key(&self) -> Option<u32> {
         self.key
     }
 }
 
 fn key_field(fields: &[Field]) -> Option<u32> {
-    let strings = || fields.iter().filter(|field| field.kind == FieldKind::String && !field.repeated);
+    let is_key = |field: &&Field| field.kind == FieldKind::String && !field.repeated && field.oneof == 0;
+    let strings = || fields.iter().filter(is_key);
     strings().find(|field| field.name == "name").or_else(|| strings().next()).map(|field| field.number)
 }
 

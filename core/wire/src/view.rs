@@ -71,7 +71,8 @@ impl Document<'_> {
         let child = field.filter(|field| field.kind.is_message()).map(|field| field.target);
         let is_map_key =
             entry.number == 1 && type_id.and_then(|id| self.schema.message(id)).is_some_and(|m| m.map_entry);
-        if entry.content_len() <= limit || entry.count > 1 || is_map_key {
+        let is_number = !matches!(entry.wire, Wire::Len | Wire::Group);
+        if entry.content_len() <= limit || is_number || is_map_key {
             out.extent(IMAGE, entry.start, entry.end - entry.start);
         } else if child.is_some() || entry.wire == Wire::Group {
             let rope = self.without_large(&Part::of(entry, child), child, Some(limit), depth + 1)?;

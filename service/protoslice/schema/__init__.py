@@ -1,7 +1,16 @@
 """Message types: the bundled ones, those of descriptor sets, and which one a file is."""
 
-from protoslice.schema.detect import Detection, detect, detect_message
+from protoslice.schema.detect import Detection, candidates, detect, detect_message
 from protoslice.schema.registry import MessageTypes, bundled, find
 from protoslice.schema.uploads import from_descriptor_set
 
-__all__ = ["Detection", "MessageTypes", "bundled", "detect", "detect_message", "find", "from_descriptor_set"]
+__all__ = [
+    "Detection",
+    "MessageTypes",
+    "bundled",
+    "candidates",
+    "detect",
+    "detect_message",
+    "find",
+    "from_descriptor_set",
+]

@@ -63,6 +63,11 @@ def detect_message(head: bytes, filename: str | None = None) -> Detection:
     return _by_name(head, named, found)
 
 
+def candidates() -> tuple[str, ...]:
+    """The types that a file is tried as, whatever its name."""
+    return tuple(CANDIDATES)
+
+
 def _evidence(head: bytes, name: str) -> Evidence:
     evidence = probe(head, _shape(name))
     if agrees(head, name):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from protoslice import _core, schema
+from protoslice import _core
+from protoslice.chunked import tell_type
 from protoslice.errors import InconsistentChunks, Unsupported
 from protoslice.sources import RangeSource
 from protoslice.storage import Writer
@@ -14,8 +15,6 @@ from protoslice.stores.receive import Scan, Types
 from protoslice.stores.runner import Worker
 
 __all__ = ["Prepared", "SideWriter", "chunked_of", "prepare_chunked", "prepare_raw"]
-
-HEAD = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +74,9 @@ def prepare_chunked(
     chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str, types: Types, request: IngestRequest
 ) -> Prepared:
     """The image of a chunked proto, its index and its plan; `sources` are the file and the side object."""
-    name = request.type_or(None if request.type else _type_of(chunked, sources, filename))
+    name = request.type_or(None if request.type else tell_type(chunked, sources, filename))
     flat = types.flat(name) if name else None
     image = chunked.image(flat, name, sources)
     index = _core.index_source(sources, image, flat, name)
     plan = _core.Document(_core.Index(index), flat, sources, image).plan(request.min_chunk, request.max_chunk)
     return Prepared(name, index, plan.encode(), len(plan), image.encode())
-
-
-def _type_of(chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str) -> str | None:
-    head = bytearray()
-    for piece in chunked.root().slice(0, HEAD).pieces():
-        if isinstance(piece, bytes):
-            head += piece
-        else:
-            number, offset, length = piece
-            head += sources[number].read(offset, length)
-    return schema.detect_message(bytes(head), filename).type_name

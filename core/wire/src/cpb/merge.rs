@@ -52,6 +52,9 @@ impl Merger<'_> {
             tree.merge(self.chunk(chunk, path)?, &self.bytes).map_err(|error| in_chunk(error, chunk, path))?;
         }
         for field in sorted(&message.fields).map_err(|error| error.on(path))? {
+            if field.tags.is_empty() && field.message == ChunkedMessage::default() {
+                return Err(inconsistent(path, "a part of the message itself has no chunk".to_owned()));
+            }
             self.place(tree, &field.tags, &field.message, path, depth + 1)?;
         }
         Ok(())
@@ -74,8 +77,15 @@ impl Merger<'_> {
         };
         let Some(field) = self.bytes.schema.field(tree.type_id, *number) else {
             let known = tree.type_id.and_then(|id| self.bytes.schema.message(id));
-            let name = known.map_or("a message of unknown type", |known| known.name.as_str());
-            return Err(inconsistent(path, format!("{name} has no field {number}")));
+            let text = known.map_or_else(
+                || {
+                    format!(
+                        "a chunk belongs into field {number} of a message whose type is not known; name the root's type"
+                    )
+                },
+                |known| format!("{} has no field {number}", known.name),
+            );
+            return Err(inconsistent(path, text));
         };
         let path = if path.is_empty() { field.name.clone() } else { format!("{path}.{}", field.name) };
         match rest.split_first() {

@@ -82,6 +82,9 @@ pub fn read_metadata(source: &dyn Source, limits: &Limits) -> Result<Metadata> {
     let decoded = riegeli::decode(source, &chunk, limits).map_err(|fault| fault.error)?;
     let record = usize::try_from(index).ok().and_then(|index| decoded.get(index)).unwrap_or_default();
     Metadata::decode(record, limits).map_err(|error| {
+        if error.kind() != Kind::Corrupt {
+            return error;
+        }
         let message = format!("the last record is no ChunkMetadata, so this is no chunked proto: {}", error.message());
         WireError::new(Kind::Inconsistent, message).at(chunk.begin)
     })
@@ -153,8 +156,11 @@ impl Finder<'_> {
                 return Ok(next);
             }
         }
-        let (chunk, _) =
-            riegeli::find(self.source, offset)?.filter(|(chunk, _)| holds(chunk)).ok_or_else(|| no_record(offset))?;
+        let found = match riegeli::find(self.source, offset) {
+            Err(error) if error.kind() == Kind::NotFound => None,
+            found => found?,
+        };
+        let (chunk, _) = found.filter(|(chunk, _)| holds(chunk)).ok_or_else(|| no_record(offset))?;
         self.last = Some(chunk);
         Ok(chunk)
     }

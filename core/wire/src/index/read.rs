@@ -155,6 +155,14 @@ impl Index {
     }
 }
 
+/// `field` of `node`, when it can be: an occurrence takes a byte at least.
+fn summary(node: &NodeRecord, field: FieldRecord) -> Result<FieldSummary> {
+    if field.count <= field.bytes && field.bytes <= node.content_end - node.content {
+        return Ok(FieldSummary { record: field });
+    }
+    Err(broken("a field has more occurrences than fit into its message"))
+}
+
 fn broken(what: &str) -> WireError {
     WireError::new(Kind::Corrupt, format!("the index is broken: {what}; make it anew"))
 }
@@ -216,8 +224,7 @@ impl<'a> Node<'a> {
     pub fn fields(&self) -> impl Iterator<Item = Result<FieldSummary>> + use<'a> {
         let (index, record) = (self.index, self.record);
         (0..u64::from(record.fields_len)).map(move |i| {
-            let record = index.record(Section::Fields, record.fields_at.saturating_add(i))?;
-            Ok(FieldSummary { record })
+            index.record(Section::Fields, record.fields_at.saturating_add(i)).and_then(|field| summary(&record, field))
         })
     }
 
@@ -230,7 +237,7 @@ impl<'a> Node<'a> {
             return Ok(None);
         }
         let record: FieldRecord = self.index.record(Section::Fields, fields_at.saturating_add(at))?;
-        Ok((record.number == number).then_some(FieldSummary { record }))
+        if record.number == number { summary(&self.record, record).map(Some) } else { Ok(None) }
     }
 
     /// The occurrences of `field` from the one numbered `ordinal` on. A run that holds it comes first, whole.
@@ -279,12 +286,21 @@ struct Block<'a> {
 }
 
 impl Block<'_> {
-    fn next(&mut self, node: &NodeRecord) -> Result<Option<Entry>> {
+    fn next(&mut self, node: &Node<'_>) -> Result<Option<Entry>> {
         let Some(reader) = self.reader.as_mut().filter(|_| self.left > 0) else { return Ok(None) };
         self.left -= 1;
         let entry = decode(reader, self.position, self.number)?;
-        if entry.start < node.content || entry.end > node.content_end {
+        if entry.start < node.record.content || entry.end > node.record.content_end {
             return Err(broken("a field lies outside of its message"));
+        }
+        if entry.count == 0 || entry.count > entry.end - entry.start {
+            return Err(broken("a field has fewer bytes than occurrences"));
+        }
+        if let Some(child) = entry.node {
+            let NodeRecord { start, content, content_end, end, .. } = node.index.node(child)?.record;
+            if (start, content, content_end, end) != (entry.start, entry.content, entry.content_end, entry.end) {
+                return Err(broken("a field and its node lie at different places"));
+            }
         }
         (self.position, self.number) = (entry.end, entry.number);
         Ok(Some(entry))
@@ -333,14 +349,22 @@ pub struct Entries<'a> {
     block: Block<'a>,
 }
 
+impl<'a> Entries<'a> {
+    /// `block`, which must begin where the one before it ends.
+    fn after(&self, block: Block<'a>) -> Result<Block<'a>> {
+        let due = if self.next_block == 0 { self.node.record.content } else { self.block.position };
+        if block.position == due { Ok(block) } else { Err(broken("the fields of a message do not follow each other")) }
+    }
+}
+
 impl Iterator for Entries<'_> {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Result<Entry>> {
         loop {
-            match self.block.next(&self.node.record) {
+            match self.block.next(&self.node) {
                 Ok(None) if self.next_block < u64::from(self.node.record.blocks_len) => {
-                    match self.node.block(self.next_block) {
+                    match self.node.block(self.next_block).and_then(|block| self.after(block)) {
                         Ok(block) => self.block = block,
                         Err(error) => {
                             self.next_block = u64::MAX;
@@ -375,7 +399,7 @@ impl Occurrences<'_> {
     /// The next one, and which element of the field it is (for a run, its first).
     pub fn next_occurrence(&mut self) -> Result<Option<(u64, Entry)>> {
         loop {
-            while let Some(entry) = self.block.next(&self.node.record)? {
+            while let Some(entry) = self.block.next(&self.node)? {
                 if entry.number == self.record.number {
                     let ordinal = self.seen;
                     self.seen = self.seen.saturating_add(entry.count);
@@ -389,6 +413,9 @@ impl Occurrences<'_> {
             }
             let at = self.record.blocks_at.saturating_add(self.next);
             let place: FieldBlock = self.node.index.record(Section::FieldBlocks, at)?;
+            if place.before > self.record.count {
+                return Err(broken("a field occurs more often in its blocks than in all"));
+            }
             self.block = self.node.block(u64::from(place.block))?;
             self.seen = place.before;
             self.next += 1;

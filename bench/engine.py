@@ -1,0 +1,180 @@
+"""The engine: indexing, feeding, opening, splitting, reading a merged rope."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import models
+import protoslice
+from protoslice import _core, schema
+from protoslice.sources import FileSource
+from timing import Row, pair, seconds
+
+__all__ = ["feeding", "indexing", "memory", "opening", "ropes", "splitting"]
+
+PIECE = 64 << 10
+MIB = 1 << 20
+
+
+def indexing(folder: Path, scale: float) -> Iterator[Row]:
+    """Index against a parse with the protobuf runtime; the size of the index."""
+    for what, path, bar, largest in (
+        ("index 1 GiB in 8 constants, against parsing it", _big(folder, scale), 100, 0.001),
+        ("index 200 000 small nodes, against parsing them", _small(folder, scale), 10, 0.05),
+    ):
+        flat = schema.bundled().flat(models.GRAPH)
+        graph = schema.bundled().message_class(models.GRAPH)
+        data = path.read_bytes()
+        with FileSource(path) as source:
+
+            def ours(source: FileSource = source, flat: _core.Schema = flat) -> bytes:
+                return _core.index_source([source], None, flat, models.GRAPH)
+
+            times = pair(ours, partial(graph.FromString, data))
+            yield Row(what, seconds(times[0]), seconds(times[1]), times[1] / times[0], bar)
+            index = len(ours())
+            ratio = index / len(data)
+            yield Row("  size of that index, of the file", f"{index} B", f"{len(data)} B", ratio, largest, False)
+
+
+def feeding(folder: Path, scale: float) -> Iterator[Row]:
+    """A stream through the scanner against a SHA-256 over it."""
+    data = _big(folder, scale).read_bytes()
+    pieces = [data[at : at + PIECE] for at in range(0, len(data), PIECE)]
+    flat = schema.bundled().flat(models.GRAPH)
+
+    def ours() -> None:
+        scanner = _core.Scanner(flat, models.GRAPH)
+        for piece in pieces:
+            scanner.feed(piece)
+        scanner.finish(len(data))
+
+    def peer() -> None:
+        sha = hashlib.sha256()
+        for piece in pieces:
+            sha.update(piece)
+
+    times = pair(ours, peer)
+    what = "feed 1 GiB in pieces of 64 KiB, share of a SHA-256"
+    yield Row(what, seconds(times[0]), seconds(times[1]), times[0] / times[1], 0.05, False)
+
+
+def opening(folder: Path, scale: float) -> Iterator[Row]:
+    """Opening a kept index and resolving a path, against five milliseconds."""
+    flat = schema.bundled().flat(models.GRAPH)
+    for what, path, floor in (
+        ("open an index of 200 000 nodes, resolve a path", _small(folder, scale), 16 << 10),
+        ("open an index with a node for each, resolve a path", _small(folder, scale), 1),
+    ):
+        with FileSource(path) as source:
+            index = _core.index_source([source], None, flat, models.GRAPH, floor=floor)
+            nodes = _core.Index(index).node_count
+
+            def ours(index: bytes = index, source: FileSource = source) -> None:
+                document = _core.Document(_core.Index(index), flat, [source])
+                document.view('node[99].attr["T"].type')
+
+            times = pair(ours, partial(bytes, 1))
+            name = f"{what} ({nodes} nodes)" if floor == 1 else what
+            yield Row(name, seconds(times[0]), "5 ms", times[0] / 0.005, 1, False)
+
+
+def splitting(folder: Path, scale: float) -> Iterator[Row]:
+    """Writing a `.cpb` against copying the file; both end with an fsync."""
+    path, out = _big(folder, scale), folder / "out"
+
+    def ours() -> None:
+        with protoslice.open(path) as proto, out.open("wb", buffering=0) as file:
+            proto.split().cpb().write_to(file)
+            os.fsync(file.fileno())
+
+    def peer() -> None:
+        shutil.copyfile(path, out)
+        with out.open("rb") as copied:
+            os.fsync(copied.fileno())
+
+    times = pair(ours, peer)
+    out.unlink()
+    what = "split 1 GiB into a .cpb on disk, speed against a copy"
+    yield Row(what, seconds(times[0]), seconds(times[1]), times[1] / times[0], 0.5)
+
+
+def ropes(folder: Path, scale: float) -> Iterator[Row]:
+    """The merged rope of a `.cpb` in pieces of 1 MiB, against the same bytes from the page cache."""
+    path = folder / "big.cpb"
+    with protoslice.open(_big(folder, scale)) as proto, path.open("wb") as file:
+        proto.split().cpb().write_to(file)
+    buffer = bytearray(MIB)
+    size = path.stat().st_size
+    with protoslice.open(path) as proto, path.open("rb") as cached:
+        rope = proto.rope
+
+        def ours() -> None:
+            for at in range(0, rope.size, MIB):
+                rope.readinto(buffer, at)
+
+        def by_read() -> None:
+            for at in range(0, size, MIB):
+                os.preadv(cached.fileno(), [buffer], at)
+
+        with mmap.mmap(cached.fileno(), 0, prot=mmap.PROT_READ) as mapped, memoryview(mapped) as view:
+
+            def by_map() -> None:
+                for at in range(0, size, MIB):
+                    part = view[at : at + MIB]
+                    buffer[: len(part)] = part
+
+            for name, peer in (("pread", by_read), ("memcpy from a mapping", by_map)):
+                times = pair(ours, peer)
+                what = f"read the merged rope of a 1 GiB .cpb, speed against {name}"
+                yield Row(what, seconds(times[0]), seconds(times[1]), times[1] / times[0], 0.7)
+
+
+def memory(folder: Path, scale: float) -> Iterator[Row]:
+    """How much a process grows while a stream of 6 GiB is indexed."""
+    count = max(1, round(6 * scale))
+    grown = subprocess.run(
+        [sys.executable, __file__, str(count)], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+    )
+    mib = int(grown.stdout) / 1024
+    yield Row("growth while a stream of 6 GiB is indexed", f"{mib:.1f} MiB", "64 MiB", mib / 64, 1, False)
+
+
+def _grow(count: int) -> int:
+    """Kilobytes that indexing a stream of `count` GiB takes."""
+    flat = schema.bundled().flat(models.GRAPH)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    scanner = _core.Scanner(flat, models.GRAPH)
+    size = 0
+    for piece in models.stream_of_constants(count, 1 << 30):
+        scanner.feed(piece)
+        size += len(piece)
+    scanner.finish(size)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+
+
+def _big(folder: Path, scale: float) -> Path:
+    path = folder / "big.pb"
+    if not path.exists():
+        models.big_constants(path, int(scale * (1 << 30)))
+    return path
+
+
+def _small(folder: Path, scale: float) -> Path:
+    path = folder / "small.pb"
+    if not path.exists():
+        models.small_nodes(path, int(scale * 200_000))
+    return path
+
+
+if __name__ == "__main__":
+    print(_grow(int(sys.argv[1])))

@@ -1,0 +1,53 @@
+"""Timing two things against each other, turn and turn about, so that whatever else the machine does hits both."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+__all__ = ["Row", "pair", "seconds"]
+
+RUNS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the results. `ratio` is what is compared with the bar."""
+
+    what: str
+    ours: str
+    peer: str
+    ratio: float
+    bar: float
+    higher_is_better: bool = True
+
+    @property
+    def met(self) -> bool:
+        """Whether the bar is reached."""
+        return self.ratio >= self.bar if self.higher_is_better else self.ratio <= self.bar
+
+    def as_dict(self) -> dict[str, object]:
+        """The line as it is kept."""
+        return asdict(self) | {"met": self.met}
+
+
+def pair(ours: Callable[[], object], peer: Callable[[], object], runs: int = RUNS) -> tuple[float, float]:
+    """The medians of both, in seconds; a first run of each does not count."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for run in range(runs + 1):
+        for work, kept in zip((ours, peer), times, strict=True):
+            start = time.perf_counter()
+            work()
+            if run:
+                kept.append(time.perf_counter() - start)
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
+def seconds(value: float) -> str:
+    """A time as people read it."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if value * scale >= 1:
+            return f"{value * scale:.3g} {unit}"
+    return f"{value * 1e9:.3g} ns"

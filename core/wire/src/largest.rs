@@ -1,0 +1,120 @@
+//! The largest parts of a proto: what makes it large, told from its index.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use crate::document::Document;
+use crate::entry::NodeId;
+use crate::error::Result;
+use crate::header::Wire;
+use crate::listing::key_label;
+use crate::schema::{FieldKind, MISFIT};
+
+/// One large part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Large {
+    /// Where it is; for many small elements of one field, that field.
+    pub path: String,
+    /// Bytes: of its content, or of all those elements.
+    pub size: u64,
+    /// How many elements, where it stands for several.
+    pub count: Option<u64>,
+}
+
+/// The ordinal of small elements that are counted together.
+const TOGETHER: u64 = u64::MAX;
+
+/// A candidate, so ordered that the smallest is thrown out first: size, node, field, ordinal, count.
+type Candidate = Reverse<(u64, NodeId, u32, u64, u64)>;
+
+impl Document<'_> {
+    /// At most `limit` parts, the largest first: single fields, and the small elements of one field together.
+    pub fn largest(&self, limit: usize) -> Result<Vec<Large>> {
+        let mut heap: BinaryHeap<Candidate> = BinaryHeap::new();
+        let mut keep = |candidate: (u64, NodeId, u32, u64, u64)| {
+            heap.push(Reverse(candidate));
+            if heap.len() > limit {
+                heap.pop();
+            }
+        };
+        for id in 0..NodeId::try_from(self.index.node_count()).unwrap_or(NodeId::MAX) {
+            let node = self.index.node(id)?;
+            // What many small elements of a field come to: bytes, and how many.
+            let mut small: HashMap<u32, (u64, u64)> = HashMap::new();
+            let mut ordinals: HashMap<u32, u64> = HashMap::new();
+            for entry in node.entries() {
+                let entry = entry?;
+                let ordinal = ordinals.entry(entry.number).or_default();
+                if entry.node.is_none() && entry.wire == Wire::Len && entry.content_len() >= self.index.floor() {
+                    keep((entry.content_len(), id, entry.number, *ordinal, 1));
+                } else if entry.node.is_none() {
+                    let sum = small.entry(entry.number).or_default();
+                    *sum = (sum.0 + entry.end - entry.start, sum.1 + entry.count);
+                }
+                *ordinal += entry.count;
+            }
+            for (number, (size, count)) in small {
+                keep((size, id, number, TOGETHER, count));
+            }
+        }
+        let mut found = heap.into_sorted_vec();
+        found.truncate(limit);
+        found.into_iter().map(|Reverse(candidate)| self.large(candidate)).collect()
+    }
+
+    fn large(&self, (size, node, number, ordinal, count): (u64, NodeId, u32, u64, u64)) -> Result<Large> {
+        let above = self.path_of(node)?;
+        let type_id = self.index.node(node)?.message_type(self.schema);
+        let field = self.schema.field(type_id, number);
+        let name = field.map_or_else(|| (number & !MISFIT).to_string(), |field| field.name.clone());
+        let list = field.is_some_and(|field| field.repeated && !field.kind.is_packable());
+        let step = if list && ordinal != TOGETHER { format!("{name}[{ordinal}]") } else { name };
+        let in_map = type_id.and_then(|id| self.schema.message(id)).is_some_and(|message| message.map_entry);
+        let path = match (in_map, above.is_empty()) {
+            (true, _) if number == 2 => above,
+            (_, true) => step,
+            _ => format!("{above}.{step}"),
+        };
+        Ok(Large { path, size, count: Some(count).filter(|count| *count > 1) })
+    }
+
+    /// The path of a node of the index.
+    pub fn path_of(&self, id: NodeId) -> Result<String> {
+        if id == 0 {
+            return Ok(String::new());
+        }
+        let record = self.index.node(id)?.record;
+        let above = self.path_of(record.parent)?;
+        let parent = self.index.node(record.parent)?.message_type(self.schema);
+        if parent.and_then(|id| self.schema.message(id)).is_some_and(|message| message.map_entry) && record.number == 2
+        {
+            return Ok(above);
+        }
+        let field = self.schema.field(parent, record.number);
+        let name = field.map_or_else(|| (record.number & !MISFIT).to_string(), |field| field.name.clone());
+        let path = if above.is_empty() { name } else { format!("{above}.{name}") };
+        match field {
+            Some(field) if self.is_map(field) => Ok(format!("{path}[{}]", self.map_key_of(id, field.target)?)),
+            Some(field) if field.repeated => Ok(format!("{path}[{}]", record.ordinal)),
+            _ => Ok(path),
+        }
+    }
+
+    fn map_key_of(&self, id: NodeId, type_id: u32) -> Result<String> {
+        let record = self.index.node(id)?.record;
+        let entry = crate::entry::Entry {
+            number: record.number,
+            wire: Wire::Len,
+            start: record.start,
+            content: record.content,
+            content_end: record.content_end,
+            end: record.end,
+            count: 1,
+            node: Some(id),
+        };
+        let text = self.schema.field(Some(type_id), 1).is_some_and(|key| key.kind == FieldKind::String);
+        let default = if text { "\"\"" } else { "0" };
+        let key = self.key_text(&entry, type_id, 4096)?;
+        Ok(key.map_or_else(|| default.to_owned(), |(kind, bytes)| key_label(kind, &bytes)))
+    }
+}

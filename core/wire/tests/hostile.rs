@@ -1,0 +1,164 @@
+//! Damaged and hostile bytes of every kind: no panic, no hang, and no more memory than the bytes are worth.
+//!
+//! `HOSTILE_CASES=100000` runs that many cases of each kind.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic, missing_docs)]
+
+mod common;
+
+use common::damage::{Rng, damaged};
+use common::memory::{Counting, peak_of};
+use common::{bodies, corpus};
+use wire::metadata::Metadata;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// No case may hold more than this at a time: windows of a source, and what a few kilobytes of proto decode to.
+const MOST: usize = 24 << 20;
+
+fn cases() -> u64 {
+    std::env::var("HOSTILE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(1500)
+}
+
+/// Runs `body` on damaged members of `corpus`, sound ones first.
+fn hostile(corpus: &[Vec<u8>], body: impl Fn(&[u8])) {
+    corpus.iter().for_each(|sound| body(sound));
+    for seed in 0..cases() {
+        let mut rng = Rng::new(seed);
+        let (sound, other): (&Vec<u8>, &Vec<u8>) = (rng.of(corpus), rng.of(corpus));
+        let case = damaged(sound, other, &mut rng);
+        run(seed, || body(&case));
+    }
+}
+
+/// Runs one case and says which it was when it fails.
+fn run(seed: u64, case: impl FnOnce()) {
+    let mut outcome = Ok(());
+    let peak = peak_of(|| outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(case)));
+    assert!(outcome.is_ok(), "case {seed} panicked");
+    assert!(peak <= MOST, "case {seed} took {peak} bytes");
+}
+
+#[test]
+fn protos() {
+    hostile(&corpus::protos(), bodies::proto);
+}
+
+#[test]
+fn protos_of_unknown_type() {
+    hostile(&corpus::protos(), bodies::untyped);
+}
+
+#[test]
+fn random_bytes() {
+    for seed in 0..cases() {
+        let mut rng = Rng::new(seed);
+        let case: Vec<u8> = (0..rng.below(200)).map(|_| rng.next() as u8).collect();
+        let all = [bodies::proto, bodies::untyped, bodies::chunked, bodies::path, bodies::rope, bodies::metadata];
+        all.iter().for_each(|body| run(seed, || body(&case)));
+    }
+}
+
+#[test]
+fn paths() {
+    hostile(&corpus::PATHS.map(|path| path.as_bytes().to_vec()), bodies::path);
+}
+
+#[test]
+fn ropes() {
+    hostile(&corpus::ropes(), bodies::rope);
+}
+
+#[test]
+fn metadata() {
+    let all: Vec<Vec<u8>> = corpus::chunked().iter().map(|file| corpus::records(file).1.encode()).collect();
+    hostile(&all, bodies::metadata);
+}
+
+#[test]
+fn chunked_files() {
+    hostile(&corpus::chunked(), bodies::chunked);
+}
+
+/// The damage is in the records, which are framed and hashed as they should be: the merge itself is put to the test.
+#[test]
+fn chunked_files_with_sound_frames() {
+    let all: Vec<_> = corpus::chunked().iter().map(|file| corpus::records(file)).collect();
+    for seed in 0..cases() {
+        let mut rng = Rng::new(seed);
+        let (records, metadata) = rng.of(&all);
+        let (mut records, mut metadata) = (records.clone(), metadata.clone());
+        if rng.below(3) == 0 {
+            let at = rng.below(records.len());
+            records[at] = damaged(&records[at], &metadata.encode(), &mut rng);
+        }
+        for (info, position) in metadata.chunks.iter_mut().zip(corpus::positions(&records)) {
+            info.offset = position;
+        }
+        let sound = metadata.encode();
+        let decoded = (0..8)
+            .map(|_| damaged(&sound, &sound, &mut rng))
+            .find(|bytes| Metadata::decode(bytes, &bodies::limits()).is_ok());
+        records.push(decoded.unwrap_or(sound));
+        let file = corpus::framed(&records);
+        run(seed, || bodies::chunked(&file));
+    }
+}
+
+/// The checksums of these indexes are right, so that what they say is believed as far as it can be.
+#[test]
+fn indexes_with_sound_checksums() {
+    let all = corpus::indexes();
+    for seed in 0..cases() {
+        let mut rng = Rng::new(seed);
+        let (sound, proto) = rng.of(&all);
+        let case = checked(sound, &mut rng);
+        run(seed, || bodies::index(&case, proto));
+    }
+}
+
+#[test]
+fn indexes() {
+    let all: Vec<Vec<u8>> = corpus::indexes().into_iter().map(|(index, _)| index).collect();
+    hostile(&all, |bytes| bodies::index(bytes, b""));
+}
+
+const HEADER: usize = 8 + 4 + 4 + 8 + 8 + 7 * 8;
+const PAGE: usize = 64 << 10;
+
+/// `index` with some bytes of its sections overwritten, or of its header, and all checksums made anew.
+fn checked(index: &[u8], rng: &mut Rng) -> Vec<u8> {
+    let mut out = index.to_vec();
+    let body = out.len() - sections(index);
+    for _ in 0..=rng.below(3) {
+        let head = rng.below(10) == 0;
+        let at = if head { 16 + rng.below(HEADER - 16) } else { body + rng.below(out.len() - body) };
+        let width = *rng.of(&[1, 1, 4, 8]);
+        let value = *rng.of(&[0, 1, 127, 128, 1 << 31, u64::from(u32::MAX), 1 << 40, 1 << 63, u64::MAX]);
+        for (byte, with) in out[at..].iter_mut().zip(value.to_le_bytes()).take(width) {
+            *byte = with;
+        }
+    }
+    for page in 0..(out.len() - body).div_ceil(PAGE) {
+        let from = body + page * PAGE;
+        let sum = crc32c::crc32c(&out[from..out.len().min(from + PAGE)]);
+        out[HEADER + page * 4..HEADER + page * 4 + 4].copy_from_slice(&sum.to_le_bytes());
+    }
+    let head = crc32c::crc32c(&out[..body - 4]);
+    out[body - 4..body].copy_from_slice(&head.to_le_bytes());
+    assert!(head_is_odd(&out, index) || corpus::opens(&out), "the checksums are made as the index wants them");
+    out
+}
+
+/// Bytes of all sections together.
+fn sections(index: &[u8]) -> usize {
+    let lengths = index[32..HEADER].chunks(8).map(|length| u64::from_le_bytes(length.try_into().unwrap()));
+    lengths.sum::<u64>() as usize
+}
+
+/// Whether the header, or the names of types, which are read when an index is opened, are not as they were.
+fn head_is_odd(index: &[u8], sound: &[u8]) -> bool {
+    let body = sound.len() - sections(sound);
+    let types = u64::from_le_bytes(sound[32..40].try_into().unwrap()) as usize;
+    index[..HEADER] != sound[..HEADER] || index[body..body + types] != sound[body..body + types]
+}

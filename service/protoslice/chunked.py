@@ -1,0 +1,37 @@
+"""Which message a chunked proto holds: its chunks alone, or what they come to, tell its type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protoslice import _core, schema
+from protoslice.errors import ProtosliceError
+from protoslice.ropes import Rope
+from protoslice.sources import RangeSource
+
+__all__ = ["tell_type"]
+
+HEAD = 64 << 10
+
+
+def tell_type(chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str | None) -> str | None:
+    """The type of the root message; none when neither its own chunks nor a trial merge tell."""
+    found = _look(chunked.root(), sources, filename)
+    if found is not None:
+        return found
+    # Without what was taken out of it, the rest of a message may look like anything. Merged as the right type it will
+    # look like that type; as any other one its chunks have no place.
+    types = schema.bundled()
+    for name in schema.candidates():
+        try:
+            image = chunked.image(types.flat(name), name, sources)
+        except ProtosliceError:
+            continue
+        if _look(image, sources, filename) == name:
+            return name
+    return None
+
+
+def _look(rope: _core.Rope, sources: Sequence[RangeSource], filename: str | None) -> str | None:
+    head = Rope(rope.slice(0, HEAD), sources).read()
+    return schema.detect_message(head, filename).type_name

@@ -1,0 +1,6 @@
+"""`python -m protoslice.cli`."""
+
+from protoslice.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Files in and out: opened by name or from standard input; written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, cast
+
+import protoslice
+from protoslice import Proto, Rope
+from protoslice.cli.progress import Progress
+from protoslice.errors import InvalidInput, ProtosliceError
+
+__all__ = ["opened", "write_rope"]
+
+STDIO = "-"
+FLOOR = 16 << 10
+_IN_MEMORY = 64 << 20
+
+
+@contextmanager
+def opened(name: str, type_name: str | None, *, floor: int = FLOOR) -> Iterator[Proto]:
+    """The proto in the file `name`; `-` is standard input, which is kept in a temporary file while it is worked on."""
+    with _input(name) as source, _naming(name), protoslice.open(source, type_name, floor=floor) as proto:
+        yield proto
+
+
+@contextmanager
+def _input(name: str) -> Iterator[str | BinaryIO]:
+    if name != STDIO:
+        yield name
+        return
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
+        shutil.copyfileobj(sys.stdin.buffer, spool, 1 << 20)
+        yield cast(BinaryIO, spool)
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Errors inside say which file they are about."""
+    shown = "standard input" if name == STDIO else name
+    try:
+        yield
+    except ProtosliceError as error:
+        if shown not in error.message:
+            error.message = f"{shown}: {error.message}"
+        raise
+
+
+def write_rope(rope: Rope, out: str, progress: Progress, *, source: str | None = None) -> None:
+    """Write `rope` to the file `out`, under a temporary name until it is whole; `-` is standard output."""
+    if out == STDIO:
+        for piece in rope.pieces():
+            sys.stdout.buffer.write(piece)
+            progress.advance(len(piece))
+        sys.stdout.buffer.flush()
+        return
+    if source is not None and source != STDIO and os.path.exists(out) and os.path.samefile(source, out):
+        raise InvalidInput(f"{out} is the input: write to another file")
+    folder, name = os.path.split(os.path.abspath(out))
+    fd, temporary = tempfile.mkstemp(prefix=f".{name[:100]}.", dir=folder)
+    try:
+        with os.fdopen(fd, "wb", buffering=0) as file:
+            for piece in rope.pieces():
+                _write_all(file, piece)
+                progress.advance(len(piece))
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, out)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _write_all(file: BinaryIO | object, piece: memoryview) -> None:
+    view = piece
+    while view:
+        view = view[cast(BinaryIO, file).write(view) :]
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,61 @@
+"""A bar for whatever takes over a second; nothing where nobody watches."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+__all__ = ["Progress"]
+
+PATIENCE_SECONDS = 1.0
+
+
+class Progress:
+    """Counts bytes towards a total, and shows rate and time left on a terminal once it has taken a while."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self._what = what
+        self._total = total
+        self._done = 0
+        self._began = time.monotonic()
+        self._watched = sys.stderr.isatty()
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+
+    def advance(self, count: int) -> None:
+        """Another `count` bytes are done."""
+        self._done += count
+        if self._bar is None and self._watched and time.monotonic() - self._began > PATIENCE_SECONDS:
+            self._show()
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=self._done)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
+        console = Console(stderr=True)
+        self._bar = Progress(*columns, TransferSpeedColumn(), TimeRemainingColumn(), console=console, transient=True)
+        self._task = self._bar.add_task(self._what, total=self._total, completed=self._done)
+        self._bar.start()

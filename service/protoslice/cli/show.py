@@ -1,0 +1,52 @@
+"""What people and programs read: tables and trees, or one JSON document."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+__all__ = ["print_json", "print_pairs", "print_table", "shorten", "width"]
+
+
+def print_json(value: object) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
+
+
+def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    """Names and what they are, the names in a column."""
+    column = max(len(name) for name, _ in pairs)
+    for name, value in pairs:
+        print(f"{_dim(name.ljust(column))}  {value}")
+
+
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
+    """A table with a heading; columns numbered in `right` are set to the right, the last takes what is left."""
+    widths = [max(len(row[i]) for row in (titles, *rows)) for i in range(len(titles))]
+    for n, row in enumerate((titles, *rows)):
+        cells = [cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row[:-1])]
+        room = max(20, width() - sum(map(len, cells)) - 2 * len(cells))
+        line = "  ".join([*cells, shorten(row[-1], room)]).rstrip()
+        print(_dim(line) if n == 0 else line)
+
+
+def shorten(text: str, room: int) -> str:
+    """`text`, cut in its middle where it is longer than `room`."""
+    if len(text) <= room:
+        return text
+    keep = room - 1
+    return text[: keep - keep // 2] + "…" + text[len(text) - keep // 2 :]
+
+
+def width() -> int:
+    """How wide lines may be: the terminal's width; nothing is cut where the output is no terminal."""
+    if not sys.stdout.isatty():
+        return 1 << 20
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
+def _dim(text: str) -> str:
+    return f"\x1b[2m{text}\x1b[0m" if sys.stdout.isatty() else text

@@ -1,0 +1,224 @@
+"""Puts the chunks of a message together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from google.protobuf.message import DecodeError, Message
+
+from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded, NotFound, StorageError
+from protoslice.merging.order import in_order
+from protoslice.merging.records import open_chunks
+from protoslice.merging.values import key_of, value_of
+from protoslice.splitting.policy import LARGEST
+from protoslice.splitting.shape import Shape, descriptor_of, field_by_number, shape
+from protoslice.splitting.tags import Path, Step, show
+
+Chunk: TypeAlias = Message | bytes
+DEPTH = 100
+
+
+class Merger:
+    """Merges chunks into a message; after an error the message is as it was before."""
+
+    @staticmethod
+    def merge(chunks: Sequence[Chunk], chunked_message: Any, into: Message, *, depth: int = DEPTH) -> None:
+        """Merges chunks that are in memory into `into`, in the order in which `chunked_message` lists them."""
+        with _unharmed(into):
+            _Merge(chunks, list, depth).apply(into, chunked_message, (), 0)
+
+    @staticmethod
+    def read(prefix: str | os.PathLike[str], into: Message, *, depth: int = DEPTH) -> None:
+        """Merges `<prefix>.cpb` into `into`, or where there is none `<prefix>.pb`; `NotFound` when neither is there."""
+        path = os.fspath(prefix)
+        if os.path.exists(f"{path}.cpb"):
+            _read_chunked(f"{path}.cpb", None, into, depth)
+        elif os.path.exists(f"{path}.pb"):
+            _read_whole(f"{path}.pb", into)
+        else:
+            raise NotFound(f"there is neither {path}.cpb nor {path}.pb")
+
+    @staticmethod
+    def read_partial(prefix: str | os.PathLike[str], metadata: Any, into: Message, *, depth: int = DEPTH) -> None:
+        """Merges of `<prefix>.cpb` what `metadata` says, a `ChunkMetadata` from which `chunked_fields` were dropped."""
+        path = f"{os.fspath(prefix)}.cpb"
+        if not os.path.exists(path):
+            raise NotFound(f"there is no {path}")
+        _read_chunked(path, metadata, into, depth)
+
+
+def _read_chunked(path: str, metadata: Any, into: Message, depth: int) -> None:
+    with _unharmed(into), open_chunks(path, metadata) as (chunks, found):
+        _Merge(chunks, in_order, depth).apply(into, found.message, (), 0)
+
+
+def _read_whole(path: str, into: Message) -> None:
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror or error}") from error
+    with _unharmed(into):
+        try:
+            into.MergeFromString(data)
+        except DecodeError as error:
+            raise CorruptModel(f"{path} is no {descriptor_of(into).full_name}: {error}") from error
+
+
+@contextmanager
+def _unharmed(into: Message) -> Iterator[None]:
+    """Gives `into` back as it was when something goes wrong; that is kept in a copy, for free where it was empty."""
+    before = type(into)()
+    before.CopyFrom(into)
+    try:
+        yield
+    except BaseException:
+        into.CopyFrom(before)
+        raise
+
+
+class _Merge:
+    """One merge: where chunks come from, and in which order the fields of a message are taken."""
+
+    def __init__(self, chunks: Sequence[Chunk], order: Callable[[Iterable[Any]], list[Any]], depth: int) -> None:
+        self._chunks = chunks
+        self._order = order
+        self._depth = depth
+
+    def apply(self, target: Message, message: Any, path: Path, depth: int) -> None:
+        """Merges `message` into `target`, which stands at `path`."""
+        if depth > self._depth:
+            raise LimitExceeded(f"chunks are nested more than {self._depth} deep", path=_where(path))
+        if message.HasField("chunk_index"):
+            self._merge_chunk(target, message.chunk_index, path)
+        try:
+            ordered = self._order(message.chunked_fields)
+        except InconsistentChunks as error:
+            raise InconsistentChunks(error.message, path=_where(path)) from error
+        for field in ordered:
+            self._place(target, list(field.field_tag), field.message, path, depth + 1)
+
+    def _chunk(self, number: int, path: Path) -> Chunk:
+        if number >= len(self._chunks):
+            count = len(self._chunks)
+            raise _inconsistent(path, f"chunk {number} belongs here, but there are only {count} chunks")
+        try:
+            chunk = self._chunks[number]
+        except InconsistentChunks as error:
+            raise _inconsistent(path, error.message) from error
+        if not isinstance(chunk, Message) and len(chunk) > LARGEST:
+            raise _inconsistent(path, f"chunk {number} has {len(chunk)} bytes, over {LARGEST}")
+        return chunk
+
+    def _merge_chunk(self, target: Message, number: int, path: Path) -> None:
+        chunk = self._chunk(number, path)
+        descriptor = descriptor_of(target)
+        if isinstance(chunk, Message):
+            if descriptor_of(chunk).full_name != descriptor.full_name:
+                name = descriptor_of(chunk).full_name
+                raise _inconsistent(path, f"chunk {number} is a {name} in place of a {descriptor.full_name}")
+            if type(chunk) is type(target):
+                target.MergeFrom(chunk)
+                return
+            chunk = chunk.SerializePartialToString()
+        try:
+            target.MergeFromString(bytes(chunk))
+        except DecodeError as error:
+            raise _inconsistent(path, f"chunk {number} is no {descriptor.full_name}: {error}") from error
+
+    def _place(self, target: Message, tags: list[Any], message: Any, path: Path, depth: int) -> None:
+        """Merges `message` at the place `tags` below `target`."""
+        if not tags:
+            if not (message.HasField("chunk_index") or message.chunked_fields):
+                raise _inconsistent(path, "a part of the message itself has no chunk")
+            self.apply(target, message, path, depth)
+            return
+        if depth > self._depth:
+            raise LimitExceeded(f"the message nests more than {self._depth} deep", path=_where(path))
+        each = self._field(target, tags.pop(0), path)
+        if each.key is not None:
+            self._map_value(target, each, tags, message, path, depth)
+        elif each.repeated:
+            self._element(target, each, tags, message, path, depth)
+        else:
+            self._singular(target, each, tags, message, path, depth)
+
+    def _field(self, target: Message, tag: Any, path: Path) -> Shape:
+        if tag.WhichOneof("kind") != "field":
+            raise _inconsistent(path, "an index or a map key stands where a field is due")
+        field = field_by_number(descriptor_of(target), tag.field)
+        if field is None:
+            raise _inconsistent(path, f"{descriptor_of(target).full_name} has no field {tag.field}")
+        return shape(field)
+
+    def _singular(self, target: Message, each: Shape, tags: list[Any], message: Any, path: Path, depth: int) -> None:
+        path = (*path, Step(each))
+        if tags and tags[0].WhichOneof("kind") in ("index", "map_key"):
+            raise _inconsistent(path, "it is neither repeated nor a map, but an index or key follows")
+        if each.message:
+            inside = each.of(target)
+            inside.SetInParent()
+            self._below(inside, tags, message, path, depth)
+            return
+        setattr(target, each.name, self._value(each, tags, message, path))
+
+    def _element(self, target: Message, each: Shape, tags: list[Any], message: Any, path: Path, depth: int) -> None:
+        values = each.of(target)
+        given = bool(tags) and tags[0].WhichOneof("kind") == "index"
+        if not given and (each.message or tags):
+            raise _inconsistent((*path, Step(each)), "it is repeated, and no index tells which element")
+        index = tags.pop(0).index if given else len(values)
+        path = (*path, Step(each, index))
+        if index > len(values):
+            raise _inconsistent(path, f"the list has {len(values)} elements, so this one would leave a gap")
+        if each.message:
+            inside = values[index] if index < len(values) else values.add()
+            self._below(inside, tags, message, path, depth)
+            return
+        value = self._value(each, tags, message, path, lenient=True)
+        values[index : index + 1] = [value]
+
+    def _map_value(self, target: Message, each: Shape, tags: list[Any], message: Any, path: Path, depth: int) -> None:
+        if not tags or tags[0].WhichOneof("kind") != "map_key":
+            raise _inconsistent((*path, Step(each)), "it is a map, and no key tells which value")
+        try:
+            key = key_of(each.map_key, tags.pop(0).map_key)
+        except ValueError as error:
+            raise _inconsistent((*path, Step(each)), str(error)) from error
+        path = (*path, Step(each, key))
+        if each.map_value.message:
+            self._below(each.of(target)[key], tags, message, path, depth)
+        else:
+            each.of(target)[key] = self._value(each.map_value, tags, message, path, lenient=True)
+
+    def _below(self, inside: Message, tags: list[Any], message: Any, path: Path, depth: int) -> None:
+        """Goes on along `tags`, or, at their end, merges `message` here."""
+        if tags:
+            self._place(inside, tags, message, path, depth + 1)
+        else:
+            self.apply(inside, message, path, depth)
+
+    def _value(self, each: Shape, tags: list[Any], message: Any, path: Path, *, lenient: bool = False) -> Any:
+        if tags or message.chunked_fields:
+            raise _inconsistent(path, "it is no message: nothing can belong below it")
+        if not message.HasField("chunk_index"):
+            raise _inconsistent(path, "no chunk says what its value is")
+        number = message.chunk_index
+        chunk = self._chunk(number, path)
+        if isinstance(chunk, Message):
+            raise _inconsistent(path, f"chunk {number} is a message, which cannot be its value")
+        try:
+            return value_of(each, bytes(chunk), lenient=lenient)
+        except ValueError as error:
+            raise _inconsistent(path, f"chunk {number} does not hold its value: {error}") from error
+
+
+def _inconsistent(path: Path, message: str) -> InconsistentChunks:
+    return InconsistentChunks(message, path=_where(path))
+
+
+def _where(path: Path) -> str:
+    return show(path) or "the root message"

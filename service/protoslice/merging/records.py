@@ -1,0 +1,68 @@
+"""The chunks of a `.cpb` file: read one at a time, by the positions in its metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, overload
+
+from google.protobuf.message import DecodeError
+
+from protoslice.errors import CorruptModel, InconsistentChunks, NotFound
+from protoslice.riegeli import RecordReader
+from protoslice.splitting.metadata import chunk_metadata
+
+
+class Records(Sequence[bytes]):
+    """The chunks that `metadata` tells of, each read when it is asked for."""
+
+    def __init__(self, reader: RecordReader, metadata: Any) -> None:
+        self._reader = reader
+        self._chunks = metadata.chunks
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    @overload
+    def __getitem__(self, number: int) -> bytes: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, number: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(len(self))[number]]
+        info = self._chunks[number]
+        record = self._at(number, info.offset)
+        if info.size and info.size != len(record):
+            raise InconsistentChunks(f"chunk {number} should have {info.size} bytes, but its record has {len(record)}")
+        return record
+
+    def _at(self, number: int, offset: int) -> bytes:
+        try:
+            self._reader.seek_numeric(offset)
+            record = self._reader.read_record()
+        except NotFound:
+            record = None
+        if record is None or self._reader.last_pos.numeric != offset:
+            raise InconsistentChunks(f"chunk {number} should be the record at {offset}, but no record begins there")
+        return record
+
+
+@contextmanager
+def open_chunks(path: str, metadata: Any = None) -> Iterator[tuple[Records, Any]]:
+    """The chunks of the file at `path` and its `ChunkMetadata`, which is the given one instead where there is one."""
+    with RecordReader(path) as reader:
+        found = _metadata(reader, path) if metadata is None else metadata
+        yield Records(reader, found), found
+
+
+def _metadata(reader: RecordReader, path: str) -> Any:
+    metadata = chunk_metadata()
+    reader.seek_numeric(reader.size())
+    record = reader.read_record() if reader.seek_back() else None
+    if record is None:
+        raise InconsistentChunks(f"{path} has no records, so it is no chunked proto")
+    try:
+        metadata.MergeFromString(record)
+    except DecodeError as error:
+        raise CorruptModel(f"the last record of {path} is no ChunkMetadata: {error}") from error
+    return metadata

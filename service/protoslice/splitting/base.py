@@ -1,0 +1,167 @@
+"""Splitters, and how they work together."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from typing import Any
+
+from google.protobuf.message import Message
+
+from protoslice.errors import InvalidInput
+from protoslice.splitting.draft import Chunk, Draft, Piece, given
+from protoslice.splitting.ledger import Ledger, Node
+from protoslice.splitting.metadata import version_def
+from protoslice.splitting.policy import SplitPolicy
+from protoslice.splitting.shape import descriptor_of
+from protoslice.splitting.tags import Fields, Key, Path, find, listed, path_of, show, tags_of
+from protoslice.splitting.writer import write_chunks, write_whole
+
+
+class Splitter(ABC):
+    """Splits one message."""
+
+    @property
+    @abstractmethod
+    def version_def(self) -> Any:
+        """The `VersionDef` that goes into the metadata."""
+
+    @abstractmethod
+    def split(self) -> tuple[list[Chunk], Any]:
+        """The chunks, and the `ChunkedMessage` that says how they make up the message."""
+
+    @abstractmethod
+    def write(self, file_prefix: str | os.PathLike[str], writer_options: str | None = None) -> str:
+        """Writes the message to `<prefix>.cpb`, or to `<prefix>.pb` when nothing was split out; returns that path."""
+
+
+class ComposableSplitter(Splitter):
+    """A splitter that can use others: override `build_chunks`, and call `add_chunk` there.
+
+    The message is never changed. `self._proto` is a copy that `build_chunks` may edit, made when it is first asked
+    for; `self.source` is the message itself, to be read only, and costs nothing. Chunks may share their content with
+    the message, so neither may be edited while the other is in use.
+    """
+
+    def __init__(
+        self,
+        proto: Message,
+        *,
+        proto_as_initial_chunk: bool = True,
+        parent_splitter: ComposableSplitter | None = None,
+        fields_in_parent: Fields | None = None,
+        policy: SplitPolicy | None = None,
+    ) -> None:
+        """Takes the message; a child also its parent, and where in the parent's message its own stands.
+
+        `proto_as_initial_chunk` is False where nothing is left of the message itself. `policy` is the parent's, if any.
+        """
+        self._given = proto
+        self._parent = parent_splitter
+        self._place = listed(() if fields_in_parent is None else fields_in_parent)
+        self._own: Draft | None = None if parent_splitter else Draft(proto)
+        self._ledger = Ledger(with_base=proto_as_initial_chunk)
+        self._policy = policy
+        self._built = False
+
+    def build_chunks(self) -> Any:
+        """Calls `add_chunk` for every chunk. To be overridden; `split` and `write` call it once."""
+
+    @property
+    def version_def(self) -> Any:
+        """The `VersionDef` that goes into the metadata."""
+        return version_def()
+
+    @property
+    def source(self) -> Message:
+        """The message as it was given, not to be changed."""
+        return self._given
+
+    @property
+    def policy(self) -> SplitPolicy:
+        """The sizes to split by: this splitter's own, else those of its parent."""
+        if self._policy is not None:
+            return self._policy
+        return SplitPolicy.greedy() if self._parent is None else self._parent.policy
+
+    @property
+    def _proto(self) -> Message:
+        """A copy of what remains of the message, to be edited at will."""
+        if self._own is None:
+            located = self._located()
+            inside = None if located is None else find(located[0].editable, located[1])
+            if isinstance(inside, Message):
+                return inside
+            self._own = Draft(self._given)
+        return self._own.editable
+
+    def _located(self) -> tuple[Draft, Path] | None:
+        """Whose part the message is, and where: `None` for a child given something else than its parent has."""
+        root, place = self._from_root([])
+        assert root._own is not None
+        path = path_of(descriptor_of(root._given), place)
+        inside = (find(message, path) for message in (root._given, root._own.readable))
+        return (root._own, path) if any(each is self._given for each in inside) else None
+
+    def split(self) -> tuple[list[Chunk], Any]:
+        """The chunks, and the `ChunkedMessage` that says how they make up the message."""
+        pieces, message = self._pieces()
+        return [piece.build() for piece in pieces], message
+
+    def write(self, file_prefix: str | os.PathLike[str], writer_options: str | None = None) -> str:
+        """Writes the message to `<prefix>.cpb`, or to `<prefix>.pb` when nothing was split out; returns that path.
+
+        `writer_options` are those of riegeli, such as `"uncompressed"`. The file appears when it is complete.
+        """
+        prefix = os.fspath(file_prefix)
+        pieces, message = self._pieces()
+        if not message.chunked_fields:
+            return write_whole(prefix, self._base())
+        return write_chunks(prefix, pieces, message, self.version_def, writer_options or "")
+
+    def _pieces(self) -> tuple[list[Piece], Any]:
+        if self._parent is not None:
+            raise InvalidInput("a splitter with a parent adds to the chunks of its parent: ask that one")
+        if not self._built:
+            self.build_chunks()
+            self._built = True
+        self._ledger.root.piece = self._base()
+        return self._ledger.pieces(), self._ledger.message()
+
+    def _base(self) -> Piece:
+        assert self._own is not None
+        return self._own.base()
+
+    def add_chunk(self, chunk: Chunk, field_tags: Fields, index: int | None = None) -> None:
+        """Adds a chunk whose place in the message is `field_tags`: names or numbers of fields, indices and map keys.
+
+        No tags at all mean a part of the message itself. `index` puts the chunk in front of that one. What the chunk
+        holds stays in the message unless it is removed from `self._proto`.
+        """
+        if not isinstance(chunk, Message | bytes | bytearray | memoryview):
+            raise InvalidInput(f"a chunk is a message or bytes, not {type(chunk).__name__}")
+        self._add(given(chunk if isinstance(chunk, Message) else bytes(chunk)), listed(field_tags), index)
+
+    def _add(self, piece: Piece | None, tags: list[Key], index: int | None = None) -> Node:
+        root, place = self._from_root(tags)
+        path = path_of(descriptor_of(root._given), place)
+        return root._ledger.add(root._ledger.root, tags_of(path), piece, index=index)
+
+    def _part_of_root(self) -> tuple[Draft, Path]:
+        """The draft that the message is a part of, and its place there."""
+        if (located := self._located()) is None:
+            place = show(path_of(descriptor_of(self._from_root([])[0]._given), self._from_root([])[1]))
+            raise InvalidInput(
+                "this is not the message that stands there, so nothing can be moved out of it: "
+                "give a part of self.source or self._proto",
+                path=place or None,
+            )
+        return located
+
+    def _from_root(self, tags: list[Key]) -> tuple[ComposableSplitter, list[Key]]:
+        """The outermost splitter, and where `tags` of this one's message stands in the message of that one."""
+        splitter = self
+        while splitter._parent is not None:
+            tags = [*splitter._place, *tags]
+            splitter = splitter._parent
+        return splitter, tags

@@ -1,0 +1,33 @@
+"""How large the parts of a split may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protoslice.errors import InvalidInput
+
+MIB = 1 << 20
+GIB = 1 << 30
+LARGEST = (1 << 31) - 1
+"""Bytes in the largest message, string or bytes field that protobuf runtimes read."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPolicy:
+    """Sizes in bytes: what is split out, where a run of repeated elements is cut, how deep messages may nest."""
+
+    min_chunk: int = MIB
+    max_chunk: int = GIB
+    depth: int = 100
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_chunk <= self.max_chunk <= LARGEST:
+            sizes = f"min_chunk {self.min_chunk} and max_chunk {self.max_chunk}"
+            raise InvalidInput(f"{sizes} do not fit: 1 <= min_chunk <= max_chunk <= {LARGEST}")
+        if self.depth < 1:
+            raise InvalidInput(f"depth {self.depth} allows no message at all")
+
+    @classmethod
+    def greedy(cls, max_chunk: int = GIB, depth: int = 100) -> SplitPolicy:
+        """The policy of TensorFlow's splitters: whatever is over a third of the largest chunk is split out."""
+        return cls(min_chunk=max_chunk // 3 + 1, max_chunk=max_chunk, depth=depth)

@@ -1,0 +1,150 @@
+"""Whether TensorFlow's own Merger can read what a splitter has made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from protoslice.splitting.shape import Shape, complete_when_empty, field_by_number, shape
+from protoslice.splitting.tags import Key, Path, Step, show
+
+_Field = FieldDescriptor
+_KEYS = {
+    _Field.TYPE_STRING: "s",
+    _Field.TYPE_BOOL: "boolean",
+    _Field.TYPE_INT32: "i32",
+    _Field.TYPE_INT64: "i64",
+    _Field.TYPE_UINT32: "ui32",
+    _Field.TYPE_UINT64: "ui64",
+}
+_LONGEST = (1 << 31) - 1
+
+
+def tensorflow_readable(metadata: Any, descriptor: Descriptor) -> list[str]:
+    """The reasons why TensorFlow's Merger could not read chunks of a `descriptor` right; none when it can.
+
+    `metadata` is a `ChunkMetadata` or a `ChunkedMessage`. Elements are not counted: an index behind the last element
+    is not noticed.
+    """
+    if metadata.DESCRIPTOR.name != "ChunkMetadata":
+        return list(_message(metadata, descriptor, (), None))
+    reasons = []
+    if metadata.version.join_version:
+        reasons.append(f"join_version is {metadata.version.join_version}, where TensorFlow writes 0")
+    sizes = [chunk.size for chunk in metadata.chunks]
+    reasons += [f"chunk {i} has {size} bytes, over {_LONGEST}" for i, size in enumerate(sizes) if size > _LONGEST]
+    return reasons + list(_message(metadata.message, descriptor, (), len(sizes)))
+
+
+def _message(message: Any, descriptor: Descriptor, path: Path, chunks: int | None) -> Iterator[str]:
+    yield from _chunk(message, path, chunks)
+    places = []
+    for field in message.chunked_fields:
+        if not field.field_tag:
+            yield from _own_part(field.message, descriptor, path, chunks)
+            continue
+        steps, reason = _steps(descriptor, field.field_tag)
+        places.append((steps, _positions(steps)))
+        if reason is not None:
+            yield f"{show((*path, *steps)) or 'the message'}: {reason}"
+        else:
+            yield from _field(field.message, steps, path, chunks)
+    yield from _order(places, path)
+
+
+def _chunk(message: Any, path: Path, chunks: int | None) -> Iterator[str]:
+    if chunks is not None and message.HasField("chunk_index") and message.chunk_index >= chunks:
+        yield f"{show(path) or 'the message'}: chunk {message.chunk_index} is not there"
+
+
+def _own_part(message: Any, descriptor: Descriptor, path: Path, chunks: int | None) -> Iterator[str]:
+    where = show(path) or "the message"
+    yield from _chunk(message, path, chunks)
+    if not message.HasField("chunk_index"):
+        yield f"{where}: a part without a chunk is read as chunk 0"
+    if not complete_when_empty(descriptor):
+        yield f"{where}: a part that may lack required fields is not parsed"
+    if message.chunked_fields:
+        yield f"{where}: chunks inside a part of the message itself are passed over"
+
+
+def _field(message: Any, steps: Path, path: Path, chunks: int | None) -> Iterator[str]:
+    inside = steps[-1].ends_in_message
+    whole = (*path, *steps)
+    if inside is not None:
+        yield from _message(message, inside, whole, chunks)
+        return
+    yield from _chunk(message, whole, chunks)
+    last = steps[-1].field
+    if not message.HasField("chunk_index"):
+        yield f"{show(whole)}: a value without a chunk is read from chunk 0"
+    if last.key is not None:
+        yield f"{show(whole)}: a map's value that is no message stops the process"
+    elif last.repeated:
+        yield f"{show(whole)}: elements that are no messages stop the process"
+    elif not last.text:
+        yield f"{show(whole)}: a number is read as text, which stops the process where it does not fit"
+
+
+def _steps(descriptor: Descriptor, tags: Sequence[Any]) -> tuple[Path, str | None]:
+    """The path that `tags` say, as far as it goes, and what is wrong behind it."""
+    steps: list[Step] = []
+    parent: Descriptor | None = descriptor
+    rest = list(tags)
+    while rest:
+        tag = rest.pop(0)
+        found = field_by_number(parent, tag.field) if parent is not None and tag.HasField("field") else None
+        if found is None:
+            return tuple(steps), "the tags do not name a field here"
+        each = shape(found)
+        at, reason = _at(each, rest)
+        steps.append(Step(each, at))
+        if reason is not None or (reason := _refused(steps, bool(rest))) is not None:
+            return tuple(steps), reason
+        parent = steps[-1].ends_in_message
+    return tuple(steps), None
+
+
+def _at(each: Shape, rest: list[Any]) -> tuple[Key | None, str | None]:
+    kind = rest[0].WhichOneof("kind") if rest else None
+    if each.key is not None:
+        if kind != "map_key":
+            return None, "a map without a key stops the process"
+        return _key(each.key, rest.pop(0).map_key)
+    if each.repeated and kind == "index":
+        return rest.pop(0).index, None
+    if each.repeated and each.message:
+        return None, "a repeated message without an index stops the process"
+    return None, "an index or key where there can be none stops the process" if kind in ("index", "map_key") else None
+
+
+def _key(key: Shape, tag: Any) -> tuple[Key | None, str | None]:
+    kind = tag.WhichOneof("type")
+    value: Any = None if kind is None else getattr(tag, kind)
+    if kind is None or _KEYS.get(key.type) != kind:
+        return value, "the kind of the key is not that of the map"
+    wide = kind in ("i64", "ui64") and not -(1 << 31) <= value < 1 << 31
+    return value, "keys are squeezed through 32 bits" if wide else None
+
+
+def _refused(steps: Sequence[Step], more: bool) -> str | None:
+    if steps[-1].field.type == _Field.TYPE_GROUP:
+        return "groups are not looked into"
+    if not more and steps[-1].field.descriptor.is_required:
+        return "a chunk without a required field is not parsed"
+    return None
+
+
+def _positions(steps: Path) -> tuple[Any, ...]:
+    return tuple((step.field.number, step.at) for step in steps)
+
+
+def _order(places: Sequence[tuple[Path, tuple[Any, ...]]], path: Path) -> Iterator[str]:
+    """Places below which others lie, with a map key between: TensorFlow does not order those."""
+    taken = {positions for _, positions in places}
+    for steps, positions in places:
+        for end in range(1, len(positions)):
+            if positions[:end] in taken and any(step.field.key is not None for step in steps[:end]):
+                yield f"{show((*path, *steps))}: below a map key, the order with the chunk above it is not certain"

@@ -1,0 +1,105 @@
+"""What a field of a message is, from its descriptor alone: messages may come from any pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+_TEXT = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
+_GROUP = FieldDescriptor.TYPE_GROUP
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A field as the splitters see it; for a map, `key` and `value` are the fields of its entries.
+
+    `hollow` says that an empty message may stand here, `alone` that this field makes a message without the others:
+    neither is so where a field is required.
+    """
+
+    name: str
+    number: int
+    type: int
+    repeated: bool
+    message: bool
+    text: bool
+    packed: bool
+    addressable: bool
+    key: Shape | None
+    value: Shape | None
+    hollow: bool
+    alone: bool
+    tag_size: int
+    descriptor: FieldDescriptor
+
+    def of(self, message: Message) -> Any:
+        """The value of this field in `message`."""
+        if self.descriptor.is_extension:
+            return message.Extensions[cast(Any, self.descriptor)]
+        return getattr(message, self.name)
+
+    @property
+    def map_key(self) -> Shape:
+        """The key field; only maps have one."""
+        assert self.key is not None
+        return self.key
+
+    @property
+    def map_value(self) -> Shape:
+        """The value field; only maps have one."""
+        assert self.value is not None
+        return self.value
+
+
+@lru_cache(maxsize=65536)
+def shape(field: FieldDescriptor) -> Shape:
+    """The shape of `field`."""
+    message = field.message_type
+    entry = message if message is not None and message.GetOptions().map_entry else None
+    return Shape(
+        name=field.name,
+        number=field.number,
+        type=field.type,
+        repeated=field.is_repeated,
+        message=message is not None,
+        text=field.type in _TEXT,
+        packed=field.is_repeated and field.is_packed,
+        addressable=not (field.is_extension or field.is_required),
+        key=None if entry is None else shape(entry.fields_by_name["key"]),
+        value=None if entry is None else shape(entry.fields_by_name["value"]),
+        hollow=message is not None and complete_when_empty(message),
+        alone=complete_when_empty(cast(Descriptor, field.containing_type)),
+        tag_size=varint_size(field.number << 3) * (2 if field.type == _GROUP else 1),
+        descriptor=field,
+    )
+
+
+def complete_when_empty(message: Descriptor) -> bool:
+    """Whether the message has no required fields of its own."""
+    return not any(each.is_required for each in message.fields)
+
+
+def descriptor_of(message: Message) -> Descriptor:
+    """The descriptor of `message`."""
+    return cast(Descriptor, message.DESCRIPTOR)
+
+
+def present(message: Message) -> Iterator[tuple[Shape, Any]]:
+    """The fields that are set in `message`, extensions too, each with its value."""
+    for field, value in message.ListFields():
+        yield shape(field), value
+
+
+def field_by_number(descriptor: Descriptor, number: int) -> FieldDescriptor | None:
+    """The field of that number, `None` when there is none; extensions have no place in metadata."""
+    return descriptor.fields_by_number.get(number)
+
+
+def varint_size(value: int) -> int:
+    """How many bytes the varint of `value` takes; negative numbers take ten."""
+    return (value.bit_length() + 6) // 7 or 1 if value >= 0 else 10

@@ -1,0 +1,165 @@
+"""Places in a message: as the guide's lists of names, as the tags of metadata, and as the paths people read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from protoslice.errors import InvalidInput
+from protoslice.splitting.metadata import field_index
+from protoslice.splitting.shape import Shape, field_by_number, shape
+
+Key: TypeAlias = str | int | bool
+Fields: TypeAlias = Key | Sequence[Key]
+"""A place as the guide writes it: names or numbers of fields, indices and map keys behind those they belong to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A field, and the element or the map entry of it that is meant, where one is."""
+
+    field: Shape
+    at: Key | None = None
+
+    @property
+    def ends_in_message(self) -> Descriptor | None:
+        """The type of the message that stands here, `None` where no single message does."""
+        if self.field.key is not None:
+            value = self.field.map_value.descriptor
+            return None if self.at is None else value.message_type
+        return None if self.field.repeated and self.at is None else self.field.descriptor.message_type
+
+    def __str__(self) -> str:
+        if self.at is None:
+            return self.field.name
+        return f"{self.field.name}[{json.dumps(self.at, ensure_ascii=False)}]"
+
+
+Path: TypeAlias = tuple[Step, ...]
+
+_Field = FieldDescriptor
+_SIGNED_32 = (-(1 << 31), (1 << 31) - 1)
+_SIGNED_64 = (-(1 << 63), (1 << 63) - 1)
+_KEYS: dict[int, tuple[str, tuple[int, int]]] = {
+    **dict.fromkeys((_Field.TYPE_INT32, _Field.TYPE_SINT32, _Field.TYPE_SFIXED32), ("i32", _SIGNED_32)),
+    **dict.fromkeys((_Field.TYPE_INT64, _Field.TYPE_SINT64, _Field.TYPE_SFIXED64), ("i64", _SIGNED_64)),
+    **dict.fromkeys((_Field.TYPE_UINT32, _Field.TYPE_FIXED32), ("ui32", (0, (1 << 32) - 1))),
+    **dict.fromkeys((_Field.TYPE_UINT64, _Field.TYPE_FIXED64), ("ui64", (0, (1 << 64) - 1))),
+}
+
+
+def show(path: Iterable[Step]) -> str:
+    """The path as people write it: `graph_def.node[3].attr["value"]`."""
+    return ".".join(map(str, path))
+
+
+def listed(fields: Fields) -> list[Key]:
+    """`fields` as a list, a lone name or number as a list of one."""
+    return [fields] if isinstance(fields, str | int) else list(fields)
+
+
+def path_of(descriptor: Descriptor, fields: Fields) -> Path:
+    """The place that `fields` names in a message of type `descriptor`."""
+    parts = iter(listed(fields))
+    path: list[Step] = []
+    parent: Descriptor | None = descriptor
+    for part in parts:
+        if parent is None:
+            raise InvalidInput(f"nothing can stand below it, so {part!r} has no place", path=show(path) or None)
+        field = _named(parent, part, path)
+        step = Step(field, _position(field, parts, path))
+        path.append(step)
+        parent = step.ends_in_message
+    return tuple(path)
+
+
+def _named(parent: Descriptor, part: Key, path: Sequence[Step]) -> Shape:
+    if isinstance(part, bool) or not isinstance(part, str | int):
+        raise InvalidInput(f"{part!r} stands where the name or number of a field is due", path=show(path) or None)
+    by_name = parent.fields_by_name.get(part) if isinstance(part, str) else None
+    found = by_name or (field_by_number(parent, part) if isinstance(part, int) else None)
+    if found is None:
+        raise InvalidInput(f"{parent.full_name} has no field {part!r}", path=show(path) or None)
+    return shape(found)
+
+
+def _position(field: Shape, parts: Iterator[Key], path: Sequence[Step]) -> Key | None:
+    if not field.repeated or (at := next(parts, None)) is None:
+        return None
+    return _key(field, at, path) if field.key is not None else _index(field, at, path)
+
+
+def _index(field: Shape, at: Key, path: Sequence[Step]) -> int:
+    if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < 1 << 64:
+        raise InvalidInput(f"{at!r} is no index of an element", path=show([*path, Step(field)]))
+    return at
+
+
+def _key(field: Shape, at: Key, path: Sequence[Step]) -> Key:
+    kind = field.map_key.type
+    if kind == _Field.TYPE_STRING:
+        fits = isinstance(at, str)
+    elif kind == _Field.TYPE_BOOL:
+        fits = isinstance(at, bool)
+    else:
+        low, high = _KEYS[kind][1]
+        fits = isinstance(at, int) and not isinstance(at, bool) and low <= at <= high
+    if not fits:
+        raise InvalidInput(f"{at!r} is no key of this map", path=show([*path, Step(field)]))
+    return at
+
+
+def tags_of(path: Iterable[Step]) -> list[Any]:
+    """The `FieldIndex` messages that say `path` in metadata."""
+    tags = []
+    for step in path:
+        tags.append(_tag("field", step.field.number))
+        if step.at is None:
+            continue
+        if step.field.key is None:
+            tags.append(_tag("index", step.at))
+        else:
+            tags.append(_key_tag(step.field.key, step.at))
+    return tags
+
+
+def _tag(kind: str, value: Key) -> Any:
+    tag = field_index()
+    setattr(tag, kind, value)
+    return tag
+
+
+def _key_tag(key: Shape, value: Key) -> Any:
+    names = {_Field.TYPE_STRING: "s", _Field.TYPE_BOOL: "boolean"}
+    name = names.get(key.type) or _KEYS[key.type][0]
+    tag = field_index()
+    setattr(tag.map_key, name, value)
+    return tag
+
+
+def find(message: Message, path: Iterable[Step]) -> Any:
+    """What stands at `path` in `message`; `None` when something on the way is not there. Nothing is created."""
+    value: Any = message
+    for step in path:
+        if value is None:
+            return None
+        value = _child(value, step)
+    return value
+
+
+def _child(message: Message, step: Step) -> Any:
+    field = step.field
+    if not field.repeated:
+        absent = field.message and not message.HasField(field.name)
+        return None if absent else field.of(message)
+    values = field.of(message)
+    if step.at is None:
+        return values
+    if field.key is not None:
+        return values.get(step.at)
+    return values[step.at] if 0 <= int(step.at) < len(values) else None

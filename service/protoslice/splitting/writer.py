@@ -1,0 +1,74 @@
+"""Files of split messages: `.pb` for one that is whole, `.cpb` for chunks with their metadata as the last record."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from google.protobuf.message import EncodeError, Message
+
+from protoslice.errors import Conflict, InvalidInput, LimitExceeded, StorageError
+from protoslice.riegeli import RecordWriter
+from protoslice.splitting.draft import Chunk, Piece
+from protoslice.splitting.measure import message_size
+from protoslice.splitting.metadata import chunk_metadata
+from protoslice.splitting.policy import LARGEST
+
+_MESSAGE, _BYTES = 1, 2
+
+
+def write_whole(prefix: str, piece: Piece) -> str:
+    """Writes `<prefix>.pb`, which is the message itself; returns that path."""
+    path = f"{prefix}.pb"
+    if os.path.exists(f"{prefix}.cpb"):
+        raise Conflict(f"{prefix}.cpb exists and would be read in place of {path}; remove it or take another prefix")
+    data = _serialized(piece, "the message, of which nothing was split out,")
+    with _replacing(path) as temporary, open(temporary, "wb") as file:
+        file.write(data)
+    return path
+
+
+def write_chunks(prefix: str, pieces: Sequence[Piece], message: Any, version: Any, options: str) -> str:
+    """Writes `<prefix>.cpb`, one chunk in memory at a time; returns that path."""
+    path = f"{prefix}.cpb"
+    metadata = chunk_metadata()
+    metadata.version.MergeFromString(version.SerializeToString())
+    metadata.message.CopyFrom(message)
+    with _replacing(path) as temporary, RecordWriter(temporary, options=options) as writer:
+        for number, piece in enumerate(pieces):
+            chunk = piece.build()
+            data = _serialized(Piece(lambda chunk=chunk: chunk, piece.size), f"chunk {number}")  # type: ignore[misc]
+            writer.write_record(data)
+            kind = _MESSAGE if isinstance(chunk, Message) else _BYTES
+            metadata.chunks.add(type=kind, size=len(data), offset=writer.last_pos.numeric)
+        writer.write_record(metadata.SerializeToString(deterministic=True))
+    return path
+
+
+def _serialized(piece: Piece, what: str) -> bytes:
+    chunk: Chunk = piece.build()
+    if not isinstance(chunk, Message):
+        return bytes(chunk)
+    size = message_size(chunk) if piece.size is None else piece.size
+    if size > LARGEST:
+        raise LimitExceeded(f"{what} has {size} bytes; protobuf takes up to {LARGEST}, so split it further")
+    try:
+        return chunk.SerializePartialToString(deterministic=True)
+    except (EncodeError, ValueError) as error:
+        raise InvalidInput(f"{what} cannot be serialized: {error}") from error
+
+
+@contextmanager
+def _replacing(path: str) -> Iterator[str]:
+    """A file beside `path` that takes its place when all went well."""
+    temporary = f"{path}.{os.getpid()}.part"
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)

@@ -1,0 +1,56 @@
+"""What the README shows is what happens."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def _steps() -> list[tuple[str, str]]:
+    """Each command of the tour, and the lines that are to follow it."""
+    steps: list[tuple[str, str]] = []
+    for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, expected = part.partition("\n")
+            steps.append((command, expected))
+    return steps
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the tour is taken."""
+    folder = tmp_path_factory.mktemp("tour")
+    shutil.copytree(ROOT / "docs", folder / "docs")
+    return folder
+
+
+def _run(command: str, folder: Path) -> str:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=True
+    )
+    # A terminal shows both, and a line feed after text that has none.
+    shown = done.stdout + done.stderr
+    return shown if not shown or shown.endswith("\n") else shown + "\n"
+
+
+def test_every_command_of_the_tour_answers_as_shown(folder: Path) -> None:
+    steps = _steps()
+    assert len(steps) >= 9
+    for command, expected in steps:
+        assert _run(command, folder) == expected, command
+    block = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[0]
+    (folder / "example.py").write_text(block)
+    shown = _run("python example.py", folder).splitlines()
+    assert shown[0] == "onnx.ModelProto 37000421"
+    assert shown[1] == f"1000000 {bytes([3]) * 8!r}"
+    assert len(shown[2].split(",")) == 4

@@ -1,0 +1,207 @@
+"""The verbs as a user calls them: processes, exit codes, one line for an error."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import protoslice
+from protoslice import schema
+
+PROGRAM = [sys.executable, "-m", "protoslice.cli"]
+
+
+def _call(*args: str, stdin: bytes = b"", code: int = 0) -> subprocess.CompletedProcess[bytes]:
+    done = subprocess.run([*PROGRAM, *args], input=stdin, capture_output=True, check=False)
+    assert done.returncode == code, (done.stdout, done.stderr)
+    if code not in {0, 2}:
+        line = done.stderr.decode()
+        assert line.startswith("protoslice: ")
+        assert line.count("\n") == 1
+        assert b"Traceback" not in done.stderr
+    return done
+
+
+def _json(*args: str) -> Any:
+    return json.loads(_call(*args, "--json").stdout)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A graph of three constants and fifty small nodes."""
+    graph: Any = schema.bundled().message_class("tensorflow.GraphDef")()
+    for number in range(3):
+        node = graph.node.add(name=f"weight_{number}", op="Const")
+        node.attr["value"].tensor.tensor_content = bytes([number]) * 300_000
+    for number in range(50):
+        graph.node.add(name=f"op_{number}", op="NoOp", input=["weight_0"])
+    path = tmp_path_factory.mktemp("graph") / "gräph 'x'.pb"
+    path.write_bytes(graph.SerializeToString(deterministic=True))
+    return path
+
+
+def test_info_tells_type_size_and_biggest_parts(graph: Path) -> None:
+    told = _json("info", str(graph))
+    assert told["type"] == "tensorflow.GraphDef"
+    assert told["size"] == graph.stat().st_size
+    assert {part["path"] for part in told["biggest"][:3]} == {
+        f'node[{n}].attr["value"].tensor.tensor_content' for n in range(3)
+    }
+    text = _call("info", str(graph)).stdout.decode()
+    assert "tensorflow.GraphDef" in text
+    assert "\x1b" not in text, "no colours where nobody watches"
+
+
+def test_tree_pages_and_descends(graph: Path) -> None:
+    told = _json("tree", str(graph), "node", "--limit", "3", "--depth", "2")
+    assert told["total"] == 53
+    assert [item["path"] for item in told["items"]] == ["node[0]", "node[1]", "node[2]"]
+    assert {child["name"] for child in told["items"][0]["children"]["items"]} == {"name", "op", "attr"}
+    text = _call("tree", str(graph), "node", "--limit", "2").stdout.decode()
+    assert '"weight_0"' in text
+    assert "… 51 more" in text
+
+
+def test_chunks_follow_the_policy(graph: Path) -> None:
+    chunks = _json("chunks", str(graph), "--min-chunk", "100KiB")
+    assert [chunk["kind"] for chunk in chunks] == ["message", "bytes", "bytes", "bytes"]
+    assert len(_json("chunks", str(graph))) == 1
+    _call("chunks", str(graph), "--min-chunk", "many", code=2)
+
+
+def test_cat_gives_bytes_and_text(graph: Path, tmp_path: Path) -> None:
+    assert _call("cat", str(graph), 'node[name="op_7"].op').stdout == b"NoOp"
+    out = tmp_path / "weight"
+    _call("cat", str(graph), 'node[1].attr["value"].tensor.tensor_content', "-o", str(out))
+    assert out.read_bytes() == b"\x01" * 300_000
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_split_and_merge_give_the_file_back(graph: Path, tmp_path: Path) -> None:
+    told = _json("split", str(graph), str(tmp_path / "parts"), "--min-chunk", "64KiB")
+    assert told == {"file": str(tmp_path / "parts.cpb"), "size": (tmp_path / "parts.cpb").stat().st_size, "chunks": 4}
+    again = tmp_path / "again.pb"
+    _call("merge", told["file"], str(again))
+    assert again.read_bytes() == graph.read_bytes()
+    assert _call("merge", str(graph), "-", "--path", "node[0]", "--fields", "op").stdout == b"\x12\x05Const"
+    small = _call("merge", str(graph), "-", "--omit-larger-than", "1KiB").stdout
+    assert len(small) < 3000
+
+
+def test_nothing_to_split_gives_a_pb(graph: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.cpb").write_bytes(b"old")
+    done = _call("split", str(graph), str(tmp_path / "model"))
+    assert (tmp_path / "model.pb").read_bytes() == graph.read_bytes()
+    assert b"older" in done.stderr
+
+
+def test_streams_serve_as_files(graph: Path) -> None:
+    data = graph.read_bytes()
+    assert json.loads(_call("info", "-", "--json", stdin=data).stdout)["type"] == "tensorflow.GraphDef"
+    assert _call("merge", "-", "-", stdin=data).stdout == data
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (["info", "absent.pb"], 4, b"absent.pb"),
+        (["cat", "{graph}", "node[99]"], 4, b"53 elements"),
+        (["cat", "{graph}", "nodes"], 4, b"versions"),
+        (["cat", "{graph}", "node[["], 2, b"character 6"),
+        (["merge", "{graph}", "{graph}"], 2, b"is the input"),
+        (["merge", "{graph}", "/nowhere/out.pb"], 4, b"nowhere"),
+        (["info", "{broken}"], 3, b"cut off"),
+        (["info", "{zip}"], 3, b"zip"),
+    ],
+)
+def test_an_error_is_one_line_and_a_code(args: list[str], code: int, says: bytes, graph: Path, tmp_path: Path) -> None:
+    broken, archive = tmp_path / "broken.pb", tmp_path / "model.keras"
+    broken.write_bytes(graph.read_bytes()[:-10])
+    archive.write_bytes(b"PK\x03\x04" + bytes(100))
+    filled = [arg.format(graph=graph, broken=broken, zip=archive) for arg in args]
+    done = _call(*filled, code=code)
+    assert says in done.stderr
+
+
+def test_a_reader_that_leaves_is_no_error(graph: Path) -> None:
+    command = f'{sys.executable} -m protoslice.cli cat "$1" node[0] | head -c 10'
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command, "_", str(graph)], capture_output=True, check=False)
+    assert done.stderr == b""
+    assert done.returncode == 0
+
+
+def test_a_failed_write_leaves_no_file(graph: Path, tmp_path: Path) -> None:
+    limit = f'ulimit -f 100; exec {sys.executable} -m protoslice.cli merge "$1" out.pb'
+    done = subprocess.run(["bash", "-c", limit, "_", str(graph)], cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 6
+    assert list(tmp_path.iterdir()) == []
+
+
+def _on_a_terminal(*args: str) -> tuple[str, int]:
+    """What a terminal of 100 columns shows, and the exit code."""
+    pid, fd = pty.fork()
+    if pid == 0:  # pragma: no cover - the child
+        os.environ.update(COLUMNS="100", TERM="xterm")
+        os.execv(sys.executable, [*PROGRAM, *args])
+    shown = b""
+    ends = time.monotonic() + 60
+    while time.monotonic() < ends:
+        try:
+            piece = os.read(fd, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        shown += piece
+    _, status = os.waitpid(pid, 0)
+    os.close(fd)
+    return shown.decode(), os.waitstatus_to_exitcode(status)
+
+
+def test_a_terminal_gets_text_but_no_binary(graph: Path) -> None:
+    shown, code = _on_a_terminal("cat", str(graph), "node[0].op")
+    assert (shown, code) == ("Const\r\n", 0)
+    shown, code = _on_a_terminal("cat", str(graph), "node[0]")
+    assert code == 3
+    assert "nothing for a terminal" in shown
+
+
+def test_a_terminal_sees_a_bar_when_it_takes_long(graph: Path, tmp_path: Path) -> None:
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "import sys\nfrom protoslice.cli import progress\n"
+        "progress.PATIENCE_SECONDS = -1\nfrom protoslice.cli import main\nmain()\n"
+    )
+    pid, fd = pty.fork()
+    if pid == 0:  # pragma: no cover - the child
+        os.environ.update(COLUMNS="100", TERM="xterm")
+        os.execv(sys.executable, [sys.executable, str(slow), "merge", str(graph), str(tmp_path / "out.pb")])
+    shown = b""
+    while True:
+        try:
+            shown += os.read(fd, 65536)
+        except OSError:
+            break
+    os.waitpid(pid, 0)
+    os.close(fd)
+    assert b"merging" in shown
+    assert b"MiB" in shown or b"kB" in shown or b"KiB" in shown
+    assert (tmp_path / "out.pb").read_bytes() == graph.read_bytes()
+
+
+def test_help_shows_an_example_for_every_verb() -> None:
+    for verb in ("info", "tree", "chunks", "cat", "split", "merge"):
+        assert b"Example: protoslice " + verb.encode() in _call(verb, "--help").stdout
+
+
+def test_the_version_is_told() -> None:
+    assert _call("--version").stdout.startswith(b"protoslice ")
+    assert protoslice.__all__

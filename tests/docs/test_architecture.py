@@ -1,0 +1,50 @@
+"""The map is true: what it names exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/architecture.md").read_text()
+
+
+def _table(heading: str) -> list[str]:
+    """The names in the first column of the table that follows `heading`."""
+    section = PAGE.split(heading, 1)[1]
+    rows = re.findall(r"^\| (`.+?) \|", section.split("\n\n|", 1)[1].split("\n\n", 1)[0], re.MULTILINE)
+    return [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+
+
+def _exists(folder: Path, name: str, ending: str) -> bool:
+    return (folder / name.rstrip("/")).is_dir() or (folder / f"{name}{ending}").is_file()
+
+
+def test_every_room_is_there() -> None:
+    names = _table("## The rooms")
+    assert len(names) >= 5
+    assert [name for name in names if not (ROOT / name).is_dir()] == []
+
+
+def test_every_module_of_the_engine_is_there() -> None:
+    names = _table("Inside the engine")
+    folder = ROOT / "core/wire/src"
+    assert [name for name in names if not _exists(folder, name, ".rs")] == []
+    named = {name.rstrip("/") for name in names}
+    found = {path.stem for path in folder.iterdir()} - {"lib"}
+    assert found - named == set(), "a module that the map does not show"
+
+
+def test_every_module_of_the_package_is_there() -> None:
+    names = _table("And in the package")
+    folder = ROOT / "service/protoslice"
+    assert [name for name in names if not _exists(folder, name, ".py")] == []
+    found = {path.stem for path in folder.iterdir() if path.suffix in {"", ".py"} and not path.name.startswith("_")}
+    assert found - set(names) - {"py"} == set(), "a module that the map does not show"
+
+
+def test_every_page_is_linked() -> None:
+    readme = (ROOT / "README.md").read_text()
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
+    texts = readme + "".join(path.read_text() for path in (ROOT / "docs").glob("*.md"))
+    assert {page for page in pages if page not in texts} == set()

@@ -1,0 +1,130 @@
+"""What masks and omissions leave is what the protobuf runtime would leave, as it stood."""
+
+import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+import protoslice
+from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
+from protoslice.schema import from_descriptor_set
+from protoslice.testing.protos import (
+    ROOT,
+    Case,
+    Step,
+    canonical,
+    cases,
+    descriptor_of,
+    is_subsequence,
+    masked,
+    path_of,
+    places,
+    random_path,
+    tokens,
+    without_large,
+)
+
+
+def opened(case: Case) -> protoslice.Proto:
+    return protoslice.open(case.data, ROOT, types=from_descriptor_set(case.schema), floor=case.floor)
+
+
+@given(cases(), st.integers(1, 6))
+def test_a_mask_keeps_what_it_names_in_order(case: Case, count: int) -> None:
+    message = case.message()
+    paths = [path for _ in range(count) if (path := random_path(message, case.rng))]
+    got = opened(case).merge(fields=[path_of(path) for path in paths]).read()
+    shown = [path_of(path) for path in paths]
+    assert canonical(case.root.FromString(got)) == canonical(masked(message, paths) if paths else case.root()), shown
+    assert is_subsequence(tokens(got, descriptor_of(case.root)), tokens(case.data, descriptor_of(case.root))), shown
+
+
+@given(cases())
+def test_a_mask_below_a_path(case: Case) -> None:
+    proto = opened(case)
+    for place in list(places(case.message(), case.rng))[:12]:
+        if isinstance(place.value, Message) and len(place.path) < 4000:
+            path = random_path(place.value, case.rng)
+            got = proto.merge(place.path, fields=[path_of(path)] if path else []).read()
+            due = masked(place.value, [path]) if path else type(place.value)()
+            assert canonical(type(place.value).FromString(got)) == canonical(due), (place.path, path_of(path))
+
+
+@given(cases())
+def test_simple_masks_agree_with_the_runtimes_own(case: Case) -> None:
+    message = case.message()
+    paths = [path for _ in range(3) if (path := _simple(random_path(message, case.rng)))]
+    got = case.root.FromString(opened(case).merge(fields=[path_of(path) for path in paths]).read())
+    mask = FieldMask(paths=[".".join(step.field.name for step in path) for path in paths])
+    due, ours = case.root(), case.root()
+    mask.MergeMessage(message, due)
+    mask.MergeMessage(got, ours)
+    assert canonical(ours) == canonical(due), mask.paths
+    assert canonical(got) == canonical(masked(message, paths) if paths else due)
+
+
+def _simple(path: list[Step]) -> list[Step]:
+    """The beginning of `path` that a `FieldMask` can say: names of singular messages, and one field."""
+    out = []
+    for step in path:
+        out.append(Step(step.field))
+        if step.field.is_repeated or step.field.message_type is None:
+            break
+    return out
+
+
+@given(cases(), st.sampled_from([0, 1, 3, 20, 63, 64, 200, 5000]))
+def test_what_is_omitted_is_what_is_large(case: Case, limit: int) -> None:
+    got = opened(case).merge(omit_larger_than=limit).read()
+    due = without_large(case.data, descriptor_of(case.root), limit)
+    assert canonical(case.root.FromString(got)) == canonical(case.root.FromString(due))
+    assert is_subsequence(tokens(got, descriptor_of(case.root)), tokens(case.data, descriptor_of(case.root)))
+
+
+@given(cases(), st.sampled_from([1, 64, 5000]))
+def test_a_mask_and_an_omission_together(case: Case, limit: int) -> None:
+    message = case.message()
+    path = random_path(message, case.rng)
+    fields = [path_of(path)] if path else []
+    both = opened(case).merge(fields=fields, omit_larger_than=limit).read()
+    kept = opened(case).merge(fields=fields).read()
+    due = without_large(kept, descriptor_of(case.root), limit)
+    assert canonical(case.root.FromString(both)) == canonical(case.root.FromString(due)), fields
+
+
+@given(cases())
+def test_a_mask_of_everything_changes_nothing(case: Case) -> None:
+    proto = opened(case)
+    names = [field.name for field in case.root.DESCRIPTOR.fields]
+    got = proto.merge(fields=names).read()
+    assert is_subsequence(tokens(got, descriptor_of(case.root)), tokens(case.data, descriptor_of(case.root)))
+    whole, due = case.root.FromString(got), case.message()
+    for message in (whole, due):
+        message.DiscardUnknownFields()
+    assert canonical(whole) == canonical(due)
+    assert proto.merge(fields=[]).read() == b""
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "word"),
+    [
+        (["no_such"], NotFound, "no field"),
+        ([""], InvalidInput, "empty"),
+        (["message.chunked_fields[0"], InvalidInput, "bracket"),
+        (["message.chunk_index.x"], NotFound, "nothing lies below"),
+        (["message[3]"], NotFound, "not repeated"),
+        (["version.bad_consumers[0]"], Unsupported, "packed"),
+    ],
+)
+def test_masks_that_cannot_be_are_refused(fields: list[str], error: type[ProtosliceError], word: str) -> None:
+    kind = "tensorflow.proto_splitter.ChunkMetadata"
+    data = bytes.fromhex("0a041a0201021a06080012021a00")
+    proto = protoslice.open(data, kind, floor=1)
+    with pytest.raises(error, match=word):
+        proto.merge(fields=fields)
+
+
+def test_fields_are_a_list() -> None:
+    with pytest.raises(InvalidInput, match="not one path"):
+        protoslice.open(b"", "tensorflow.TensorProto").merge(fields="dtype")

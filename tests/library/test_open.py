@@ -1,0 +1,155 @@
+"""Opening protos from everything that can be one, and giving back what that took."""
+
+import io
+import tempfile
+from pathlib import Path
+
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
+import protoslice
+from protoslice.errors import CorruptModel, InvalidInput, NotFound, StorageError, Unsupported
+from protoslice.schema import bundled, from_descriptor_set
+
+KIND = "tensorflow.TensorProto"
+DATA = bundled().message_class(KIND)(dtype=1, tensor_content=b"x" * 100_000).SerializeToString()
+
+
+class Ranges:
+    """The least a source can be."""
+
+    size = len(DATA)
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """The bytes asked for."""
+        return DATA[offset : offset + length]
+
+
+class Lying(Ranges):
+    """A source that gives less than it has."""
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Fewer bytes than asked for."""
+        return DATA[offset : offset + length - 1]
+
+
+def content(proto: protoslice.Proto) -> bytes:
+    return proto.merge("tensor_content").read()
+
+
+def test_a_path(tmp_path: Path) -> None:
+    path = tmp_path / "tensor.pb"
+    path.write_bytes(DATA)
+    for source in (path, str(path)):
+        with protoslice.open(source, KIND) as proto:
+            assert content(proto) == b"x" * 100_000
+        with pytest.raises(InvalidInput, match="closed"):
+            proto.rope.read()
+
+
+@pytest.mark.parametrize("source", [DATA, bytearray(DATA), memoryview(DATA)], ids=["bytes", "bytearray", "memoryview"])
+def test_bytes(source: bytes | bytearray | memoryview) -> None:
+    assert content(protoslice.open(source, KIND)) == b"x" * 100_000
+
+
+def test_a_file_object_stays_open() -> None:
+    file = io.BytesIO(DATA)
+    with protoslice.open(file, KIND) as proto:
+        assert content(proto) == b"x" * 100_000
+    assert not file.closed
+
+
+def test_an_object_with_range_reads() -> None:
+    assert content(protoslice.open(Ranges(), KIND)) == b"x" * 100_000
+
+
+def test_a_source_that_gives_less_than_asked_is_an_error() -> None:
+    with pytest.raises(StorageError, match="were asked for"):
+        protoslice.open(Lying(), KIND)
+
+
+def test_what_is_no_source_is_refused_with_what_would_do() -> None:
+    with pytest.raises(InvalidInput, match="give a path, bytes"):
+        protoslice.open(5, KIND)  # type: ignore[arg-type]
+
+
+def test_a_path_where_nothing_is(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"no\.pb cannot be opened"):
+        protoslice.open(tmp_path / "no.pb")
+    with pytest.raises(StorageError):
+        protoslice.open(tmp_path)
+
+
+def test_an_index_spares_the_scan_and_must_fit() -> None:
+    index = protoslice.open(DATA, KIND).index_bytes
+    assert content(protoslice.open(DATA, KIND, index=index)) == b"x" * 100_000
+    with pytest.raises(CorruptModel, match="the source has"):
+        protoslice.open(DATA + b"\x08\x01", KIND, index=index).rope.read()
+    with pytest.raises(CorruptModel):
+        protoslice.open(DATA, KIND, index=index[:-1])
+    damaged = bytearray(index)
+    damaged[-1] ^= 1
+    with pytest.raises(CorruptModel, match="checksum"):
+        protoslice.open(DATA, KIND, index=bytes(damaged)).rope.read()
+
+
+def test_a_type_nobody_knows_is_unsupported() -> None:
+    with pytest.raises(Unsupported, match="did you mean"):
+        protoslice.open(DATA, "tensorflow.TensorProtos")
+
+
+def test_a_type_of_ones_own() -> None:
+    file = FileDescriptorProto(name="own.proto", package="own")
+    file.message_type.add(name="Own").field.add(name="a", number=1, type=12, label=1)
+    types = from_descriptor_set(FileDescriptorSet(file=[file]))
+    proto = protoslice.open(b"\x0a\x02hi", "own.Own", types=types)
+    assert (proto.type, proto.merge("a").read()) == ("own.Own", b"hi")
+
+
+def test_a_proto_of_unknown_type_is_known_by_numbers() -> None:
+    proto = protoslice.open(bytes.fromhex("9a060208019a06020802a00605"))
+    assert proto.type is None
+    assert [(node.number, node.name, node.count) for node in proto.tree()] == [(99, None, 2), (100, None, None)]
+    assert proto.merge("99[1].1").read() == b"2"
+    assert proto.merge("100").read() == b"5"
+    with pytest.raises(NotFound, match="use field numbers"):
+        proto.merge("name")
+
+
+def test_what_is_broken_leaves_no_file_open(tmp_path: Path) -> None:
+    """With warnings as errors, a file left open would fail this test."""
+    path = tmp_path / "broken.pb"
+    path.write_bytes(b"\x0a\x7f")
+    with pytest.raises(CorruptModel):
+        protoslice.open(path, KIND)
+
+
+def test_closing_twice_is_harmless(tmp_path: Path) -> None:
+    path = tmp_path / "tensor.pb"
+    path.write_bytes(DATA)
+    proto = protoslice.open(path, KIND)
+    proto.close()
+    proto.close()
+    assert "TensorProto" in repr(proto)
+
+
+def test_policies_are_checked() -> None:
+    proto = protoslice.open(DATA, KIND)
+    for least, most in ((0, 5), (-1, 5), (10, 9)):
+        with pytest.raises(InvalidInput, match="min_chunk"):
+            proto.split(min_chunk=least, max_chunk=most)
+
+
+def test_chunks_are_a_sequence() -> None:
+    chunks = protoslice.open(DATA, KIND).split(min_chunk=1000, max_chunk=1 << 30)
+    assert (len(chunks), chunks[-1].path, chunks[1].size) == (2, "tensor_content", 100_000)
+    with pytest.raises(IndexError, match="there are 2 chunks"):
+        chunks[2]
+
+
+def test_a_chunked_file_is_opened_like_a_plain_one() -> None:
+    file = protoslice.open(DATA, KIND).split(min_chunk=1000, max_chunk=1 << 30).cpb()
+    with tempfile.TemporaryFile() as out:
+        assert file.write_to(out) == file.size
+        with protoslice.open(out, KIND) as proto:
+            assert (proto.chunked, content(proto)) == (True, b"x" * 100_000)

@@ -1,0 +1,54 @@
+"""What the library shows is what it says it shows, and it needs no more than it says."""
+
+import importlib
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import protoslice
+
+MODULES = ["library", "ropes", "sources", "sizes", "schema", "riegeli"]
+
+
+def test_the_package_shows_exactly_this() -> None:
+    assert sorted(protoslice.__all__) == [
+        "Chunk",
+        "Large",
+        "Node",
+        "Proto",
+        "ProtosliceError",
+        "Rope",
+        "Split",
+        "View",
+        "open",
+    ]
+    assert all(hasattr(protoslice, name) for name in protoslice.__all__)
+    assert _public(protoslice) <= set(protoslice.__all__)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_all_names_what_a_module_defines(name: str) -> None:
+    module = importlib.import_module(f"protoslice.{name}")
+    assert len(set(module.__all__)) == len(module.__all__)
+    assert all(hasattr(module, each) for each in module.__all__)
+    own = {each for each in _public(module) if getattr(getattr(module, each), "__module__", "") == module.__name__}
+    assert own - {"MessageTypes"} <= set(module.__all__), "a public name is missing in __all__"
+
+
+def _public(module: ModuleType) -> set[str]:
+    """Functions and classes without an underscore that the package itself made."""
+    names = {name for name, value in vars(module).items() if not name.startswith("_") and callable(value)}
+    return {name for name in names if str(getattr(vars(module)[name], "__module__", "")).startswith("protoslice")}
+
+
+@pytest.mark.parametrize("name", ["protoslice", *[f"protoslice.{name}" for name in MODULES]])
+def test_it_imports_without_the_web_and_without_numpy(name: str) -> None:
+    script = (
+        f"import sys, {name}\n"
+        "banned = {'fastapi', 'starlette', 'uvicorn', 'httpx', 'pydantic', 'numpy', 'typer', 'rich', 'hypothesis'}\n"
+        "print(sorted(banned & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,80 @@
+"""Ropes as Python sees them: sliced, read, and written like bytes."""
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protoslice import _core
+from protoslice.errors import CorruptModel, InvalidInput, ProtosliceError
+from protoslice.ropes import Rope
+from protoslice.sources import BytesSource
+
+FIRST, SECOND = bytes(range(100)), bytes(range(100, 200))
+pieces = st.lists(
+    st.binary(max_size=6) | st.tuples(st.integers(0, 1), st.integers(0, 90), st.integers(0, 10)), max_size=12
+)
+
+
+def rope_of(parts: list[bytes | tuple[int, int, int]]) -> tuple[Rope, bytes]:
+    """A rope of `parts`, and its bytes."""
+    data = (FIRST, SECOND)
+    due = b"".join(part if isinstance(part, bytes) else data[part[0]][part[1] : part[1] + part[2]] for part in parts)
+    return Rope(_core.Rope(parts), [BytesSource(FIRST), BytesSource(SECOND)]), due
+
+
+@given(pieces, st.integers(-130, 130) | st.none(), st.integers(-130, 130) | st.none())
+def test_it_is_sliced_like_bytes(
+    parts: list[bytes | tuple[int, int, int]], start: int | None, stop: int | None
+) -> None:
+    rope, due = rope_of(parts)
+    assert (rope.read(), len(rope), rope.size, bool(rope)) == (due, len(due), len(due), bool(due))
+    assert bytes(rope[start:stop]) == due[start:stop]
+    assert b"".join(map(bytes, rope.pieces(3))) == due
+    assert _core.Rope.decode(rope.core.encode()) == rope.core
+
+
+@given(pieces, st.integers(0, 130), st.integers(0, 40))
+def test_parts_of_it_are_read(parts: list[bytes | tuple[int, int, int]], offset: int, length: int) -> None:
+    rope, due = rope_of(parts)
+    buffer = bytearray(length)
+    assert buffer[: rope.readinto(buffer, offset)] == due[offset : offset + length]
+    if offset + length <= len(due):
+        assert rope.read(offset, length) == due[offset : offset + length]
+    else:
+        with pytest.raises(InvalidInput, match="are not in a rope"):
+            rope.read(offset, length)
+
+
+@given(pieces, st.lists(st.tuples(st.integers(0, 120), st.integers(0, 30)), max_size=5))
+def test_as_a_file_it_is_sought_and_read(
+    parts: list[bytes | tuple[int, int, int]], reads: list[tuple[int, int]]
+) -> None:
+    rope, due = rope_of(parts)
+    with rope.open() as file, io.BytesIO(due) as like:
+        for at, count in reads:
+            assert file.seek(at) == like.seek(at)
+            assert file.read(count) == like.read(count)
+        assert file.seek(0, io.SEEK_END) == len(due)
+    out = io.BytesIO()
+    assert rope.write_to(out) == len(due)
+    assert out.getvalue() == due
+
+
+def test_it_is_sliced_in_steps_of_one() -> None:
+    rope, _ = rope_of([b"abc"])
+    with pytest.raises(InvalidInput, match="steps of 1"):
+        rope[::2]
+    assert rope[2:1].read() == b""
+
+
+def test_lengths_past_64_bits_are_refused() -> None:
+    with pytest.raises(ProtosliceError):
+        _core.Rope([(0, 0, 2**64 - 1), (0, 0, 2**64 - 1)])
+
+
+@pytest.mark.parametrize("data", [b"\x01", b"\xff" * 10, b"\x01\x03\x00", b"\x01\x06ab", b"\x80" * 12])
+def test_what_is_no_rope_does_not_decode(data: bytes) -> None:
+    with pytest.raises(CorruptModel):
+        _core.Rope.decode(data)
