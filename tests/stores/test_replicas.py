@@ -113,8 +113,9 @@ def test_coming_and_going_at_once(kind: str, tmp_path: Path) -> None:
             await all_[0].collect_garbage(grace_seconds=0)
             left = await visible(all_[1])
             assert len({key.split("/")[1] for key in await keys_in(all_[0]._storage, "objects")}) == len(left)
-            for info in left.values():
-                await assert_whole(all_[2], info)
+            async with opened(all_[0]._storage) as fresh:  # one that has not just read what was removed
+                for info in left.values():
+                    await assert_whole(fresh, info)
 
     asyncio.run(run())
 
@@ -123,6 +124,29 @@ async def _collect(stores: Stores) -> None:
     for _ in range(20):
         await stores.collect_garbage(grace_seconds=60)
         await asyncio.sleep(0)
+
+
+@KINDS
+def test_a_replica_forgets_soon_what_another_has_removed(kind: str, tmp_path: Path) -> None:
+    async def gone(stores: Stores, store_id: str) -> bool:
+        try:
+            await stores.view(store_id)
+        except NotFound:
+            return True
+        return False
+
+    async def run() -> None:
+        async with replicas(storages(kind, tmp_path)) as (first, second, _):
+            info = (await upload(first, MODEL)).store
+            for stores in (first, second, first, second):
+                await stores.view(info.id)
+            await second.delete(info.id)
+            assert await gone(second, info.id)
+            async with asyncio.timeout(20):
+                while not await gone(first, info.id):
+                    await asyncio.sleep(0.05)
+
+    asyncio.run(run())
 
 
 def test_a_storage_may_be_copied_to_another(tmp_path: Path) -> None:
