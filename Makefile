@@ -6,7 +6,7 @@ RUST := $(shell find core -name '*.rs' -not -path '*/target/*' -o -name Cargo.to
 PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
-.PHONY: help dev run test check fmt protos bench nginx clean
+.PHONY: help dev run test soak check fmt protos bench nginx clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ run: .venv/core ## set up, then serve on 127.0.0.1:8000 over a local directory
 test: check ## check, then the whole suite
 	cd core && $(CARGO) test --workspace --quiet
 	$(BIN)/python -m pytest -n 2
+
+soak: .venv/core ## the long versions: 200 kills of writers, 500 flipped bits
+	PROTOSLICE_KILLS=200 PROTOSLICE_FLIPS=500 $(BIN)/python -m pytest -s --timeout 900 tests/stores/test_kill.py tests/stores/test_flips.py
 
 check: .venv/core ## formatting, lints, types, layers
 	$(BIN)/ruff format --check service tests bench docker

@@ -88,5 +88,5 @@ def test_kills(tmp_path: Path) -> None:
             expected.hear(killed(writers, seed, random.uniform(0, 0.2)))
             asyncio.run(look(tmp_path, expected, whole, last=seed == KILLS - 1))
     print(f"{KILLS} kills: {len(expected.there)} stores there, {len(expected.gone)} removed")
-    assert len(expected.there) >= KILLS
+    assert len(expected.there) + len(expected.gone) > KILLS // 2, "the writers hardly came to write"
     assert expected.gone
