@@ -68,6 +68,9 @@ class InconsistentChunks(CorruptModel):
 class IntegrityError(CorruptModel):
     """A checksum or a length that disagrees with the bytes."""
 
+    object: str | None = None
+    """The name of the stored object at fault, where it is one."""
+
 
 class StorageError(ProtosliceError):
     """Storage that fails."""

@@ -7,6 +7,7 @@ one.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -15,6 +16,7 @@ MAX_RANGES: Final = 64
 MAX_DIGITS: Final = 19
 NEAR: Final = 80
 _OWS: Final = " \t"
+_PLAIN: Final = re.compile(r"bytes=([0-9]{1,19})-([0-9]{1,19})")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -69,6 +71,12 @@ def select(header: str | None, length: int) -> Selection:
 
     For other methods, and when If-Range does not hold, the header is to be ignored: pass None.
     """
+    plain = None if header is None else _PLAIN.fullmatch(header)
+    if plain is not None:
+        # By far the most common form, not worth the general way: one range, within.
+        first, last = int(plain[1]), int(plain[2])
+        if first <= last < length:
+            return Slices((ByteRange(first, last + 1),))
     specs = None if header is None or length == 0 else _parse(header)
     if specs is None:
         return Whole()

@@ -114,8 +114,8 @@ def test_metrics_go_by_route(client: httpx.Client) -> None:
     client.get("/no/such/path")
     text = client.get("/metrics").text
     assert 'protoslice_requests_total{method="GET",route="/v1/stores/{ref}/merge",status="206"} 1.0' in text
-    assert 'protoslice_sent_bytes_total{method="GET",route="/v1/stores/{ref}/merge"} 4.0' in text
-    assert 'protoslice_received_bytes_total{method="PUT",route="/v1/stores"} 9.0' in text
+    assert 'protoslice_sent_bytes_total{method="GET",route="/v1/stores/{ref}/merge",status="206"} 4.0' in text
+    assert 'protoslice_received_bytes_total{method="PUT",route="/v1/stores",status="201"} 9.0' in text
     assert 'protoslice_requests_total{method="GET",route="unmatched",status="404"} 1.0' in text
     assert 'protoslice_ingest_stage_seconds_count{stage="commit"} 1.0' in text
     assert "protoslice_loop_lag_seconds" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from secrets import token_hex
 from typing import Final, Protocol
 
@@ -77,15 +78,14 @@ class Answer:
 
 def plan_answer(method: str, fields: Fields, facts: Facts, terms: Terms) -> Answer:
     """The answer to a GET or HEAD; raises `HttpProblem` for 412 and 416."""
-    headers = _validators(facts, terms)
     current = Validators(EntityTag(facts.etag))
     if not _CONDITIONAL.isdisjoint(fields):
         verdict = evaluate(_preconditions(fields), current, reads=True)
         if verdict is Verdict.FAILED:
             raise HttpProblem(PRECONDITION, "the representation is another than the one named", etag=facts.etag)
         if verdict is Verdict.NOT_MODIFIED:
-            return Answer(304, headers, (), b"", 0)
-    _describe(headers, fields, facts)
+            return Answer(304, _validators(facts.etag, terms.location, terms.negotiated), (), b"", 0)
+    headers = _headers(fields, facts, terms)
     wanted = fields.get(b"range") if method == "GET" else None
     if wanted is None or not _counts(wanted, fields, current, terms):
         return _whole(headers, fields, facts)
@@ -97,26 +97,37 @@ def plan_answer(method: str, fields: Fields, facts: Facts, terms: Terms) -> Answ
     return _sliced(headers, facts, selection.ranges)
 
 
-def _validators(facts: Facts, terms: Terms) -> Headers:
+def _validators(etag: str, location: str | None, negotiated: bool) -> Headers:
     """What 304 carries too."""
     headers = [
-        (b"etag", b'"%s"' % facts.etag.encode("ascii")),
-        (b"cache-control", _IMMUTABLE if terms.location is None else _REVALIDATED),
-        (b"vary", b"accept, accept-encoding" if terms.negotiated else b"accept-encoding"),
+        (b"etag", b'"%s"' % etag.encode("ascii")),
+        (b"cache-control", _IMMUTABLE if location is None else _REVALIDATED),
+        (b"vary", b"accept, accept-encoding" if negotiated else b"accept-encoding"),
     ]
-    if terms.location is not None:
-        headers.append((b"content-location", terms.location.encode("ascii")))
+    if location is not None:
+        headers.append((b"content-location", location.encode("ascii")))
     return headers
 
 
-def _describe(headers: Headers, fields: Fields, facts: Facts) -> None:
-    headers += _BINARY
-    headers.append((b"content-disposition", attachment(facts.filename)))
-    if facts.message_type is not None:
-        headers.append((b"x-protobuf-message", facts.message_type.encode("ascii")))
+def _headers(fields: Fields, facts: Facts, terms: Terms) -> Headers:
+    """What 200 and 206 carry both, as a list of their own."""
     want = fields.get(b"want-repr-digest")
-    if facts.sha256 is not None and (want is None or wants_sha256(want)):
-        headers.append((b"repr-digest", format_digest(facts.sha256)))
+    digest = facts.sha256 if want is None or wants_sha256(want) else None
+    return list(
+        _common(facts.etag, facts.filename, facts.message_type, digest, terms.location, negotiated=terms.negotiated)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _common(
+    etag: str, filename: str, message_type: str | None, digest: bytes | None, location: str | None, *, negotiated: bool
+) -> tuple[tuple[bytes, bytes], ...]:
+    headers = [*_validators(etag, location, negotiated), *_BINARY, (b"content-disposition", attachment(filename))]
+    if message_type is not None:
+        headers.append((b"x-protobuf-message", message_type.encode("ascii")))
+    if digest is not None:
+        headers.append((b"repr-digest", format_digest(digest)))
+    return tuple(headers)
 
 
 def _preconditions(fields: Fields) -> Preconditions:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from protoslice.server.context import context_of
 from protoslice.server.edge import Edge
+from protoslice.server.express import Express
 from protoslice.server.failures import HANDLED, answer_exception
 from protoslice.server.lane import Lane, ViewEndpoint
 from protoslice.server.limits import GuardedBody, body_limit, check_length
@@ -62,6 +63,8 @@ class Application(FastAPI):
         self._traced = services.settings.otel_endpoint is not None
         endpoints = tuple(ViewEndpoint(view, services) for view in VIEWS)
         self._lane = Lane(endpoints)
+        self._log = RequestLog()
+        self._express = Express(self._lane, services, self._log)
         for endpoint in endpoints:
             view = endpoint.view
             self.router.routes.append(Route(view.path, endpoint, methods=["GET"], name=view.operation))
@@ -78,11 +81,15 @@ class Application(FastAPI):
         scope["app"] = self
         await self.middleware_stack(scope, receive, send)
 
+    def answer_at_once(self, scope: Scope, default_headers: list[tuple[bytes, bytes]]) -> bytes | None:
+        """The answer to a request that needs no waiting: see `express`."""
+        return None if self._traced else self._express.answer(scope, default_headers)
+
     def build_middleware_stack(self) -> ASGIApp:
         """The framework's own stack within ours."""
         inner = super().build_middleware_stack()
         front = _Front(self._lane, inner, self.services.settings)
-        return Edge(front, metrics=self.services.metrics, log=RequestLog())
+        return Edge(front, metrics=self.services.metrics, log=self._log)
 
     def openapi(self) -> dict[str, Any]:
         """The document, made once."""

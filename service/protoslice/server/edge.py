@@ -41,12 +41,12 @@ class Edge:
         given_id, expects = _scan(scope)
         context = RequestContext(given_id)
         scope[KEY] = context
-        self._metrics.open_requests.inc()
+        self._metrics.under_way += 1
         watched = _Watched(context, receive, send, expects)
         try:
             await self._run(scope, watched)
         finally:
-            self._metrics.open_requests.dec()
+            self._metrics.under_way -= 1
             self._record(scope, context)
 
     async def _run(self, scope: Scope, watched: _Watched) -> None:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import json
 import logging
 import sys
+import time
 import traceback
+from functools import lru_cache
 from typing import Any, TextIO
 
 import structlog
@@ -21,14 +24,15 @@ from protoslice.server.context import RequestContext
 __all__ = ["RequestLog", "configure_logs"]
 
 FLUSH_SECONDS = 0.1
+_encode = json.JSONEncoder(default=repr, separators=(",", ":")).encode
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 def configure_logs(form: str, level: str, stream: TextIO | None = None) -> None:
     """Send our log lines and those of uvicorn to `stream`, standard error by default."""
     out = stream or sys.stderr
-    shared: list[Any] = [structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True)]
-    last: Any = structlog.processors.JSONRenderer() if form == "json" else structlog.dev.ConsoleRenderer(colors=False)
+    shared: list[Any] = [structlog.processors.add_log_level, _stamp]
+    last: Any = _render if form == "json" else structlog.dev.ConsoleRenderer(colors=False)
     structlog.configure(
         processors=[*shared, last],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
@@ -41,6 +45,21 @@ def configure_logs(form: str, level: str, stream: TextIO | None = None) -> None:
     root.handlers[:] = [handler]
     root.propagate = False
     root.setLevel(max(_LEVELS[level], logging.WARNING))
+
+
+def _stamp(_: Any, __: str, event: Any) -> Any:
+    seconds = time.time()
+    event["timestamp"] = f"{_second(int(seconds))}.{int(seconds % 1 * 1e6):06d}Z"
+    return event
+
+
+@lru_cache(maxsize=2)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+def _render(_: Any, __: str, event: Any) -> str:
+    return _encode(event)
 
 
 def _strip(_: Any, __: str, event: Any) -> Any:
@@ -80,9 +99,13 @@ class RequestLog:
 
     def __init__(self) -> None:
         self._log = structlog.get_logger().bind()
+        # Most lines say that all went well. With nobody to see them they are not even made up.
+        self._wanted = self._log.is_enabled_for(logging.INFO)
 
     def __call__(self, scope: Scope, context: RequestContext, seconds: float) -> None:
         """Write one line."""
+        if context.cause is None and not self._wanted:
+            return
         line: dict[str, Any] = {
             "request_id": context.id.decode(),
             "method": scope["method"],

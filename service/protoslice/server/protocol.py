@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from binascii import hexlify
+from collections.abc import Callable
 from dataclasses import dataclass
 from os import urandom
 from typing import Any, ClassVar
@@ -19,6 +20,7 @@ from protoslice.server.problems import BAD_REQUEST, BUSY, HEADERS, MEDIA_TYPE, T
 __all__ = ["ConnectionLimits", "GuardedProtocol", "guarded"]
 
 
+Answerer = Callable[[dict[str, Any], list[tuple[bytes, bytes]]], bytes | None]
 LINGER_BYTES = 32 << 20
 
 
@@ -37,6 +39,7 @@ class GuardedProtocol(HttpToolsProtocol):
     """One connection."""
 
     limits: ClassVar[ConnectionLimits] = ConnectionLimits()
+    express: ClassVar[Answerer | None] = None
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -46,6 +49,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._send_timer: asyncio.TimerHandle | None = None
         self._unsent = 0
         self._discarded = 0
+        self._answered = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start waiting for the first request."""
@@ -84,13 +88,39 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._head_bytes > self.limits.max_header_bytes and self._head_length() > self.limits.max_header_bytes:
             self._refuse_head()
             return
+        if self._answer_at_once():
+            return
         super().on_headers_complete()
+
+    def _answer_at_once(self) -> bool:
+        """Whether the request was simple enough to be answered without a task of its own."""
+        if self.express is None or self.parser.get_method() != b"GET" or self.parser.get_http_version() != "1.1":
+            return False
+        idle = (self.cycle is None or self.cycle.response_complete) and not self.pipeline
+        if not idle or self.flow.write_paused or self.transport.is_closing() or not self.parser.should_keep_alive():
+            return False
+        if not _is_plain(self.url):
+            return False
+        path, _, query = self.url.partition(b"?")
+        scope = {"method": "GET", "path": path.decode("ascii"), "raw_path": path, "query_string": query}
+        answer = self.express(
+            {**scope, "headers": self.headers, "client": self.client}, self.server_state.default_headers
+        )
+        if answer is None:
+            return False
+        self.transport.write(answer)
+        self._answered = True
+        return True
 
     def on_message_complete(self) -> None:
         """The next bytes are a head again."""
         self._in_head = True
         self._head_bytes = 0
         self._discarded = 0
+        if self._answered:
+            self._answered = False
+            self.on_response_complete()
+            return
         super().on_message_complete()
 
     def pause_writing(self) -> None:
@@ -169,6 +199,12 @@ class GuardedProtocol(HttpToolsProtocol):
             timer.cancel()
 
 
-def guarded(limits: ConnectionLimits) -> type[GuardedProtocol]:
-    """The protocol class with these limits."""
-    return type("GuardedProtocol", (GuardedProtocol,), {"limits": limits})
+def _is_plain(url: bytes) -> bool:
+    """Whether the target is a path that needs no decoding."""
+    return url[:1] == b"/" and b"%" not in url and b"#" not in url and url.isascii()
+
+
+def guarded(limits: ConnectionLimits, express: Answerer | None = None) -> type[GuardedProtocol]:
+    """The protocol class with these limits; `express` may answer simple requests at once."""
+    members = {"limits": limits, "express": None if express is None else staticmethod(express)}
+    return type("GuardedProtocol", (GuardedProtocol,), members)

@@ -25,7 +25,7 @@ def uvicorn_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http=guarded(limits),
+        http=guarded(limits, getattr(app, "answer_at_once", None)),
         ws="none",
         lifespan="on",
         access_log=False,

@@ -28,6 +28,8 @@ class View:
     summary: str
     description: str
     select: Select
+    at_hand: Callable[[OpenStore, str], Representation] | None = None
+    """The same without waiting, for views that need no planning and no parameters."""
     media_types: tuple[str, ...]
     rendered: bool = False
     """Whether messages are also given as JSON and text."""
@@ -37,6 +39,10 @@ class View:
     def path(self) -> str:
         """The route's template."""
         return f"{PREFIX}/{self.name}" + ("" if self.rest is None else f"/{{{self.rest}}}")
+
+
+def _planned_chunk(store: OpenStore, rest: str) -> Representation:
+    return store.planned_chunk(chunk_number(rest))
 
 
 async def _file(store: OpenStore, rest: str, query: Query) -> Representation:
@@ -83,6 +89,7 @@ VIEWS: Final = (
         summary="A file, byte for byte as it was uploaded",
         description="Serves ranges, validators and digests. The path is the one the store lists.",
         select=_file,
+        at_hand=OpenStore.file,
         media_types=(_BYTES,),
     ),
     View(
@@ -101,6 +108,7 @@ VIEWS: Final = (
         summary="One chunk",
         description="The serialized message or the raw bytes. Message chunks are rendered as JSON or text on request.",
         select=_chunk,
+        at_hand=_planned_chunk,
         media_types=(_MESSAGE, _BYTES, *_JSON, _TEXT),
         rendered=True,
     ),

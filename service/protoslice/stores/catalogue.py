@@ -162,10 +162,16 @@ class Stores:
                 with suppress(NotFound, Conflict):
                     await self._tags.delete(tag.name, if_match=tag.etag)
 
+    def at_hand(self, store_id: str) -> OpenStore | None:
+        """The store with this very id, if it is open and was just known to exist."""
+        opened = self._opened.get(store_id)
+        fresh = opened is not None and self._worker.loop.time() - opened.seen_at < FRESH_SECONDS
+        return opened if fresh else None
+
     async def view(self, ref: str) -> OpenStore:
         """The store that `ref` names, opened."""
-        fresh = self._opened.get(ref)
-        if fresh is not None and self._worker.loop.time() - fresh.seen_at < FRESH_SECONDS:
+        fresh = self.at_hand(ref)
+        if fresh is not None:
             return fresh
         store_id = await self.resolve(ref)
         manifest = await self._manifests.get(store_id)

@@ -78,6 +78,17 @@ class StoredObject:
             self._verify(part, start)
         return parts
 
+    def at_hand(self, offset: int, length: int) -> memoryview | None:
+        """The bytes, verified, if they can be had without waiting; none where that is not so."""
+        if self._handle is None:
+            return None
+        start, end = self.covering((offset, offset + length))
+        cached = _cached(self._handle.fileno(), [(start, end)])
+        if cached is None:
+            return None
+        self._verify(cached[0], start)
+        return memoryview(cached[0])[offset - start : offset - start + length]
+
     def covering(self, span: Span) -> Span:
         """The whole blocks that `span` touches; `span` itself where there are no sums to compare."""
         start, end = span
@@ -121,7 +132,11 @@ class StoredObject:
             return
         bad = _core.first_bad_block(data, start // BLOCK, self._sums)
         if bad is not None:
-            raise IntegrityError(f"the stored object {self.name!r} is damaged: a block fails its checksum", bad * BLOCK)
+            error = IntegrityError(
+                f"the stored object {self.name!r} is damaged: a block fails its checksum", bad * BLOCK
+            )
+            error.object = self.name
+            raise error
 
 
 def _cached(fd: int, spans: Sequence[Span]) -> Sequence[bytes | bytearray] | None:

@@ -92,6 +92,10 @@ class OpenStore:
 
     async def chunk(self, n: int) -> Representation:
         """Chunk number `n`."""
+        return self.planned_chunk(n)
+
+    def planned_chunk(self, n: int) -> Representation:
+        """Chunk number `n`, from the plan alone."""
         proto = self._known()
         if not 0 <= n < len(proto.plan):
             raise NotFound(f"the store has no chunk {n}: it has {len(proto.plan)}")

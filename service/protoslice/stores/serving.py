@@ -41,6 +41,14 @@ class Representation:
         for batch in _batches(self.rope, start, end):
             yield await _read(batch, self.sources)
 
+    def at_hand(self, start: int, end: int) -> bytes | memoryview | None:
+        """The bytes from `start` up to `end`, verified, if they lie together and can be had without waiting."""
+        pieces = self.rope.slice(start, end).pieces()
+        if len(pieces) != 1:
+            return None
+        (piece,) = pieces
+        return piece if isinstance(piece, bytes) else self.sources[piece[0]].at_hand(piece[1], piece[2])
+
     async def read(self, limit: int) -> bytes:
         """All its bytes; `LimitExceeded` when there are more than `limit`."""
         if self.size > limit:
