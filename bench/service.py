@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -27,6 +28,7 @@ __all__ = ["service"]
 
 MIB = 1 << 20
 RUNS = 5
+CURL = ["curl", "-sS", "-f", "-H", "Expect:", "-T"]
 
 
 def service(folder: Path, scale: float) -> Iterator[Row]:
@@ -60,10 +62,9 @@ def _ranges(chunk: str, peer: str, nginx: str, large: int) -> Iterator[Row]:
             bar,
         )
     for what, other, bar in (("a bare app", f"{peer}/small", 0.8), ("FileResponse", f"{peer}/file", 15)):
-        mine, theirs = _pair(lambda: _wrk(chunk, narrow, 16), lambda other=other: _wrk(other, narrow, 16))
-        yield Row(
-            f"4 KiB ranges, 16 connections, against {what}", f"{mine:.0f}/s", f"{theirs:.0f}/s", mine / theirs, bar
-        )
+        mine, theirs = _pair(partial(_wrk, chunk, narrow, 16), partial(_wrk, other, narrow, 16))
+        name = f"4 KiB ranges, 16 connections, against {what}"
+        yield Row(name, f"{mine:.0f}/s", f"{theirs:.0f}/s", mine / theirs, bar)
 
 
 def _uploads(folder: Path, ours: str, peer: str, scale: float) -> Iterator[Row]:
