@@ -53,14 +53,9 @@ def service(folder: Path, scale: float) -> Iterator[Row]:
 def _ranges(chunk: str, peer: str, nginx: str, large: int) -> Iterator[Row]:
     wide, narrow = f"bytes=65536-{65535 + large}", "bytes=1048576-1052671"
     for what, other, bar in (("nginx", f"{nginx}/big.pb", 1.2), ("FileResponse", f"{peer}/file", 8)):
-        mine, theirs = _pair(lambda: _wrk(chunk, wide, 4), lambda other=other: _wrk(other, wide, 4))
-        yield Row(
-            f"64 MiB ranges, 4 connections, against {what}",
-            _speed(mine, large),
-            _speed(theirs, large),
-            mine / theirs,
-            bar,
-        )
+        mine, theirs = _pair(partial(_wrk, chunk, wide, 4), partial(_wrk, other, wide, 4))
+        name = f"64 MiB ranges, 4 connections, against {what}"
+        yield Row(name, _speed(mine, large), _speed(theirs, large), mine / theirs, bar)
     for what, other, bar in (("a bare app", f"{peer}/small", 0.8), ("FileResponse", f"{peer}/file", 15)):
         mine, theirs = _pair(partial(_wrk, chunk, narrow, 16), partial(_wrk, other, narrow, 16))
         name = f"4 KiB ranges, 16 connections, against {what}"
