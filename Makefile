@@ -6,7 +6,7 @@ RUST := $(shell find core -name '*.rs' -not -path '*/target/*' -o -name Cargo.to
 PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
-.PHONY: help dev run test check fmt protos bench clean
+.PHONY: help dev run test soak check fmt protos bench nginx clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,9 +29,12 @@ test: check ## check, then the whole suite
 	cd core && $(CARGO) test --workspace --quiet
 	$(BIN)/python -m pytest -n 2
 
+soak: .venv/core ## the long versions: 200 kills of writers, 500 flipped bits
+	PROTOSLICE_KILLS=200 PROTOSLICE_FLIPS=500 $(BIN)/python -m pytest -s --timeout 900 tests/stores/test_kill.py tests/stores/test_flips.py
+
 check: .venv/core ## formatting, lints, types, layers
-	$(BIN)/ruff format --check service tests bench
-	$(BIN)/ruff check service tests bench
+	$(BIN)/ruff format --check service tests bench docker
+	$(BIN)/ruff check service tests bench docker
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest protoslice._core
 	$(BIN)/lint-imports
@@ -39,8 +42,8 @@ check: .venv/core ## formatting, lints, types, layers
 	cd core && $(CARGO) clippy --workspace --all-targets -- -D warnings
 
 fmt: .venv/core ## rewrite everything as the formatters want it
-	$(BIN)/ruff format service tests bench
-	$(BIN)/ruff check --fix service tests bench
+	$(BIN)/ruff format service tests bench docker
+	$(BIN)/ruff check --fix service tests bench docker
 	cd core && $(CARGO) fmt
 
 protos: .venv/ready ## compile protos/ into the descriptor set that the package carries
@@ -49,6 +52,11 @@ protos: .venv/ready ## compile protos/ into the descriptor set that the package 
 
 bench: .venv/core ## ratios against peers, from one run; results in bench/results
 	$(BIN)/python bench/run.py
+	$(BIN)/python bench/run.py service
+
+nginx: .venv/core ## try the nginx files of docker/ in a real nginx (Debian's is installed if there is none)
+	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
+	PYTHONPATH=docker/tests $(BIN)/python -m pytest docker/tests -n 2
 
 clean: ## remove what the doors made
 	rm -rf .venv core/target .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache service/protoslice/*.so

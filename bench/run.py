@@ -14,6 +14,7 @@ from pathlib import Path
 
 import engine
 import records
+import service
 from timing import Row
 
 RESULTS = Path(__file__).parent / "results"
@@ -25,13 +26,17 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "ropes": engine.ropes,
     "memory": engine.memory,
     "records": records.records,
+    "service": service.service,
 }
+ENGINE = [name for name in SUBJECTS if name != "service"]
 
 
 def main() -> None:
     """Run what is asked for, show it, and keep it when it was measured at full size."""
     parser = argparse.ArgumentParser(description="Ratios against peers, from one run.")
-    parser.add_argument("names", nargs="*", help=f"what to measure: {', '.join(SUBJECTS)}; all when none is named")
+    parser.add_argument(
+        "names", nargs="*", help=f"what to measure: {', '.join(SUBJECTS)}; all but the service when none is named"
+    )
     parser.add_argument(
         "--scale", type=float, default=1.0, help="shrink the data; results of a shrunk run are not kept"
     )
@@ -42,12 +47,12 @@ def main() -> None:
         parser.error(f"there is no {', '.join(sorted(unknown))}")
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="protoslice-bench-") as folder:
-        for name in options.names or SUBJECTS:
+        for name in options.names or ENGINE:
             for row in SUBJECTS[name](Path(folder), options.scale):
                 rows.append(row)
                 print(_line(row), flush=True)
-    if options.scale == 1 and not options.names:
-        _keep(options.keep, rows)
+    if options.scale == 1 and options.names in ([], ["service"]):
+        _keep("service" if options.names else options.keep, rows)
 
 
 def _line(row: Row) -> str:

@@ -13,7 +13,17 @@ MODULES = ["library", "ropes", "sources", "sizes", "schema", "riegeli"]
 
 
 def test_the_package_shows_exactly_this() -> None:
-    assert sorted(protoslice.__all__) == ["Chunk", "Large", "Node", "Proto", "ProtosliceError", "Rope", "Split", "View", "open"]
+    assert sorted(protoslice.__all__) == [
+        "Chunk",
+        "Large",
+        "Node",
+        "Proto",
+        "ProtosliceError",
+        "Rope",
+        "Split",
+        "View",
+        "open",
+    ]
     assert all(hasattr(protoslice, name) for name in protoslice.__all__)
     assert _public(protoslice) <= set(protoslice.__all__)
 

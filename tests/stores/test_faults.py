@@ -81,8 +81,18 @@ async def assert_nothing_left(storage: MemoryStorage, stores: int) -> None:
 
 
 @HOW
-@pytest.mark.parametrize("kind", UPLOADS)
-def test_uploads(kind: str, how: dict[str, bool]) -> None:
+@pytest.mark.parametrize("kind", ["raw", "duplicate"])
+def test_uploads_one_way_and_another(kind: str, how: dict[str, bool]) -> None:
+    fail_uploads(kind, how)
+
+
+@pytest.mark.parametrize("how", [{}, {"after": True}], ids=str)
+@pytest.mark.parametrize("kind", [kind for kind in UPLOADS if kind not in {"raw", "duplicate"}])
+def test_uploads_of_all_kinds(kind: str, how: dict[str, bool]) -> None:
+    fail_uploads(kind, how)
+
+
+def fail_uploads(kind: str, how: dict[str, bool]) -> None:
     async def judge(fresh: Stores, old: str, result: object) -> None:
         seen = await visible(fresh)
         assert old in seen

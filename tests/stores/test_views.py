@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import protoslice
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.storage import FileStorage, MemoryStorage
-from protoslice.stores import IngestRequest, OpenStore, StoreOptions, Stores
+from protoslice.stores import ChunkInfo, IngestRequest, OpenStore, StoreOptions, Stores
 from protoslice.testing.stores import assert_whole, every_view, in_files, in_memory, onnx, opened, read, upload
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -44,8 +44,8 @@ def test_ranges_are_slices_of_the_whole(name: str, verify: bool, data: st.DataOb
                 end = data.draw(st.integers(start, view.size))
                 assert await read(view, start, end) == whole[start:end]
 
-    for run in (in_memory, in_files):
-        run(work, StoreOptions(verify_reads=verify))  # type: ignore[operator]
+    in_memory(work, StoreOptions(verify_reads=verify))
+    in_files(work, StoreOptions(verify_reads=verify))
 
 
 def test_edges_of_blocks_and_pieces() -> None:
@@ -62,7 +62,7 @@ def test_edges_of_blocks_and_pieces() -> None:
 def test_a_view_comes_in_pieces_and_no_byte_twice() -> None:
     async def work(stores: Stores, _: FileStorage) -> None:
         store = await store_of(stores)
-        async for _, view in every_view(store):
+        async for _name, view in every_view(store):
             async with aclosing(view.pieces(1, view.size)) as pieces:
                 sizes = [len(piece) async for piece in pieces]
             assert sum(sizes) == max(0, view.size - 1)
@@ -128,7 +128,7 @@ def test_chunks_have_their_digests_now_and_later() -> None:
     async def work(stores: Stores, storage: FileStorage) -> None:
         store = await store_of(stores)
         assert (await store.chunk(0)).sha256 is None
-        infos = []
+        infos: list[ChunkInfo] = []
         cursor: str | None = None
         while True:
             page = await store.chunks(limit=2, cursor=cursor)

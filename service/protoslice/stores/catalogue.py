@@ -113,9 +113,7 @@ class Stores:
 
     async def get(self, ref: str) -> StoreInfo:
         """The store that `ref` names: an id, the beginning of one, or a tag."""
-        manifest = await self._manifests.get(await self.resolve(ref))
-        tags = [tag.name for tag in await self._tags.all() if tag.store == manifest.id]
-        return StoreInfo.of(manifest, sorted(tags))
+        return await self._described(await self._manifests.get(await self.resolve(ref)))
 
     async def resolve(self, ref: str) -> str:
         """The id that `ref` names; `NotFound` when it names nothing."""
@@ -241,7 +239,10 @@ class Stores:
             await drop_attempt(self._storage, manifest.attempt)
         for name in tags:
             await self._tags.put(name, manifest.id, if_match=None, if_none_match=False)
-        return Created(await self.get(manifest.id), created)
+        return Created(await self._described(there), created)  # even if somebody removes it right now
+
+    async def _described(self, manifest: Manifest) -> StoreInfo:
+        return StoreInfo.of(manifest, sorted(tag.name for tag in await self._tags.all() if tag.store == manifest.id))
 
     async def _types(self, type_name: str | None) -> tuple[Types, bytes | None]:
         """Where the wanted type is looked up, and the descriptor set to keep with a store of it."""

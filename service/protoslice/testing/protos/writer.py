@@ -25,6 +25,7 @@ _WIRES = {
     _F.TYPE_MESSAGE: _LEN,
     _F.TYPE_GROUP: _GROUP,
 }
+_LARGEST_LIST = 100_000
 _NUMBERS = [0, 1, 2, 5, 127, 128, 300, 2**31 - 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1, 2**64 - 2]
 _TEXTS = ["", "a", "b", "conv1", "é", 'q"\\\n', "name/0", "x" * 40]
 _FLOATS = [0.0, -0.0, 1.0, 0.5, -2.25, 1e10, 1e16, 3.5e38, float("inf"), float("-inf"), float("nan"), 1e-45, 0.1]
@@ -106,7 +107,9 @@ class Writer:
         left, self.left = self.left, 12
         some = [self.one(field, depth) for _ in range(self.rng.randint(1, 8))]
         self.left = left
-        return [self.rng.choice(some) for _ in range(self.rng.choice([3, 127, 129, 300]))]
+        # A list of lists of lists would be large indeed.
+        most = max(3, _LARGEST_LIST // max(map(len, some)))
+        return [self.rng.choice(some) for _ in range(min(most, self.rng.choice([3, 127, 129, 300])))]
 
     def one(self, field: FieldDescriptor, depth: int) -> bytes:
         """One occurrence of `field`, in a form that fits."""
@@ -171,7 +174,7 @@ class Writer:
 
     def enum_numbers(self, field: FieldDescriptor) -> list[int]:
         """Numbers to give an enum: unknown ones too where it is open."""
-        known = list(enum_of(field).values_by_number)
+        known = sorted(enum_of(field).values_by_number)
         return known if enum_of(field).is_closed else [*known, 7, -5]
 
     def misfit(self, field: FieldDescriptor) -> bytes:

@@ -1,0 +1,251 @@
+"""The service against its peers, over loopback: `wrk` asks, and every figure of a pair is taken in turns.
+
+Needs Debian's `wrk` and `nginx-light`; says so when they are missing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import httpx
+
+import models
+from timing import Row, seconds
+
+__all__ = ["service"]
+
+MIB = 1 << 20
+RUNS = 5
+CURL = ["curl", "-sS", "-f", "-H", "Expect:", "-T"]
+
+
+def service(folder: Path, scale: float) -> Iterator[Row]:
+    """All rows about the service."""
+    missing = [tool for tool in ("wrk", "nginx") if _tool(tool) is None]
+    if missing:
+        raise SystemExit(f"install {' and '.join(missing)} first: Debian has them as wrk and nginx-light")
+    path = folder / "big.pb"
+    if not path.exists():
+        models.big_constants(path, int(scale * (1 << 30)))
+    with ExitStack() as stack:
+        ours = stack.enter_context(_service(folder / "stores"))
+        peer = stack.enter_context(_peer(path))
+        nginx = stack.enter_context(_nginx(folder, path))
+        store = _upload(ours, path)
+        yield from _ranges(f"{ours}/v1/stores/{store}/chunks/1", peer, nginx, int(64 * MIB * min(1.0, scale)))
+        yield from _uploads(folder, ours, peer, scale)
+        yield from _first_bytes(folder, ours, scale)
+        yield _crowd(f"{ours}/v1/stores/{store}/chunks/1", 60 if scale == 1 else 1)
+
+
+def _ranges(chunk: str, peer: str, nginx: str, large: int) -> Iterator[Row]:
+    wide, narrow = f"bytes=65536-{65535 + large}", "bytes=1048576-1052671"
+    for what, other, bar in (("nginx", f"{nginx}/big.pb", 1.2), ("FileResponse", f"{peer}/file", 8)):
+        mine, theirs = _pair(lambda: _wrk(chunk, wide, 4), lambda other=other: _wrk(other, wide, 4))
+        yield Row(
+            f"64 MiB ranges, 4 connections, against {what}",
+            _speed(mine, large),
+            _speed(theirs, large),
+            mine / theirs,
+            bar,
+        )
+    for what, other, bar in (("a bare app", f"{peer}/small", 0.8), ("FileResponse", f"{peer}/file", 15)):
+        mine, theirs = _pair(partial(_wrk, chunk, narrow, 16), partial(_wrk, other, narrow, 16))
+        name = f"4 KiB ranges, 16 connections, against {what}"
+        yield Row(name, f"{mine:.0f}/s", f"{theirs:.0f}/s", mine / theirs, bar)
+
+
+def _uploads(folder: Path, ours: str, peer: str, scale: float) -> Iterator[Row]:
+    size = int(scale * (2 << 30))
+    body = folder / "body"
+    times: tuple[list[float], list[float]] = ([], [])
+    for run in range(3):
+        # Every body differs: what is there already would not be kept again.
+        head = b"\x0a\x04" + b"\x0a\x02%02d" % run
+        with body.open("wb") as file:
+            for piece in _stream(head, size):
+                file.write(piece)
+        os.sync()
+        for kept, url in ((times[0], f"{ours}/v1/stores?type=tensorflow.GraphDef"), (times[1], f"{peer}/upload")):
+            start = time.perf_counter()
+            done = subprocess.run(
+                ["curl", "-sS", "-f", "-H", "Expect:", "-T", str(body), url], capture_output=True, check=True
+            )
+            kept.append(time.perf_counter() - start)
+            if url.startswith(ours):
+                httpx.delete(f"{ours}/v1/stores/{json.loads(done.stdout)['id']}").raise_for_status()
+    body.unlink()
+    mine, theirs = (statistics.median(kept) for kept in times)
+    yield Row("upload of 2 GiB, time against a bare app's", seconds(mine), seconds(theirs), mine / theirs, 1.15, False)
+
+
+def _stream(head: bytes, size: int) -> Iterator[bytes]:
+    """A GraphDef of about `size` bytes that begins with `head`."""
+    yield head
+    yield from models.stream_of_constants(max(1, size >> 29), min(size, 1 << 29))
+
+
+def _first_bytes(folder: Path, ours: str, scale: float) -> Iterator[Row]:
+    """A merged subtree of 10 MB: how long its first byte takes, in a large store and in a small one."""
+    stores = []
+    for count in (16, 1):
+        body = folder / "store"
+        with body.open("wb") as file:
+            for piece in models.stream_of_constants(1, 10_000_000):
+                file.write(piece)
+            for piece in models.stream_of_constants(count, int(scale * (512 << 20))):
+                file.write(piece)
+        stores.append(_upload(ours, body))
+        body.unlink()
+    with httpx.Client() as client:
+
+        def first_byte(store: str) -> float:
+            start = time.perf_counter()
+            with client.stream("GET", f"{ours}/v1/stores/{store}/merge", params={"path": "node[0]"}) as answer:
+                next(answer.iter_raw(1))
+                return time.perf_counter() - start
+
+        samples = [[first_byte(store) for store in stores] for _ in range(60)][10:]
+    large, small = (statistics.median(column) for column in zip(*samples, strict=True))
+    yield Row(
+        "first byte of a 10 MB subtree, of 8 GiB against of 512 MiB",
+        seconds(large),
+        seconds(small),
+        large / small,
+        1.2,
+        False,
+    )
+    yield Row("  and in itself", seconds(large), "10 ms", large / 0.01, 1, False)
+
+
+def _crowd(chunk: str, duration: int) -> Row:
+    """Many readers at once: what share of their requests failed."""
+    done = _run_wrk(chunk, "bytes=1048576-1114111", 256, duration, "--latency")
+    latency = re.search(r"99%\s+(\S+)", done)
+    total = re.search(r"(\d+) requests in", done)
+    errors = re.findall(r"(?:connect|read|write|timeout|responses:) (\d+)", done)
+    share = sum(map(int, errors)) / max(1, int(total[1]) if total else 1)
+    what = f"256 readers of 64 KiB for {duration} s, p99 {latency[1] if latency else '?'}: failures"
+    return Row(what, f"{share:.2g}", "none", share, 0, False)
+
+
+def _pair(ours: Callable[[], float], peer: Callable[[], float]) -> tuple[float, float]:
+    """The medians of both, taken in turns."""
+    values = [(ours(), peer()) for _ in range(RUNS)]
+    return statistics.median(a for a, _ in values), statistics.median(b for _, b in values)
+
+
+def _wrk(url: str, byte_range: str, connections: int) -> float:
+    """Requests a second."""
+    found = re.search(r"Requests/sec:\s+([\d.]+)", _run_wrk(url, byte_range, connections, 3))
+    return float(found[1]) if found else 0.0
+
+
+def _run_wrk(url: str, byte_range: str, connections: int, duration: int, *more: str) -> str:
+    command = [
+        "wrk",
+        "-t1",
+        f"-c{connections}",
+        f"-d{duration}s",
+        "--timeout",
+        "20s",
+        "-H",
+        f"Range: {byte_range}",
+        *more,
+        url,
+    ]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def _speed(rate: float, size: int) -> str:
+    return f"{rate * size / 1e9:.2f} GB/s"
+
+
+def _upload(ours: str, path: Path) -> str:
+    command = [
+        "curl",
+        "-sS",
+        "-f",
+        "-H",
+        "Expect:",
+        "-T",
+        str(path),
+        f"{ours}/v1/stores?filename=graph.pb&type={models.GRAPH}",
+    ]
+    return str(json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["id"])
+
+
+@contextmanager
+def _service(storage: Path) -> Iterator[str]:
+    environment = os.environ | {"PROTOSLICE_STORAGE": storage.as_uri()}
+    command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0"]
+    with _running(command, environment, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().decode().strip()
+
+
+@contextmanager
+def _peer(path: Path) -> Iterator[str]:
+    port = _free_port()
+    command = [sys.executable, "-m", "uvicorn", "peers:app", "--port", str(port), "--no-access-log", "--loop", "uvloop"]
+    with _running([*command, "--lifespan", "off", "--log-level", "error"], os.environ | {"PEER_FILE": str(path)}):
+        _wait(port)
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def _nginx(folder: Path, path: Path) -> Iterator[str]:
+    port = _free_port()
+    config = folder / "nginx.conf"
+    config.write_text(
+        f"daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log /dev/null; events {{}}\n"
+        f"http {{ access_log off; sendfile on; server {{ listen 127.0.0.1:{port}; root {path.parent}; }} }}\n"
+    )
+    os.chmod(folder, 0o755)
+    with _running([str(_tool("nginx")), "-c", str(config), "-g", "user root;"], dict(os.environ)):
+        _wait(port)
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def _running(
+    command: list[str], environment: dict[str, str], stdout: int = subprocess.DEVNULL
+) -> Iterator[subprocess.Popen[bytes]]:
+    here = Path(__file__).parent
+    process = subprocess.Popen(command, env=environment, cwd=here, stdout=stdout, stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _tool(name: str) -> str | None:
+    return shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait(port: int) -> None:
+    for _ in range(200):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise SystemExit(f"nothing listens on port {port}")

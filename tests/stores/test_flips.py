@@ -1,0 +1,175 @@
+"""A bit flipped anywhere in what is stored is noticed by whoever reads it, and never served.
+
+`PROTOSLICE_FLIPS=500` makes it the long version (`make soak`).
+"""
+
+import asyncio
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from protoslice.errors import IntegrityError, Unsupported
+from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Span
+from protoslice.stores import IngestRequest, Stores
+from protoslice.testing.stores import every_view, in_files, in_memory, keys_in, onnx, opened, read, upload
+
+GOLDEN = Path(__file__).parent / "golden"
+FLIPS = int(os.environ.get("PROTOSLICE_FLIPS", "150"))
+UPLOADS = (
+    {"model.onnx": onnx(100, 70_000, 90_000), "notes": b"a text"},
+    {"x.cpb": (GOLDEN / "savedmodel_plain.max4000.cpb").read_bytes()},
+    {"x.cpb": (GOLDEN / "graph_large_constants.max100000.uncompressed.cpb").read_bytes()},
+)
+Truth = dict[str, dict[str, bytes]]
+
+
+async def everything(stores: Stores, tags: dict[str, str], truth: Truth | None = None) -> Truth:
+    """Every byte of every view of every store, found by its tag; compared with the truth piece by piece as it comes."""
+    found: Truth = {}
+    for tag, store_id in tags.items():
+        store = await stores.view(tag)
+        assert store.info.id == store_id
+        found[tag] = {}
+        async for name, view in every_view(store):
+            whole = bytearray()
+            async for piece in view.pieces(0, view.size):
+                whole += piece
+                assert truth is None or truth[tag][name].startswith(whole), (
+                    f"wrong bytes of {name} of {tag} were served"
+                )
+            found[tag][name] = bytes(whole)
+        if store.info.chunks:
+            digests = [info.sha256 for info in (await store.chunks(limit=1000, cursor=None)).items]
+            found[tag]["digests"] = "\n".join(digests).encode()
+    return found
+
+
+def flip(path: Path, random: Random) -> None:
+    """Turn a bit of a file round, and leave its time as it was: what a disk does, not a writer."""
+    facts = path.stat()
+    data = bytearray(path.read_bytes())
+    data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+    path.write_bytes(data)
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+
+def test_every_flipped_bit_is_noticed_and_none_is_served(tmp_path: Path) -> None:
+    random = Random(FLIPS)
+
+    async def run() -> None:
+        async with FileStorage(str(tmp_path)) as storage:
+            async with opened(storage) as stores:
+                request = IngestRequest(min_chunk=5000, max_chunk=50_000)
+                tags = {}
+                for number, files in enumerate(UPLOADS):
+                    tags[f"t{number}"] = (await upload(stores, files, request)).store.id
+                    await stores.put_tag(f"t{number}", tags[f"t{number}"])
+                truth = await everything(stores, tags)
+            paths = [tmp_path / key for key in await keys_in(storage)]
+            paths = [path for path in paths if path.stat().st_size]
+            noticed = anew = 0
+            while noticed < FLIPS:
+                path = random.choice(paths)
+                original = path.read_bytes()
+                flip(path, random)
+                try:
+                    async with opened(storage) as fresh:
+                        assert await everything(fresh, tags, truth) == truth
+                    # What can be made anew need not be noticed.
+                    assert path.relative_to(tmp_path).parts[0] == "derived", f"a flip in {path} was not noticed"
+                    anew += 1
+                except IntegrityError:
+                    noticed += 1
+                except Unsupported:
+                    noticed += path.name == "protoslice.json"
+                    assert path.name == "protoslice.json"
+                path.write_bytes(original)
+            async with opened(storage) as fresh:
+                assert await everything(fresh, tags) == truth
+            print(f"{noticed} flips noticed, and {anew} in facts that are made anew")
+
+    asyncio.run(run())
+
+
+class Lying(MemoryStorage):
+    """Gives back objects of uploads with one bit wrong."""
+
+    lies = False
+
+    async def get_ranges(self, key: ObjectKey, spans: list[Span], *, if_etag: str | None = None) -> list[bytes]:  # type: ignore[override]
+        parts = list(await super().get_ranges(key, spans, if_etag=if_etag))
+        if self.lies and parts:
+            parts[-1] = parts[-1][:-1] + bytes([parts[-1][-1] ^ 1])
+        return parts
+
+
+def test_damage_is_told_before_the_first_byte_and_in_the_middle() -> None:
+    model = onnx(3_000_000)
+
+    async def run() -> None:
+        storage = Lying()
+        async with opened(storage) as stores:
+            info = (await upload(stores, model)).store
+            store = await stores.view(info.id)
+            cpb = await store.cpb()
+            for view in (store.file("model.onnx"), await store.merge("graph", None, None), await store.chunk(0), cpb):
+                storage.lies = True
+                pieces = view.pieces(0, view.size)
+                with pytest.raises(IntegrityError, match=r"objects/.*/file-0"):
+                    await anext(pieces)
+                storage.lies = False
+                assert len(await read(view)) == view.size
+            pieces = cpb.pieces(0, cpb.size)
+            served = bytes(await anext(pieces))
+            storage.lies = True
+            with pytest.raises(IntegrityError):
+                served += b"".join([bytes(piece) async for piece in pieces])
+            storage.lies = False
+            assert (await read(cpb)).startswith(served)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", ["file-0", "file-0.sums", "index", "plan", "image", "side", "side.sums"])
+@pytest.mark.parametrize("change", ["cut", "emptied", "grown"])
+def test_objects_of_another_length(name: str, change: str) -> None:
+    async def work(stores: Stores, storage: FileStorage | MemoryStorage) -> None:
+        files = {"x.cpb": (GOLDEN / "graph_many_nodes.max20000.cpb").read_bytes()}
+        info = (await upload(stores, files)).store
+        truth = await everything(stores, {info.id: info.id})
+        (key,) = [ObjectKey(key) for key in await keys_in(storage, "objects") if key.endswith("/" + name)]
+        data = await storage.get_range(key, 0, (await storage.stat(key)).size)
+        changed = {"cut": data[:-1], "emptied": b"", "grown": data + b"\0"}[change]
+        await storage.put(key, changed)
+        async with opened(storage) as fresh:
+            try:
+                found = await everything(fresh, {info.id: info.id})
+            except IntegrityError:
+                return
+            assert found == truth
+            assert change == "grown"
+
+    in_memory(work)
+    in_files(work)
+
+
+def test_without_verification_the_disk_is_believed() -> None:
+    """What the option turns off: this is what the other tests would see if they could not fail."""
+
+    async def work(stores: Stores, storage: FileStorage) -> None:
+        from protoslice.stores import StoreOptions
+
+        info = (await upload(stores, onnx(90_000))).store
+        (key,) = [ObjectKey(key) for key in await keys_in(storage, "objects") if key.endswith("/file-0")]
+        data = bytearray(await storage.get_range(key, 0, info.size))
+        data[-100] ^= 1
+        await storage.put(key, data)
+        async with opened(storage, StoreOptions(verify_reads=False)) as careless:
+            assert await read((await careless.view(info.id)).file("model.onnx")) == data
+        async with opened(storage) as careful:
+            with pytest.raises(IntegrityError):
+                await read((await careful.view(info.id)).file("model.onnx"))
+
+    in_files(work)

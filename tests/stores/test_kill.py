@@ -1,0 +1,92 @@
+"""kill -9 at any moment of any call: what was acknowledged is there and whole, and nothing is half there.
+
+`PROTOSLICE_KILLS=200` makes it the long version (`make soak`).
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+from protoslice.storage import FileStorage
+from protoslice.testing.store_writer import content
+from protoslice.testing.stores import assert_whole, keys_in, opened, visible
+
+KILLS = int(os.environ.get("PROTOSLICE_KILLS", "25"))
+
+
+def killed(writers: subprocess.Popen[str], seed: int, seconds: float) -> list[str]:
+    """What a writer said until it was killed, so long after it began to take in."""
+    assert writers.stdin is not None
+    assert writers.stdout is not None
+    writers.stdin.write(f"{seed}\n")
+    writers.stdin.flush()
+    mark, pid = writers.stdout.readline().split()
+    assert mark == "!"
+    time.sleep(seconds)
+    os.kill(int(pid), signal.SIGKILL)
+    said = []
+    while not (line := writers.stdout.readline()).endswith("!\n"):  # perhaps behind half a line
+        said.append(line)
+    return said
+
+
+class Expected:
+    """What must be there, what may be, and what must not."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, int] = {}
+        self.unsure: dict[str, int] = {}
+        self.gone: set[str] = set()
+
+    def hear(self, said: list[str]) -> None:
+        for line in said:
+            mark, seed, store_id = line.split()
+            self.there.pop(store_id, None)
+            self.unsure.pop(store_id, None)
+            if mark == "-":
+                self.gone.add(store_id)
+            else:
+                {"+": self.there, "?": self.unsure}[mark][store_id] = int(seed)
+
+
+async def look(folder: Path, expected: Expected, whole: set[str], *, last: bool) -> None:
+    """Judge what a new process finds."""
+    async with FileStorage(str(folder)) as storage, opened(storage) as stores:
+        found = await visible(stores)
+        assert expected.there.keys() <= found.keys(), "an acknowledged store is lost"
+        assert not expected.gone & found.keys(), "a store whose deletion was acknowledged is there"
+        for store_id, info in found.items():
+            if store_id in whole and not last:
+                continue  # it was read when it was new, and is read again in the end
+            views = await assert_whole(stores, info)
+            seed = expected.there.get(store_id, expected.unsure.get(store_id))
+            if seed is not None:
+                assert {path: views[f"file {path}"] for path in content(seed)} == content(seed)
+            if store_id in expected.there:
+                assert info.tags == (f"seed-{seed}",)
+            whole.add(store_id)
+        await asyncio.sleep(0.002)
+        await stores.collect_garbage(grace_seconds=0)
+        attempts = {key.split("/")[1] for key in await keys_in(storage, "objects")}
+        assert len(attempts) == len(found)
+        if last:
+            for info in found.values():
+                await assert_whole(stores, info)
+            assert not list((folder / ".protoslice" / "tmp").iterdir())
+
+
+def test_kills(tmp_path: Path) -> None:
+    expected, whole, random = Expected(), set[str](), Random(KILLS)
+    command = [sys.executable, "-m", "protoslice.testing.store_writer", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writers:
+        for seed in range(KILLS):
+            expected.hear(killed(writers, seed, random.uniform(0, 0.2)))
+            asyncio.run(look(tmp_path, expected, whole, last=seed == KILLS - 1))
+    print(f"{KILLS} kills: {len(expected.there)} stores there, {len(expected.gone)} removed")
+    # How many they manage before they are killed depends on the disk; none at all would prove nothing.
+    assert len(expected.there) + len(expected.gone) > 0, "the writers never came to write"
