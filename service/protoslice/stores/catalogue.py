@@ -43,7 +43,7 @@ class StoreOptions:
     register_networks: tuple[str, ...] = ()
     space_watermark_bytes: int = 1 << 30
     trust_seconds: float = 0
-    """How long an opened store is taken to exist still. Removed by another replica it lives so long; by us, no longer."""
+    """How long an opened store is taken to exist still; one that we remove ourselves is gone at once."""
 
 
 class Stores:
