@@ -10,11 +10,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from protoslice.testing.live import LiveServer, read_answer
+from protoslice.server.app import create_app
+from protoslice.server.settings import Settings
+from protoslice.server.uvicorn_config import uvicorn_config
+from protoslice.testing.live import LiveServer, live_server, read_answer
 from protoslice.testing.problems import assert_problem
 
 
@@ -125,3 +129,24 @@ def test_metrics_go_by_route(client: httpx.Client) -> None:
 @pytest.mark.parametrize("path", ["/", "/docs", "/livez", "/readyz", "/openapi.json"])
 def test_pages_for_people_and_probes(client: httpx.Client, path: str) -> None:
     assert client.get(path).status_code == 200
+
+
+def test_the_shortest_way_is_taken_for_small_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0, trust_seconds=60)
+    app = create_app(settings)
+    answered: list[bool] = []
+    ordinary = app.answer_at_once
+
+    def watch(scope: Any, default_headers: list[tuple[bytes, bytes]]) -> bytes | None:
+        answer = ordinary(scope, default_headers)
+        answered.append(answer is not None)
+        return answer
+
+    monkeypatch.setattr(app, "answer_at_once", watch)
+    with live_server(uvicorn_config(app, settings)) as live, httpx.Client(base_url=live.url) as client:
+        store = client.put("/v1/stores", content=b"\x0a\x05small").json()["id"]
+        url = f"/v1/stores/{store}/chunks/0"
+        assert {client.get(url, headers={"range": "bytes=2-6"}).content for _ in range(3)} == {b"small"}
+        text = client.get("/metrics").text
+    assert answered[:3] == [False, True, True]
+    assert 'protoslice_requests_total{method="GET",route="/v1/stores/{ref}/chunks/{n}",status="206"} 3.0' in text

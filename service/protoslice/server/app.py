@@ -45,6 +45,7 @@ async def open_stores(settings: Settings) -> Stores:
             open_stores=settings.open_stores,
             register_prefixes=settings.register_allow,
             space_watermark_bytes=settings.space_watermark_bytes,
+            trust_seconds=settings.trust_seconds,
         ),
     )
 

@@ -42,11 +42,12 @@ class Edge:
         context = RequestContext(given_id)
         scope[KEY] = context
         self._metrics.under_way += 1
-        watched = _Watched(context, receive, send, expects)
+        watched = _Watched(context, receive, send, expects, self._metrics)
         try:
             await self._run(scope, watched)
         finally:
             self._metrics.under_way -= 1
+            self._metrics.streams -= watched.streaming
             self._record(scope, context)
 
     async def _run(self, scope: Scope, watched: _Watched) -> None:
@@ -89,9 +90,11 @@ class Edge:
 class _Watched:
     """`receive` and `send` of one request, counted."""
 
-    __slots__ = ("_receive", "_send", "_unread", "complete", "context")
+    __slots__ = ("_metrics", "_receive", "_send", "_unread", "complete", "context", "streaming")
 
-    def __init__(self, context: RequestContext, receive: Receive, send: Send, expects: bool) -> None:
+    def __init__(self, context: RequestContext, receive: Receive, send: Send, expects: bool, metrics: Metrics) -> None:
+        self.streaming = False
+        self._metrics = metrics
         self._unread = expects
         self.context = context
         self.complete = False
@@ -107,6 +110,9 @@ class _Watched:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.body":
+            if message.get("more_body") and not self.streaming:
+                self.streaming = True
+                self._metrics.streams += 1
             await self._send(message)
             self.context.bytes_out += len(message.get("body", b""))
             self.complete = not message.get("more_body", False)

@@ -95,7 +95,7 @@ class Express:
 
 
 def _on_the_wire(answer: Answer, body: bytes | memoryview, default_headers: Headers, request_id: bytes) -> bytes:
-    lines = [STATUS_LINE[answer.status]]
+    lines: list[bytes | memoryview] = [STATUS_LINE[answer.status]]
     for name, value in (*default_headers, *answer.headers):
         lines += (name, b": ", value, b"\r\n")
     lines += (b"x-request-id: ", request_id, b"\r\n\r\n", body)

@@ -79,7 +79,9 @@ class Metrics:
         )
         self.under_way = 0
         Gauge("protoslice_open_requests", "Requests under way.", registry=registry).set_function(lambda: self.under_way)
-        self.open_streams = Gauge("protoslice_open_streams", "Answers of several pieces under way.", registry=registry)
+        self.streams = 0
+        streams = Gauge("protoslice_open_streams", "Answers of several pieces under way.", registry=registry)
+        streams.set_function(lambda: self.streams)
         self.open_uploads = Gauge("protoslice_open_uploads", "Uploads under way.", registry=registry)
         self.damaged = Counter("protoslice_damaged_reads", "Reads that failed their checksum.", registry=registry)
         self.broken = Counter("protoslice_broken_answers", "Answers cut after their head.", registry=registry)

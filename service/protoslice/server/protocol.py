@@ -8,19 +8,25 @@ from __future__ import annotations
 import asyncio
 import json
 from binascii import hexlify
-from collections.abc import Callable
 from dataclasses import dataclass
 from os import urandom
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from protoslice.server.problems import BAD_REQUEST, BUSY, HEADERS, MEDIA_TYPE, TIMEOUT, Problem
 
-__all__ = ["ConnectionLimits", "GuardedProtocol", "guarded"]
+__all__ = ["Answerer", "ConnectionLimits", "GuardedProtocol", "guarded"]
 
 
-Answerer = Callable[[dict[str, Any], list[tuple[bytes, bytes]]], bytes | None]
+@runtime_checkable
+class Answerer(Protocol):
+    """What may answer simple requests while they are parsed."""
+
+    def answer_at_once(self, scope: dict[str, Any], default_headers: list[tuple[bytes, bytes]]) -> bytes | None:
+        """The whole answer, if no waiting is needed."""
+
+
 LINGER_BYTES = 32 << 20
 
 
@@ -102,10 +108,9 @@ class GuardedProtocol(HttpToolsProtocol):
         if not _is_plain(self.url):
             return False
         path, _, query = self.url.partition(b"?")
-        scope = {"method": "GET", "path": path.decode("ascii"), "raw_path": path, "query_string": query}
-        answer = self.express(
-            {**scope, "headers": self.headers, "client": self.client}, self.server_state.default_headers
-        )
+        scope: dict[str, Any] = {"method": "GET", "path": path.decode("ascii"), "raw_path": path, "query_string": query}
+        scope |= {"headers": self.headers, "client": self.client}
+        answer = self.express.answer_at_once(scope, self.server_state.default_headers)
         if answer is None:
             return False
         self.transport.write(answer)
@@ -206,5 +211,4 @@ def _is_plain(url: bytes) -> bool:
 
 def guarded(limits: ConnectionLimits, express: Answerer | None = None) -> type[GuardedProtocol]:
     """The protocol class with these limits; `express` may answer simple requests at once."""
-    members = {"limits": limits, "express": None if express is None else staticmethod(express)}
-    return type("GuardedProtocol", (GuardedProtocol,), members)
+    return type("GuardedProtocol", (GuardedProtocol,), {"limits": limits, "express": express})

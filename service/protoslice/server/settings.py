@@ -103,6 +103,12 @@ class Settings(BaseSettings):
     worker_threads: int = Field(default=4, ge=1, le=256, description="Threads for work that computes.")
     render_processes: int = Field(default=1, ge=1, le=64, description="Processes that render messages.")
     open_stores: int = Field(default=256, ge=1, description="Opened stores kept in memory.")
+    trust_seconds: float = Field(
+        default=0.5,
+        ge=0,
+        le=60,
+        description="How long an opened store is read without looking whether another replica has removed it.",
+    )
     space_watermark_bytes: Size = Field(
         default=1 << 30, description="Free room below which the service is not ready; 0 does not look."
     )

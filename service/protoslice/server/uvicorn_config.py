@@ -5,7 +5,7 @@ from __future__ import annotations
 import uvicorn
 from starlette.types import ASGIApp
 
-from protoslice.server.protocol import ConnectionLimits, guarded
+from protoslice.server.protocol import Answerer, ConnectionLimits, guarded
 from protoslice.server.settings import Settings
 
 __all__ = ["uvicorn_config"]
@@ -25,7 +25,7 @@ def uvicorn_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http=guarded(limits, getattr(app, "answer_at_once", None)),
+        http=guarded(limits, app if isinstance(app, Answerer) else None),
         ws="none",
         lifespan="on",
         access_log=False,

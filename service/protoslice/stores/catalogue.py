@@ -26,8 +26,6 @@ from protoslice.stores.runner import Worker
 
 __all__ = ["StoreOptions", "Stores"]
 
-FRESH_SECONDS = 0.5
-"""How long an opened store is taken to exist still. Removed by another replica it lives so long; by us, no longer."""
 _log = logging.getLogger(__name__)
 
 MARK = b'{"layout":1}'
@@ -44,6 +42,8 @@ class StoreOptions:
     register_prefixes: tuple[str, ...] = ()
     register_networks: tuple[str, ...] = ()
     space_watermark_bytes: int = 1 << 30
+    trust_seconds: float = 0
+    """How long an opened store is taken to exist still; one that we remove ourselves is gone at once."""
 
 
 class Stores:
@@ -165,7 +165,7 @@ class Stores:
     def at_hand(self, store_id: str) -> OpenStore | None:
         """The store with this very id, if it is open and was just known to exist."""
         opened = self._opened.get(store_id)
-        fresh = opened is not None and self._worker.loop.time() - opened.seen_at < FRESH_SECONDS
+        fresh = opened is not None and self._worker.loop.time() - opened.seen_at < self._options.trust_seconds
         return opened if fresh else None
 
     async def view(self, ref: str) -> OpenStore:
@@ -283,6 +283,7 @@ class Stores:
             raise
         facts = ChunkFacts(self._storage, manifest.id, self._worker)
         store = OpenStore(manifest, objects, proto, self._worker, facts)
+        store.seen_at = self._worker.loop.time()
         self._opened[manifest.id] = store
         while len(self._opened) > self._options.open_stores:
             # Not closed: a reader may hold it. Its files go when the last reference does.
