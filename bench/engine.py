@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-import resource
+import re
 import shutil
 import subprocess
 import sys
@@ -93,11 +93,13 @@ def splitting(folder: Path, scale: float) -> Iterator[Row]:
     path, out = _big(folder, scale), folder / "out"
 
     def ours() -> None:
+        out.unlink(missing_ok=True)
         with protoslice.open(path) as proto, out.open("wb", buffering=0) as file:
             proto.split().cpb().write_to(file)
             os.fsync(file.fileno())
 
     def peer() -> None:
+        out.unlink(missing_ok=True)
         shutil.copyfile(path, out)
         with out.open("rb") as copied:
             os.fsync(copied.fileno())
@@ -150,16 +152,28 @@ def memory(folder: Path, scale: float) -> Iterator[Row]:
 
 
 def _grow(count: int) -> int:
-    """Kilobytes that indexing a stream of `count` GiB takes."""
+    """Kilobytes that indexing a stream of `count` GiB takes, at its peak; a first small stream does not count."""
     flat = schema.bundled().flat(models.GRAPH)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    _index(flat, 1, 1 << 20)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    before = _status("VmRSS")
+    _index(flat, count, 1 << 30)
+    return _status("VmHWM") - before
+
+
+def _index(flat: _core.Schema, count: int, each: int) -> None:
     scanner = _core.Scanner(flat, models.GRAPH)
     size = 0
-    for piece in models.stream_of_constants(count, 1 << 30):
+    for piece in models.stream_of_constants(count, each):
         scanner.feed(piece)
         size += len(piece)
     scanner.finish(size)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+
+
+def _status(name: str) -> int:
+    """A figure of this process, in kilobytes."""
+    found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def _big(folder: Path, scale: float) -> Path:

@@ -138,6 +138,36 @@ def test_a_reader_that_leaves_is_no_error(graph: Path) -> None:
     assert done.returncode == 0
 
 
+def test_a_reader_that_leaves_short_output_is_no_error(graph: Path) -> None:
+    command = f'{sys.executable} -m protoslice.cli tree "$1" | true'
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command, "_", str(graph)], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_links_and_devices_stay_what_they_are(graph: Path, tmp_path: Path) -> None:
+    target, link, pipe = tmp_path / "target.pb", tmp_path / "link.pb", tmp_path / "pipe"
+    target.write_bytes(b"old")
+    link.symlink_to(target)
+    _call("merge", str(graph), str(link))
+    assert link.is_symlink()
+    assert target.read_bytes() == graph.read_bytes()
+    os.mkfifo(pipe)
+    copy = tmp_path / "copy"
+    with copy.open("wb") as file, subprocess.Popen(["cat", str(pipe)], stdout=file):
+        _call("merge", str(graph), str(pipe))
+    assert copy.read_bytes() == graph.read_bytes()
+    assert pipe.is_fifo()
+
+
+def test_a_terminal_without_letters_gets_escapes(graph: Path) -> None:
+    plain = os.environ | {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [*PROGRAM, "tree", str(graph), "node", "--limit", "1"], env=plain, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\u2026 52 more" in done.stdout
+
+
 def test_a_failed_write_leaves_no_file(graph: Path, tmp_path: Path) -> None:
     limit = f'ulimit -f 100; exec {sys.executable} -m protoslice.cli merge "$1" out.pb'
     done = subprocess.run(["bash", "-c", limit, "_", str(graph)], cwd=tmp_path, capture_output=True, check=False)

@@ -91,7 +91,15 @@ impl Document<'_> {
         let root = self.root()?;
         let mut plan = Plan::default();
         let planned = Planner { doc: self, policy }.message(&root, "", 0)?;
-        let Planned { rest, runs, fields } = planned;
+        let Planned { mut rest, mut runs, fields } = planned;
+        if rest.is_empty()
+            && fields.is_empty()
+            && let [whole] = runs.as_mut_slice()
+        {
+            // All of it in one piece is the proto itself: nothing is split.
+            rest = std::mem::take(&mut whole.rope);
+            runs.clear();
+        }
         if !rest.is_empty() || (runs.is_empty() && fields.is_empty()) {
             plan.message.chunk = Some(0);
             plan.chunks.push(Chunk {

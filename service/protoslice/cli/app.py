@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from functools import wraps
 from importlib.metadata import version
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -29,8 +33,22 @@ _VERBS = (
     serve.serve,
     serve.config,
 )
+
+
+def _ending_well(verb: Callable[..., None]) -> Callable[..., None]:
+    """`verb`, whose errors become a line and a code before the parser of the command line sees them."""
+
+    @wraps(verb)
+    def run(*args: object, **options: object) -> None:
+        with one_line_errors():
+            verb(*args, **options)
+            sys.stdout.flush()
+
+    return run
+
+
 for verb in _VERBS:
-    app.command()(verb)
+    app.command()(_ending_well(verb))
 
 
 def _version(wanted: bool) -> None:
@@ -50,5 +68,8 @@ def _options(
 
 def main() -> None:
     """Run the program that the arguments say."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a letter is no error
     with one_line_errors():
         app()

@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 import protoslice
 from protoslice import Proto, Rope
 from protoslice.cli.progress import Progress
-from protoslice.errors import InvalidInput, ProtosliceError
+from protoslice.errors import InvalidInput, NotFound, ProtosliceError
 
 __all__ = ["opened", "write_rope"]
 
@@ -31,11 +31,15 @@ def opened(name: str, type_name: str | None, *, floor: int = FLOOR) -> Iterator[
 
 @contextmanager
 def _input(name: str) -> Iterator[str | BinaryIO]:
-    if name != STDIO:
+    if name != STDIO and (os.path.isfile(name) or not os.path.exists(name) or os.path.isdir(name)):
         yield name
         return
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
-        shutil.copyfileobj(sys.stdin.buffer, spool, 1 << 20)
+        if name == STDIO:
+            shutil.copyfileobj(sys.stdin.buffer, spool, 1 << 20)
+        else:  # a pipe with a name
+            with open(name, "rb") as pipe:
+                shutil.copyfileobj(pipe, spool, 1 << 20)
         yield cast(BinaryIO, spool)
 
 
@@ -61,8 +65,14 @@ def write_rope(rope: Rope, out: str, progress: Progress, *, source: str | None =
         return
     if source is not None and source != STDIO and os.path.exists(out) and os.path.samefile(source, out):
         raise InvalidInput(f"{out} is the input: write to another file")
-    folder, name = os.path.split(os.path.abspath(out))
-    fd, temporary = tempfile.mkstemp(prefix=f".{name[:100]}.", dir=folder)
+    if os.path.exists(out) and not os.path.isfile(out):
+        _write_through(rope, out, progress)
+        return
+    out = os.path.realpath(out)  # a link stays, and leads to the new file
+    folder = os.path.dirname(out)
+    if not os.path.isdir(folder):
+        raise NotFound(f"there is no folder {folder} to write to")
+    fd, temporary = tempfile.mkstemp(prefix=".protoslice-", dir=folder)
     try:
         with os.fdopen(fd, "wb", buffering=0) as file:
             for piece in rope.pieces():
@@ -74,12 +84,30 @@ def write_rope(rope: Rope, out: str, progress: Progress, *, source: str | None =
     except BaseException:
         os.unlink(temporary)
         raise
+    _sync_folder(folder)
+
+
+def _write_through(rope: Rope, out: str, progress: Progress) -> None:
+    """Write to a device or a pipe, which cannot be replaced."""
+    with open(out, "wb", buffering=0) as file:
+        for piece in rope.pieces():
+            _write_all(file, piece)
+            progress.advance(len(piece))
 
 
 def _write_all(file: BinaryIO | object, piece: memoryview) -> None:
     view = piece
     while view:
         view = view[cast(BinaryIO, file).write(view) :]
+
+
+def _sync_folder(folder: str) -> None:
+    """Make the new name durable too."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _umask() -> int:

@@ -11,7 +11,9 @@ __all__ = ["print_json", "print_pairs", "print_table", "shorten", "width"]
 
 def print_json(value: object) -> None:
     """One JSON document on standard output."""
-    print(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
+    text = json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False)
+    # A file name that is no Unicode cannot stand in a JSON document as it is.
+    print(text if text.isprintable() or text.isascii() else json.dumps(value))
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
