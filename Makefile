@@ -6,7 +6,7 @@ RUST := $(shell find core -name '*.rs' -not -path '*/target/*' -o -name Cargo.to
 PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
-.PHONY: help dev test check fmt protos bench nginx clean
+.PHONY: help dev run test check fmt protos bench nginx clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ dev: .venv/core ## set up: a virtual environment with everything, the core built
 .venv/core: .venv/ready $(RUST)
 	$(BIN)/maturin develop --release --skip-install --quiet
 	@touch $@
+
+run: .venv/core ## set up, then serve on 127.0.0.1:8000 over a local directory
+	$(BIN)/protoslice serve --host 127.0.0.1 --port 8000
 
 test: check ## check, then the whole suite
 	cd core && $(CARGO) test --workspace --quiet

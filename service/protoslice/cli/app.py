@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from protoslice.cli import extract, inspect
+from protoslice.cli import extract, inspect, serve
 from protoslice.cli.failures import one_line_errors
 
 __all__ = ["app", "main"]
@@ -19,7 +19,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (inspect.info, inspect.tree, inspect.chunks, extract.cat, extract.split, extract.merge):
+_VERBS = (
+    inspect.info,
+    inspect.tree,
+    inspect.chunks,
+    extract.cat,
+    extract.split,
+    extract.merge,
+    serve.serve,
+    serve.config,
+)
+for verb in _VERBS:
     app.command()(verb)
 
 

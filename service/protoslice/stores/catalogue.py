@@ -26,6 +26,8 @@ from protoslice.stores.runner import Worker
 
 __all__ = ["StoreOptions", "Stores"]
 
+FRESH_SECONDS = 0.5
+"""How long an opened store is taken to exist still. Removed by another replica it lives so long; by us, no longer."""
 _log = logging.getLogger(__name__)
 
 MARK = b'{"layout":1}'
@@ -164,10 +166,14 @@ class Stores:
 
     async def view(self, ref: str) -> OpenStore:
         """The store that `ref` names, opened."""
+        fresh = self._opened.get(ref)
+        if fresh is not None and self._worker.loop.time() - fresh.seen_at < FRESH_SECONDS:
+            return fresh
         store_id = await self.resolve(ref)
         manifest = await self._manifests.get(store_id)
         opened = self._opened.pop(store_id, None)
         if opened is not None and opened.manifest.attempt == manifest.attempt:
+            opened.seen_at = self._worker.loop.time()
             self._opened[store_id] = opened  # the newest stands last
             return opened
         opening = self._opening.get(store_id)

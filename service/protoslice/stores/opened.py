@@ -53,6 +53,8 @@ class OpenStore:
     ) -> None:
         self.manifest = manifest
         self.info = StoreInfo.of(manifest)
+        self.seen_at = float("-inf")
+        """When, by the clock of the loop, its manifest was last seen."""
         self._objects = tuple(objects)
         self._proto = proto
         self._worker = worker
@@ -175,6 +177,10 @@ class OpenStore:
             rope, proto.sources, self._etag("cpb"), f"{name}.cpb", message_type=None, media_type="application/x-riegeli"
         )
 
+    def descriptor_set(self) -> bytes | None:
+        """The uploaded descriptor set that this store's type comes from; none when the type is bundled or not known."""
+        return self._proto.own_schema if self._proto is not None else None
+
     def close(self) -> None:
         """Give back what is held open."""
         for stored in self._objects:
@@ -198,6 +204,7 @@ class Proto:
     plan: _core.Plan
     sources: Sequence[StoredObject]
     chunked: bool
+    own_schema: bytes | None = None
 
 
 async def open_proto(
@@ -214,13 +221,14 @@ async def open_proto(
         return await worker.run(lambda: unseal(sealed, f"the {name} of store {manifest.id}"))
 
     root = next(i for i, file in enumerate(manifest.files) if file.path == manifest.root)
-    own = [schema.from_descriptor_set(await whole("schema"))] if manifest.own_schema else []
+    own_schema = await whole("schema") if manifest.own_schema else None
+    own = [schema.from_descriptor_set(own_schema)] if own_schema is not None else []
     flat = schema.find(manifest.type, own).flat(manifest.type) if manifest.type else None
     index, plan = _core.Index(await whole("index")), _core.Plan.decode(await whole("plan"))
     image = _core.Rope.decode(await whole("image")) if manifest.chunked else None
     extra = [await open_object(storage, manifest.side, worker, verify=verify)] if manifest.side else []
     sources = [objects[root], *extra]
-    return Proto(_core.Document(index, flat, sources, image), plan, sources, manifest.chunked), extra
+    return Proto(_core.Document(index, flat, sources, image), plan, sources, manifest.chunked, own_schema), extra
 
 
 def _node(document: _core.Document, above: str, row: tuple[Any, ...], depth: int, budget: list[int]) -> dict[str, Any]:

@@ -1,0 +1,152 @@
+"""The application: made by `create_app`, with no work at import."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from protoslice.server.context import context_of
+from protoslice.server.edge import Edge
+from protoslice.server.failures import HANDLED, answer_exception
+from protoslice.server.lane import Lane, ViewEndpoint
+from protoslice.server.limits import GuardedBody, body_limit, check_length
+from protoslice.server.logs import RequestLog
+from protoslice.server.openapi import openapi_document
+from protoslice.server.rendering import Renderer
+from protoslice.server.routes import operations, schemas, stores, tags, views
+from protoslice.server.services import Services
+from protoslice.server.settings import Settings
+from protoslice.server.views import VIEWS
+from protoslice.storage import open_storage
+from protoslice.stores import StoreOptions, Stores
+
+__all__ = ["Application", "create_app", "open_stores"]
+
+OpenStores = Callable[[Settings], Awaitable[Stores]]
+
+
+async def open_stores(settings: Settings) -> Stores:
+    """The stores that the settings name."""
+    options = {name: secret.get_secret_value() for name, secret in settings.storage_options.items()}
+    storage = open_storage(settings.storage, options)
+    return await Stores.open(
+        storage,
+        StoreOptions(
+            max_upload_bytes=settings.max_upload_bytes,
+            verify_reads=settings.verify_reads,
+            threads=settings.worker_threads,
+            open_stores=settings.open_stores,
+            register_prefixes=settings.register_allow,
+            space_watermark_bytes=settings.space_watermark_bytes,
+        ),
+    )
+
+
+def create_app(settings: Settings, stores: OpenStores = open_stores) -> Application:
+    """The service; `stores` is awaited at start-up, on the loop that will serve."""
+    return Application(Services(settings), stores)
+
+
+class Application(FastAPI):
+    """FastAPI with our own edge round it, and the short way to the views."""
+
+    def __init__(self, services: Services, open_stores: OpenStores) -> None:
+        super().__init__(lifespan=_lifespan(services, open_stores), redoc_url=None, redirect_slashes=False)
+        self.state.services = self.services = services
+        self._traced = services.settings.otel_endpoint is not None
+        endpoints = tuple(ViewEndpoint(view, services) for view in VIEWS)
+        self._lane = Lane(endpoints)
+        for endpoint in endpoints:
+            view = endpoint.view
+            self.router.routes.append(Route(view.path, endpoint, methods=["GET"], name=view.operation))
+        for module in (stores, views, tags, schemas, operations):
+            self.include_router(module.router)
+        for kind in HANDLED:
+            self.add_exception_handler(kind, answer_exception)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve; without a look at tracing for every request when none is configured."""
+        if scope["type"] != "http" or self._traced or self.middleware_stack is None:
+            await super().__call__(scope, receive, send)
+            return
+        scope["app"] = self
+        await self.middleware_stack(scope, receive, send)
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """The framework's own stack within ours."""
+        inner = super().build_middleware_stack()
+        front = _Front(self._lane, inner, self.services.settings)
+        return Edge(front, metrics=self.services.metrics, log=RequestLog())
+
+    def openapi(self) -> dict[str, Any]:
+        """The document, made once."""
+        if self.openapi_schema is None:
+            self.openapi_schema = openapi_document(self)
+        return self.openapi_schema
+
+
+class _Front:
+    """Sends reads of views the short way, and everything else through the framework with its body guarded."""
+
+    def __init__(self, lane: Lane, inner: ASGIApp, settings: Settings) -> None:
+        self._lane = lane
+        self._inner = inner
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._inner(scope, receive, send)
+            return
+        if scope["method"] in {"GET", "HEAD"}:
+            found = self._lane.find(scope["path"])
+            if found is not None:
+                endpoint, ref, rest = found
+                await endpoint.serve(scope, receive, send, ref=ref, rest=rest)
+                return
+        check_length(scope, self._settings)
+        guarded = GuardedBody(receive, body_limit(scope["path"], self._settings), self._settings)
+        # HEAD is GET whose body the server leaves out: the same headers, whatever the route.
+        asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        try:
+            await self._inner(asked, guarded, send)
+        finally:
+            context_of(scope).route = _template(asked)
+
+
+def _template(scope: Scope) -> str:
+    """The template of the route that took the request."""
+    endpoint = scope.get("endpoint")
+    if isinstance(endpoint, ViewEndpoint):
+        return endpoint.view.path
+    known = getattr(scope.get("route"), "path", None)
+    return known or (scope["path"] if endpoint is not None else "unmatched")
+
+
+def _lifespan(services: Services, open_stores: OpenStores) -> Any:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        settings = services.settings
+        if services.opened is None:
+            services.opened = await open_stores(settings)
+        services.rendering = Renderer(
+            processes=settings.render_processes,
+            timeout_seconds=settings.render_timeout_seconds,
+            max_bytes=settings.max_rendered_bytes,
+        )
+        watch = asyncio.create_task(services.metrics.watch_loop())
+        try:
+            yield
+        finally:
+            watch.cancel()
+            with suppress(asyncio.CancelledError):
+                await watch
+            await services.rendering.close()
+            await services.opened.close()
+
+    return lifespan

@@ -1,0 +1,40 @@
+"""The digests a client sends with an upload, compared with what arrived."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+
+from protoslice.errors import InvalidInput
+from protoslice.server.digests import parse_digest
+from protoslice.server.fields import Fields
+from protoslice.server.problems import INVALID, HttpProblem
+
+__all__ = ["BodyDigest"]
+
+
+class BodyDigest:
+    """The sha-256 that a request gives for its whole body, by Content-Digest or Repr-Digest."""
+
+    def __init__(self, fields: Fields) -> None:
+        given = {
+            digest
+            for name in (b"content-digest", b"repr-digest")
+            if (digest := parse_digest(fields.get(name))) is not None
+        }
+        if len(given) > 1:
+            raise InvalidInput("Repr-Digest and Content-Digest differ, but the body is sent whole and as it is")
+        self.expected: bytes | None = next(iter(given), None)
+        self._hash = hashlib.sha256() if given else None
+
+    async def watch(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The pieces, digested on their way when that was asked for."""
+        async for piece in pieces:
+            if self._hash is not None:
+                self._hash.update(piece)
+            yield piece
+
+    def check(self) -> None:
+        """Raise unless the body had the digest given."""
+        if self._hash is not None and self._hash.digest() != self.expected:
+            raise HttpProblem(INVALID, "the digest given does not match what arrived: nothing was stored")

@@ -1,0 +1,46 @@
+"""Digest fields (RFC 9530). sha-256 is the one algorithm we know."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from binascii import Error as BadBase64
+from functools import lru_cache
+from typing import Final
+
+from protoslice.errors import InvalidInput
+
+__all__ = ["format_digest", "parse_digest", "wants_sha256"]
+
+_MEMBER: Final = re.compile(r"[ \t]*([a-z*][a-z0-9_.*-]*)[ \t]*=[ \t]*(:[A-Za-z0-9+/=]*:|[^,;]*)[^,]*")
+
+
+@lru_cache(maxsize=4096)
+def format_digest(digest: bytes) -> bytes:
+    """The value of Repr-Digest or Content-Digest for a sha-256."""
+    return b"sha-256=:" + b64encode(digest) + b":"
+
+
+def parse_digest(header: str | None) -> bytes | None:
+    """The sha-256 a digest field gives, None when it gives none; other algorithms are passed over."""
+    value = _members(header or "").get("sha-256")
+    if value is None:
+        return None
+    try:
+        digest = b64decode(value.strip(":"), validate=True)
+    except (BadBase64, ValueError):
+        digest = b""
+    if len(digest) != 32 or not (value.startswith(":") and value.endswith(":")):
+        raise InvalidInput("a digest is written sha-256=:<the 32 bytes in base64>:")
+    return digest
+
+
+def wants_sha256(header: str | None) -> bool:
+    """Whether a Want-Repr-Digest or Want-Content-Digest asks for sha-256: a weight from 1 to 10."""
+    weight = _members(header or "").get("sha-256", "0").strip()
+    return weight.isascii() and weight.isdigit() and 1 <= int(weight[:3]) <= 10
+
+
+def _members(header: str) -> dict[str, str]:
+    """The members of a structured dictionary, as far as digest fields use it; the last of one name counts."""
+    return {match[1]: match[2].strip() for part in header.split(",") if (match := _MEMBER.fullmatch(part))}

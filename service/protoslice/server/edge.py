@@ -1,0 +1,130 @@
+"""The outermost layer: every request gets an id, a context, metrics, one log line, and an answer whatever happens.
+
+One layer for all of it: each further one costs every small answer some microseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import perf_counter
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from protoslice.errors import IntegrityError
+from protoslice.server.context import KEY, RequestContext
+from protoslice.server.failures import send_failure
+from protoslice.server.leaving import ClientGone
+from protoslice.server.metrics import Metrics
+
+__all__ = ["CLIENT_GONE", "Edge"]
+
+CLIENT_GONE = 499
+"""The status that logs and metrics show when the client left first."""
+
+Write = Callable[[Scope, RequestContext, float], None]
+
+
+class Edge:
+    """An ASGI layer round the whole application."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, log: Write) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run one request, and record it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given_id, expects = _scan(scope)
+        context = RequestContext(given_id)
+        scope[KEY] = context
+        self._metrics.open_requests.inc()
+        watched = _Watched(context, receive, send, expects)
+        try:
+            await self._run(scope, watched)
+        finally:
+            self._metrics.open_requests.dec()
+            self._record(scope, context)
+
+    async def _run(self, scope: Scope, watched: _Watched) -> None:
+        try:
+            await self._app(scope, watched.receive, watched.send)
+        except ClientGone:
+            watched.context.status = CLIENT_GONE
+        except asyncio.CancelledError:
+            watched.context.status = watched.context.status or CLIENT_GONE
+            raise
+        except Exception as error:
+            await self._fail(scope, watched, error)
+
+    async def _fail(self, scope: Scope, watched: _Watched, error: Exception) -> None:
+        """Answer while that is possible; afterwards only a broken connection tells the truth."""
+        if watched.context.status:
+            watched.context.cause = error
+        if watched.complete:
+            return
+        if watched.context.status:
+            self._metrics.broken.inc()
+            raise error
+        await send_failure(scope, watched.receive, watched.send, error)
+
+    def _record(self, scope: Scope, context: RequestContext) -> None:
+        seconds = perf_counter() - context.started
+        if isinstance(context.cause, IntegrityError):
+            self._metrics.damaged.inc()
+        self._metrics.record(
+            context.route,
+            scope["method"],
+            context.status,
+            seconds=seconds,
+            received=context.bytes_in,
+            sent=context.bytes_out,
+        )
+        self._log(scope, context, seconds)
+
+
+class _Watched:
+    """`receive` and `send` of one request, counted."""
+
+    __slots__ = ("_receive", "_send", "_unread", "complete", "context")
+
+    def __init__(self, context: RequestContext, receive: Receive, send: Send, expects: bool) -> None:
+        self._unread = expects
+        self.context = context
+        self.complete = False
+        self._receive = receive
+        self._send = send
+
+    async def receive(self) -> Message:
+        self._unread = False
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self.context.bytes_in += len(message.get("body", b""))
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.body":
+            await self._send(message)
+            self.context.bytes_out += len(message.get("body", b""))
+            self.complete = not message.get("more_body", False)
+            return
+        self.context.status = message["status"]
+        message["headers"] = [*message["headers"], (b"x-request-id", self.context.id)]
+        if self._unread:
+            # The client was never told to go on: what it sends next may be the body, or another request.
+            message["headers"].append((b"connection", b"close"))
+        await self._send(message)
+
+
+def _scan(scope: Scope) -> tuple[bytes | None, bool]:
+    """The id that the client gives the request, and whether it waits to be told to go on."""
+    given, expects = None, False
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            given = value
+        elif name == b"expect":
+            expects = True
+    return given, expects

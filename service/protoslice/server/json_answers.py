@@ -1,0 +1,59 @@
+"""JSON answers: one object or a page, with an entity tag and the conditions that go with it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import Request
+from starlette.responses import Response
+
+from protoslice.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
+from protoslice.server.fields import Fields, read_fields
+from protoslice.server.parameters import with_parameter
+from protoslice.server.problems import PRECONDITION, HttpProblem
+from protoslice.stores import Page
+
+__all__ = ["json_answer", "page_answer"]
+
+REVALIDATED = "no-cache"
+IMMUTABLE = "public, max-age=31536000, immutable"
+
+
+def json_answer(
+    request: Request,
+    data: object,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    etag: str | None = None,
+    weak: bool = False,
+) -> Response:
+    """`data` as JSON. For a read the conditions are evaluated; the entity tag is made from the content unless given."""
+    body = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+    tag = EntityTag(etag or f"sha256-{hashlib.sha256(body).hexdigest()}", weak)
+    given = {"etag": str(tag), "cache-control": REVALIDATED, "vary": "accept-encoding", **(headers or {})}
+    if request.method == "GET":
+        verdict = evaluate(_conditions(read_fields(request.scope)), Validators(tag), reads=True)
+        if verdict is Verdict.FAILED:
+            raise HttpProblem(PRECONDITION, "this is another than the one named", etag=tag.opaque)
+        if verdict is Verdict.NOT_MODIFIED:
+            return Response(status_code=304, headers=given)
+    return Response(body, status, given, "application/json")
+
+
+def page_answer(
+    request: Request, page: Page[Any], items: list[Any], *, headers: Mapping[str, str] | None = None, weak: bool = True
+) -> Response:
+    """A page, with a link to the next."""
+    given = dict(headers or {})
+    if page.next is not None:
+        query = with_parameter(request.scope["query_string"], "cursor", page.next)
+        given["link"] = f'<{request.scope["raw_path"].decode("latin-1")}?{query}>; rel="next"'
+    return json_answer(request, {"items": items, "next": page.next}, headers=given, weak=weak)
+
+
+def _conditions(fields: Fields) -> Preconditions:
+    return Preconditions(if_match=fields.get(b"if-match"), if_none_match=fields.get(b"if-none-match"))

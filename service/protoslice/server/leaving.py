@@ -1,0 +1,61 @@
+"""Noticing that a client has left while its answer is being made."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from starlette.types import Receive
+
+__all__ = ["ClientGone", "Leaving"]
+
+GRACE_SECONDS = 0.1
+"""Work shorter than this is not watched: watching costs a task."""
+
+
+class ClientGone(Exception):
+    """The client closed the connection before the answer was complete; there is nobody left to tell."""
+
+
+class Leaving:
+    """A context in which the work of this task stops with `ClientGone` soon after the client has left."""
+
+    __slots__ = ("_gone", "_receive", "_task", "_timer", "_watch")
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._gone = False
+        self._watch: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(GRACE_SECONDS, self.watch)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+        if not self._gone or self._task is None or not isinstance(error, asyncio.CancelledError):
+            return
+        # Only if nobody but the watch asked: a shutdown that cancels as well goes on.
+        if self._task.uncancel() == 0:
+            raise ClientGone from None
+
+    def watch(self) -> None:
+        """Start watching now: for work known to be long."""
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._wait())
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._gone = True
+        if self._task is not None:
+            self._task.cancel()

@@ -1,0 +1,86 @@
+"""Request bodies within limits: of size, checked before a byte is read, and of time."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import Final
+
+from starlette.types import Message, Receive, Scope
+
+from protoslice.server.fields import read_fields
+from protoslice.server.problems import BAD_REQUEST, LIMIT, TIMEOUT, HttpProblem
+from protoslice.server.settings import Settings
+
+__all__ = ["GuardedBody", "body_limit", "check_length"]
+
+_GRACE_SECONDS: Final = 60
+_UPLOADS: Final = "/v1/stores"
+_SCHEMAS: Final = "/v1/schemas/"
+_DIGITS: Final = 19
+
+
+def body_limit(path: str, settings: Settings) -> int:
+    """The longest body that is taken at `path`. What frames the files of an upload gets a little room."""
+    if path == _UPLOADS:
+        return settings.max_upload_bytes + max(1 << 20, settings.max_upload_bytes // 8)
+    return settings.max_schema_bytes if path.startswith(_SCHEMAS) else settings.max_json_bytes
+
+
+def check_length(scope: Scope, settings: Settings) -> None:
+    """Refuse a body that says it is too long, before any of it is asked for."""
+    fields = read_fields(scope)
+    text = fields.get(b"content-length")
+    if text is None:
+        return
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+        raise HttpProblem(BAD_REQUEST, "Content-Length is a number of bytes")
+    path = scope["path"]
+    framed = fields.get(b"content-type", "").partition(";")[0].strip().lower()
+    exact = path == _UPLOADS and framed not in {"multipart/form-data", "application/x-tar"}
+    limit = settings.max_upload_bytes if exact else body_limit(path, settings)
+    if int(text) > limit:
+        raise _too_long(limit)
+
+
+class GuardedBody:
+    """`receive` with the limits kept."""
+
+    __slots__ = ("_length", "_limit", "_receive", "_settings", "_started")
+
+    def __init__(self, receive: Receive, limit: int, settings: Settings) -> None:
+        self._receive = receive
+        self._limit = limit
+        self._settings = settings
+        self._length = 0
+        self._started = 0.0
+
+    async def __call__(self) -> Message:
+        """The next message; `HttpProblem` when it comes too late or brings too much."""
+        self._started = self._started or monotonic()
+        seconds = self._settings.body_timeout_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                message = await self._receive()
+        except TimeoutError:
+            raise _too_slow(f"no byte of the body came for {seconds:g} seconds") from None
+        self._length += len(message.get("body", b""))
+        if self._length > self._limit:
+            raise _too_long(self._limit)
+        if message.get("more_body"):
+            self._check_rate()
+        return message
+
+    def _check_rate(self) -> None:
+        slowest = self._settings.body_min_bytes_per_second
+        passed = monotonic() - self._started
+        if passed > _GRACE_SECONDS and self._length < slowest * passed:
+            raise _too_slow(f"at least {slowest} bytes in a second are due")
+
+
+def _too_long(limit: int) -> HttpProblem:
+    return HttpProblem(LIMIT, f"the body may have {limit} bytes", limit=limit)
+
+
+def _too_slow(detail: str) -> HttpProblem:
+    return HttpProblem(TIMEOUT, detail, headers={"connection": "close"})

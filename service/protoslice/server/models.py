@@ -1,0 +1,170 @@
+"""The JSON of the API, as pydantic models: what OpenAPI shows, and what request bodies are read with."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
+
+__all__ = [
+    "ChunkModel",
+    "FileModel",
+    "NodeModel",
+    "PageModel",
+    "ProblemModel",
+    "PutTag",
+    "Register",
+    "SchemaModel",
+    "StoreModel",
+    "TagModel",
+]
+
+T = TypeVar("T")
+Id = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_EXAMPLE_ID = "9f0c" * 16
+
+
+class FileModel(BaseModel):
+    """A file of a store."""
+
+    path: str = Field(examples=["model.onnx"])
+    size: int = Field(ge=0)
+    sha256: Sha256 | None = Field(description="Not known for files registered in place.")
+
+
+class StoreModel(BaseModel):
+    """A store: an immutable set of files with an index and a split policy."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": _EXAMPLE_ID,
+                    "type": "onnx.ModelProto",
+                    "root": "model.onnx",
+                    "size": 1073741824,
+                    "chunks": 58,
+                    "min_chunk": 1048576,
+                    "max_chunk": 1073741824,
+                    "created": "2026-11-21T10:00:00Z",
+                    "tags": ["resnet50:3"],
+                    "files": [{"path": "model.onnx", "size": 1073741824, "sha256": "0" * 64}],
+                    "source": "upload",
+                }
+            ]
+        }
+    )
+
+    id: Id
+    type: str = Field(description="Full name of the root proto's type, or `unknown`.")
+    root: str = Field(description="Which file is the root proto.")
+    size: int = Field(ge=0)
+    chunks: int = Field(ge=0)
+    min_chunk: int = Field(ge=1)
+    max_chunk: int = Field(ge=1)
+    created: datetime
+    tags: list[str]
+    files: list[FileModel]
+    source: str
+
+
+class TagModel(BaseModel):
+    """A movable name for a store."""
+
+    name: str = Field(examples=["resnet50:3"])
+    store: Id
+    updated: datetime
+
+
+class SchemaModel(BaseModel):
+    """An uploaded descriptor set."""
+
+    name: str
+    size: int = Field(ge=0)
+    messages: int = Field(ge=0, description="How many message types it declares.")
+    updated: datetime
+
+
+class ChunkModel(BaseModel):
+    """A chunk of a store."""
+
+    index: int = Field(ge=0)
+    kind: Literal["message", "bytes"]
+    type: str | None
+    path: str
+    size: int = Field(ge=0)
+    sha256: Sha256
+
+
+class NodeModel(BaseModel):
+    """What stands at a place of the proto."""
+
+    path: str
+    field: int
+    name: str | None
+    kind: str
+    type: str | None
+    count: int | None
+    size: int = Field(ge=0)
+    deeper: bool = Field(description="Whether there is something below it.")
+    text: str | None = Field(description="The value of a scalar or a short string.")
+    children: list[NodeModel] | None = None
+    more: int | None = Field(default=None, description="How many children are not shown.")
+
+
+class PageModel(BaseModel, Generic[T]):
+    """Some of many things."""
+
+    items: list[T]
+    next: str | None = Field(description="The cursor of the next page; null on the last.")
+
+
+class Register(BaseModel):
+    """Objects that already lie in allowed storage, to be indexed in place."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    files: dict[str, str] = Field(min_length=1, examples=[{"model.onnx": "s3://bucket/key"}])
+    type: str | None = None
+    root: str | None = None
+    tags: list[str] = []
+    min_chunk: StrictInt | str | None = Field(default=None, examples=["1MiB"])
+    max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
+
+
+class PutTag(BaseModel):
+    """Where a tag is to point."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    store: str = Field(description="An id, the beginning of one, or another tag.", examples=[_EXAMPLE_ID])
+
+
+class Mistake(BaseModel):
+    """What is wrong with one parameter."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    where: str = Field(alias="in")
+    name: str
+    detail: str
+
+
+class ProblemModel(BaseModel):
+    """RFC 9457. Further members depend on the type."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(examples=["/problems/not-found"])
+    title: str
+    status: int
+    detail: str
+    instance: str | None = None
+    request_id: str
+    path: str | None = Field(default=None, description="The field path at fault.")
+    offset: int | None = Field(default=None, description="The byte offset at fault.")
+    limit: int | None = None
+    offers: list[str] | None = None
+    errors: list[Mistake] | None = None

@@ -1,0 +1,191 @@
+"""Every failure as RFC 9457 sees it. The tables here feed the answers, the OpenAPI document and `docs/problems.md`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from protoslice import errors
+
+__all__ = [
+    "MEDIA_TYPE",
+    "PROBLEMS",
+    "READING",
+    "RETRY_AFTER_SECONDS",
+    "STATUSES",
+    "UPLOADING",
+    "HttpProblem",
+    "Problem",
+    "problem_of_error",
+    "problem_response",
+]
+
+MEDIA_TYPE: Final = "application/problem+json"
+RETRY_AFTER_SECONDS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A kind of failure: its status, the last part of its `type` URI, its title, and what to do about it."""
+
+    status: int
+    slug: str
+    title: str
+    advice: str
+
+    @property
+    def type(self) -> str:
+        """The stable URI, a path at which the service itself explains the problem."""
+        return f"/problems/{self.slug}"
+
+
+INVALID = Problem(400, "invalid-input", "The request does not parse", "Read `detail`; `errors` lists each parameter.")
+CORRUPT_UPLOAD = Problem(
+    400,
+    "corrupt-model",
+    "The file is not what it should be",
+    "Check the file at `offset` and `path`; nothing was stored.",
+)
+BAD_REQUEST = Problem(400, "bad-request", "Bad request", "Send a well-formed HTTP request.")
+NOT_FOUND = Problem(404, "not-found", "There is no such thing here", "Check the name, number or path.")
+NO_RESOURCE = Problem(404, "no-resource", "There is nothing at this URL", "See `/docs` for what there is.")
+METHOD = Problem(405, "method-not-allowed", "The resource does not take this method", "Use one that `Allow` lists.")
+NOT_ACCEPTABLE = Problem(
+    406, "not-acceptable", "No representation is acceptable", "Ask for one of the media types in `offers`."
+)
+TIMEOUT = Problem(408, "request-timeout", "The request came too slowly", "Send again over a better connection.")
+CONFLICT = Problem(
+    409, "conflict", "The request conflicts with what is there", "Read the current state and decide again."
+)
+PRECONDITION = Problem(
+    412, "precondition-failed", "A precondition does not hold", "Fetch the current `ETag` and decide again."
+)
+LIMIT = Problem(413, "limit-exceeded", "More than a limit allows", "Ask for less, or have the operator raise `limit`.")
+MEDIA = Problem(
+    415, "unsupported-media-type", "The body has a media type not taken here", "Send one of those in `offers`."
+)
+RANGE = Problem(
+    416, "range-not-satisfiable", "None of the ranges exists", "Ask within the length that `Content-Range` says."
+)
+UNSUPPORTED = Problem(422, "unsupported", "Understood, but not possible", "Read `detail`.")
+CHUNKS = Problem(
+    422,
+    "inconsistent-chunks",
+    "The chunks do not fit together",
+    "The chunked proto was written wrongly: split it again.",
+)
+CORRUPT = Problem(
+    422,
+    "corrupt-part",
+    "A part of the model is malformed",
+    "The model was stored as it came; check it at `path` and `offset`.",
+)
+REQUIRED = Problem(
+    428, "precondition-required", "The request must be conditional", "Send `If-Match` or `If-None-Match`."
+)
+HEADERS = Problem(431, "header-too-large", "The request's headers are too long", "Send fewer or shorter headers.")
+INTERNAL = Problem(500, "internal", "The service failed", "Report `request_id` to the operator.")
+DAMAGED = Problem(
+    500, "damaged-object", "A stored object is damaged", "Report `request_id` and `object` to the operator."
+)
+UNAVAILABLE = Problem(503, "storage-unavailable", "Storage does not answer", "Try again after `Retry-After` seconds.")
+STORAGE = Problem(
+    503, "storage-error", "Storage fails", "Try again later; the operator finds the cause by `request_id`."
+)
+DENIED = Problem(503, "storage-denied", "Storage refuses", "The operator has to grant access.")
+BUSY = Problem(503, "too-busy", "Too much at the same time", "Try again after `Retry-After` seconds.")
+DRAINING = Problem(503, "not-ready", "The service is not ready", "Try another replica, or again later.")
+FULL = Problem(507, "out-of-space", "There is no room left", "The operator has to make room.")
+
+READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
+    errors.InvalidInput: INVALID,
+    errors.NotFound: NOT_FOUND,
+    errors.Conflict: CONFLICT,
+    errors.LimitExceeded: LIMIT,
+    errors.Unsupported: UNSUPPORTED,
+    errors.UnsupportedMediaType: MEDIA,
+    errors.CorruptModel: CORRUPT,
+    errors.InconsistentChunks: CHUNKS,
+    errors.IntegrityError: DAMAGED,
+    errors.StorageError: STORAGE,
+    errors.StorageUnavailable: UNAVAILABLE,
+    errors.StorageDenied: DENIED,
+    errors.StorageFull: FULL,
+}
+"""What an error means while something stored is read or changed."""
+
+UPLOADING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
+    **READING,
+    errors.NotFound: INVALID,
+    errors.CorruptModel: CORRUPT_UPLOAD,
+    errors.IntegrityError: CORRUPT_UPLOAD,
+}
+"""What an error means while an upload is taken in: the bytes at fault are the client's."""
+
+STATUSES: Final[Mapping[int, Problem]] = {
+    problem.status: problem
+    for problem in (
+        BAD_REQUEST,
+        NO_RESOURCE,
+        METHOD,
+        NOT_ACCEPTABLE,
+        TIMEOUT,
+        CONFLICT,
+        PRECONDITION,
+        LIMIT,
+        MEDIA,
+        RANGE,
+        UNSUPPORTED,
+        REQUIRED,
+        HEADERS,
+        INTERNAL,
+        BUSY,
+        FULL,
+    )
+}
+"""What a bare status means, as frameworks raise it."""
+
+PROBLEMS: Final = tuple(
+    sorted({*READING.values(), *UPLOADING.values(), *STATUSES.values(), DRAINING}, key=lambda p: (p.status, p.slug))
+)
+"""Every problem there is."""
+
+
+class HttpProblem(HTTPException):
+    """A failure as HTTP sees it: a problem, what happened, and further headers and members."""
+
+    headers: dict[str, str]
+
+    def __init__(
+        self, problem: Problem, detail: str, *, headers: Mapping[str, str] | None = None, **members: Any
+    ) -> None:
+        super().__init__(problem.status, detail, dict(headers or {}))
+        self.problem = problem
+        self.members = members
+
+
+def problem_of_error(error: errors.ProtosliceError, *, uploading: bool = False) -> HttpProblem:
+    """What to answer for an error of the library. A 5xx says nothing of what the error said: it may hold secrets."""
+    table = UPLOADING if uploading else READING
+    problem = next((table[kind] for kind in type(error).__mro__ if kind in table), INTERNAL)
+    headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if problem.status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+    members = {"path": error.path, "offset": error.offset, "object": getattr(error, "object", None)}
+    known = {name: value for name, value in members.items() if value is not None}
+    return HttpProblem(problem, problem.advice if problem.status >= 500 else error.message, headers=headers, **known)
+
+
+def problem_response(failure: HttpProblem, *, request_id: str, instance: str | None = None) -> Response:
+    """The answer: `application/problem+json`, never to be cached."""
+    problem = failure.problem
+    body = {"type": problem.type, "title": problem.title, "status": problem.status, "detail": failure.detail}
+    if instance is not None:
+        body["instance"] = instance
+    content = json.dumps(body | failure.members | {"request_id": request_id}, ensure_ascii=True, default=str)
+    headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **failure.headers}
+    return Response(content, problem.status, headers, MEDIA_TYPE)

@@ -1,0 +1,174 @@
+"""uvicorn's HTTP protocol with the limits it lacks: slow and long headers, clients that do not read.
+
+What is refused here never becomes a request; the answers are problems all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from binascii import hexlify
+from dataclasses import dataclass
+from os import urandom
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from protoslice.server.problems import BAD_REQUEST, BUSY, HEADERS, MEDIA_TYPE, TIMEOUT, Problem
+
+__all__ = ["ConnectionLimits", "GuardedProtocol", "guarded"]
+
+
+LINGER_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What a connection may do."""
+
+    header_timeout_seconds: float = 15
+    max_header_bytes: int = 64 << 10
+    max_connections: int = 4096
+    send_timeout_seconds: float = 30
+    send_min_bytes_per_second: int = 1024
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    limits: ClassVar[ConnectionLimits] = ConnectionLimits()
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._head_bytes = 0
+        self._in_head = True
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._send_timer: asyncio.TimerHandle | None = None
+        self._unsent = 0
+        self._discarded = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start waiting for the first request."""
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.max_connections:
+            self._refuse(BUSY, f"the limit is {self.limits.max_connections} connections")
+        else:
+            self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timers."""
+        self._forget(self._head_timer)
+        self._forget(self._send_timer)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser, as long as the head keeps within its length."""
+        if not self._in_head:
+            super().data_received(data)
+            if self.cycle is not None and self.cycle.response_complete:
+                self._discard(len(data))
+            return
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes:
+            if self._head_bytes > self.limits.max_header_bytes:
+                self._refuse_head()
+            elif self._head_timer is None:
+                self._await_head()
+
+    def on_headers_complete(self) -> None:
+        """Start the request."""
+        self._in_head = False
+        self._forget(self._head_timer)
+        self._head_timer = None
+        if self._head_bytes > self.limits.max_header_bytes and self._head_length() > self.limits.max_header_bytes:
+            self._refuse_head()
+            return
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The next bytes are a head again."""
+        self._in_head = True
+        self._head_bytes = 0
+        self._discarded = 0
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """The client does not keep up: look again in a while."""
+        super().pause_writing()
+        self._unsent = self.transport.get_write_buffer_size()
+        self._send_timer = self.loop.call_later(self.limits.send_timeout_seconds, self._look)
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._forget(self._send_timer)
+        self._send_timer = None
+        super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection; one that has not even taken its last answer is cut."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
+
+    def send_400_response(self, msg: str) -> None:
+        """What does not parse as HTTP is refused with a problem."""
+        if not self.transport.is_closing():
+            self._refuse(BAD_REQUEST, msg)
+
+    def _discard(self, count: int) -> None:
+        """The rest of a body that has been answered already: some of it, so that the client gets to see the answer."""
+        self._discarded += count
+        if self._discarded > LINGER_BYTES and not self._in_head:
+            self.transport.abort()
+
+    def _await_head(self) -> None:
+        self._head_timer = self.loop.call_later(self.limits.header_timeout_seconds, self._head_is_late)
+
+    def _head_length(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+
+    def _refuse_head(self) -> None:
+        self._refuse(HEADERS, f"the limit is {self.limits.max_header_bytes} bytes")
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if not self._in_head or (self.cycle is not None and not self.cycle.response_complete):
+            return
+        if self._head_bytes:
+            self._refuse(TIMEOUT, f"headers have to arrive within {self.limits.header_timeout_seconds:g} seconds")
+        else:
+            self.transport.close()
+
+    def _look(self) -> None:
+        """Drop the client unless it has taken enough since the last look."""
+        unsent = self.transport.get_write_buffer_size()
+        due = max(1, int(self.limits.send_min_bytes_per_second * self.limits.send_timeout_seconds))
+        if self._unsent - unsent < min(due, self._unsent):
+            self.logger.warning("client dropped: it does not read", extra={"client": self.client})
+            self.transport.abort()
+            return
+        self._unsent = unsent
+        self._send_timer = self.loop.call_later(self.limits.send_timeout_seconds, self._look)
+
+    def _refuse(self, problem: Problem, detail: str) -> None:
+        if self.transport.is_closing():
+            return
+        members = {"type": problem.type, "title": problem.title, "status": problem.status, "detail": detail}
+        body = json.dumps(members | {"request_id": hexlify(urandom(12)).decode()}).encode()
+        lines = [b"%s: %s\r\n" % header for header in self.server_state.default_headers]
+        head = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\ncache-control: no-store\r\n"
+        parts = [STATUS_LINE[problem.status], *lines, head.encode(), b"connection: close\r\n\r\n", body]
+        self.transport.write(b"".join(parts))
+        self.transport.close()
+
+    @staticmethod
+    def _forget(timer: asyncio.TimerHandle | None) -> None:
+        if timer is not None:
+            timer.cancel()
+
+
+def guarded(limits: ConnectionLimits) -> type[GuardedProtocol]:
+    """The protocol class with these limits."""
+    return type("GuardedProtocol", (GuardedProtocol,), {"limits": limits})

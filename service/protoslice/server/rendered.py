@@ -1,0 +1,63 @@
+"""Answers whose body is made in memory: rendered messages and JSON, with validators and conditions, without ranges."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.types import Scope, Send
+
+from protoslice.server.answers import Facts, Terms, plan_answer
+from protoslice.server.fields import Fields
+from protoslice.server.negotiation import JSON, PROTOBUF_JSON, TEXT
+
+__all__ = ["send_rendered"]
+
+_MARKS: Final = {PROTOBUF_JSON: "pbjson", JSON: "json", TEXT: "text"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rendered:
+    """What is known of a rendered form: its length only when it has been made."""
+
+    size: int
+    etag: str
+    filename: str
+    media_type: str
+    message_type: str | None
+    sha256: bytes | None = None
+
+
+async def send_rendered(
+    scope: Scope,
+    send: Send,
+    facts: Facts,
+    render: Callable[[], Awaitable[bytes]],
+    *,
+    media_type: str,
+    fields: Fields,
+    terms: Terms,
+) -> None:
+    """Answer with what `render` makes of the representation; it is not called when the client has it already."""
+    ending = "txtpb" if media_type == TEXT else "json"
+    shown = _Rendered(
+        0,
+        f"{facts.etag}-{_MARKS[media_type]}",
+        f"{facts.filename.rpartition('.')[0] or facts.filename}.{ending}",
+        f"{media_type}; charset=utf-8",
+        facts.message_type,
+    )
+    # Conditions first, ranges never: a 304 must not cost a rendering.
+    answer = plan_answer("HEAD", fields, shown, terms)
+    body = b""
+    if answer.status == 200:
+        body = await render()
+        whole = _Rendered(
+            len(body), shown.etag, shown.filename, shown.media_type, shown.message_type, hashlib.sha256(body).digest()
+        )
+        answer = plan_answer("HEAD", fields, whole, terms)
+    headers = [(name, b"none" if name == b"accept-ranges" else value) for name, value in answer.headers]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

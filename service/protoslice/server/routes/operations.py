@@ -1,0 +1,97 @@
+"""What operators and people ask: alive, ready, metrics, what a problem means, and the page at the root."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from protoslice.errors import ProtosliceError
+from protoslice.server.documented import problems
+from protoslice.server.home import home_page, problem_page
+from protoslice.server.metrics import CONTENT_TYPE
+from protoslice.server.problems import DRAINING, NOT_FOUND, PROBLEMS, RETRY_AFTER_SECONDS, HttpProblem
+from protoslice.server.services import Given
+
+router = APIRouter(tags=["operations"])
+
+_NO_STORE = {"cache-control": "no-store"}
+_PAGE_HEADERS = {
+    "cache-control": "no-cache",
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+}
+
+
+class Status(BaseModel):
+    """How the service is."""
+
+    status: Literal["ok"]
+
+
+@router.get(
+    "/livez",
+    operation_id="get_liveness",
+    response_model=Status,
+    responses=problems(),
+    summary="Whether the process lives",
+)
+async def livez() -> Response:
+    """Always ok, while the process answers at all."""
+    return JSONResponse({"status": "ok"}, headers=_NO_STORE)
+
+
+@router.get(
+    "/readyz",
+    operation_id="get_readiness",
+    response_model=Status,
+    responses=problems(507),
+    summary="Whether to send requests here",
+)
+async def readyz(services: Given) -> Response:
+    """Ok while storage answers, has room, and the service is not draining."""
+    if services.draining:
+        raise HttpProblem(DRAINING, "the service is ending", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
+    await services.stores.ready()
+    return JSONResponse({"status": "ok"}, headers=_NO_STORE)
+
+
+@router.get(
+    "/metrics",
+    operation_id="get_metrics",
+    response_class=Response,
+    summary="Metrics for Prometheus",
+    responses={200: {"content": {CONTENT_TYPE: {"schema": {"type": "string"}}}}, **problems()},
+)
+async def metrics(services: Given) -> Response:
+    """Requests, seconds and bytes by route, ingest stages, loop lag."""
+    return Response(services.metrics.render(), headers={**_NO_STORE, "content-type": CONTENT_TYPE})
+
+
+@router.get(
+    "/problems/{slug}",
+    operation_id="get_problem_page",
+    response_class=HTMLResponse,
+    responses=problems(404),
+    summary="What a problem means",
+)
+async def problem(slug: str) -> Response:
+    """The page behind the `type` of a problem."""
+    found = next((each for each in PROBLEMS if each.slug == slug), None)
+    if found is None:
+        raise HttpProblem(NOT_FOUND, "there is no such problem")
+    return HTMLResponse(problem_page(found), headers=_PAGE_HEADERS)
+
+
+@router.get(
+    "/", operation_id="get_home", response_class=HTMLResponse, responses=problems(), summary="A page for people"
+)
+async def home(request: Request, services: Given) -> Response:
+    """What this is, what it holds, and how to begin."""
+    try:
+        stores = (await services.stores.list(limit=10)).items
+    except ProtosliceError:
+        stores = ()
+    return HTMLResponse(home_page(stores, str(request.base_url).rstrip("/")), headers=_PAGE_HEADERS)

@@ -1,0 +1,139 @@
+"""Every setting of the service, by environment: `PROTOSLICE_<NAME>`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
+
+from protoslice.errors import InvalidInput
+from protoslice.sizes import parse_size
+
+__all__ = ["PREFIX", "Settings", "default_storage", "environment_name", "read_settings"]
+
+PREFIX = "PROTOSLICE_"
+_SEPARATORS = re.compile(r"[,\s]+")
+_USER_INFO = re.compile(r"(?<=://)[^/@]*@")
+
+
+def _size(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_size(value)
+    except InvalidInput as error:
+        raise ValueError(str(error)) from error
+
+
+def _words(value: object) -> object:
+    return tuple(word for word in _SEPARATORS.split(value) if word) if isinstance(value, str) else value
+
+
+Size = Annotated[int, BeforeValidator(_size), Field(ge=0, lt=1 << 63)]
+Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+Seconds = Annotated[float, Field(gt=0, le=86400)]
+
+
+def default_storage() -> str:
+    """The URI of the folder the service keeps its state in when nothing is said: under the user's data folder."""
+    base = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
+    return (base.absolute() / "protoslice").as_uri()
+
+
+class Settings(BaseSettings):
+    """How the service is set up. Sizes may be written as `64KiB`; lists are separated by commas or spaces."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="forbid", populate_by_name=True, env_ignore_empty=True
+    )
+
+    storage: str = Field(default_factory=default_storage, description="Where all state is kept, as a URI.")
+    storage_options: dict[str, SecretStr] = Field(
+        default_factory=dict, description="Options of the storage backend (keys, region, endpoint), as a JSON object."
+    )
+    host: str = Field(default="127.0.0.1", description="The address to listen on.")
+    port: int = Field(default=8000, ge=0, le=65535, description="The port to listen on; 0 picks a free one.")
+    verify_reads: bool = Field(
+        default=True, description="Check every block read against its CRC-32C before it is sent."
+    )
+    register_allow: Words = Field(
+        default=(),
+        description="URI prefixes below which objects may be registered in place; empty forbids registering.",
+    )
+
+    max_upload_bytes: Size = Field(
+        default=1 << 40,
+        validation_alias=AliasChoices("PROTOSLICE_MAX_UPLOAD", "PROTOSLICE_MAX_UPLOAD_BYTES"),
+        description="The largest upload taken, all its files together.",
+    )
+    max_uploads: int = Field(default=16, ge=1, description="Uploads at the same time; more are answered 503.")
+    max_json_bytes: Size = Field(default=1 << 20, description="The largest JSON request body.")
+    max_schema_bytes: Size = Field(default=16 << 20, description="The largest uploaded descriptor set.")
+    max_header_bytes: Size = Field(
+        default=64 << 10, description="The longest request line and headers; more is answered 431."
+    )
+    max_connections: int = Field(default=4096, ge=1, description="Connections at the same time; more are answered 503.")
+    max_ranges: int = Field(
+        default=64, ge=1, le=64, description="Ranges in one request; a Range header with more is ignored."
+    )
+    max_page_items: int = Field(default=1000, ge=1, le=10000, description="The most items of one page.")
+    max_rendered_bytes: Size = Field(default=64 << 20, description="The largest message rendered as JSON or text.")
+
+    header_timeout_seconds: Seconds = Field(default=15, description="Time for a request's line and headers to arrive.")
+    body_timeout_seconds: Seconds = Field(default=60, description="The longest silence while a request body arrives.")
+    body_min_bytes_per_second: Size = Field(
+        default=256, description="The slowest upload, over its whole time after the first minute; 0 allows any."
+    )
+    send_timeout_seconds: Seconds = Field(default=30, description="How often a client that reads slowly is looked at.")
+    send_min_bytes_per_second: Size = Field(
+        default=1024, description="A client that takes less than this between two looks is dropped."
+    )
+    keep_alive_seconds: int = Field(default=20, ge=1, description="How long an idle connection is kept open.")
+    render_timeout_seconds: Seconds = Field(default=60, description="The longest time to render one message.")
+    drain_notice_seconds: float = Field(
+        default=0, ge=0, le=600, description="At shutdown, how long to go on serving with `/readyz` refusing."
+    )
+    drain_seconds: int = Field(default=30, ge=0, description="At shutdown, how long answers under way may take to end.")
+
+    worker_threads: int = Field(default=4, ge=1, le=256, description="Threads for work that computes.")
+    render_processes: int = Field(default=1, ge=1, le=64, description="Processes that render messages.")
+    open_stores: int = Field(default=256, ge=1, description="Opened stores kept in memory.")
+    space_watermark_bytes: Size = Field(
+        default=1 << 30, description="Free room below which the service is not ready; 0 does not look."
+    )
+
+    log_format: Literal["json", "text"] = Field(default="json", description="How log lines look.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="From which level on to log."
+    )
+    otel_endpoint: str | None = Field(
+        default=None, description="Where to send OpenTelemetry spans over OTLP/HTTP; needs the extra `otel`."
+    )
+
+    def shown(self) -> dict[str, Any]:
+        """Every setting as plain data, secrets hidden."""
+        data = self.model_dump(mode="json")
+        data["storage"] = _USER_INFO.sub("", self.storage)
+        data["otel_endpoint"] = self.otel_endpoint and _USER_INFO.sub("", self.otel_endpoint)
+        return data
+
+
+def read_settings(given: Mapping[str, Any]) -> Settings:
+    """The settings of the environment, with `given` in front; `InvalidInput` names each mistake, but never a value."""
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        mistakes = (f"{environment_name(str(each['loc'][0]))}: {each['msg']}" for each in error.errors())
+        raise InvalidInput("; ".join(mistakes)) from None
+    except SettingsError as error:
+        raise InvalidInput(str(error)) from None
+
+
+def environment_name(field: str) -> str:
+    """The environment variable of a setting, as it is documented."""
+    return "PROTOSLICE_MAX_UPLOAD" if field == "max_upload_bytes" else f"{PREFIX}{field.upper().removeprefix(PREFIX)}"

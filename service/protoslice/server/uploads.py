@@ -1,0 +1,93 @@
+"""From the body of a request to a store: one file after the other, piece by piece, with back-pressure."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Final
+
+from fastapi import Request
+
+from protoslice.errors import ProtosliceError
+from protoslice.server.bodies import files_of
+from protoslice.server.digest_checks import BodyDigest
+from protoslice.server.fields import Fields, read_fields
+from protoslice.server.leaving import ClientGone
+from protoslice.server.problems import BUSY, RETRY_AFTER_SECONDS, HttpProblem, problem_of_error
+from protoslice.server.services import Services
+from protoslice.stores import Created, Ingest, IngestRequest
+
+__all__ = ["take_in"]
+
+_SEVERAL: Final = {"multipart/form-data", "application/x-tar"}
+
+
+async def take_in(request: Request, services: Services, wanted: IngestRequest, filename: str | None) -> Created:
+    """The store that the body makes; nothing of it is read before all that can be checked has been."""
+    fields = read_fields(request.scope)
+    with _counted(services):
+        try:
+            return await _take_in(request, services, wanted, fields, filename)
+        except ProtosliceError as error:
+            raise problem_of_error(error, uploading=True) from error
+
+
+async def _take_in(
+    request: Request, services: Services, wanted: IngestRequest, fields: Fields, filename: str | None
+) -> Created:
+    digest = BodyDigest(fields)
+    kind = fields.get(b"content-type")
+    one = (kind or "").partition(";")[0].strip().lower() not in _SEVERAL
+    body = _body(request)
+    files = files_of(kind, fields.get(b"content-disposition"), filename, body if one else digest.watch(body))
+    async with await services.stores.ingest(wanted) as ingest:
+        started = perf_counter()
+        async for file in files:
+            await _take_file(ingest, file.path, file.pieces)
+        received = perf_counter()
+        if not one:
+            digest.check()
+        # Of one file the ingest makes the digest anyway, off the loop.
+        created = await ingest.commit(expected_sha256=digest.expected if one else None)
+    services.metrics.stage("receive", received - started)
+    services.metrics.stage("commit", perf_counter() - received)
+    return created
+
+
+async def _take_file(ingest: Ingest, path: str, pieces: AsyncIterator[bytes]) -> None:
+    sink = await ingest.file(path)
+    async for piece in pieces:
+        await sink.write(piece)
+    await sink.close()
+
+
+async def _body(request: Request) -> AsyncIterator[bytes]:
+    """The body as it comes. Not `request.stream()`: a client that left is no failure to be answered."""
+    more = True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        if piece := message.get("body", b""):
+            yield piece
+        more = message.get("more_body", False)
+
+
+@contextmanager
+def _counted(services: Services) -> Iterator[None]:
+    limit = services.settings.max_uploads
+    if services.uploads >= limit:
+        raise HttpProblem(
+            BUSY,
+            f"{limit} uploads are under way already",
+            headers={"retry-after": str(RETRY_AFTER_SECONDS)},
+            limit=limit,
+        )
+    services.uploads += 1
+    services.metrics.open_uploads.inc()
+    try:
+        yield
+    finally:
+        services.uploads -= 1
+        services.metrics.open_uploads.dec()

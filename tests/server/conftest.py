@@ -1,0 +1,68 @@
+"""A live service over memory, for all tests here, and what to upload to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from protoslice.server.app import create_app
+from protoslice.server.settings import Settings
+from protoslice.server.uvicorn_config import uvicorn_config
+from protoslice.testing.live import LiveServer, live_server
+
+Serving = Callable[..., AbstractContextManager[LiveServer]]
+
+
+@contextmanager
+def _serving(**given: Any) -> Iterator[LiveServer]:
+    settings = Settings(**{"storage": "memory://", **given})
+    with live_server(uvicorn_config(create_app(settings), settings)) as live:
+        yield live
+
+
+@pytest.fixture(scope="session")
+def serving() -> Serving:
+    """Starts a service with other settings."""
+    return _serving
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[LiveServer]:
+    """A service."""
+    with _serving(storage="memory://", register_allow=(), max_upload_bytes=64 << 20) as live:
+        yield live
+
+
+@pytest.fixture(scope="module")
+def client(service: LiveServer) -> Iterator[httpx.Client]:
+    """A client of the service."""
+    with httpx.Client(base_url=service.url, timeout=30) as client:
+        yield client
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def field(number: int, data: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+@pytest.fixture(scope="session")
+def model() -> bytes:
+    """An ONNX model with two tensors, one of 3 MiB and one of 2 MiB, written by hand."""
+    big, other = bytes(range(251)) * 12533, b"weights!" * 262144
+    tensors = b"".join(
+        field(5, b"\x08" + varint(len(data) // 4) + b"\x10\x01" + field(8, name) + field(9, data))
+        for name, data in ((b"big", big), (b"other", other))
+    )
+    nodes = b"".join(field(1, field(1, b"x%d" % n) + field(3, b"n%d" % n) + field(4, b"Relu")) for n in range(20))
+    return b"\x08\x08" + field(2, b"test") + field(7, nodes + field(2, b"main") + tensors)

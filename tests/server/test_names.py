@@ -1,0 +1,147 @@
+"""Stores in lists, tags with compare-and-set, schemas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from google.protobuf import descriptor_pb2
+
+from protoslice.testing.problems import assert_problem
+
+
+@pytest.fixture(scope="module")
+def stores(client: httpx.Client) -> list[str]:
+    return [
+        client.put(f"/v1/stores?tag=named:{n}", content=b"\x0a\x01" + bytes([97 + n])).json()["id"] for n in range(5)
+    ]
+
+
+def test_stores_come_newest_first_in_pages(client: httpx.Client, stores: list[str]) -> None:
+    seen, cursor = [], ""
+    while True:
+        page = client.get(f"/v1/stores?limit=2{cursor}").json()
+        seen += [store["id"] for store in page["items"]]
+        if page["next"] is None:
+            break
+        cursor = f"&cursor={page['next']}"
+    assert set(stores) <= set(seen)
+    assert len(seen) == len(set(seen))
+
+
+def test_stores_are_filtered(client: httpx.Client, stores: list[str]) -> None:
+    assert [store["id"] for store in client.get("/v1/stores?tag=named:3").json()["items"]] == [stores[3]]
+    assert len(client.get("/v1/stores?tag=named:").json()["items"]) == 5
+    assert client.get("/v1/stores?type=no.Such").json()["items"] == []
+    assert len(client.get("/v1/stores?limit=99999999").json()["items"]) >= 5
+
+
+def test_a_store_is_found_by_any_name_until_it_is_deleted(client: httpx.Client) -> None:
+    store = client.put("/v1/stores?tag=doomed", content=b"\x0a\x06doomed").json()
+    for ref in (store["id"], store["id"][:12], "doomed"):
+        assert client.get(f"/v1/stores/{ref}").json()["id"] == store["id"]
+    view = f"/v1/stores/{store['id']}/merge"
+    assert client.get(view).status_code == 200
+    assert client.delete("/v1/stores/doomed").status_code == 204
+    for path in (view, f"/v1/stores/{store['id']}", "/v1/stores/doomed", "/v1/tags/doomed"):
+        answer = client.get(path)
+        assert_problem(answer.status_code, answer.headers, answer.content, expected=404, slug="not-found")
+    assert client.delete(f"/v1/stores/{store['id']}").status_code == 404
+
+
+def test_tags_move(client: httpx.Client, stores: list[str]) -> None:
+    made = client.put("/v1/tags/mover", json={"store": stores[0]})
+    assert made.status_code == 201
+    assert made.json()["store"] == stores[0]
+    moved = client.put("/v1/tags/mover", json={"store": stores[1]})
+    assert moved.status_code == 200
+    assert moved.headers["etag"] != made.headers["etag"]
+    assert client.get("/v1/stores/mover").json()["id"] == stores[1]
+    assert client.get("/v1/tags/mover").headers["etag"] == moved.headers["etag"]
+    assert client.delete("/v1/tags/mover").status_code == 204
+    assert client.get("/v1/tags/mover").status_code == 404
+    assert client.get(f"/v1/stores/{stores[1]}").status_code == 200
+
+
+def test_compare_and_set(client: httpx.Client, stores: list[str]) -> None:
+    def put(store: str, **conditions: str) -> httpx.Response:
+        headers = {name.replace("_", "-"): value for name, value in conditions.items()}
+        return client.put("/v1/tags/cas", json={"store": store}, headers=headers)
+
+    def refuse(answer: httpx.Response) -> None:
+        assert_problem(answer.status_code, answer.headers, answer.content, expected=412, slug="precondition-failed")
+
+    refuse(put(stores[0], if_match="*"))
+    refuse(put(stores[0], if_match='"x"'))
+    first = put(stores[0], if_none_match="*")
+    assert first.status_code == 201
+    refuse(put(stores[1], if_none_match="*"))
+    refuse(put(stores[1], if_match='"other"'))
+    refuse(put(stores[1], if_match="W/" + first.headers["etag"]))
+    second = put(stores[1], if_match=first.headers["etag"])
+    assert second.status_code == 200
+    refuse(put(stores[2], if_match=first.headers["etag"]))
+    assert put(stores[2], if_match="*").status_code == 200
+    refuse(client.delete("/v1/tags/cas", headers={"if-match": first.headers["etag"]}))
+    now = client.get("/v1/tags/cas").headers["etag"]
+    assert client.get("/v1/tags/cas", headers={"if-none-match": now}).status_code == 304
+    assert client.delete("/v1/tags/cas", headers={"if-match": now}).status_code == 204
+    refuse(client.delete("/v1/tags/cas", headers={"if-match": now}))
+
+
+@pytest.mark.parametrize(
+    ("name", "store", "expected"),
+    [("bad%20name", None, 400), ("0123456789abcdef", None, 400), ("x", "0" * 64, 404), ("x", "nobody", 404)],
+)
+def test_tags_that_cannot_be(
+    client: httpx.Client, stores: list[str], name: str, store: str | None, expected: int
+) -> None:
+    answer = client.put(f"/v1/tags/{name}", json={"store": store or stores[0]})
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=expected)
+
+
+def test_tags_are_listed(client: httpx.Client, stores: list[str]) -> None:
+    page = client.get("/v1/tags?limit=2").json()
+    assert len(page["items"]) == 2
+    rest = client.get(f"/v1/tags?cursor={page['next']}&limit=1000").json()
+    names = [tag["name"] for tag in page["items"] + rest["items"]]
+    assert names == sorted(names)
+    assert {f"named:{n}" for n in range(5)} <= set(names)
+
+
+def descriptor_set() -> bytes:
+    file = descriptor_pb2.FileDescriptorProto(name="own.proto", package="own", syntax="proto3")
+    message = file.message_type.add(name="Thing")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    message.field.add(name="label", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+    return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+
+
+def test_an_uploaded_schema_names_types(client: httpx.Client) -> None:
+    body = b"\x0a\x05hello"
+    assert client.put("/v1/stores?type=own.Thing", content=body).status_code == 422
+    made = client.put("/v1/schemas/own", content=descriptor_set(), headers={"content-type": "application/protobuf"})
+    assert made.status_code == 201
+    assert made.json()["messages"] == 1
+    fetched = client.get("/v1/schemas/own")
+    assert fetched.content == descriptor_set()
+    assert client.get("/v1/schemas/own", headers={"if-none-match": fetched.headers["etag"]}).status_code == 304
+    assert [schema["name"] for schema in client.get("/v1/schemas").json()["items"]] == ["own"]
+    store = client.put("/v1/stores?type=own.Thing", content=body)
+    assert store.status_code == 201
+    assert client.delete("/v1/schemas/own").status_code == 204
+    assert client.get("/v1/schemas/own").status_code == 404
+    shown = client.get(f"/v1/stores/{store.json()['id']}/merge", headers={"accept": "application/json"})
+    assert shown.json() == {"label": "hello"}
+    path = client.get(f"/v1/stores/{store.json()['id']}/merge?path=label")
+    assert path.content == b"hello"
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "expected"),
+    [(b"\xff\xff", {}, 400), (b"", {}, 400), (b"x", {"content-type": "text/plain"}, 415)],
+)
+def test_schemas_that_cannot_be(client: httpx.Client, content: bytes, headers: dict[str, Any], expected: int) -> None:
+    answer = client.put("/v1/schemas/bad", content=content, headers=headers)
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=expected)

@@ -1,0 +1,109 @@
+"""Every failure is a problem of the documented kind, whoever raised it."""
+
+from __future__ import annotations
+
+import html
+import json
+
+import httpx
+import pytest
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from protoslice import errors
+from protoslice.server.failures import problem_of
+from protoslice.server.problems import PROBLEMS, READING, UPLOADING, Problem, problem_of_error, problem_response
+from protoslice.testing.live import LiveServer, exchange
+from protoslice.testing.problems import assert_problem
+
+
+def classes(kind: type[errors.ProtosliceError]) -> list[type[errors.ProtosliceError]]:
+    return [kind, *(each for child in kind.__subclasses__() for each in classes(child))]
+
+
+KINDS = [kind for kind in classes(errors.ProtosliceError) if kind.__module__ == "protoslice.errors"][1:]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_error_has_a_row(kind: type[errors.ProtosliceError]) -> None:
+    assert kind in READING
+    assert kind in UPLOADING
+
+
+def test_slugs_are_unique() -> None:
+    slugs = [problem.slug for problem in PROBLEMS]
+    assert len(slugs) == len(set(slugs))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("uploading", [False, True])
+def test_server_errors_give_nothing_away(kind: type[errors.ProtosliceError], uploading: bool) -> None:
+    failure = problem_of_error(kind("s3://bucket?secret=hush", offset=7, path="graph"), uploading=uploading)
+    answer = problem_response(failure, request_id="id")
+    problem = json.loads(bytes(answer.body))
+    assert problem["offset"] == 7
+    assert problem["path"] == "graph"
+    assert ("hush" in bytes(answer.body).decode()) == (failure.problem.status < 500)
+    assert ("retry-after" in answer.headers) == (failure.problem.status == 503)
+
+
+def test_foreign_errors_give_nothing_away() -> None:
+    for error in (RuntimeError("hush"), HTTPException(500, "hush"), HTTPException(502, "hush")):
+        failure = problem_of(error)
+        assert failure.problem.status == 500
+        assert "hush" not in failure.detail
+
+
+def test_values_that_do_not_validate_are_not_repeated() -> None:
+    failure = problem_of(RequestValidationError([{"loc": ("query", "limit"), "msg": "is no number", "input": "hush"}]))
+    assert failure.members["errors"] == [{"in": "query", "name": "limit", "detail": "is no number"}]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected", "slug"),
+    [
+        ("GET", "/nowhere", 404, "no-resource"),
+        ("GET", "/v1/stores/", 404, "no-resource"),
+        ("GET", "/v1/stores/nobody", 404, "not-found"),
+        ("GET", f"/v1/stores/{'0' * 64}/merge", 404, "not-found"),
+        ("GET", "/v1/stores/bad%20ref", 400, "invalid-input"),
+        ("GET", "/v1/stores/nobody/nothing", 404, "no-resource"),
+        ("GET", "/v1/stores?limit=x", 400, "invalid-input"),
+        ("GET", "/v1/stores?cursor=x", 400, "invalid-input"),
+        ("POST", "/v1/stores/nobody/merge", 405, "method-not-allowed"),
+        ("PATCH", "/v1/stores", 405, "method-not-allowed"),
+        ("POST", "/livez", 405, "method-not-allowed"),
+        ("GET", "/problems/nothing", 404, "not-found"),
+    ],
+)
+def test_failures_over_the_wire(client: httpx.Client, method: str, path: str, expected: int, slug: str) -> None:
+    answer = client.request(method, path)
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=expected, slug=slug)
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v1/stores", {"GET", "HEAD", "POST", "PUT"}),
+        ("/v1/tags/x", {"GET", "HEAD", "PUT", "DELETE"}),
+        ("/v1/stores/x/cpb", {"GET", "HEAD"}),
+    ],
+)
+def test_allow_lists_every_method(client: httpx.Client, path: str, allowed: set[str]) -> None:
+    answer = client.request("PATCH", path)
+    assert answer.status_code == 405
+    assert set(answer.headers["allow"].split(", ")) == allowed
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_each_type_leads_to_a_page(client: httpx.Client, problem: Problem) -> None:
+    answer = client.get(problem.type)
+    assert answer.status_code == 200
+    assert problem.title in html.unescape(answer.text)
+
+
+def test_malformed_queries_are_the_clients_fault(service: LiveServer) -> None:
+    for query in (b"path=%ff", b"path=a&path=b", b"omit_larger_than=many"):
+        request = b"GET /v1/stores/nobody/merge?" + query + b" HTTP/1.1\r\nhost: x\r\n\r\n"
+        answer = exchange(service, request)
+        assert_problem(answer.status, answer.headers, answer.body, expected=404 if b"ff" not in query else 400)

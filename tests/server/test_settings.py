@@ -1,0 +1,87 @@
+"""Settings: from the environment, shown without secrets, documented to the last."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from protoslice.errors import InvalidInput
+from protoslice.server.reference import PAGES
+from protoslice.server.settings import Settings, default_storage, environment_name, read_settings
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_each_setting_is_documented_and_described(name: str) -> None:
+    page = (DOCS / "configuration.md").read_text()
+    assert f"| `{environment_name(name)}` |" in page
+    assert Settings.model_fields[name].description
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_reference_pages_are_what_the_tables_make(name: str) -> None:
+    assert (DOCS / name).read_text() == PAGES[name](), "run `python -m protoslice.server.reference docs`"
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_numbers_have_their_unit_in_the_name(name: str) -> None:
+    annotation = str(Settings.model_fields[name].annotation)
+    if "float" in annotation:
+        assert name.endswith("_seconds")
+
+
+def test_the_environment_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "PROTOSLICE_MAX_UPLOAD": "64KiB",
+        "PROTOSLICE_MAX_RENDERED_BYTES": "2MB",
+        "PROTOSLICE_REGISTER_ALLOW": "s3://bucket/a/, file:///models",
+        "PROTOSLICE_VERIFY_READS": "false",
+        "PROTOSLICE_STORAGE_OPTIONS": '{"secret_access_key": "hush"}',
+        "PROTOSLICE_STORAGE": "https://me:hush@example.com/x",
+    }.items():
+        monkeypatch.setenv(name, value)
+    settings = Settings()
+    assert settings.max_upload_bytes == 65536
+    assert settings.max_rendered_bytes == 2_000_000
+    assert settings.register_allow == ("s3://bucket/a/", "file:///models")
+    assert not settings.verify_reads
+    assert settings.storage_options["secret_access_key"].get_secret_value() == "hush"
+    assert "hush" not in str(settings.shown())
+    assert "hush" not in repr(settings.storage_options)
+
+
+def test_what_is_given_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROTOSLICE_PORT", "9")
+    assert read_settings({"port": 10}).port == 10
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("PORT", "hush"), ("PORT", "70000"), ("MAX_UPLOAD", "hush"), ("STORAGE_OPTIONS", "hush")]
+)
+def test_mistakes_are_named_without_their_values(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(f"PROTOSLICE_{name}", value)
+    with pytest.raises(InvalidInput) as caught:
+        read_settings({})
+    assert name.lower() in str(caught.value).lower()
+
+
+def test_the_default_storage_is_in_the_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", "/data home")
+    assert default_storage() == "file:///data%20home/protoslice"
+    monkeypatch.delenv("XDG_DATA_HOME")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert default_storage() == "file:///home/me/.local/share/protoslice"
+
+
+def test_config_shows_every_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROTOSLICE_STORAGE_OPTIONS", '{"key": "hush"}')
+    done = subprocess.run(
+        [sys.executable, "-m", "protoslice.cli", "config"], capture_output=True, text=True, check=True
+    )
+    for name in Settings.model_fields:
+        assert f"\n{environment_name(name)}=" in "\n" + done.stdout
+    assert "hush" not in done.stdout

@@ -1,0 +1,264 @@
+"""Views over a real socket: bytes, ranges, validators, forms."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from google.protobuf import text_format
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protoslice import schema
+from protoslice.testing.live import LiveServer, exchange
+from protoslice.testing.problems import assert_problem
+
+GOLDEN = Path(__file__).parents[1] / "schema" / "golden" / "onnx_functions_training" / "model.onnx"
+
+
+@pytest.fixture(scope="module")
+def store(client: httpx.Client, model: bytes) -> dict[str, Any]:
+    answer = client.put("/v1/stores?filename=dir/m%C3%B6del.onnx&tag=views:1", content=model)
+    assert answer.status_code == 201
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+VIEWS = [
+    "files/dir/mödel.onnx",
+    "metadata",
+    "chunks/0",
+    "chunks/1",
+    "merge",
+    "merge?path=graph",
+    "merge?omit_larger_than=1KiB",
+    "cpb",
+]
+
+
+@pytest.fixture(scope="module", params=VIEWS)
+def view(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_the_file_and_the_whole_merge_are_the_upload(client: httpx.Client, store: dict[str, Any], model: bytes) -> None:
+    for path in ("files/dir/mödel.onnx", "merge"):
+        answer = client.get(f"/v1/stores/{store['id']}/{path}")
+        assert answer.content == model
+        assert answer.headers["etag"] == f'"sha256-{hashlib.sha256(model).hexdigest()}"'
+        assert answer.headers["x-protobuf-message"] == "onnx.ModelProto"
+
+
+def test_ids_are_immutable_and_names_are_not(client: httpx.Client, store: dict[str, Any], view: str) -> None:
+    lasting = f"/v1/stores/{store['id']}/{view}"
+    by_id = client.get(lasting)
+    assert by_id.headers["cache-control"] == "public, max-age=31536000, immutable, no-transform"
+    assert "content-location" not in by_id.headers
+    for ref in ("views:1", "views%3A1", store["id"][:12]):
+        by_name = client.get(f"/v1/stores/{ref}/{view}")
+        assert by_name.content == by_id.content
+        assert by_name.headers["etag"] == by_id.headers["etag"]
+        assert by_name.headers["cache-control"] == "no-cache, no-transform"
+        assert client.get(by_name.headers["content-location"]).content == by_id.content
+        assert (
+            client.get(f"/v1/stores/{ref}/{view}", headers={"if-none-match": by_id.headers["etag"]}).status_code == 304
+        )
+
+
+def test_head_is_get_without_the_body(client: httpx.Client, store: dict[str, Any], view: str) -> None:
+    def headers(answer: httpx.Response) -> dict[str, str]:
+        return {name: value for name, value in answer.headers.items() if name not in {"date", "x-request-id"}}
+
+    url = f"/v1/stores/{store['id']}/{view}"
+    head = client.head(url, headers={"range": "bytes=0-0"})
+    assert headers(head) == headers(client.get(url))
+    assert head.content == b""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/stores/views:1",
+        "/v1/stores/views:1/chunks",
+        "/v1/stores/views:1/tree",
+        "/v1/tags/views:1",
+        "/v1/stores",
+        "/",
+        "/docs",
+    ],
+)
+def test_head_of_everything_else(client: httpx.Client, store: dict[str, Any], path: str) -> None:
+    head, get = client.head(path), client.get(path)
+    assert head.status_code == get.status_code == 200
+    assert head.content == b""
+    assert head.headers["content-length"] == get.headers["content-length"] == str(len(get.content))
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_any_range_of_any_view_is_a_slice_of_the_whole(
+    client: httpx.Client, store: dict[str, Any], data: st.DataObject
+) -> None:
+    url = f"/v1/stores/{store['id']}/{data.draw(st.sampled_from(VIEWS))}"
+    whole = client.get(url)
+    size = len(whole.content)
+    first = data.draw(st.integers(0, size - 1))
+    last = data.draw(st.integers(first, min(size + 10, first + 300_000)))
+    part = client.get(url, headers={"range": f"bytes={first}-{last}", "if-range": whole.headers["etag"]})
+    assert part.status_code == 206
+    assert part.content == whole.content[first : last + 1]
+    assert part.headers["content-range"] == f"bytes {first}-{min(last, size - 1)}/{size}"
+    assert part.headers["etag"] == whole.headers["etag"]
+
+
+def test_chunks_are_what_the_table_says(client: httpx.Client, store: dict[str, Any]) -> None:
+    table = client.get(f"/v1/stores/{store['id']}/chunks").json()
+    assert len(table["items"]) == store["chunks"]
+    for chunk in table["items"]:
+        answer = client.get(f"/v1/stores/{store['id']}/chunks/{chunk['index']}")
+        assert len(answer.content) == chunk["size"]
+        assert hashlib.sha256(answer.content).hexdigest() == chunk["sha256"]
+        assert answer.headers["content-type"] == (
+            "application/protobuf" if chunk["kind"] == "message" else "application/octet-stream"
+        )
+        assert "repr-digest" in answer.headers
+
+
+def test_pages_lead_to_the_end(client: httpx.Client, store: dict[str, Any]) -> None:
+    url, seen = f"/v1/stores/{store['id']}/tree?path=graph&limit=7", []
+    while url:
+        answer = client.get(url)
+        page = answer.json()
+        seen += page["items"]
+        links = answer.links
+        assert ("next" in links) == (page["next"] is not None)
+        url = links["next"]["url"] if links else ""
+    whole = client.get(f"/v1/stores/{store['id']}/tree?path=graph&limit=1000").json()
+    assert seen == whole["items"]
+    assert whole["next"] is None
+
+
+@pytest.fixture(scope="module")
+def golden(client: httpx.Client) -> str:
+    client.put("/v1/stores?filename=model.onnx&tag=golden", content=GOLDEN.read_bytes())
+    return "/v1/stores/golden"
+
+
+def test_messages_are_rendered(client: httpx.Client, golden: str) -> None:
+    message = schema.bundled().message_class("onnx.ModelProto").FromString(GOLDEN.read_bytes())
+    text = client.get(f"{golden}/merge", headers={"accept": "text/plain"})
+    assert text.headers["content-type"] == "text/plain; charset=utf-8"
+    assert text_format.Parse(text.text, type(message)()) == message
+    for accept, content_type in (
+        ("application/json", "application/json; charset=utf-8"),
+        ("application/protobuf+json", "application/protobuf+json; charset=utf-8"),
+        ("application/*;q=0.1, application/json", "application/json; charset=utf-8"),
+    ):
+        answer = client.get(f"{golden}/merge", headers={"accept": accept, "range": "bytes=0-9"})
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == content_type
+        assert answer.headers["accept-ranges"] == "none"
+        assert json.loads(answer.content)["graph"]["name"] == message.graph.name  # type: ignore[attr-defined]
+        assert (
+            client.get(
+                f"{golden}/merge", headers={"accept": accept, "if-none-match": answer.headers["etag"]}
+            ).status_code
+            == 304
+        )
+        assert client.head(f"{golden}/merge", headers={"accept": accept}).headers["content-length"] == str(
+            len(answer.content)
+        )
+
+
+def test_each_form_has_its_own_entity_tag(client: httpx.Client, golden: str) -> None:
+    forms = ("application/protobuf", "application/json", "application/protobuf+json", "text/plain")
+    tags = {client.get(f"{golden}/merge", headers={"accept": form}).headers["etag"] for form in forms}
+    assert len(tags) == len(forms)
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        None,
+        "*/*",
+        "application/*",
+        "application/x-protobuf",
+        "text/html, */*;q=0.1",
+        "application/protobuf, application/json",
+    ],
+)
+def test_protobuf_is_the_default(client: httpx.Client, golden: str, accept: str | None) -> None:
+    headers = {} if accept is None else {"accept": accept}
+    assert client.get(f"{golden}/merge", headers=headers).headers["content-type"] == "application/protobuf"
+
+
+def test_what_cannot_be_offered(client: httpx.Client, golden: str, store: dict[str, Any]) -> None:
+    for url, accept in (
+        (f"{golden}/merge", "image/png"),
+        (f"{golden}/merge", "application/protobuf;q=0, application/json;q=0"),
+        (f"/v1/stores/{store['id']}/chunks/1", "application/json"),
+    ):
+        answer = client.get(url, headers={"accept": accept})
+        problem = assert_problem(
+            answer.status_code, answer.headers, answer.content, expected=406, slug="not-acceptable"
+        )
+        assert problem["offers"]
+
+
+def test_rendering_has_a_limit(serving: Any, model: bytes) -> None:
+    with serving(max_rendered_bytes=1 << 20) as live, httpx.Client(base_url=live.url) as client:
+        client.put("/v1/stores?filename=model.onnx&tag=big", content=model)
+        answer = client.get("/v1/stores/big/merge", headers={"accept": "application/json"})
+        assert_problem(answer.status_code, answer.headers, answer.content, expected=413, slug="limit-exceeded")
+        small = client.get("/v1/stores/big/merge?omit_larger_than=1KiB", headers={"accept": "application/json"})
+        assert small.status_code == 200
+        assert len(small.json()["graph"]["node"]) == 20
+
+
+def test_unknown_types_are_not_rendered(client: httpx.Client) -> None:
+    client.put("/v1/stores?tag=unknown", content=b"\xaa\xaa\x7d\x01z")
+    answer = client.get("/v1/stores/unknown/merge", headers={"accept": "application/json"})
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=422, slug="unsupported")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("chunks/99", 404),
+        ("chunks/x", 400),
+        ("chunks/-1", 400),
+        ("chunks/99999999999999999999", 404),
+        ("files/none", 404),
+        ("merge?path=graph.nothing", 404),
+        ("merge?path=graph..node", 400),
+        ("merge?path=graph.node[999]", 404),
+        ("merge?omit_larger_than=much", 400),
+        ("merge?path=a&path=b", 400),
+        ("merge?path=%ff", 400),
+        ("tree?path=nothing", 404),
+        ("tree?depth=0", 400),
+        ("tree?limit=0", 400),
+        ("tree?cursor=x", 400),
+        ("chunks?cursor=x", 400),
+    ],
+)
+def test_what_is_not_there(service: LiveServer, store: dict[str, Any], path: str, expected: int) -> None:
+    answer = exchange(service, f"GET /v1/stores/{store['id']}/{path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    assert_problem(answer.status, answer.headers, answer.body, expected=expected)
+
+
+def test_a_part_is_the_message_at_the_path(client: httpx.Client, store: dict[str, Any]) -> None:
+    node = client.get(f"/v1/stores/{store['id']}/merge", params={"path": "graph.node[3]"})
+    assert node.headers["x-protobuf-message"] == "onnx.NodeProto"
+    assert node.content == b"\x0a\x02x3\x1a\x02n3\x22\x04Relu"
+    by_key = client.get(f"/v1/stores/{store['id']}/merge", params={"path": 'graph.node[name="n3"]'})
+    assert by_key.content == node.content
+    name = client.get(f"/v1/stores/{store['id']}/merge", params={"path": "graph.node[3].name"})
+    assert (name.content, name.headers["content-type"]) == (b"n3", "text/plain; charset=utf-8")
+    names = client.get(f"/v1/stores/{store['id']}/merge", params={"fields": ["graph.node[*].name", "graph.name"]})
+    message = schema.bundled().message_class("onnx.ModelProto").FromString(names.content)
+    assert [node.name for node in message.graph.node] == [f"n{n}" for n in range(20)]  # type: ignore[attr-defined]
