@@ -5,24 +5,21 @@ Not part of `make test`: it needs nginx, which `make nginx-test` expects to be i
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import http.client
 import random
 import re
-import shutil
 import socket
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from front import FILES, ask, nginx, same, wait_for
 from upstream import BY_TAG, DATA, EMPTY, ENDLESS, ENDLESS_SIZE, FILE, SMALL, UPLOAD, Running, Upstream
 
-FOLDER = Path(__file__).parents[1]
 ETAG = f'"sha256-{hashlib.sha256(DATA).hexdigest()}"'
 
 
@@ -36,93 +33,13 @@ class Site:
     caches: bool
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
-    for _ in range(int(seconds * 100)):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise TimeoutError("it did not come to pass")
-
-
-def listening(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def adapted(name: str, folder: Path, port: int, upstream: int) -> Path:
-    """The file `name` with its addresses and folders replaced, and nothing else."""
-    text = (FOLDER / name).read_text()
-    for old, new in [
-        ("protoslice-1:8000", f"127.0.0.1:{free_port()}"),
-        ("protoslice-2:8000", f"127.0.0.1:{upstream}"),
-        ("listen 8080", f"listen 127.0.0.1:{port}"),
-        ("/dev/stdout", str(folder / "access.log")),
-        ("/tmp/nginx", str(folder / "nginx")),
-    ]:
-        assert old in text
-        text = text.replace(old, new)
-    path = folder / name
-    path.write_text(text.replace("/var/cache/nginx", str(folder)))
-    return path
-
-
-@pytest.fixture(params=["nginx.conf", "nginx-cache.conf"])
+@pytest.fixture(params=FILES)
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    with Running() as upstream:
-        port = free_port()
-        config = adapted(request.param, tmp_path, port, upstream.port)
-        nginx = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/bin")
-        assert nginx, "nginx is not installed"
-        process = subprocess.Popen(
-            [nginx, "-c", config, "-p", tmp_path, "-e", "stderr", "-g", f"daemon off; user {getpass.getuser()};"]
-        )
-        try:
-            wait_for(lambda: listening(port))
-            yield Site(port, upstream.port, upstream.app, request.param == "nginx-cache.conf")
-        finally:
-            process.terminate()
-            process.wait(timeout=30)
+    with Running() as upstream, nginx(request.param, tmp_path, upstream.port) as port:
+        yield Site(port, upstream.port, upstream.app, request.param == "nginx-cache.conf")
 
 
 cache_only = pytest.mark.parametrize("site", ["nginx-cache.conf"], indirect=True)
-
-
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
-def ask(port: int, path: str, method: str = "GET", **headers: str) -> Answer:
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
-        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
-        response = connection.getresponse()
-        kept = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, kept, response.read())
-
-
-# What nginx says of itself and of the connection, not of the representation.
-OWN = {"server", "date", "connection", "keep-alive", "cache-status", "x-request-id", "transfer-encoding"}
-# What the cache must say, by status, where the service's answer is put together from pieces of others.
-DUE = {
-    200: {"etag", "cache-control", "vary", "content-length", "content-type", "accept-ranges"},
-    206: {"etag", "cache-control", "vary", "content-length", "content-type", "content-range"},
-    304: {"etag", "cache-control", "vary"},
-    416: {"content-length", "content-type", "content-range"},
-}
-
-
-def same(answer: Answer, direct: Answer, cache: bool) -> None:
-    due = DUE[direct.status] if cache else {*direct.headers, *answer.headers} - OWN
-    kept, wanted = ({name: of.headers.get(name) for name in due} for of in (answer, direct))
-    assert (answer.status, kept, answer.body) == (direct.status, wanted, direct.body)
 
 
 @pytest.mark.parametrize("path", [FILE, BY_TAG, SMALL, EMPTY])
@@ -144,6 +61,8 @@ def same(answer: Answer, direct: Answer, cache: bool) -> None:
         {"Range": "bytes=1-3", "If-Range": ETAG},
         {"Range": "bytes=1-3", "If-Range": '"other"'},
         {"If-None-Match": ETAG},
+        {"If-Match": ETAG},
+        {"If-Match": '"other"'},
         {"Accept-Encoding": "gzip, br"},
     ],
 )

@@ -84,6 +84,9 @@ async def _serve(data: bytes, method: str, headers: dict[str, str], send: Send) 
         "vary": "Accept, Accept-Encoding",
         "x-request-id": headers.get("x-request-id", "none"),
     }
+    if headers.get("if-match", etag) != etag:
+        await _answer(send, 412, b'{"status": 412}', {})
+        return
     if headers.get("if-none-match") == etag:
         await _answer(send, 304, b"", common)
         return

@@ -1,0 +1,124 @@
+"""nginx with one of our files, on the loopback, and how to ask it and to compare what it says."""
+
+from __future__ import annotations
+
+import getpass
+import http.client
+import json
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+FILES = ("nginx.conf", "nginx-cache.conf")
+FOLDER = Path(__file__).parents[1]
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
+    """Return as soon as it holds."""
+    for _ in range(int(seconds * 100)):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise TimeoutError("it did not come to pass")
+
+
+def listening(port: int) -> bool:
+    """Whether somebody does."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def adapted(name: str, folder: Path, port: int, upstream: int) -> Path:
+    """The file `name` with its addresses and folders replaced, and nothing else."""
+    text = (FOLDER / name).read_text()
+    for old, new in [
+        ("protoslice-1:8000", f"127.0.0.1:{free_port()}"),
+        ("protoslice-2:8000", f"127.0.0.1:{upstream}"),
+        ("listen 8080", f"listen 127.0.0.1:{port}"),
+        ("/dev/stdout", str(folder / "access.log")),
+        ("/tmp/nginx", str(folder / "nginx")),
+    ]:
+        assert old in text
+        text = text.replace(old, new)
+    path = folder / name
+    path.write_text(text.replace("/var/cache/nginx", str(folder)))
+    return path
+
+
+@contextmanager
+def nginx(name: str, folder: Path, upstream: int) -> Iterator[int]:
+    """The port of an nginx that runs by the file `name`, before one replica at `upstream` and one that is down."""
+    port = free_port()
+    config = adapted(name, folder, port, upstream)
+    program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/bin")
+    assert program, "nginx is not installed"
+    own = f"daemon off; user {getpass.getuser()};"
+    process = subprocess.Popen([program, "-c", config, "-p", folder, "-e", "stderr", "-g", own])
+    try:
+        wait_for(lambda: listening(port))
+        yield port
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer, whole."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def ask(port: int, path: str, method: str = "GET", **headers: str) -> Answer:
+    """What the server at `port` answers; underscores in names of headers stand for hyphens."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        response = connection.getresponse()
+        pairs = {(name.lower(), value) for name, value in response.getheaders()}
+        kept = dict(pairs)
+        assert len(kept) == len(pairs)  # nothing is said in two ways
+        return Answer(response.status, kept, response.read())
+
+
+# What nginx says of itself and of the connection, not of the representation.
+OWN = {"server", "date", "connection", "keep-alive", "cache-status", "x-request-id", "transfer-encoding"}
+# What the cache must say, by status, where the service's answer is put together from pieces of others.
+DUE = {
+    200: {"etag", "cache-control", "vary", "content-length", "content-type", "accept-ranges"},
+    206: {"etag", "cache-control", "vary", "content-length", "content-type", "content-range"},
+    304: {"etag", "cache-control", "vary"},
+    412: {"content-type"},
+    416: {"content-range"},
+}
+
+
+def same(answer: Answer, direct: Answer, cache: bool) -> None:
+    """Fail unless an answer from nginx is as good as the service's own."""
+    due = DUE[direct.status] if cache else {*direct.headers, *answer.headers} - OWN
+    if direct.status >= 400:
+        due = due - {"content-length"}  # problems name their request, and ids differ in length
+    kept, wanted = ({name: of.headers.get(name) for name in due} for of in (answer, direct))
+    assert (answer.status, kept) == (direct.status, wanted)
+    if not (cache and answer.status == 416):  # where nginx knows the length, the page is its own
+        assert _said(answer) == _said(direct)
+
+
+def _said(answer: Answer) -> object:
+    if not answer.body or answer.headers.get("content-type") != "application/problem+json":
+        return answer.body
+    problem = json.loads(answer.body)
+    return {name: value for name, value in problem.items() if name != "request_id"}

@@ -1,0 +1,123 @@
+"""The image, compose and nginx files, as far as they can be judged without running them (`make nginx` runs nginx)."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from protoslice.server.settings import Settings, environment_name
+
+ROOT = Path(__file__).parents[2]
+DOCKER = ROOT / "docker"
+COMPOSE = ["compose.yaml", "compose.s3.yaml"]
+SETTINGS = {environment_name(field) for field in Settings.model_fields}
+
+
+def instructions(name: str) -> list[tuple[str, str]]:
+    text = re.sub(r"^#.*\n", "", (DOCKER / name).read_text(), flags=re.M).replace("\\\n", " ")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in lines]
+
+
+def services(name: str) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = yaml.safe_load((DOCKER / name).read_text())["services"]
+    return found
+
+
+def final_stage() -> dict[str, str]:
+    everything = instructions("Dockerfile")
+    last = max(index for index, (word, _) in enumerate(everything) if word == "FROM")
+    return dict(everything[last:])
+
+
+def test_the_image_serves_as_nobody_and_says_how_it_is() -> None:
+    stage = final_stage()
+    uid, gid = stage["USER"].split(":")
+    assert min(int(uid), int(gid)) > 0
+    assert json.loads(stage["ENTRYPOINT"]) == ["protoslice", "serve", "--host", "0.0.0.0"]
+    command = json.loads(stage["HEALTHCHECK"].partition("CMD ")[2])
+    assert command[:2] == ["python3", "-c"]
+    assert "/livez" in command[2]
+    compile(command[2], "HEALTHCHECK", "exec")
+    assert stage["VOLUME"] == "/var/lib/protoslice"
+    assert stage["STOPSIGNAL"] == "SIGTERM"
+
+
+def test_nothing_that_builds_is_in_the_image() -> None:
+    stage = final_stage()
+    assert stage["COPY"] == "--from=environment /opt/protoslice /opt/protoslice"
+    assert not re.search(r"gcc|build-essential|cargo|rustc|pip|venv|curl", stage["RUN"])
+
+
+def test_the_rust_of_the_image_is_new_enough() -> None:
+    workspace = tomllib.loads((ROOT / "core" / "Cargo.toml").read_text())["workspace"]["package"]
+    match = re.search(r"^ARG RUST=rust:(\d+)\.(\d+)-", (DOCKER / "Dockerfile").read_text(), flags=re.M)
+    assert match
+    wanted = [int(number) for number in workspace["rust-version"].split(".")]
+    assert [int(match[1]), int(match[2])] >= wanted[:2]
+
+
+def test_the_build_sees_what_it_copies() -> None:
+    ignored = (DOCKER / "Dockerfile.dockerignore").read_text().split()
+    copied = [
+        source
+        for word, rest in instructions("Dockerfile")
+        if word == "COPY" and not rest.startswith("--from")
+        for source in rest.split()[:-1]
+    ]
+    assert copied
+    assert {f"!{source}" for source in copied} == {line for line in ignored if line.startswith("!")}
+    assert all((ROOT / source).exists() for source in copied)
+
+
+@pytest.mark.parametrize("name", COMPOSE)
+def test_services_are_confined(name: str) -> None:
+    for service, said in services(name).items():
+        assert said["read_only"] is True, service
+        assert said["cap_drop"] == ["ALL"], service
+        assert said["security_opt"] == ["no-new-privileges:true"], service
+        assert all(port.startswith("127.0.0.1:") for port in said.get("ports", [])), service
+
+
+@pytest.mark.parametrize("name", COMPOSE)
+def test_what_is_set_exists(name: str) -> None:
+    grace = Settings.model_fields["drain_seconds"].default + Settings.model_fields["drain_notice_seconds"].default
+    ours = {service: said for service, said in services(name).items() if service.startswith("protoslice")}
+    assert ours
+    for said in ours.values():
+        assert set(said.get("environment", {})) <= SETTINGS
+        assert int(said["stop_grace_period"].removesuffix("s")) > grace
+        assert (DOCKER / said["build"]["context"] / said["build"]["dockerfile"]).is_file()
+
+
+def test_replicas_are_those_nginx_knows() -> None:
+    replicas = {service for service in services("compose.s3.yaml") if service.startswith("protoslice")}
+    for name in ("nginx.conf", "nginx-cache.conf"):
+        assert set(re.findall(r"server (\S+):8000", (DOCKER / name).read_text())) == replicas
+
+
+def test_nginx_hangs_up_before_the_service_does() -> None:
+    for name in ("nginx.conf", "nginx-cache.conf"):
+        match = re.search(r"keepalive_timeout (\d+)s", (DOCKER / name).read_text())
+        assert match
+        assert int(match[1]) < Settings.model_fields["keep_alive_seconds"].default
+
+
+def test_the_two_nginx_files_differ_by_the_cache_only() -> None:
+    plain, cache = ((DOCKER / name).read_text().splitlines() for name in ("nginx.conf", "nginx-cache.conf"))
+    code = [line for line in plain if line.strip() and not line.lstrip().startswith("#")]
+    rest = iter(cache)
+    assert [line for line in code if line not in rest] == []
+
+
+def test_options_of_storage_are_json_once_filled_in() -> None:
+    for service in ("protoslice-1", "protoslice-2"):
+        text = services("compose.s3.yaml")[service]["environment"]["PROTOSLICE_STORAGE_OPTIONS"]
+        options = json.loads(re.sub(r"\$\{\w+:\?\}", "x", text))
+        assert all(name.startswith("aws_") for name in options)
