@@ -83,7 +83,9 @@ class Rope:
     def write_to(self, file: BinaryIO) -> int:
         """Write all its bytes to `file`; how many there were."""
         for piece in self.pieces():
-            file.write(piece)
+            left = piece
+            while left:  # a raw file or a pipe may take less than it is given
+                left = left[file.write(left) :]
         return self.core.size
 
     def open(self) -> RopeFile:
