@@ -14,11 +14,11 @@ import protoslice
 from protoslice import Proto, Rope
 from protoslice.cli.progress import Progress
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError
+from protoslice.library import FLOOR
 
 __all__ = ["opened", "write_rope"]
 
 STDIO = "-"
-FLOOR = 16 << 10
 _IN_MEMORY = 64 << 20
 
 

@@ -14,13 +14,13 @@ from protoslice import Node, Proto
 from protoslice.cli.files import opened
 from protoslice.cli.options import ChunkSize, FileName, Json, TypeName
 from protoslice.cli.show import print_json, print_pairs, print_table, shorten, width
+from protoslice.library import FLOOR
 from protoslice.sizes import format_size, parse_size
 
 __all__ = ["chunks", "info", "tree"]
 
 BIGGEST = 10
 SHOWN_SHARE = 0.001
-FLOOR = 16 << 10
 
 
 def info(file: FileName, type_name: TypeName = None, as_json: Json = False) -> None:

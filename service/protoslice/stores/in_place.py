@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from protoslice import schema
 from protoslice.errors import Conflict, InvalidInput, NotFound, Unsupported
@@ -10,14 +11,14 @@ from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.sources import allowed, open_source
 from protoslice.stores import keys
-from protoslice.stores.model import FileInfo, IngestRequest, Manifest, Stored, now, store_id
+from protoslice.stores.keep import keep
+from protoslice.stores.model import FileInfo, IngestRequest, Manifest, Stored
 from protoslice.stores.objects import CHANGED, StoredObject
 from protoslice.stores.paths import check_file_path
 from protoslice.stores.prepare import Prepared, SideWriter, chunked_of, prepare_chunked, prepare_raw
 from protoslice.stores.receive import Received, Scan, Types
 from protoslice.stores.roots import choose_root
 from protoslice.stores.runner import Worker
-from protoslice.stores.seal import seal
 
 __all__ = ["Places"]
 
@@ -59,28 +60,9 @@ class Places:
         received = [await self._look(check_file_path(path), uri, worker) for path, uri in files.items()]
         root = choose_root(received, request.root)
         attempt = keys.new_attempt()
-        prepared, side = await self._prepare(root, request, types, attempt, storage, worker)
-        kept = {"index": prepared.index, "plan": prepared.plan, "image": prepared.image, "schema": own}
-        for name, data in kept.items():
-            if data is not None:
-                await storage.put_if_absent(keys.object_key(attempt, name), seal(data))
-        infos, objects = tuple(file.info for file in received), tuple(file.stored for file in received)
-        return Manifest(
-            id=store_id(infos, objects, request, root.info.path, prepared.type),
-            type=prepared.type,
-            root=root.info.path,
-            chunks=prepared.chunks,
-            min_chunk=request.min_chunk,
-            max_chunk=request.max_chunk,
-            created=now(),
-            source="register",
-            attempt=attempt,
-            files=infos,
-            objects=objects,
-            side=side,
-            chunked=prepared.image is not None,
-            own_schema=own is not None,
-        )
+        prepared = await self._prepare(root, request, types, attempt, storage, worker)
+        request = replace(request, source="register")
+        return await keep(storage, attempt, request, received, root, prepared=prepared, own_schema=own)
 
     async def _look(self, path: str, uri: str, worker: Worker) -> Received:
         storage, key = self._place(uri)
@@ -96,21 +78,21 @@ class Places:
 
     async def _prepare(
         self, root: Received, request: IngestRequest, types: Types, attempt: str, storage: Storage, worker: Worker
-    ) -> tuple[Prepared, Stored | None]:
+    ) -> Prepared:
         if root.detection.kind not in {"proto", "unknown", "riegeli"} and request.type is None:
             raise Unsupported(f"{root.detection.why}; only protos are registered in place")
         source = await self.open(root.stored, worker)
         try:
             if root.detection.kind != "riegeli":
                 scan = root.scan or Scan(None)
-                return await worker.run(lambda: prepare_raw(source, scan, types, request)), None
+                return await worker.run(lambda: prepare_raw(source, scan, types, request))
             async with await storage.writer(keys.object_key(attempt, "side")) as writer:
                 side = SideWriter(writer, worker)
                 chunked = await worker.run(lambda: chunked_of(source, side))
                 if side.size:
                     raise Unsupported("a compressed chunked proto cannot be registered in place: upload it")
             sources: list[RangeSource] = [source, BytesSource(b"")]
-            return await worker.run(lambda: prepare_chunked(chunked, sources, root.info.path, types, request)), None
+            return await worker.run(lambda: prepare_chunked(chunked, sources, root.info.path, types, request))
         finally:
             source.close()
 

@@ -11,14 +11,14 @@ from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
 from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import Storage
 from protoslice.stores import keys
-from protoslice.stores.model import Created, FileInfo, IngestRequest, Manifest, Stored, now, store_id
+from protoslice.stores.keep import keep
+from protoslice.stores.model import Created, FileInfo, IngestRequest, Manifest, Stored
 from protoslice.stores.objects import StoredObject, open_object
 from protoslice.stores.paths import check_file_path, check_request
 from protoslice.stores.prepare import Prepared, SideWriter, chunked_of, prepare_chunked, prepare_raw
 from protoslice.stores.receive import FileSink, Received, Scan, Types
 from protoslice.stores.roots import choose_root
 from protoslice.stores.runner import Worker
-from protoslice.stores.seal import seal
 
 __all__ = ["Ingest", "IntakeOptions"]
 
@@ -114,15 +114,23 @@ class Ingest:
         root = choose_root(self._files, self._request.root)
         if expected_sha256 is not None and [file.info.sha256 for file in self._files] != [expected_sha256.hex()]:
             raise InvalidInput("the digest given does not match what arrived: nothing was stored")
-        files = tuple(file.info for file in self._files)
-        objects = tuple(file.stored for file in self._files)
         try:
             prepared, side = await self._prepare(root)
         except ProtosliceError as error:
-            if len(files) > 1:
+            if len(self._files) > 1:
                 error.message = f"{root.info.path}: {error.message}"
             raise
-        manifest = await self._keep(files, objects, root, prepared, side)
+        options = self._options
+        manifest = await keep(
+            options.storage,
+            self._attempt,
+            self._request,
+            self._files,
+            root,
+            prepared=prepared,
+            side=side,
+            own_schema=options.own_schema,
+        )
         return await self._announce(manifest, self._request.tags)
 
     async def abort(self) -> None:
@@ -166,40 +174,6 @@ class Ingest:
         finally:
             if extra is not None:
                 extra.close()
-
-    async def _keep(
-        self,
-        files: tuple[FileInfo, ...],
-        objects: tuple[Stored, ...],
-        root: Received,
-        prepared: Prepared | None,
-        side: Stored | None,
-    ) -> Manifest:
-        """Write what belongs to the store, and say what its manifest is to be."""
-        options, request = self._options, self._request
-        own = options.own_schema
-        kept = {"index": prepared.index, "plan": prepared.plan, "image": prepared.image} if prepared else {}
-        for name, data in (kept | {"schema": own}).items():
-            if data is not None:
-                await options.storage.put_if_absent(keys.object_key(self._attempt, name), seal(data))
-        type_name = prepared.type if prepared else root.detection.type_name
-        return Manifest(
-            id=store_id(files, objects, request, root.info.path, type_name),
-            type=type_name,
-            root=root.info.path,
-            chunks=prepared.chunks if prepared else 0,
-            min_chunk=request.min_chunk,
-            max_chunk=request.max_chunk,
-            created=now(),
-            source=request.source,
-            attempt=self._attempt,
-            files=files,
-            objects=objects,
-            side=side,
-            indexed=prepared is not None,
-            chunked=prepared is not None and prepared.image is not None,
-            own_schema=own is not None,
-        )
 
 
 class Sink:

@@ -1,0 +1,51 @@
+"""Keeping what was made of the files of a store, and saying what its manifest is to be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protoslice.storage import Storage
+from protoslice.stores import keys
+from protoslice.stores.model import IngestRequest, Manifest, Stored, now, store_id
+from protoslice.stores.prepare import Prepared
+from protoslice.stores.receive import Received
+from protoslice.stores.seal import seal
+
+__all__ = ["keep"]
+
+
+async def keep(
+    storage: Storage,
+    attempt: str,
+    request: IngestRequest,
+    received: Sequence[Received],
+    root: Received,
+    *,
+    prepared: Prepared | None,
+    side: Stored | None = None,
+    own_schema: bytes | None,
+) -> Manifest:
+    """The manifest of the store that `received` make, once everything that goes beside the files is in `storage`."""
+    kept = {"index": prepared.index, "plan": prepared.plan, "image": prepared.image} if prepared else {}
+    for name, data in (kept | {"schema": own_schema}).items():
+        if data is not None:
+            await storage.put_if_absent(keys.object_key(attempt, name), seal(data))
+    files, objects = tuple(file.info for file in received), tuple(file.stored for file in received)
+    type_name = prepared.type if prepared else root.detection.type_name
+    return Manifest(
+        id=store_id(files, objects, request, root.info.path, type_name),
+        type=type_name,
+        root=root.info.path,
+        chunks=prepared.chunks if prepared else 0,
+        min_chunk=request.min_chunk,
+        max_chunk=request.max_chunk,
+        created=now(),
+        source=request.source,
+        attempt=attempt,
+        files=files,
+        objects=objects,
+        side=side,
+        indexed=prepared is not None,
+        chunked=prepared is not None and prepared.image is not None,
+        own_schema=own_schema is not None,
+    )
