@@ -6,6 +6,7 @@ mod blocks;
 mod cpb;
 mod document;
 mod errors;
+mod find;
 mod index;
 mod limits;
 mod riegeli;
@@ -24,6 +25,8 @@ mod _core {
     use super::cpb::{ChunkHasher, Chunked};
     #[pymodule_export]
     use super::document::{Document, Plan};
+    #[pymodule_export]
+    use super::find::{Finding, Findings};
     #[pymodule_export]
     use super::index::{Index, Scanner, index_source};
     #[pymodule_export]

@@ -10,6 +10,7 @@ pub mod cpb;
 pub mod document;
 pub mod entry;
 pub mod error;
+pub mod find;
 pub mod header;
 pub mod index;
 pub mod key;
