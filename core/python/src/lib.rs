@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 mod blocks;
 mod cpb;
 mod document;
+mod elements;
 mod errors;
 mod index;
 mod limits;
@@ -24,6 +25,8 @@ mod _core {
     use super::cpb::{ChunkHasher, Chunked};
     #[pymodule_export]
     use super::document::{Document, Plan};
+    #[pymodule_export]
+    use super::elements::Computed;
     #[pymodule_export]
     use super::index::{Index, Scanner, index_source};
     #[pymodule_export]
