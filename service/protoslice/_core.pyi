@@ -10,6 +10,7 @@ __all__ = [
     "BlockSums",
     "ChunkHasher",
     "Chunked",
+    "Computed",
     "Document",
     "Finding",
     "Findings",
@@ -189,6 +190,35 @@ class Chunked:
     def root(self) -> Rope: ...
     def metadata(self) -> bytes: ...
     def image(self, schema: Schema | None, root: str | None, sources: Sequence[RangeSource]) -> Rope: ...
+
+@final
+class Computed:
+    """Bytes that are worked out from others when they are read: a `RangeSource`."""
+
+    @staticmethod
+    def swapped(rope: Rope, sources: Sequence[RangeSource], width: int) -> Computed: ...
+    @staticmethod
+    def unpacked(rope: Rope, sources: Sequence[RangeSource], bits: int, count: int, *, signed: bool) -> Computed: ...
+    @staticmethod
+    def cleaned(rope: Rope, sources: Sequence[RangeSource], bits: int, *, signed: bool) -> Computed: ...
+    @staticmethod
+    def packed(rope: Rope, sources: Sequence[RangeSource], bits: int) -> Computed: ...
+    @staticmethod
+    def filled(rope: Rope, sources: Sequence[RangeSource], width: int, count: int) -> Computed: ...
+    @staticmethod
+    def varints(
+        rope: Rope, sources: Sequence[RangeSource], digits: str, width: int, count: int, *, repeat: bool = False
+    ) -> Computed: ...
+    @staticmethod
+    def gathered(
+        tiles: Sequence[tuple[Sequence[int], Sequence[int], Sequence[int], Rope, Sequence[RangeSource]]],
+        shape: Sequence[int],
+        width: int,
+        cut: tuple[Sequence[int], Sequence[int], Sequence[int]],
+    ) -> Computed: ...
+    @property
+    def size(self) -> int: ...
+    def read(self, offset: int, length: int) -> bytes: ...
 
 @final
 class ChunkHasher:

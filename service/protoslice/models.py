@@ -14,7 +14,7 @@ from protoslice import schema
 from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.model import Proto as Root
-from protoslice.formats.reading import Reading, read_tensor
+from protoslice.formats.reading import Reading, read
 from protoslice.formats.registry import tensors_of
 from protoslice.formats.roots import rank
 from protoslice.library import open_proto
@@ -58,7 +58,7 @@ class LocalModel:
     def look(self, tensor: str | Tensor, slice: str | None = None, form: str = "raw") -> Reading:
         """The same, with the type and the shape of what is read."""
         found = self.tensor(tensor) if isinstance(tensor, str) else tensor
-        return read_tensor(found, slice, form)
+        return read(found, slice, form)
 
     def close(self) -> None:
         """Give back the files that opening it took."""

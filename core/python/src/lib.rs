@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 mod blocks;
 mod cpb;
 mod document;
+mod elements;
 mod errors;
 mod find;
 mod index;
@@ -25,6 +26,8 @@ mod _core {
     use super::cpb::{ChunkHasher, Chunked};
     #[pymodule_export]
     use super::document::{Document, Plan};
+    #[pymodule_export]
+    use super::elements::Computed;
     #[pymodule_export]
     use super::find::{Finding, Findings};
     #[pymodule_export]

@@ -8,6 +8,7 @@
 pub mod blocks;
 pub mod cpb;
 pub mod document;
+pub mod elements;
 pub mod entry;
 pub mod error;
 pub mod find;

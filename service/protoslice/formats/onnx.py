@@ -98,7 +98,7 @@ class _Maker:
 
     def tensor(self, found: _core.Finding) -> Tensor:
         """The tensor that `found` is; what is wrong with it shows when it is read."""
-        known = {"name": found.path, "address": f"path:{found.path}", "kind": _role(found.path)}
+        known: dict[str, Any] = {"name": found.path, "address": f"path:{found.path}", "kind": _role(found.path)}
         tensor = partial(Tensor, **known, dtype=None, shape=None, file=self._model.root)
         try:
             message: Any = self._message.FromString(found.skeleton)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from protoslice.errors import CorruptModel
 from protoslice.formats.dtypes import Dtype
-from protoslice.formats.model import Data, Encoding, Fault, Stored
+from protoslice.formats.model import Encoding, Stored
 
 __all__ = ["checked", "element_count", "stored_size"]
 
@@ -36,15 +36,13 @@ def stored_size(dtype: Dtype, count: int, encoding: Encoding) -> int | None:
             return None
 
 
-def checked(stored: Stored, dtype: Dtype, shape: Sequence[int]) -> Data:
-    """`stored`, or what is wrong with it: its length is not that of such a tensor."""
+def checked(stored: Stored, dtype: Dtype, shape: Sequence[int]) -> Stored:
+    """`stored`; `CorruptModel` if its length is not that of such a tensor."""
     due = stored_size(dtype, element_count(shape), stored.encoding)
     if due is None or due == stored.bytes.size:
         return stored
-    return Fault(
-        CorruptModel(
-            f"a tensor of {dtype.name} and shape {_shown(shape)} takes {due} bytes, and there are {stored.bytes.size}"
-        )
+    raise CorruptModel(
+        f"a tensor of {dtype.name} and shape {_shown(shape)} takes {due} bytes, and there are {stored.bytes.size}"
     )
 
 

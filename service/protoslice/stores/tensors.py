@@ -6,13 +6,15 @@ import asyncio
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
+from urllib.parse import quote
 
 from protoslice.errors import Conflict, InvalidInput, NotFound
-from protoslice.formats import references, safetensors
 from protoslice.formats.dtypes import DTYPES
 from protoslice.formats.model import Bytes, Fault, Model, Tensor, Tensors
-from protoslice.formats.reading import read_tensor
+from protoslice.formats.reading import read
+from protoslice.formats.references import references
 from protoslice.formats.registry import tensors_of
+from protoslice.formats.safetensors import safetensors
 from protoslice.stores.computed import Computed, Readable
 from protoslice.stores.model import Page, place_of
 from protoslice.stores.objects import StoredObject
@@ -21,10 +23,14 @@ from protoslice.stores.serving import Representation
 
 __all__ = ["StoreTensors"]
 
+_BYTES: Final = "application/octet-stream"
+_FORMS: Final = {"npy": ("npy", _BYTES), "json": ("json", "application/json")}
+"""The ending of a form's file name, and its media type."""
 _SHOWN: Final = 20
 """So many addresses are listed where a name is borne by several tensors."""
 
 Etag = Callable[..., str]
+Wanted = Callable[[Tensor], bool]
 
 
 class StoreTensors:
@@ -50,30 +56,31 @@ class StoreTensors:
         """One tensor, or a slice of it, as `form`."""
         found = await self._all()
 
-        def read() -> Representation:
+        def look() -> Representation:
             tensor = _single(found, name)
-            reading = read_tensor(tensor, slice_text, form)
+            reading = read(tensor, slice_text, form)
+            ending, media_type = _FORMS.get(form, ("bin", _BYTES))
             return Representation(
                 reading.bytes.rope,
                 self._readable(reading.bytes),
                 self._etag("tensor", tensor.address, slice_text, form),
-                f"{_filename(tensor.name)}.{reading.ending}",
+                f"{_filename(tensor.name)}.{ending}",
                 kind="tensor",
-                media_type=reading.media_type,
+                media_type=media_type,
                 headers=(
                     (b"x-tensor-dtype", reading.dtype.name.encode()),
                     (b"x-tensor-shape", ",".join(map(str, reading.shape)).encode()),
                 ),
             )
 
-        return await self._worker.run(read)
+        return await self._worker.run(look)
 
     async def safetensors(self, names: Sequence[str]) -> Representation:
         """All tensors, or those whose names match one of `names`, as one safetensors file."""
         found = await self._all()
 
         def make() -> Representation:
-            data = safetensors.file_of(_chosen(found, names))
+            data = safetensors(_chosen(found, names))
             name = self._model.root.rpartition("/")[2].rpartition(".")[0] or "model"
             etag = self._etag("safetensors", names)
             return Representation(data.rope, self._readable(data), etag, f"{name}.safetensors", kind="safetensors")
@@ -83,7 +90,14 @@ class StoreTensors:
     async def references(self, base: str) -> dict[str, Any]:
         """References onto this store's own URLs, which begin with `base`, as kerchunk writes them."""
         found = await self._all()
-        return await self._worker.run(lambda: references.document_of(_each(found), self._model, base))
+        return await self._worker.run(
+            lambda: references(
+                _each(found),
+                self._model.files,
+                file_url=lambda path: f"{base}/files/{quote(path)}",
+                tensor_url=lambda address: f"{base}/tensors/{quote(address, safe='')}",
+            )
+        )
 
     async def _all(self) -> Tensors:
         async with self._finding:
@@ -101,7 +115,7 @@ def _each(found: Tensors) -> Iterator[Tensor]:
     return (found[number] for number in range(len(found)))
 
 
-def _page(found: Tensors, wanted: Callable[[Tensor], bool], limit: int, first: int) -> Page[dict[str, Any]]:
+def _page(found: Tensors, wanted: Wanted, limit: int, first: int) -> Page[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     number = first
     while number < len(found) and len(items) < limit:
@@ -127,13 +141,13 @@ def _row(tensor: Tensor) -> dict[str, Any]:
     return row
 
 
-def _wanted(name: str | None, dtype: str | None) -> Callable[[Tensor], bool]:
-    fits = _pattern(name) if name is not None else None
+def _wanted(name: str | None, dtype: str | None) -> Wanted:
+    fits = _fitting(name) if name is not None else None
 
     def wanted(tensor: Tensor) -> bool:
         if dtype is not None and (tensor.dtype is None or tensor.dtype.name != dtype):
             return False
-        return fits is None or _names(fits, tensor)
+        return fits is None or fits(tensor)
 
     return wanted
 
@@ -142,21 +156,20 @@ def _chosen(found: Tensors, names: Sequence[str]) -> list[Tensor]:
     """The tensors that any of `names` means; `NotFound` for one that means none."""
     if not names:
         return list(_each(found))
-    patterns = {name: _pattern(name) for name in names}
-    chosen = [tensor for tensor in _each(found) if any(_names(fits, tensor) for fits in patterns.values())]
-    for name, fits in patterns.items():
-        if not any(_names(fits, tensor) for tensor in chosen):
+    fitting = {name: _fitting(name) for name in names}
+    chosen = [tensor for tensor in _each(found) if any(fits(tensor) for fits in fitting.values())]
+    for name, fits in fitting.items():
+        if not any(fits(tensor) for tensor in chosen):
             raise NotFound(f"the store has no tensor {name!r}")
     return chosen
 
 
-def _pattern(name: str) -> re.Pattern[str]:
-    """What `name` means: `*` stands for anything."""
-    return re.compile(".*".join(map(re.escape, re.split(r"\*+", name))), re.DOTALL)
-
-
-def _names(fits: re.Pattern[str], tensor: Tensor) -> bool:
-    return fits.fullmatch(tensor.name) is not None or fits.fullmatch(tensor.address) is not None
+def _fitting(name: str) -> Wanted:
+    """Which tensors `name` means: those so called, the one of this address; `*` in it stands for anything in a name."""
+    if "*" not in name:
+        return lambda tensor: name in {tensor.name, tensor.address}
+    pattern = re.compile(".*".join(map(re.escape, re.split(r"\*+", name))), re.DOTALL)
+    return lambda tensor: pattern.fullmatch(tensor.name) is not None
 
 
 def _single(found: Tensors, name: str) -> Tensor:
