@@ -11,7 +11,10 @@ __all__ = [
     "Bundle",
     "ChunkHasher",
     "Chunked",
+    "Computed",
     "Document",
+    "Finding",
+    "Findings",
     "Index",
     "Limits",
     "Plan",
@@ -163,7 +166,31 @@ class Document:
         int,
     ]: ...
     def largest(self, limit: int) -> list[tuple[str, int, int | None]]: ...
+    def find(self, types: Sequence[str], *, small: int = 256) -> Findings: ...
+    def at(self, start: int, end: int) -> Rope: ...
     def plan(self, min_chunk: int, max_chunk: int) -> Plan: ...
+
+@final
+class Findings(Sequence[Finding]):
+    """The messages that `Document.find` found, in order."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, number: int, /) -> Finding: ...  # type: ignore[override]
+
+@final
+class Finding:
+    """One message that was found."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def names(self) -> list[tuple[str, bytes]]: ...
+    @property
+    def skeleton(self) -> bytes: ...
+    @property
+    def places(self) -> list[tuple[int, int, int, int, int]]: ...
 
 @final
 class Plan:
@@ -187,6 +214,35 @@ class Chunked:
     def root(self) -> Rope: ...
     def metadata(self) -> bytes: ...
     def image(self, schema: Schema | None, root: str | None, sources: Sequence[RangeSource]) -> Rope: ...
+
+@final
+class Computed:
+    """Bytes that are worked out from others when they are read: a `RangeSource`."""
+
+    @staticmethod
+    def swapped(rope: Rope, sources: Sequence[RangeSource], width: int) -> Computed: ...
+    @staticmethod
+    def unpacked(rope: Rope, sources: Sequence[RangeSource], bits: int, count: int, *, signed: bool) -> Computed: ...
+    @staticmethod
+    def cleaned(rope: Rope, sources: Sequence[RangeSource], bits: int, *, signed: bool) -> Computed: ...
+    @staticmethod
+    def packed(rope: Rope, sources: Sequence[RangeSource], bits: int) -> Computed: ...
+    @staticmethod
+    def filled(rope: Rope, sources: Sequence[RangeSource], width: int, count: int) -> Computed: ...
+    @staticmethod
+    def varints(
+        rope: Rope, sources: Sequence[RangeSource], digits: str, width: int, count: int, *, repeat: bool = False
+    ) -> Computed: ...
+    @staticmethod
+    def gathered(
+        tiles: Sequence[tuple[Sequence[int], Sequence[int], Sequence[int], Rope, Sequence[RangeSource]]],
+        shape: Sequence[int],
+        width: int,
+        cut: tuple[Sequence[int], Sequence[int], Sequence[int]],
+    ) -> Computed: ...
+    @property
+    def size(self) -> int: ...
+    def read(self, offset: int, length: int) -> bytes: ...
 
 @final
 class ChunkHasher:

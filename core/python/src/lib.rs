@@ -6,7 +6,9 @@ mod blocks;
 mod bundle;
 mod cpb;
 mod document;
+mod elements;
 mod errors;
+mod find;
 mod index;
 mod limits;
 mod riegeli;
@@ -27,6 +29,10 @@ mod _core {
     use super::cpb::{ChunkHasher, Chunked};
     #[pymodule_export]
     use super::document::{Document, Plan};
+    #[pymodule_export]
+    use super::elements::Computed;
+    #[pymodule_export]
+    use super::find::{Finding, Findings};
     #[pymodule_export]
     use super::index::{Index, Scanner, index_source};
     #[pymodule_export]
