@@ -1,6 +1,6 @@
 """The wire engine: bytes in, facts out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import BinaryIO, Protocol, Self, final
 
@@ -8,6 +8,7 @@ from protoslice.sources import RangeSource
 
 __all__ = [
     "BlockSums",
+    "Bundle",
     "ChunkHasher",
     "Chunked",
     "Computed",
@@ -23,6 +24,7 @@ __all__ = [
     "Scanner",
     "Schema",
     "Sources",
+    "crc32c",
     "first_bad_block",
     "index_source",
 ]
@@ -39,6 +41,28 @@ class BlockSums:
     def finish(self) -> bytes: ...
 
 def first_bad_block(data: bytes | bytearray, first: int, sums: bytes) -> int | None: ...
+
+_Entry = tuple[int, tuple[int, ...] | None, int, int, int, int | None]
+
+@final
+class Bundle:
+    """The index of a tensor bundle, read whole and kept as it is."""
+
+    def __new__(
+        cls, source: RangeSource, types: Mapping[int, tuple[str, int]], *, limits: Limits | None = None
+    ) -> Self: ...
+    @property
+    def shards(self) -> int: ...
+    @property
+    def big_endian(self) -> bool: ...
+    def __len__(self) -> int: ...
+    def name(self, number: int) -> bytes: ...
+    def find(self, key: bytes) -> int | None: ...
+    def entry(self, number: int) -> _Entry: ...
+    def slices(self, number: int) -> list[tuple[list[tuple[int, int | None]], _Entry | None]]: ...
+    def items(self, prefix: str, start: int, limit: int, dtype: str | None = None) -> tuple[bytes, int]: ...
+
+def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int: ...
 
 @final
 class Limits:

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 mod blocks;
+mod bundle;
 mod cpb;
 mod document;
 mod elements;
@@ -22,6 +23,8 @@ mod _core {
 
     #[pymodule_export]
     use super::blocks::{BlockSums, first_bad_block};
+    #[pymodule_export]
+    use super::bundle::{Bundle, crc32c};
     #[pymodule_export]
     use super::cpb::{ChunkHasher, Chunked};
     #[pymodule_export]

@@ -6,6 +6,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 pub mod blocks;
+pub mod bundle;
 pub mod cpb;
 pub mod document;
 pub mod elements;
@@ -31,6 +32,7 @@ pub mod rope;
 pub mod scan;
 pub mod schema;
 pub mod source;
+pub mod table;
 pub mod varint;
 pub mod view;
 
