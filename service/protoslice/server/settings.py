@@ -121,6 +121,10 @@ class Settings(BaseSettings):
         default=None, description="Where to send OpenTelemetry spans over OTLP/HTTP; needs the extra `otel`."
     )
 
+    def plain_storage_options(self) -> dict[str, str]:
+        """The options of the storage backend, secrets and all."""
+        return {name: secret.get_secret_value() for name, secret in self.storage_options.items()}
+
     def shown(self) -> dict[str, Any]:
         """Every setting as plain data, secrets hidden."""
         data = self.model_dump(mode="json")
