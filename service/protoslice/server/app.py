@@ -43,6 +43,7 @@ async def open_stores(settings: Settings) -> Stores:
             threads=settings.worker_threads,
             open_stores=settings.open_stores,
             register_prefixes=settings.register_allow,
+            register_networks=settings.register_networks,
             space_watermark_bytes=settings.space_watermark_bytes,
             trust_seconds=settings.trust_seconds,
         ),

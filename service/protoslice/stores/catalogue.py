@@ -82,6 +82,7 @@ class Stores:
             opened.close()
         self._opened.clear()
         await self._worker.close()
+        await self._places.close()
 
     async def ready(self) -> None:
         """Raise unless the storage answers and has room."""
