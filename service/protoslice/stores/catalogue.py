@@ -77,7 +77,9 @@ class Stores:
         return cls(storage, options or StoreOptions(), refused=refused)
 
     async def close(self) -> None:
-        """Give back everything that is held open."""
+        """Give back everything that is held open; what is being opened is waited for first."""
+        while self._opening:
+            await asyncio.gather(*self._opening.values(), return_exceptions=True)
         for opened in self._opened.values():
             opened.close()
         self._opened.clear()
