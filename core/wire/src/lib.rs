@@ -21,6 +21,7 @@ pub mod limits;
 pub mod listing;
 pub mod mask;
 pub mod metadata;
+mod omit;
 pub mod ondemand;
 pub mod path;
 pub mod plan;

@@ -34,8 +34,7 @@ OpenStores = Callable[[Settings], Awaitable[Stores]]
 
 async def open_stores(settings: Settings) -> Stores:
     """The stores that the settings name."""
-    options = {name: secret.get_secret_value() for name, secret in settings.storage_options.items()}
-    storage = open_storage(settings.storage, options)
+    storage = open_storage(settings.storage, settings.plain_storage_options())
     return await Stores.open(
         storage,
         StoreOptions(
@@ -44,6 +43,7 @@ async def open_stores(settings: Settings) -> Stores:
             threads=settings.worker_threads,
             open_stores=settings.open_stores,
             register_prefixes=settings.register_allow,
+            register_networks=settings.register_networks,
             space_watermark_bytes=settings.space_watermark_bytes,
             trust_seconds=settings.trust_seconds,
         ),

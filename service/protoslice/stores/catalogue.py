@@ -62,23 +62,29 @@ class Stores:
         self._opening: dict[str, asyncio.Task[OpenStore]] = {}
 
     @classmethod
-    async def open(cls, storage: Storage, options: StoreOptions | None = None) -> Stores:
-        """The stores in `storage`. One whose conditions cannot be trusted is opened for reading alone."""
+    async def open(cls, storage: Storage, options: StoreOptions | None = None, *, create: bool = True) -> Stores:
+        """The stores in `storage`. One whose conditions cannot be trusted is opened for reading alone.
+
+        A storage that never kept any is marked as ours, or `NotFound` where `create` says no.
+        """
         refused = None
         try:
             await probe(storage)
         except Unsupported as error:
             refused = error.message
             _log.warning("opened for reading alone: %s", refused)
-        await _check_layout(storage, mark=refused is None)
+        await _check_layout(storage, mark=create and refused is None)
         return cls(storage, options or StoreOptions(), refused=refused)
 
     async def close(self) -> None:
-        """Give back everything that is held open."""
+        """Give back everything that is held open; what is being opened is waited for first."""
+        while self._opening:
+            await asyncio.gather(*self._opening.values(), return_exceptions=True)
         for opened in self._opened.values():
             opened.close()
         self._opened.clear()
         await self._worker.close()
+        await self._places.close()
 
     async def ready(self) -> None:
         """Raise unless the storage answers and has room."""
@@ -226,10 +232,10 @@ class Stores:
         self._check_writable()
         await self._schemas.delete(name)
 
-    async def collect_garbage(self, *, grace_seconds: float = GRACE_SECONDS) -> GarbageReport:
-        """Remove what no store needs any more."""
+    async def collect_garbage(self, *, grace_seconds: float = GRACE_SECONDS, dry_run: bool = False) -> GarbageReport:
+        """Remove what no store needs any more; a dry run only tells."""
         self._check_writable()
-        return await collect_garbage(self._storage, grace_seconds=grace_seconds)
+        return await collect_garbage(self._storage, grace_seconds=grace_seconds, dry_run=dry_run)
 
     async def _announce(self, manifest: Manifest, tags: Sequence[str]) -> Created:
         """Publish a store, or find that it exists; then its tags."""
@@ -306,6 +312,9 @@ async def _check_layout(storage: Storage, *, mark: bool) -> None:
     if mark:
         with suppress(Conflict):
             await storage.put_if_absent(keys.MARKER, MARK)
-    found = await storage.get_range(keys.MARKER, 0, (await storage.stat(keys.MARKER)).size)
+    try:
+        found = await storage.get_range(keys.MARKER, 0, (await storage.stat(keys.MARKER)).size)
+    except NotFound:
+        raise NotFound("no stores are kept in this storage") from None
     if found != MARK:
         raise Unsupported("this storage was laid out by another version of protoslice")
