@@ -29,8 +29,9 @@ test: check ## check, then the whole suite
 	cd core && $(CARGO) test --workspace --quiet
 	$(BIN)/python -m pytest -n 2
 
-soak: .venv/core ## the long versions: 200 kills of writers, 500 flipped bits
+soak: .venv/core ## the long versions: 200 kills of writers, 500 flipped bits, 6 GiB in and out, a crowd for a minute
 	PROTOSLICE_KILLS=200 PROTOSLICE_FLIPS=500 $(BIN)/python -m pytest -s --timeout 900 tests/stores/test_kill.py tests/stores/test_flips.py
+	PROTOSLICE_SOAK_BYTES=6442450944 PROTOSLICE_SOAK_SECONDS=60 $(BIN)/python -m pytest -s --timeout 900 tests/server/test_memory.py
 
 check: .venv/core ## formatting, lints, types, layers
 	$(BIN)/ruff format --check service tests bench docker
