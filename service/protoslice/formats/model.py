@@ -13,7 +13,7 @@ from protoslice.formats.dtypes import Dtype
 from protoslice.sources import RangeSource
 
 __all__ = [
-    "Bytes", "Data", "Encoding", "Fault", "Filled", "Format", "Listed", "Model", "Proto", "Stored", "Strided",
+    "Bytes", "Data", "Encoding", "Fault", "Filled", "Format", "Later", "Listed", "Model", "Proto", "Stored", "Strided",
     "Strings", "Tensor", "Tensors", "Tile", "Tiled",
 ]  # fmt: skip
 
@@ -79,6 +79,8 @@ class Encoding(Enum):
     """Varints, of which the lowest bits count: a packed field's content. Two's complement."""
     ZIGZAG = auto()
     """Varints of sint32 and sint64 fields."""
+    PACKED_VARINT = auto()
+    """Varints, each of which stands for one byte of the PACKED form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,13 @@ class Tiled:
 
 
 @dataclass(frozen=True, slots=True)
+class Later:
+    """Elements of which something must be read before it is known where they lie."""
+
+    look: Callable[[], Stored]
+
+
+@dataclass(frozen=True, slots=True)
 class Strings:
     """Elements without a common length, read when they are wanted."""
 
@@ -134,7 +143,7 @@ class Fault:
     error: ProtosliceError
 
 
-Data = Stored | Filled | Strided | Tiled | Strings | Fault
+Data = Stored | Filled | Strided | Tiled | Later | Strings | Fault
 
 
 @dataclass(frozen=True, slots=True)
