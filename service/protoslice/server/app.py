@@ -12,6 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from protoslice.server.context import context_of
+from protoslice.server.cors import AllowOrigins, Preflight
 from protoslice.server.edge import Edge
 from protoslice.server.express import Express
 from protoslice.server.failures import HANDLED, answer_exception
@@ -90,7 +91,9 @@ class Application(FastAPI):
         """The framework's own stack within ours."""
         inner = super().build_middleware_stack()
         front = _Front(self._lane, inner, self.services.settings)
-        return Edge(front, metrics=self.services.metrics, log=self._log)
+        origins = self.services.settings.cors_origins
+        edge = Edge(Preflight(front) if origins else front, metrics=self.services.metrics, log=self._log)
+        return AllowOrigins(edge, origins) if origins else edge
 
     def openapi(self) -> dict[str, Any]:
         """The document, made once."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, StringConstraints, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from protoslice.errors import InvalidInput
@@ -36,6 +36,8 @@ def _words(value: object) -> object:
 
 Size = Annotated[int, BeforeValidator(_size), Field(ge=0, lt=1 << 63)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+Origin = Annotated[str, StringConstraints(pattern=r"^(\*|null|[a-z][a-z0-9+.-]*://[!-.0-~]+)$")]
+Origins = Annotated[tuple[Origin, ...], NoDecode, BeforeValidator(_words)]
 Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 
@@ -64,6 +66,10 @@ class Settings(BaseSettings):
     register_allow: Words = Field(
         default=(),
         description="URI prefixes below which objects may be registered in place; empty forbids registering.",
+    )
+    cors_origins: Origins = Field(
+        default=(),
+        description="Origins whose web pages may use the service, as `https://viewer.example`; `*` is any.",
     )
 
     max_upload_bytes: Size = Field(
