@@ -24,6 +24,7 @@ from protoslice.server.rendering import Renderer
 from protoslice.server.routes import operations, schemas, stores, tags, views
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
+from protoslice.server.telemetry import FRAMEWORK_SPANS_OFF, Traced
 from protoslice.server.views import VIEWS
 from protoslice.storage import open_storage
 from protoslice.stores import StoreOptions, Stores
@@ -60,7 +61,12 @@ class Application(FastAPI):
     """FastAPI with our own edge round it, and the short way to the views."""
 
     def __init__(self, services: Services, open_stores: OpenStores) -> None:
-        super().__init__(lifespan=_lifespan(services, open_stores), redoc_url=None, redirect_slashes=False)
+        super().__init__(
+            lifespan=_lifespan(services, open_stores),
+            redoc_url=None,
+            redirect_slashes=False,
+            telemetry=FRAMEWORK_SPANS_OFF,
+        )
         self.state.services = self.services = services
         self._traced = services.settings.otel_endpoint is not None
         endpoints = tuple(ViewEndpoint(view, services) for view in VIEWS)
@@ -76,8 +82,8 @@ class Application(FastAPI):
             self.add_exception_handler(kind, answer_exception)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve; without a look at tracing for every request when none is configured."""
-        if scope["type"] != "http" or self._traced or self.middleware_stack is None:
+        """Serve; without the framework's look at tracing for every request."""
+        if scope["type"] != "http" or self.middleware_stack is None:
             await super().__call__(scope, receive, send)
             return
         scope["app"] = self
@@ -92,8 +98,9 @@ class Application(FastAPI):
         inner = super().build_middleware_stack()
         front = _Front(self._lane, inner, self.services.settings)
         origins = self.services.settings.cors_origins
-        edge = Edge(Preflight(front) if origins else front, metrics=self.services.metrics, log=self._log)
-        return AllowOrigins(edge, origins) if origins else edge
+        stack: ASGIApp = Edge(Preflight(front) if origins else front, metrics=self.services.metrics, log=self._log)
+        stack = AllowOrigins(stack, origins) if origins else stack
+        return Traced(stack) if self._traced else stack
 
     def openapi(self) -> dict[str, Any]:
         """The document, made once."""
