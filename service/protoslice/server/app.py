@@ -12,6 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from protoslice.server.context import context_of
+from protoslice.server.cors import AllowOrigins, Preflight
 from protoslice.server.edge import Edge
 from protoslice.server.express import Express
 from protoslice.server.failures import HANDLED, answer_exception
@@ -23,6 +24,7 @@ from protoslice.server.rendering import Renderer
 from protoslice.server.routes import operations, schemas, stores, tags, views
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
+from protoslice.server.telemetry import FRAMEWORK_SPANS_OFF, Traced
 from protoslice.server.views import VIEWS
 from protoslice.storage import open_storage
 from protoslice.stores import StoreOptions, Stores
@@ -59,7 +61,12 @@ class Application(FastAPI):
     """FastAPI with our own edge round it, and the short way to the views."""
 
     def __init__(self, services: Services, open_stores: OpenStores) -> None:
-        super().__init__(lifespan=_lifespan(services, open_stores), redoc_url=None, redirect_slashes=False)
+        super().__init__(
+            lifespan=_lifespan(services, open_stores),
+            redoc_url=None,
+            redirect_slashes=False,
+            telemetry=FRAMEWORK_SPANS_OFF,
+        )
         self.state.services = self.services = services
         self._traced = services.settings.otel_endpoint is not None
         endpoints = tuple(ViewEndpoint(view, services) for view in VIEWS)
@@ -75,8 +82,8 @@ class Application(FastAPI):
             self.add_exception_handler(kind, answer_exception)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve; without a look at tracing for every request when none is configured."""
-        if scope["type"] != "http" or self._traced or self.middleware_stack is None:
+        """Serve; without the framework's look at tracing for every request."""
+        if scope["type"] != "http" or self.middleware_stack is None:
             await super().__call__(scope, receive, send)
             return
         scope["app"] = self
@@ -90,7 +97,10 @@ class Application(FastAPI):
         """The framework's own stack within ours."""
         inner = super().build_middleware_stack()
         front = _Front(self._lane, inner, self.services.settings)
-        return Edge(front, metrics=self.services.metrics, log=self._log)
+        origins = self.services.settings.cors_origins
+        stack: ASGIApp = Edge(Preflight(front) if origins else front, metrics=self.services.metrics, log=self._log)
+        stack = AllowOrigins(stack, origins) if origins else stack
+        return Traced(stack) if self._traced else stack
 
     def openapi(self) -> dict[str, Any]:
         """The document, made once."""

@@ -8,7 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from protoslice.errors import InvalidInput
@@ -46,6 +54,8 @@ def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
 Size = Annotated[int, BeforeValidator(_size), Field(ge=0, lt=1 << 63)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
 NetworkNames = Annotated[Words, AfterValidator(_networks)]
+Origin = Annotated[str, StringConstraints(pattern=r"^(\*|null|[a-z][a-z0-9+.-]*://[!-.0-~]+)$")]
+Origins = Annotated[tuple[Origin, ...], NoDecode, BeforeValidator(_words)]
 Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 
@@ -79,6 +89,10 @@ class Settings(BaseSettings):
         default=(),
         description="Networks or addresses (`10.1.0.0/16`, `fd00::7`) that sources over http(s) may be in although "
         "they are not public.",
+    )
+    cors_origins: Origins = Field(
+        default=(),
+        description="Origins whose web pages may use the service, as `https://viewer.example`; `*` is any.",
     )
 
     max_upload_bytes: Size = Field(
