@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod blocks;
 mod cpb;
+mod digest;
 mod document;
 mod errors;
 mod index;
@@ -22,6 +23,8 @@ mod _core {
     use super::blocks::{BlockSums, first_bad_block};
     #[pymodule_export]
     use super::cpb::{ChunkHasher, Chunked};
+    #[pymodule_export]
+    use super::digest::{Sha256, crc32c};
     #[pymodule_export]
     use super::document::{Document, Plan};
     #[pymodule_export]

@@ -7,6 +7,7 @@
 
 pub mod blocks;
 pub mod cpb;
+pub mod digest;
 pub mod document;
 pub mod entry;
 pub mod error;
