@@ -6,7 +6,6 @@ ProtosliceError
 ├── NotFound              the caller: a well-formed name or path that matches nothing here
 │   └── Gone                  it was here, and is no more
 ├── Conflict              the caller: somebody else was first, or a source has changed
-│   └── WrongOffset           an upload goes on from another offset
 ├── LimitExceeded         the caller or the operator: ask for less, or raise the limit
 │   └── TooMany               for now
 ├── Unsupported           the caller: understood, but not possible
@@ -55,10 +54,6 @@ class Gone(NotFound):
 
 class Conflict(ProtosliceError):
     """Somebody else was first, or a source has changed."""
-
-
-class WrongOffset(Conflict):
-    """An upload goes on from another offset: `offset` is the right one."""
 
 
 class LimitExceeded(ProtosliceError):

@@ -18,7 +18,6 @@ from protoslice.errors import (
     StorageError,
     TooMany,
     Unsupported,
-    WrongOffset,
 )
 from protoslice.storage import Storage
 from protoslice.stores import keys
@@ -29,6 +28,7 @@ from protoslice.stores.paths import check_file_path, check_request
 from protoslice.stores.receive import Received
 from protoslice.stores.runner import Worker
 from protoslice.stores.uploads.append import Appender, Means
+from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, WrongOffset
 from protoslice.stores.uploads.model import Failure, NewUpload, Upload, UploadOptions
 from protoslice.stores.uploads.parts import compacted, drop_parts, read_on, sweep, taken_up
 from protoslice.stores.uploads.records import Held, Records, end_uploads
@@ -107,7 +107,7 @@ class Uploads:
             length = self._check_place(held.upload, body)
             if held.upload.state != "open":
                 async for _ in turn.pieces(body.pieces):
-                    raise InvalidInput("this upload is complete: it takes no more bytes")
+                    raise AlreadyComplete
                 return held.upload
             if length != held.upload.length:
                 held = await self._change(held, replace(held.upload, length=length))
@@ -191,14 +191,14 @@ class Uploads:
         if upload.joined:
             raise Unsupported("this upload was joined from others: it takes no bytes")
         if body.offset != upload.offset:
-            raise WrongOffset(f"the upload goes on from byte {upload.offset}, not {body.offset}", upload.offset)
+            raise WrongOffset(upload.offset, body.offset)
         if body.length is None or body.length == upload.length:
             return upload.length
         if upload.length is not None:
-            raise InvalidInput(f"the upload has {upload.length} bytes, as was said before, and not {body.length}")
+            raise InconsistentLength(f"the upload has {upload.length} bytes, as was said before, and not {body.length}")
         self._check_size(body.length)
         if body.length < upload.offset:
-            raise InvalidInput(f"the upload has {upload.offset} bytes by now: it cannot end at {body.length}")
+            raise InconsistentLength(f"the upload has {upload.offset} bytes by now: it cannot end at {body.length}")
         return body.length
 
     async def _append(self, held: Held, turn: Turn, body: Body) -> Held:
@@ -240,7 +240,9 @@ class Uploads:
                 await appender.finish()
             raise
         if body.last and upload.length is not None and size != room:
-            raise InvalidInput(f"the upload was to have {upload.length} bytes, and ends at {upload.offset + size}")
+            raise InconsistentLength(
+                f"the upload was to have {upload.length} bytes, and ends at {upload.offset + size}"
+            )
         return size
 
     async def _compacted(self, held: Held) -> Held:

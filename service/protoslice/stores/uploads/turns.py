@@ -6,13 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from protoslice.errors import Conflict
+from protoslice.stores.uploads.faults import Superseded
 
-__all__ = ["Superseded", "Turn", "Turns"]
-
-
-class Superseded(Conflict):
-    """Another request for the same upload has come, so that this one ends."""
+__all__ = ["Turn", "Turns"]
 
 
 class Turn:
@@ -38,13 +34,13 @@ class Turn:
         """The pieces of `body`; `Superseded` when the turn is to end."""
         while True:
             if self._ended:
-                raise Superseded("another request goes on with this upload")
+                raise Superseded
             self._reading = True
             try:
                 piece = await anext(body, None)
             except asyncio.CancelledError:
                 if self._was_ended():
-                    raise Superseded("another request goes on with this upload") from None
+                    raise Superseded from None
                 raise
             finally:
                 self._reading = False
