@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 mod blocks;
 mod bundle;
 mod cpb;
+mod digest;
 mod document;
 mod elements;
 mod errors;
@@ -27,6 +28,8 @@ mod _core {
     use super::bundle::{Bundle, crc32c};
     #[pymodule_export]
     use super::cpb::{ChunkHasher, Chunked};
+    #[pymodule_export]
+    use super::digest::{Sha256, crc32c};
     #[pymodule_export]
     use super::document::{Document, Plan};
     #[pymodule_export]

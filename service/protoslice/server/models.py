@@ -8,6 +8,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 __all__ = [
+    "Assemble",
     "ChunkModel",
     "FileModel",
     "NodeModel",
@@ -19,6 +20,7 @@ __all__ = [
     "StoreModel",
     "TagModel",
     "TensorModel",
+    "UploadModel",
 ]
 
 T = TypeVar("T")
@@ -146,6 +148,36 @@ class Register(BaseModel):
     tags: list[str] = []
     min_chunk: StrictInt | str | None = Field(default=None, examples=["1MiB"])
     max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
+
+
+class Assemble(BaseModel):
+    """Finished uploads that are to be the files of a store."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    uploads: dict[str, str | list[str]] = Field(
+        min_length=1,
+        max_length=10_000,
+        description="By the path of the file: an upload's id or URL, or several that follow each other.",
+        examples=[{"saved_model.pb": "0069204b3a-9f0c9f0c9f0c9f0c9f0c"}],
+    )
+    type: str | None = None
+    root: str | None = None
+    tags: list[str] = []
+    min_chunk: StrictInt | str | None = Field(default=None, examples=["1MiB"])
+    max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
+
+
+class UploadModel(BaseModel):
+    """A resumable upload."""
+
+    id: str
+    state: Literal["open", "complete", "stored"] = Field(description="`complete`: it waits to be joined with others.")
+    offset: int = Field(ge=0, description="How many bytes are durable.")
+    length: int | None = Field(ge=0, description="Bytes of the whole, where they are known.")
+    filename: str | None
+    expires: datetime
+    store: Id | None = Field(description="The store that was made of it.")
 
 
 class PutTag(BaseModel):

@@ -101,6 +101,15 @@ class Settings(BaseSettings):
         description="The largest upload taken, all its files together.",
     )
     max_uploads: int = Field(default=16, ge=1, description="Uploads at the same time; more are answered 503.")
+    max_open_uploads: int = Field(
+        default=1000, ge=1, description="Resumable uploads kept until they are whole; more are answered 503."
+    )
+    upload_lifetime_seconds: float = Field(
+        default=86400,
+        ge=1,
+        le=31_536_000,
+        description="How long a resumable upload that does not get on is kept, and what became of one that ended.",
+    )
     max_json_bytes: Size = Field(default=1 << 20, description="The largest JSON request body.")
     max_schema_bytes: Size = Field(default=16 << 20, description="The largest uploaded descriptor set.")
     max_header_bytes: Size = Field(

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from protoslice.errors import Conflict, IntegrityError, NotFound, StorageFull, Unsupported
 from protoslice.storage import ObjectStat, Storage, probe
@@ -15,14 +15,16 @@ from protoslice.stores.chunk_facts import ChunkFacts
 from protoslice.stores.garbage import GRACE_SECONDS, GarbageReport, collect_garbage
 from protoslice.stores.in_place import Places
 from protoslice.stores.ingest import Ingest, IntakeOptions, drop_attempt
+from protoslice.stores.joined import open_file_object
 from protoslice.stores.manifests import Manifests, behind, cursor_of
 from protoslice.stores.model import UNKNOWN, Created, IngestRequest, Manifest, Page, SchemaInfo, StoreInfo, Tag
-from protoslice.stores.objects import StoredObject, open_object
+from protoslice.stores.objects import StoredObject
 from protoslice.stores.opened import OpenStore, open_proto
 from protoslice.stores.paths import check_request, check_tag, is_id, is_id_prefix
 from protoslice.stores.receive import Types
 from protoslice.stores.records import Schemas, Tags
 from protoslice.stores.runner import Worker
+from protoslice.stores.uploads import UploadOptions, Uploads
 
 __all__ = ["StoreOptions", "Stores"]
 
@@ -42,6 +44,7 @@ class StoreOptions:
     register_prefixes: tuple[str, ...] = ()
     register_networks: tuple[str, ...] = ()
     space_watermark_bytes: int = 1 << 30
+    uploads: UploadOptions = field(default_factory=UploadOptions)
     trust_seconds: float = 0
     """How long an opened store is taken to exist still; one that we remove ourselves is gone at once."""
 
@@ -58,6 +61,7 @@ class Stores:
         self._schemas = Schemas(storage)
         self._places = Places(options.register_prefixes, options.register_networks)
         self._manifests = Manifests(storage)
+        self._uploads = Uploads(storage, self._worker, self.ingest, self._types, options.uploads)
         self._opened: dict[str, OpenStore] = {}
         self._opening: dict[str, asyncio.Task[OpenStore]] = {}
 
@@ -108,6 +112,12 @@ class Stores:
             own_schema=own,
         )
         return Ingest(options, request, self._announce)
+
+    @property
+    def uploads(self) -> Uploads:
+        """Uploads that survive interruptions."""
+        self._check_writable()
+        return self._uploads
 
     async def register(self, files: Mapping[str, str], request: IngestRequest) -> Created:
         """A store over objects that already lie in allowed storage: path to URI."""
@@ -277,7 +287,7 @@ class Stores:
         objects: list[StoredObject] = []
         try:
             for stored in manifest.objects:
-                objects.append(await self._open_object(manifest, stored.key is None, len(objects)))
+                objects.append(await self._open_object(manifest, stored.uri is not None, len(objects)))
             proto = None
             if manifest.indexed:
                 verify = self._options.verify_reads
@@ -300,7 +310,7 @@ class Stores:
         stored = manifest.objects[number]
         if in_place:
             return await self._places.open(stored, self._worker)
-        return await open_object(self._storage, stored, self._worker, verify=self._options.verify_reads)
+        return await open_file_object(self._storage, stored, self._worker, verify=self._options.verify_reads)
 
     def _check_writable(self) -> None:
         if self._refused is not None:
