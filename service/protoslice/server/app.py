@@ -20,7 +20,7 @@ from protoslice.server.limits import GuardedBody, body_limit, check_length
 from protoslice.server.logs import RequestLog
 from protoslice.server.openapi import openapi_document
 from protoslice.server.rendering import Renderer
-from protoslice.server.routes import operations, schemas, stores, tags, views
+from protoslice.server.routes import chunks, operations, schemas, stores, tags, views
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 from protoslice.server.views import VIEWS
@@ -69,7 +69,7 @@ class Application(FastAPI):
         for endpoint in endpoints:
             view = endpoint.view
             self.router.routes.append(Route(view.path, endpoint, methods=["GET"], name=view.operation))
-        for module in (stores, views, tags, schemas, operations):
+        for module in (stores, chunks, views, tags, schemas, operations):
             self.include_router(module.router)
         for kind in HANDLED:
             self.add_exception_handler(kind, answer_exception)

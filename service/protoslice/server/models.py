@@ -8,10 +8,15 @@ from typing import Annotated, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 __all__ = [
+    "AskMissing",
+    "AskedPiece",
     "ChunkModel",
     "FileModel",
+    "MissingModel",
     "NodeModel",
     "PageModel",
+    "PieceModel",
+    "PlaceModel",
     "ProblemModel",
     "PutTag",
     "Register",
@@ -96,6 +101,52 @@ class ChunkModel(BaseModel):
     path: str
     size: int = Field(ge=0)
     sha256: Sha256
+
+
+class PieceModel(BaseModel):
+    """A piece of a file."""
+
+    file: str = Field(examples=["model.onnx"])
+    offset: int = Field(ge=0)
+    size: int = Field(ge=1)
+    sha256: Sha256
+
+
+class AskedPiece(BaseModel):
+    """A piece that somebody has and may not need to send."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sha256: Sha256
+    size: StrictInt = Field(ge=1, lt=1 << 63)
+
+
+class AskMissing(BaseModel):
+    """Which of these pieces are there?"""
+
+    model_config = ConfigDict(extra="forbid")
+
+    stores: list[str] | None = Field(
+        default=None, max_length=16, description="The stores to look in; the newest ones when absent."
+    )
+    chunks: list[AskedPiece] = Field(max_length=10_000)
+
+
+class PlaceModel(BaseModel):
+    """Where a piece lies."""
+
+    sha256: Sha256
+    size: int = Field(ge=1)
+    store: Id
+    file: str
+    offset: int = Field(ge=0)
+
+
+class MissingModel(BaseModel):
+    """Which pieces are not there, and where the others lie."""
+
+    missing: list[Sha256]
+    found: list[PlaceModel]
 
 
 class NodeModel(BaseModel):
