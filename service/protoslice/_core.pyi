@@ -12,6 +12,8 @@ __all__ = [
     "Chunked",
     "Computed",
     "Document",
+    "Finding",
+    "Findings",
     "Index",
     "Limits",
     "Plan",
@@ -140,7 +142,31 @@ class Document:
         int,
     ]: ...
     def largest(self, limit: int) -> list[tuple[str, int, int | None]]: ...
+    def find(self, types: Sequence[str], *, small: int = 256) -> Findings: ...
+    def at(self, start: int, end: int) -> Rope: ...
     def plan(self, min_chunk: int, max_chunk: int) -> Plan: ...
+
+@final
+class Findings(Sequence[Finding]):
+    """The messages that `Document.find` found, in order."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, number: int, /) -> Finding: ...  # type: ignore[override]
+
+@final
+class Finding:
+    """One message that was found."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def names(self) -> list[tuple[str, bytes]]: ...
+    @property
+    def skeleton(self) -> bytes: ...
+    @property
+    def places(self) -> list[tuple[int, int, int, int, int]]: ...
 
 @final
 class Plan:

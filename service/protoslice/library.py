@@ -129,12 +129,14 @@ class Proto:
         image: _core.Rope | None = None,
         limits: _core.Limits | None = None,
     ) -> None:
-        self._sources = tuple(sources)
-        self._read = _core.Sources(self._sources)
+        self.sources = tuple(sources)
+        """What its ropes are over."""
+        self._read = _core.Sources(self.sources)
         self.index = _core.Index(index)
         self.index_bytes = index
         """The serialized index; keep it, and the next opening reads nothing else."""
-        self._document = _core.Document(self.index, flat, self._sources, image, limits=limits)
+        self.document = _core.Document(self.index, flat, self.sources, image, limits=limits)
+        """The engine's view of it."""
         self.type = self.index.root_type
         """The full name of the root's message type; none when it is not known."""
         self.chunked = image is not None
@@ -159,27 +161,27 @@ class Proto:
         """
         if isinstance(fields, str):
             raise InvalidInput("fields is a list of paths, not one path")
-        kind, type_name, core = self._document.view(path, fields, omit_larger_than)
+        kind, type_name, core = self.document.view(path, fields, omit_larger_than)
         return View(core, self._read, kind, type_name)
 
     def tree(self, path: str = "", *, start: int = 0, limit: int | None = None) -> list[Node]:
         """What lies directly below `path`, from place `start` on, at most `limit` of it."""
-        rows, _ = self._document.children(path, start, 1 << 40 if limit is None else limit)
+        rows, _ = self.document.children(path, start, 1 << 40 if limit is None else limit)
         return [Node(_join(path, row[0]), *row[1:]) for row in rows]
 
     def count(self, path: str = "") -> int:
         """How much lies directly below `path`."""
-        return self._document.children(path, 0, 0)[1]
+        return self.document.children(path, 0, 0)[1]
 
     def largest(self, limit: int = 10) -> list[Large]:
         """What makes it large: at most `limit` parts, the largest first."""
-        return [Large(*row) for row in self._document.largest(limit)]
+        return [Large(*row) for row in self.document.largest(limit)]
 
     def split(self, *, min_chunk: int = MIN_CHUNK, max_chunk: int = MAX_CHUNK) -> Split:
         """The chunks under a policy: fields of at least `min_chunk` bytes, runs cut at `max_chunk`."""
         if min_chunk < 1 or max_chunk < min_chunk:
             raise InvalidInput("min_chunk is at least 1, and max_chunk no smaller")
-        return Split(self._document.plan(min_chunk, max_chunk), self._sources)
+        return Split(self.document.plan(min_chunk, max_chunk), self.sources)
 
     @cached_property
     def chunks(self) -> Split:

@@ -7,6 +7,7 @@ mod cpb;
 mod document;
 mod elements;
 mod errors;
+mod find;
 mod index;
 mod limits;
 mod riegeli;
@@ -27,6 +28,8 @@ mod _core {
     use super::document::{Document, Plan};
     #[pymodule_export]
     use super::elements::Computed;
+    #[pymodule_export]
+    use super::find::{Finding, Findings};
     #[pymodule_export]
     use super::index::{Index, Scanner, index_source};
     #[pymodule_export]

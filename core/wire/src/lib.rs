@@ -11,6 +11,7 @@ pub mod document;
 pub mod elements;
 pub mod entry;
 pub mod error;
+pub mod find;
 pub mod header;
 pub mod index;
 pub mod key;

@@ -11,7 +11,7 @@ __all__ = ["labels"]
 
 
 def labels(tensors: Sequence[Tensor], reserved: Collection[str] = ()) -> list[str]:
-    """A name for each tensor that no other has and UTF-8 can write: its own, or its address where others have that."""
+    """A name for each tensor that no other has and UTF-8 can write: its own, or its address where it shares that."""
     counts = Counter(tensor.name for tensor in tensors)
     taken = {*reserved, *counts}
     found: list[str] = []

@@ -55,7 +55,7 @@ def read(tensor: Tensor, slice_: str | None = None, form: str = "raw") -> Readin
         return _read(tensor, slice_, form)
     except CorruptModel as error:
         if error.path is None:
-            error.path = tensor.address
+            error.path = tensor.address.removeprefix("path:")
         raise
 
 

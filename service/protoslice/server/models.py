@@ -18,6 +18,7 @@ __all__ = [
     "SchemaModel",
     "StoreModel",
     "TagModel",
+    "TensorModel",
 ]
 
 T = TypeVar("T")
@@ -96,6 +97,19 @@ class ChunkModel(BaseModel):
     path: str
     size: int = Field(ge=0)
     sha256: Sha256
+
+
+class TensorModel(BaseModel):
+    """A tensor of a store."""
+
+    name: str = Field(description="What its format calls it; several may bear one name.", examples=["conv1.weight"])
+    address: str = Field(description="Unique in the store.", examples=["path:graph.initializer[3]"])
+    dtype: str | None = Field(description="Null where the model names a type that nobody knows.", examples=["F32"])
+    shape: list[int] | None = Field(description="Null where the model gives one that makes no sense.")
+    size: int | None = Field(ge=0, description="Of its elements, one by one; null for strings.")
+    file: str | None = Field(description="The file its bytes lie in; null where there are several, or none.")
+    kind: str = Field(description="What it is to the model.", examples=["initializer"])
+    problem: str | None = Field(default=None, description="Why its bytes cannot be had, where that is so.")
 
 
 class NodeModel(BaseModel):
