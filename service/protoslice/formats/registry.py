@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Final
 
 from protoslice.errors import Unsupported
+from protoslice.formats.bundle import Bundle
 from protoslice.formats.model import Format, Model, Tensor, Tensors
 from protoslice.formats.onnx import Onnx
 
@@ -17,7 +18,7 @@ __all__ = ["formats_of", "tensors_of"]
 
 GROUP: Final = "protoslice.formats"
 
-_BUILT_IN: Final[tuple[Format, ...]] = (Onnx(),)
+_BUILT_IN: Final[tuple[Format, ...]] = (Bundle(), Onnx())
 
 
 def tensors_of(model: Model) -> Tensors:
