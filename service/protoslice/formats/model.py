@@ -113,6 +113,8 @@ class Stored:
 
     bytes: Bytes
     encoding: Encoding = Encoding.PLAIN
+    compare: Callable[[], None] | None = None
+    """Compares them with the checksum that the model has of them, where that is worth a reading of them all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Final
 
 from protoslice.errors import Unsupported
+from protoslice.formats.bundle import Bundle
 from protoslice.formats.caffe import Caffe
 from protoslice.formats.cntk import Cntk
 from protoslice.formats.coreml import CoreMl
@@ -21,7 +22,7 @@ __all__ = ["formats_of", "tensors_of"]
 
 GROUP: Final = "protoslice.formats"
 
-_BUILT_IN: Final[tuple[Format, ...]] = (Onnx(), CoreMl(), Caffe(), Cntk(), Hlo())
+_BUILT_IN: Final[tuple[Format, ...]] = (Bundle(), Onnx(), CoreMl(), Caffe(), Cntk(), Hlo())
 
 
 def tensors_of(model: Model) -> Tensors:
