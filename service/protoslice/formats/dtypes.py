@@ -28,6 +28,11 @@ class Dtype:
         return -(-self.bits // 8)
 
     @property
+    def part(self) -> int:
+        """Bytes of one number: an element of a complex type is two."""
+        return self.width // 2 if self.name in ("C64", "C128") else self.width
+
+    @property
     def narrow(self) -> bool:
         """Whether several elements can share a byte."""
         return 0 < self.bits < 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
@@ -58,10 +58,34 @@ class Bytes:
         stop = source.size if stop is None else stop
         return cls(_core.Rope([(0, start, stop - start)] if stop > start else []), [source])
 
+    @classmethod
+    def joined(cls, parts: Iterable[Bytes | bytes]) -> Bytes:
+        """Those of all `parts`, one after the other; each source occurs once."""
+        pieces: list[bytes | tuple[int, int, int]] = []
+        sources: list[RangeSource] = []
+        numbers: dict[int, int] = {}
+        for part in parts:
+            if isinstance(part, bytes):
+                pieces.append(part)
+                continue
+            for piece in part.rope.pieces():
+                if isinstance(piece, tuple):
+                    source = part.sources[piece[0]]
+                    if id(source) not in numbers:
+                        numbers[id(source)] = len(sources)
+                        sources.append(source)
+                    piece = (numbers[id(source)], *piece[1:])
+                pieces.append(piece)
+        return cls(_core.Rope(pieces), sources)
+
     @property
     def size(self) -> int:
         """How many there are."""
         return self.rope.size
+
+    def part(self, start: int, stop: int) -> Bytes:
+        """Those from `start` up to `stop`."""
+        return Bytes(self.rope.slice(start, stop), self.sources)
 
 
 class Encoding(Enum):

@@ -15,19 +15,23 @@ from protoslice.server.context import context_of
 from protoslice.server.cors import AllowOrigins, Preflight
 from protoslice.server.edge import Edge
 from protoslice.server.express import Express
-from protoslice.server.failures import HANDLED, answer_exception
+from protoslice.server.failures import HANDLED, answer_exception, send_failure
 from protoslice.server.lane import Lane, ViewEndpoint
 from protoslice.server.limits import GuardedBody, body_limit, check_length
 from protoslice.server.logs import RequestLog
 from protoslice.server.openapi import openapi_document
+from protoslice.server.problems import HttpProblem
 from protoslice.server.rendering import Renderer
-from protoslice.server.routes import operations, schemas, stores, tags, views
+from protoslice.server.resumable.answers import PREFIX as UPLOADS
+from protoslice.server.resumable.answers import speaking_tus
+from protoslice.server.routes import operations, schemas, stores, tags, uploads, views
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 from protoslice.server.telemetry import FRAMEWORK_SPANS_OFF, Traced
 from protoslice.server.views import VIEWS
 from protoslice.storage import open_storage
 from protoslice.stores import StoreOptions, Stores
+from protoslice.stores.uploads import UploadOptions
 
 __all__ = ["Application", "create_app", "open_stores"]
 
@@ -36,8 +40,7 @@ OpenStores = Callable[[Settings], Awaitable[Stores]]
 
 async def open_stores(settings: Settings) -> Stores:
     """The stores that the settings name."""
-    options = {name: secret.get_secret_value() for name, secret in settings.storage_options.items()}
-    storage = open_storage(settings.storage, options)
+    storage = open_storage(settings.storage, settings.plain_storage_options())
     return await Stores.open(
         storage,
         StoreOptions(
@@ -46,8 +49,14 @@ async def open_stores(settings: Settings) -> Stores:
             threads=settings.worker_threads,
             open_stores=settings.open_stores,
             register_prefixes=settings.register_allow,
+            register_networks=settings.register_networks,
             space_watermark_bytes=settings.space_watermark_bytes,
             trust_seconds=settings.trust_seconds,
+            uploads=UploadOptions(
+                max_bytes=settings.max_upload_bytes,
+                max_open=settings.max_open_uploads,
+                lifetime_seconds=settings.upload_lifetime_seconds,
+            ),
         ),
     )
 
@@ -76,7 +85,7 @@ class Application(FastAPI):
         for endpoint in endpoints:
             view = endpoint.view
             self.router.routes.append(Route(view.path, endpoint, methods=["GET"], name=view.operation))
-        for module in (stores, views, tags, schemas, operations):
+        for module in (stores, uploads, views, tags, schemas, operations):
             self.include_router(module.router)
         for kind in HANDLED:
             self.add_exception_handler(kind, answer_exception)
@@ -127,7 +136,16 @@ class _Front:
                 endpoint, ref, rest = found
                 await endpoint.serve(scope, receive, send, ref=ref, rest=rest)
                 return
-        check_length(scope, self._settings)
+        if scope["path"].startswith(UPLOADS):
+            send = speaking_tus(send)
+        await self._in_framework(scope, receive, send)
+
+    async def _in_framework(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            check_length(scope, self._settings)
+        except HttpProblem as error:
+            await send_failure(scope, receive, send, error)
+            return
         guarded = GuardedBody(receive, body_limit(scope["path"], self._settings), self._settings)
         # HEAD is GET whose body the server leaves out: the same headers, whatever the route.
         asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope

@@ -63,6 +63,7 @@ TIMEOUT = Problem(408, "request-timeout", "The request came too slowly", "Send a
 CONFLICT = Problem(
     409, "conflict", "The request conflicts with what is there", "Read the current state and decide again."
 )
+GONE = Problem(410, "gone", "It was here, and is no more", "Begin the upload anew.")
 PRECONDITION = Problem(
     412, "precondition-failed", "A precondition does not hold", "Fetch the current `ETag` and decide again."
 )
@@ -89,6 +90,7 @@ CORRUPT = Problem(
 REQUIRED = Problem(
     428, "precondition-required", "The request must be conditional", "Send `If-Match` or `If-None-Match`."
 )
+CHECKSUM = Problem(460, "checksum-mismatch", "The bytes fail their checksum", "Send them again from the same offset.")
 HEADERS = Problem(431, "header-too-large", "The request's headers are too long", "Send fewer or shorter headers.")
 INTERNAL = Problem(500, "internal", "The service failed", "Report `request_id` to the operator.")
 DAMAGED = Problem(
@@ -105,9 +107,12 @@ FULL = Problem(507, "out-of-space", "There is no room left", "The operator has t
 
 READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.InvalidInput: INVALID,
+    errors.ChecksumMismatch: CHECKSUM,
     errors.NotFound: NOT_FOUND,
+    errors.Gone: GONE,
     errors.Conflict: CONFLICT,
     errors.LimitExceeded: LIMIT,
+    errors.TooMany: BUSY,
     errors.Unsupported: UNSUPPORTED,
     errors.UnsupportedMediaType: MEDIA,
     errors.CorruptModel: CORRUPT,
