@@ -93,7 +93,7 @@ def test_escapes_are_those_of_json() -> None:
     assert json.loads(f'"{escaped(STEERING)}"') == STEERING
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -15), (signal.SIGHUP, -1), (signal.SIGINT, 130)])
 def test_a_program_that_is_asked_to_end_leaves_nothing_half_written(
     graph: Path, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:

@@ -47,6 +47,9 @@ def one_line_errors() -> Iterator[None]:
         sys.exit(0)
     except KeyboardInterrupt:
         sys.exit(130)
+    except _Ended as ended:
+        signal.signal(ended.number, signal.SIG_DFL)
+        signal.raise_signal(ended.number)  # whoever waits for us is to see what it was
     except ProtosliceError as error:
         _end(str(error), next(code for kind, code in _CODES if isinstance(error, kind)))
     except OSError as error:
@@ -62,8 +65,16 @@ def end_on_signals() -> None:
             signal.signal(number, _leave)
 
 
+class _Ended(BaseException):
+    """We have been asked to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    sys.exit(128 + number)
+    raise _Ended(number)
 
 
 def _end(message: str, code: int) -> NoReturn:
