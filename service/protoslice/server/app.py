@@ -20,7 +20,7 @@ from protoslice.server.limits import GuardedBody, body_limit, check_length
 from protoslice.server.logs import RequestLog
 from protoslice.server.openapi import openapi_document
 from protoslice.server.rendering import Renderer
-from protoslice.server.routes import operations, schemas, stores, tags, views
+from protoslice.server.routes import intake, operations, schemas, stores, tags, views
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 from protoslice.server.views import VIEWS
@@ -59,7 +59,9 @@ class Application(FastAPI):
     """FastAPI with our own edge round it, and the short way to the views."""
 
     def __init__(self, services: Services, open_stores: OpenStores) -> None:
-        super().__init__(lifespan=_lifespan(services, open_stores), redoc_url=None, redirect_slashes=False)
+        super().__init__(
+            lifespan=_lifespan(services, open_stores), docs_url=None, redoc_url=None, redirect_slashes=False
+        )
         self.state.services = self.services = services
         self._traced = services.settings.otel_endpoint is not None
         endpoints = tuple(ViewEndpoint(view, services) for view in VIEWS)
@@ -69,7 +71,7 @@ class Application(FastAPI):
         for endpoint in endpoints:
             view = endpoint.view
             self.router.routes.append(Route(view.path, endpoint, methods=["GET"], name=view.operation))
-        for module in (stores, views, tags, schemas, operations):
+        for module in (intake, stores, views, tags, schemas, operations):
             self.include_router(module.router)
         for kind in HANDLED:
             self.add_exception_handler(kind, answer_exception)
