@@ -15,7 +15,7 @@ from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, Unsuppo
 from protoslice.formats import npy
 from protoslice.formats.dtypes import Dtype
 from protoslice.formats.elements import selected
-from protoslice.formats.model import Bytes, Encoding, Fault, Later, Stored, Strings, Tensor
+from protoslice.formats.model import Bytes, Data, Encoding, Fault, Later, Stored, Strings, Tensor, Tiled
 from protoslice.formats.slices import Cut, cut, whole
 from protoslice.sources import RangeSource
 
@@ -49,10 +49,16 @@ class Place:
     length: int
 
 
-def read(tensor: Tensor, slice_: str | None = None, form: str = "raw") -> Reading:
-    """The elements of `tensor`, or those that `slice_` selects, in one of `FORMS`."""
+def read(tensor: Tensor, slice_: str | None = None, form: str = "raw", *, compare: bool = True) -> Reading:
+    """The elements of `tensor`, or those that `slice_` selects, in one of `FORMS`.
+
+    All of a tensor is compared with the checksum that its model has of it, if any, unless `compare` is false.
+    """
     try:
-        return _read(tensor, slice_, form)
+        reading = _read(tensor, slice_, form)
+        if compare and slice_ is None:
+            _compare(tensor.data)
+        return reading
     except CorruptModel as error:
         if error.path is None:
             error.path = tensor.address.removeprefix("path:")
@@ -94,6 +100,13 @@ def _read(tensor: Tensor, slice_: str | None, form: str) -> Reading:
     if form == "npy":
         elements = Bytes.joined([npy.head(dtype, wanted.shape), elements])
     return Reading(elements, dtype, wanted.shape)
+
+
+def _compare(data: Data) -> None:
+    pieces = [tile.stored for tile in data.tiles] if isinstance(data, Tiled) else [data]
+    for piece in pieces:
+        if isinstance(piece, Stored) and piece.compare is not None:
+            piece.compare()
 
 
 def _strings(data: Strings, dtype: Dtype, shape: Sequence[int], wanted: Cut, form: str) -> Bytes:

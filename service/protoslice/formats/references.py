@@ -50,7 +50,7 @@ def _reading(tensor: Tensor) -> Reading | None:
     if isinstance(tensor.data, Strings | Fault):
         return None
     try:
-        return read(tensor)
+        return read(tensor, compare=False)
     except ProtosliceError:
         return None
 
