@@ -13,12 +13,13 @@ from protoslice.errors import Unsupported
 from protoslice.formats.bundle import Bundle
 from protoslice.formats.model import Format, Model, Tensor, Tensors
 from protoslice.formats.onnx import Onnx
+from protoslice.formats.tensorflow import TensorFlow
 
 __all__ = ["formats_of", "tensors_of"]
 
 GROUP: Final = "protoslice.formats"
 
-_BUILT_IN: Final[tuple[Format, ...]] = (Bundle(), Onnx())
+_BUILT_IN: Final[tuple[Format, ...]] = (Bundle(), TensorFlow(), Onnx())
 
 
 def tensors_of(model: Model) -> Tensors:
