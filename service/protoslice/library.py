@@ -14,7 +14,7 @@ from protoslice import _core, schema
 from protoslice.chunked import tell_type
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.ropes import Rope
-from protoslice.sources import FileObjectSource, FileSource, RangeSource, SourceLike, as_source
+from protoslice.sources import BytesSource, FileObjectSource, FileSource, RangeSource, SourceLike, as_source
 
 __all__ = ["Chunk", "Large", "Node", "Proto", "Split", "View", "open_proto"]
 
@@ -281,6 +281,8 @@ class _Opener:
         detection = schema.detect(head, self.filename, self.source.size)
         if detection.kind == "riegeli":
             return self._chunked(index, floor)
+        if detection.kind == "text" and (named := self.type or detection.type_name) is not None:
+            return self._text(named, index, floor)
         if detection.kind not in {"proto", "unknown"} and self.type is None:
             raise Unsupported(f"{detection.why}, not a serialized proto; name its type if it is one after all")
         type_name = self.type or (detection.type_name if detection.kind == "proto" else None)
@@ -289,6 +291,15 @@ class _Opener:
         index = index or self._index([self.source], None, flat, type_name, floor)
         why = detection.why if self.type is None else NAMED
         return Proto([self.source], index=index, flat=flat, limits=self.limits, why=why)
+
+    def _text(self, type_name: str, index: bytes | None, floor: int) -> Proto:
+        schema.check_text_size(self.source.size)
+        types = schema.find(type_name, [] if self.types is None else [self.types])
+        binary = schema.serialized(self.source.read(0, self.source.size), type_name, types)
+        sources, image = [self.source, BytesSource(binary)], _core.Rope([(1, 0, len(binary))])
+        flat = self._flat(type_name)
+        index = index or _core.index_source(sources, image, flat, type_name, floor=floor, limits=self.limits)
+        return Proto(sources, index=index, flat=flat, image=image, limits=self.limits)
 
     def _chunked(self, index: bytes | None, floor: int) -> Proto:
         side = cast(BinaryIO, tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - the proto owns it
