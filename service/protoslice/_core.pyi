@@ -318,8 +318,6 @@ class Sha256:
     @staticmethod
     def load(saved: bytes) -> Sha256: ...
 
-def crc32c(piece: bytes, before: int = 0) -> int: ...
-
 @final
 class Sources:
     """The sources of a rope, by number."""

@@ -100,6 +100,11 @@ class Split(Sequence[Chunk]):
         return Chunk(number, kind, type_name, path, Rope(core, self._read))
 
     @property
+    def plan(self) -> _core.Plan:
+        """What the engine knows of the chunks: where each of them lies."""
+        return self._plan
+
+    @property
     def metadata(self) -> bytes:
         """The serialized `ChunkMetadata` of TensorFlow's proto splitter, as the file of `cpb` holds it."""
         return self._plan.metadata()

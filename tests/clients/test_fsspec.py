@@ -8,10 +8,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import fsspec  # type: ignore[import-untyped]
+import fsspec
 import httpx
 import pytest
-from fsspec.implementations.http import HTTPFileSystem  # type: ignore[import-untyped]
+from fsspec.implementations.http import HTTPFileSystem
 
 from protoslice.testing.process import ServiceProcess
 

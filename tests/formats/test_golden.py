@@ -16,7 +16,7 @@ from protoslice.models import LocalModel, open_model
 from protoslice.ropes import Rope
 
 GOLDEN = Path(__file__).parent / "golden"
-READ = ("onnx", "corrupt_onnx")
+READ = ("onnx", "corrupt_onnx", "coreml", "caffe", "hlo", "tf_ck", "tf_checkpoint", "corrupt_bundle")
 """What the cases of formats that are read begin with."""
 CASES = sorted(path.parent.name for path in GOLDEN.glob("*/expected.json") if path.parent.name.startswith(READ))
 OURS = {"F4_E2M1FN": "F4_E2M1"}
@@ -92,6 +92,7 @@ def test_what_lies_in_one_piece_is_not_computed(case: str) -> None:
         lies = each.get("file")
         if (
             lies is None
+            or each["dtype"] == "STRING"
             or "nbytes_packed" in each
             or "sha256_stored" in each
             or lies.get("field", "").startswith("int")

@@ -25,7 +25,7 @@ mod _core {
     #[pymodule_export]
     use super::blocks::{BlockSums, first_bad_block};
     #[pymodule_export]
-    use super::bundle::{Bundle, crc32c};
+    use super::bundle::Bundle;
     #[pymodule_export]
     use super::cpb::{ChunkHasher, Chunked};
     #[pymodule_export]

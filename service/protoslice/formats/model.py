@@ -113,6 +113,8 @@ class Stored:
 
     bytes: Bytes
     encoding: Encoding = Encoding.PLAIN
+    compare: Callable[[], None] | None = None
+    """Compares them with the checksum that the model has of them, where that is worth a reading of them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ class Tiled:
 class Later:
     """Elements of which something must be read before it is known where they lie."""
 
-    look: Callable[[], Stored]
+    look: Callable[[], Stored | Strided]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from math import prod
 from typing import Final, Literal, get_args
 
 from protoslice._core import Computed
-from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, ProtosliceError, Unsupported
+from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, Unsupported
 from protoslice.formats import npy
 from protoslice.formats.dtypes import Dtype
 from protoslice.formats.elements import selected
-from protoslice.formats.model import Bytes, Encoding, Fault, Later, Stored, Strings, Tensor
+from protoslice.formats.model import Bytes, Data, Encoding, Fault, Later, Stored, Strings, Tensor, Tiled
 from protoslice.formats.slices import Cut, cut, whole
 from protoslice.sources import RangeSource
 
@@ -49,28 +49,28 @@ class Place:
     length: int
 
 
-def read(tensor: Tensor, slice_: str | None = None, form: str = "raw") -> Reading:
-    """The elements of `tensor`, or those that `slice_` selects, in one of `FORMS`."""
+def read(tensor: Tensor, slice_: str | None = None, form: str = "raw", *, compare: bool = True) -> Reading:
+    """The elements of `tensor`, or those that `slice_` selects, in one of `FORMS`.
+
+    All of a tensor is compared with the checksum that its model has of it, if any, unless `compare` is false.
+    """
     try:
-        return _read(tensor, slice_, form)
+        reading = _read(tensor, slice_, form)
+        if compare and slice_ is None:
+            _compare(tensor.data)
+        return reading
     except CorruptModel as error:
         if error.path is None:
             error.path = tensor.address.removeprefix("path:")
         raise
 
 
-def place(tensor: Tensor, files: Mapping[str, RangeSource]) -> Place | None:
-    """Where in one of `files` all of `tensor` lies, in one piece and just as `read` gives it; None if it does not."""
+def place(tensor: Tensor, elements: Bytes, files: Mapping[str, RangeSource]) -> Place | None:
+    """Where in its file among `files` the `elements` lie that `read` gave, in one piece; None if they do not."""
     source = None if tensor.file is None else files.get(tensor.file)
-    if tensor.file is None or source is None or isinstance(tensor.data, Strings | Fault):
-        return None
-    try:
-        found = read(tensor).bytes
-    except ProtosliceError:
-        return None
-    match found.rope.pieces():
-        case [(number, int(offset), int(length))] if found.sources[number] is source:
-            return Place(tensor.file, offset, length)
+    match elements.rope.pieces():
+        case [(int(number), int(offset), int(length))] if elements.sources[number] is source and source is not None:
+            return Place(str(tensor.file), offset, length)
     return None
 
 
@@ -100,6 +100,13 @@ def _read(tensor: Tensor, slice_: str | None, form: str) -> Reading:
     if form == "npy":
         elements = Bytes.joined([npy.head(dtype, wanted.shape), elements])
     return Reading(elements, dtype, wanted.shape)
+
+
+def _compare(data: Data) -> None:
+    pieces = [tile.stored for tile in data.tiles] if isinstance(data, Tiled) else [data]
+    for piece in pieces:
+        if isinstance(piece, Stored) and piece.compare is not None:
+            piece.compare()
 
 
 def _strings(data: Strings, dtype: Dtype, shape: Sequence[int], wanted: Cut, form: str) -> Bytes:

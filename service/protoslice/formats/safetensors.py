@@ -66,7 +66,7 @@ def _entry(tensor: Tensor, name: str, remarks: _Remarks) -> _Entry:
         raise Unsupported("it cannot be read") if not isinstance(tensor.data, Fault) else tensor.data.error
     if isinstance(tensor.data, Strings) or dtype.name == "C128":
         raise Unsupported(f"safetensors files have no {dtype.name} elements: ask for tensor {name!r} by itself")
-    reading = read(tensor, form="packed" if _whole_bytes(tensor, dtype) else "raw")
+    reading = read(tensor, form="packed" if _whole_bytes(tensor, dtype) else "raw", compare=False)
     shown = dtype if dtype.safetensors and (not dtype.narrow or _whole_bytes(tensor, dtype)) else _byte(dtype)
     if shown is not dtype:
         remarks.shown_as[name] = dtype.name

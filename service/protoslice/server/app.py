@@ -24,7 +24,7 @@ from protoslice.server.problems import HttpProblem
 from protoslice.server.rendering import Renderer
 from protoslice.server.resumable.answers import PREFIX as UPLOADS
 from protoslice.server.resumable.answers import speaking_tus
-from protoslice.server.routes import operations, schemas, stores, tags, uploads, views
+from protoslice.server.routes import chunks, operations, schemas, stores, tags, uploads, views
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 from protoslice.server.telemetry import FRAMEWORK_SPANS_OFF, Traced
@@ -85,7 +85,7 @@ class Application(FastAPI):
         for endpoint in endpoints:
             view = endpoint.view
             self.router.routes.append(Route(view.path, endpoint, methods=["GET"], name=view.operation))
-        for module in (stores, uploads, views, tags, schemas, operations):
+        for module in (stores, uploads, chunks, views, tags, schemas, operations):
             self.include_router(module.router)
         for kind in HANDLED:
             self.add_exception_handler(kind, answer_exception)

@@ -53,6 +53,7 @@ CORRUPT_UPLOAD = Problem(
     "Check the file at `offset` and `path`; nothing was stored.",
 )
 BAD_REQUEST = Problem(400, "bad-request", "Bad request", "Send a well-formed HTTP request.")
+JOINED = Problem(403, "joined-upload", "A joined upload takes no bytes", "Begin an upload of its own.")
 NOT_FOUND = Problem(404, "not-found", "There is no such thing here", "Check the name, number or path.")
 NO_RESOURCE = Problem(404, "no-resource", "There is nothing at this URL", "See `/docs` for what there is.")
 METHOD = Problem(405, "method-not-allowed", "The resource does not take this method", "Use one that `Allow` lists.")
@@ -157,7 +158,9 @@ STATUSES: Final[Mapping[int, Problem]] = {
 """What a bare status means, as frameworks raise it."""
 
 PROBLEMS: Final = tuple(
-    sorted({*READING.values(), *UPLOADING.values(), *STATUSES.values(), DRAINING}, key=lambda p: (p.status, p.slug))
+    sorted(
+        {*READING.values(), *UPLOADING.values(), *STATUSES.values(), DRAINING, JOINED}, key=lambda p: (p.status, p.slug)
+    )
 )
 """Every problem there is."""
 

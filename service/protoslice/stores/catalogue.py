@@ -21,6 +21,7 @@ from protoslice.stores.model import UNKNOWN, Created, IngestRequest, Manifest, P
 from protoslice.stores.objects import StoredObject
 from protoslice.stores.opened import OpenStore, open_proto
 from protoslice.stores.paths import check_request, check_tag, is_id, is_id_prefix
+from protoslice.stores.pieces import PieceInfo, Pieces, Place
 from protoslice.stores.receive import Types
 from protoslice.stores.records import Schemas, Tags
 from protoslice.stores.runner import Worker
@@ -31,6 +32,8 @@ __all__ = ["StoreOptions", "Stores"]
 _log = logging.getLogger(__name__)
 
 MARK = b'{"layout":1}'
+NEWEST = 16
+"""How many stores are looked in for pieces when none is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,7 @@ class Stores:
         self._places = Places(options.register_prefixes, options.register_networks)
         self._manifests = Manifests(storage)
         self._uploads = Uploads(storage, self._worker, self.ingest, self._types, options.uploads)
+        self._pieces = Pieces(storage, self._worker)
         self._opened: dict[str, OpenStore] = {}
         self._opening: dict[str, asyncio.Task[OpenStore]] = {}
 
@@ -201,6 +205,22 @@ class Stores:
             opening = self._opening[store_id] = asyncio.create_task(self._open(manifest))
             opening.add_done_callback(lambda _: self._opening.pop(store_id, None))
         return await asyncio.shield(opening)
+
+    async def pieces(self, ref: str, *, limit: int, cursor: str | None) -> Page[PieceInfo]:
+        """A page of the pieces of a store's files, which cover all of them in order."""
+        store = await self.view(ref)
+        return (await self._pieces.of(store)).page(limit, cursor)
+
+    async def locate(self, wanted: Mapping[str, int], refs: Sequence[str] | None) -> Sequence[Place]:
+        """Where pieces lie that are `wanted`, by digest with their sizes: in the stores named, else in the newest.
+
+        Only stores that a reader could list are looked in, and what is told is no more than their `pieces` tell.
+        """
+        if refs is not None:
+            return await self._pieces.locate(wanted, [await self.view(ref) for ref in refs])
+        newest = (await self.list(limit=NEWEST)).items
+        known = [store.id for store in newest if await self._pieces.known(store.id)]
+        return await self._pieces.locate(wanted, [await self.view(store_id) for store_id in known])
 
     async def tags(self, *, limit: int = 100, cursor: str | None = None) -> Page[Tag]:
         """A page of the tags."""

@@ -8,12 +8,13 @@ from typing import Any, Final
 from starlette.types import Message, Send
 
 from protoslice.errors import Conflict, ProtosliceError
-from protoslice.server.problems import CONFLICT, INVALID, HttpProblem, problem_of_error
+from protoslice.server.problems import CONFLICT, INVALID, JOINED, HttpProblem, problem_of_error
 from protoslice.server.resumable.checksums import ALGORITHMS
 from protoslice.server.settings import Settings
 from protoslice.stores.uploads import (
     AlreadyComplete,
     InconsistentLength,
+    JoinedUpload,
     Upload,
     WrongOffset,
 )
@@ -100,6 +101,8 @@ def failure_of(error: ProtosliceError, *, uploading: bool = False) -> HttpProble
         return HttpProblem(INVALID, error.message, type=_TYPES + "completed-upload")
     if isinstance(error, InconsistentLength):
         return HttpProblem(INVALID, error.message, type=_TYPES + "inconsistent-upload-length")
+    if isinstance(error, JoinedUpload):
+        return HttpProblem(JOINED, error.message)
     failure = problem_of_error(error, uploading=uploading)
     if isinstance(error, Conflict):
         failure.headers["connection"] = "close"  # whoever still sends is not listened to any more

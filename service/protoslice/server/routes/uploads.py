@@ -9,7 +9,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from protoslice.errors import InvalidInput, NotFound, ProtosliceError, UnsupportedMediaType
+from protoslice.errors import InvalidInput, ProtosliceError, UnsupportedMediaType
 from protoslice.server.context import context_of
 from protoslice.server.documented import BINARY, header, problems
 from protoslice.server.fields import Fields, read_fields
@@ -153,7 +153,7 @@ async def get_upload(request: Request, services: Given, upload: str) -> Response
     status_code=204,
     responses={
         204: {"description": "All bytes of the body are durable.", "headers": _SAID},
-        **problems(404, 409, 410, 412, 413, 415, 422, 460, 507),
+        **problems(403, 404, 409, 410, 412, 413, 415, 422, 460, 507),
     },
     openapi_extra=_documented(*(set(_REQUEST_HEADERS) - {"Upload-Metadata", "Upload-Concat"}), body=True),
     summary="Go on with an upload",
@@ -312,5 +312,5 @@ def _upload_id(url: str) -> str:
     """The upload behind a URL, which may be absolute; an id stands for itself."""
     before, _, upload_id = url.rpartition("/")
     if before and not before.endswith(PREFIX):
-        raise NotFound(f"{url[:200]!r} is no upload of this service")
+        raise InvalidInput(f"{url[:200]!r} is no upload of this service")
     return upload_id

@@ -1,6 +1,6 @@
 """Uploads that survive: begun, continued after any interruption, joined, and made into stores. Without HTTP."""
 
-from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, Superseded, WrongOffset
+from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, Superseded, WrongOffset
 from protoslice.stores.uploads.model import Failure, NewUpload, State, Upload, UploadOptions
 from protoslice.stores.uploads.service import Body, Checksum, Uploads
 
@@ -10,6 +10,7 @@ __all__ = [
     "Checksum",
     "Failure",
     "InconsistentLength",
+    "JoinedUpload",
     "NewUpload",
     "State",
     "Superseded",

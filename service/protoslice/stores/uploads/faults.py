@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from protoslice.errors import Conflict, InvalidInput
+from protoslice.errors import Conflict, InvalidInput, Unsupported
 
-__all__ = ["AlreadyComplete", "InconsistentLength", "Superseded", "WrongOffset"]
+__all__ = ["AlreadyComplete", "InconsistentLength", "JoinedUpload", "Superseded", "WrongOffset"]
 
 
 class WrongOffset(Conflict):
@@ -28,6 +28,13 @@ class AlreadyComplete(InvalidInput):
 
     def __init__(self) -> None:
         super().__init__("this upload is complete: it takes no more bytes")
+
+
+class JoinedUpload(Unsupported):
+    """The upload was joined from others, and takes no bytes by itself."""
+
+    def __init__(self) -> None:
+        super().__init__("this upload was joined from others: it takes no bytes")
 
 
 class InconsistentLength(InvalidInput):

@@ -17,7 +17,6 @@ from protoslice.errors import (
     ProtosliceError,
     StorageError,
     TooMany,
-    Unsupported,
 )
 from protoslice.storage import Storage
 from protoslice.stores import keys
@@ -28,7 +27,7 @@ from protoslice.stores.paths import check_file_path, check_request
 from protoslice.stores.receive import Received
 from protoslice.stores.runner import Worker
 from protoslice.stores.uploads.append import Appender, Means
-from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, WrongOffset
+from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, WrongOffset
 from protoslice.stores.uploads.model import Failure, NewUpload, Upload, UploadOptions
 from protoslice.stores.uploads.parts import compacted, drop_parts, read_on, sweep, taken_up
 from protoslice.stores.uploads.records import Held, Records, end_uploads
@@ -189,7 +188,7 @@ class Uploads:
     def _check_place(self, upload: Upload, body: Body) -> int | None:
         """The length of the whole, as far as it is known with this body; raises unless the body fits on."""
         if upload.joined:
-            raise Unsupported("this upload was joined from others: it takes no bytes")
+            raise JoinedUpload
         if body.offset != upload.offset:
             raise WrongOffset(upload.offset, body.offset)
         if body.length is None or body.length == upload.length:
