@@ -25,6 +25,9 @@ from __future__ import annotations
 class ProtosliceError(Exception):
     """An error with, where they are known, the byte `offset` and the field `path` it happened at."""
 
+    request_id: str | None = None
+    """The id of the request that failed, where a service said so: its operator finds the cause by it."""
+
     def __init__(self, message: str, offset: int | None = None, path: str | None = None) -> None:
         super().__init__(message, offset, path)
         self.message = message
@@ -92,7 +95,10 @@ class StorageError(ProtosliceError):
 
 
 class StorageUnavailable(StorageError):
-    """Storage that does not answer now."""
+    """Storage, or a service, that does not answer now."""
+
+    retry_after_seconds: float | None = None
+    """How long to wait before trying again, where it was said."""
 
 
 class StorageDenied(StorageError):

@@ -2,6 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use wire::digest;
@@ -42,9 +44,16 @@ impl Sha256 {
     }
 }
 
-/// The CRC-32C of `piece`, which comes behind bytes that had the CRC `before`.
+/// The CRC-32C of `data`, going on from that of what came before.
 #[pyfunction]
-#[pyo3(signature = (piece, before=0))]
-pub(crate) fn crc32c(py: Python<'_>, piece: &[u8], before: u32) -> u32 {
-    py.detach(|| wire::blocks::crc32c(piece, before))
+#[pyo3(signature = (data, crc=0))]
+pub(crate) fn crc32c(py: Python<'_>, data: &Bound<'_, PyAny>, crc: u32) -> PyResult<u32> {
+    let buffer = PyBuffer::<u8>::get(data)?;
+    let Some(pointer) = buffer.as_slice_ptr() else {
+        return Err(PyBufferError::new_err("contiguous bytes are due"));
+    };
+    // SAFETY: the buffer is held until the end, and whoever wants its checksum does not write to it meanwhile.
+    #[allow(unsafe_code, reason = "reading a buffer without a copy")]
+    let bytes: &[u8] = unsafe { pointer.as_ref() };
+    Ok(py.detach(|| wire::blocks::crc32c(bytes, crc)))
 }

@@ -8,11 +8,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from protoslice.errors import InvalidInput
 from protoslice.sizes import parse_size
+from protoslice.storage.guard import Networks
 
 __all__ = ["PREFIX", "Settings", "default_storage", "environment_name", "read_settings"]
 
@@ -26,16 +35,27 @@ def _size(value: object) -> object:
         return value
     try:
         return parse_size(value)
-    except InvalidInput as error:
-        raise ValueError(str(error)) from error
+    except InvalidInput:
+        raise ValueError("a size is due: bytes, or a number with a unit such as 64KiB, 1MiB or 2GB") from None
 
 
 def _words(value: object) -> object:
     return tuple(word for word in _SEPARATORS.split(value) if word) if isinstance(value, str) else value
 
 
+def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        Networks(*texts)
+    except InvalidInput:
+        raise ValueError("networks such as 10.1.0.0/16, or addresses, are due") from None
+    return texts
+
+
 Size = Annotated[int, BeforeValidator(_size), Field(ge=0, lt=1 << 63)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+NetworkNames = Annotated[Words, AfterValidator(_networks)]
+Origin = Annotated[str, StringConstraints(pattern=r"^(\*|null|[a-z][a-z0-9+.-]*://[!-.0-~]+)$")]
+Origins = Annotated[tuple[Origin, ...], NoDecode, BeforeValidator(_words)]
 Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 
@@ -64,6 +84,15 @@ class Settings(BaseSettings):
     register_allow: Words = Field(
         default=(),
         description="URI prefixes below which objects may be registered in place; empty forbids registering.",
+    )
+    register_networks: NetworkNames = Field(
+        default=(),
+        description="Networks or addresses (`10.1.0.0/16`, `fd00::7`) that sources over http(s) may be in although "
+        "they are not public.",
+    )
+    cors_origins: Origins = Field(
+        default=(),
+        description="Origins whose web pages may use the service, as `https://viewer.example`; `*` is any.",
     )
 
     max_upload_bytes: Size = Field(
@@ -129,6 +158,10 @@ class Settings(BaseSettings):
     otel_endpoint: str | None = Field(
         default=None, description="Where to send OpenTelemetry spans over OTLP/HTTP; needs the extra `otel`."
     )
+
+    def plain_storage_options(self) -> dict[str, str]:
+        """The options of the storage backend, secrets and all."""
+        return {name: secret.get_secret_value() for name, secret in self.storage_options.items()}
 
     def shown(self) -> dict[str, Any]:
         """Every setting as plain data, secrets hidden."""

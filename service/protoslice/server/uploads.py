@@ -10,13 +10,14 @@ from typing import Final
 from fastapi import Request
 
 from protoslice.errors import ProtosliceError
+from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.bodies import files_of
 from protoslice.server.digest_checks import BodyDigest
 from protoslice.server.fields import Fields, read_fields
 from protoslice.server.leaving import ClientGone
 from protoslice.server.problems import BUSY, RETRY_AFTER_SECONDS, HttpProblem, problem_of_error
 from protoslice.server.services import Services
-from protoslice.stores import Created, Ingest, IngestRequest
+from protoslice.stores import Created, Ingest, IngestRequest, follow
 
 __all__ = ["counted", "pieces_of", "take_in"]
 
@@ -38,6 +39,8 @@ async def _take_in(
 ) -> Created:
     digest = BodyDigest(fields)
     kind = fields.get(b"content-type")
+    if (kind or "").partition(";")[0].strip().lower() == RECIPE:
+        return await _follow(request, services, wanted, digest)
     one = (kind or "").partition(";")[0].strip().lower() not in _SEVERAL
     body = pieces_of(request)
     files = files_of(kind, fields.get(b"content-disposition"), filename, body if one else digest.watch(body))
@@ -50,6 +53,19 @@ async def _take_in(
             digest.check()
         # Of one file the ingest makes the digest anyway, off the loop.
         created = await ingest.commit(expected_sha256=digest.expected if one else None)
+    services.metrics.stage("receive", received - started)
+    services.metrics.stage("commit", perf_counter() - received)
+    return created
+
+
+async def _follow(request: Request, services: Services, wanted: IngestRequest, digest: BodyDigest) -> Created:
+    """The store that a recipe makes; the recipe names the digest of every file."""
+    async with await services.stores.ingest(wanted) as ingest:
+        started = perf_counter()
+        await follow(digest.watch(pieces_of(request)), ingest, services.stores)
+        digest.check()
+        received = perf_counter()
+        created = await ingest.commit()
     services.metrics.stage("receive", received - started)
     services.metrics.stage("commit", perf_counter() - received)
     return created

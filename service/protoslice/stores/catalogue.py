@@ -21,6 +21,7 @@ from protoslice.stores.model import UNKNOWN, Created, IngestRequest, Manifest, P
 from protoslice.stores.objects import StoredObject
 from protoslice.stores.opened import OpenStore, open_proto
 from protoslice.stores.paths import check_request, check_tag, is_id, is_id_prefix
+from protoslice.stores.pieces import PieceInfo, Pieces, Place
 from protoslice.stores.receive import Types
 from protoslice.stores.records import Schemas, Tags
 from protoslice.stores.runner import Worker
@@ -31,6 +32,8 @@ __all__ = ["StoreOptions", "Stores"]
 _log = logging.getLogger(__name__)
 
 MARK = b'{"layout":1}'
+NEWEST = 16
+"""How many stores are looked in for pieces when none is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,27 +65,34 @@ class Stores:
         self._places = Places(options.register_prefixes, options.register_networks)
         self._manifests = Manifests(storage)
         self._uploads = Uploads(storage, self._worker, self.ingest, self._types, options.uploads)
+        self._pieces = Pieces(storage, self._worker)
         self._opened: dict[str, OpenStore] = {}
         self._opening: dict[str, asyncio.Task[OpenStore]] = {}
 
     @classmethod
-    async def open(cls, storage: Storage, options: StoreOptions | None = None) -> Stores:
-        """The stores in `storage`. One whose conditions cannot be trusted is opened for reading alone."""
+    async def open(cls, storage: Storage, options: StoreOptions | None = None, *, create: bool = True) -> Stores:
+        """The stores in `storage`. One whose conditions cannot be trusted is opened for reading alone.
+
+        A storage that never kept any is marked as ours, or `NotFound` where `create` says no.
+        """
         refused = None
         try:
             await probe(storage)
         except Unsupported as error:
             refused = error.message
             _log.warning("opened for reading alone: %s", refused)
-        await _check_layout(storage, mark=refused is None)
+        await _check_layout(storage, mark=create and refused is None)
         return cls(storage, options or StoreOptions(), refused=refused)
 
     async def close(self) -> None:
-        """Give back everything that is held open."""
+        """Give back everything that is held open; what is being opened is waited for first."""
+        while self._opening:
+            await asyncio.gather(*self._opening.values(), return_exceptions=True)
         for opened in self._opened.values():
             opened.close()
         self._opened.clear()
         await self._worker.close()
+        await self._places.close()
 
     async def ready(self) -> None:
         """Raise unless the storage answers and has room."""
@@ -196,6 +206,22 @@ class Stores:
             opening.add_done_callback(lambda _: self._opening.pop(store_id, None))
         return await asyncio.shield(opening)
 
+    async def pieces(self, ref: str, *, limit: int, cursor: str | None) -> Page[PieceInfo]:
+        """A page of the pieces of a store's files, which cover all of them in order."""
+        store = await self.view(ref)
+        return (await self._pieces.of(store)).page(limit, cursor)
+
+    async def locate(self, wanted: Mapping[str, int], refs: Sequence[str] | None) -> Sequence[Place]:
+        """Where pieces lie that are `wanted`, by digest with their sizes: in the stores named, else in the newest.
+
+        Only stores that a reader could list are looked in, and what is told is no more than their `pieces` tell.
+        """
+        if refs is not None:
+            return await self._pieces.locate(wanted, [await self.view(ref) for ref in refs])
+        newest = (await self.list(limit=NEWEST)).items
+        known = [store.id for store in newest if await self._pieces.known(store.id)]
+        return await self._pieces.locate(wanted, [await self.view(store_id) for store_id in known])
+
     async def tags(self, *, limit: int = 100, cursor: str | None = None) -> Page[Tag]:
         """A page of the tags."""
         return await self._tags.page(limit, cursor)
@@ -236,10 +262,10 @@ class Stores:
         self._check_writable()
         await self._schemas.delete(name)
 
-    async def collect_garbage(self, *, grace_seconds: float = GRACE_SECONDS) -> GarbageReport:
-        """Remove what no store needs any more."""
+    async def collect_garbage(self, *, grace_seconds: float = GRACE_SECONDS, dry_run: bool = False) -> GarbageReport:
+        """Remove what no store needs any more; a dry run only tells."""
         self._check_writable()
-        return await collect_garbage(self._storage, grace_seconds=grace_seconds)
+        return await collect_garbage(self._storage, grace_seconds=grace_seconds, dry_run=dry_run)
 
     async def _announce(self, manifest: Manifest, tags: Sequence[str]) -> Created:
         """Publish a store, or find that it exists; then its tags."""
@@ -316,6 +342,9 @@ async def _check_layout(storage: Storage, *, mark: bool) -> None:
     if mark:
         with suppress(Conflict):
             await storage.put_if_absent(keys.MARKER, MARK)
-    found = await storage.get_range(keys.MARKER, 0, (await storage.stat(keys.MARKER)).size)
+    try:
+        found = await storage.get_range(keys.MARKER, 0, (await storage.stat(keys.MARKER)).size)
+    except NotFound:
+        raise NotFound("no stores are kept in this storage") from None
     if found != MARK:
         raise Unsupported("this storage was laid out by another version of protoslice")

@@ -32,34 +32,51 @@ class GarbageReport:
     """Removed stores whose objects are gone now."""
     leftovers: int = 0
     """Things that broken writers of the storage had left."""
+    unreadable: str | None = None
+    """The key of a manifest that could not be read, for which reason no object was removed."""
 
 
 async def collect_garbage(
-    storage: Storage, *, grace_seconds: float = GRACE_SECONDS, clock: Callable[[], float] = time.time
+    storage: Storage,
+    *,
+    grace_seconds: float = GRACE_SECONDS,
+    dry_run: bool = False,
+    clock: Callable[[], float] = time.time,
 ) -> GarbageReport:
     """Remove objects of uploads that no store has come of, and of stores removed, once they are older than the grace.
 
     Marks first and sweeps then: an upload that finishes meanwhile has written something within the grace, so it is
-    out of reach. With no grace at all nobody may be uploading.
+    out of reach. With no grace at all nobody may be uploading. A dry run removes nothing, and tells nothing of what
+    only the storage itself knows as left over.
     """
     moment = clock()
     before = moment - grace_seconds
     # Before the manifests: an upload that is a store by the time they are read has been counted here.
-    uploads = await end_uploads(storage, moment=_time(moment), before=_time(before))
+    uploads = await end_uploads(storage, moment=_time(moment), before=_time(before), dry_run=dry_run)
     expired = [item async for item in everything(storage, keys.REMOVED) if _is_old(item, before)]
-    needed = await _needed(storage, {item.key for item in expired})
-    if needed is None:
-        # A manifest that cannot be read might need anything: leave everything until somebody has looked.
-        return GarbageReport(leftovers=await storage.collect_garbage(grace_seconds))
+    try:
+        needed = await _needed(storage, {item.key for item in expired})
+    except _Unreadable as error:
+        # It might need anything: leave everything until somebody has looked.
+        leftovers = 0 if dry_run else await storage.collect_garbage(grace_seconds)
+        return GarbageReport(leftovers=leftovers, unreadable=error.key)
     dropped = [item async for item in _unneeded(storage, needed | uploads, before)]
     dropped += [item async for item in _underived(storage, before)]
-    for item in dropped:
-        await storage.delete(item.key)
     probes = [item async for item in everything(storage, PROBES) if _is_old(item, before)]
-    for item in (*expired, *probes):
-        await storage.delete(item.key)
-    leftovers = len(probes) + await storage.collect_garbage(grace_seconds)
+    leftovers = len(probes)
+    if not dry_run:
+        for item in (*dropped, *expired, *probes):
+            await storage.delete(item.key)
+        leftovers += await storage.collect_garbage(grace_seconds)
     return GarbageReport(len(dropped), sum(item.size for item in dropped), len(expired), leftovers)
+
+
+class _Unreadable(Exception):
+    """A manifest that cannot be read."""
+
+    def __init__(self, key: ObjectKey) -> None:
+        super().__init__(key.text)
+        self.key = key.text
 
 
 async def _unneeded(storage: Storage, needed: set[str], before: float) -> AsyncIterator[ObjectStat]:
@@ -97,8 +114,8 @@ def _is_old(item: ObjectStat, before: float) -> bool:
     return item.modified.timestamp() < before
 
 
-async def _needed(storage: Storage, expired: set[ObjectKey]) -> set[str] | None:
-    """The uploads whose objects are needed; none when that can't be told."""
+async def _needed(storage: Storage, expired: set[ObjectKey]) -> set[str]:
+    """The uploads whose objects are needed."""
     needed: set[str] = set()
     for folder in (keys.STORES, keys.REMOVED):
         async for item in everything(storage, folder):
@@ -109,5 +126,5 @@ async def _needed(storage: Storage, expired: set[ObjectKey]) -> set[str] | None:
                 try:
                     needed |= Manifest.decode(await storage.get_range(item.key, 0, item.size)).attempts
                 except IntegrityError:
-                    return None
+                    raise _Unreadable(item.key) from None
     return needed

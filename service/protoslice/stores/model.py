@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar, cast
 
-from protoslice.errors import IntegrityError
+from protoslice.errors import IntegrityError, InvalidInput
 from protoslice.stores.seal import seal, unseal
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "StoreInfo",
     "Stored",
     "Tag",
+    "place_of",
     "store_id",
 ]
 
@@ -41,6 +42,15 @@ class Page(Generic[T]):
 
     items: Sequence[T]
     next: str | None = None
+
+
+def place_of(cursor: str | None) -> int:
+    """The number of the thing a page begins with, where cursors count."""
+    if cursor is None:
+        return 0
+    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
+        raise InvalidInput("this cursor was not given by this service")
+    return int(cursor)
 
 
 @dataclass(frozen=True, slots=True)

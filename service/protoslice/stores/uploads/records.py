@@ -77,11 +77,11 @@ async def _load(storage: Storage, stat: ObjectStat) -> Held:
             stat = await storage.stat(stat.key)
 
 
-async def end_uploads(storage: Storage, *, moment: datetime, before: datetime) -> set[str]:
+async def end_uploads(storage: Storage, *, moment: datetime, before: datetime, dry_run: bool = False) -> set[str]:
     """End the uploads that expired until `moment`, forget those that had ended before `before`; the ids of all others.
 
     An upload that is ended here cannot become a store any more; its objects are needed until it is forgotten, since a
-    store may be in the making that has just been told of them.
+    store may be in the making that has just been told of them. A dry run leaves all as it is.
     """
     alive: set[str] = set()
     records = Records(storage)
@@ -94,10 +94,11 @@ async def end_uploads(storage: Storage, *, moment: datetime, before: datetime) -
             held = None
         ended = held is None or held.upload.state == "gone"
         if ended and stat.modified < before:
-            await storage.delete(stat.key)
+            if not dry_run:
+                await storage.delete(stat.key)
             continue
         alive.add(stat.key.segments[-1])
-        if held is not None and not ended and held.upload.expires < moment:
+        if held is not None and not (ended or dry_run) and held.upload.expires < moment:
             await _end(records, held)
     return alive
 
