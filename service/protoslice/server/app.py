@@ -56,6 +56,7 @@ async def open_stores(settings: Settings) -> Stores:
                 max_bytes=settings.max_upload_bytes,
                 max_open=settings.max_open_uploads,
                 lifetime_seconds=settings.upload_lifetime_seconds,
+                part_bytes=settings.upload_checkpoint_bytes,
             ),
         ),
     )
