@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import statistics
@@ -10,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import models
@@ -68,7 +69,7 @@ def _resume(url: str, store: str, out: Path, size: int) -> Row:
     for cut_at in (0, size // 2):
         taken = []
         for _ in range(RUNS):
-            with _relay(url, cut_at) as through, Client(through) as ours:
+            with _Relay(url, cut_at) as relay, Client(relay.url) as ours:
                 start = time.perf_counter()
                 ours.download(store, out)
                 taken.append(time.perf_counter() - start)
@@ -129,40 +130,52 @@ def _curl_down(url: str, store: str, out: Path) -> Callable[[], object]:
     return lambda: subprocess.run(command, check=True)
 
 
-@contextmanager
-def _relay(url: str, cut_at: int) -> Iterator[str]:
+class _Relay:
     """Passes connections on to the service; once so many bytes have come from there, all of them break."""
-    host, _, port = url.removeprefix("http://").partition(":")
-    moved, cut = 0, cut_at == 0
-    alive: list[socket.socket] = []
 
-    def pump(source: socket.socket, sink: socket.socket, *, counted: bool) -> None:
-        nonlocal moved, cut
+    def __init__(self, url: str, cut_at: int) -> None:
+        host, _, port = url.removeprefix("http://").partition(":")
+        self._service = host, int(port)
+        self._left: float = cut_at or math.inf
+        self._alive: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> _Relay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in (self._listener, *self._alive):
+            _shut(each)
+            each.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(self._service)
+                self._alive += (near, far)
+                for ends in ((near, far), (far, near)):
+                    threading.Thread(target=self._pump, args=(*ends, ends[0] is far), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, counted: bool) -> None:
         with suppress(OSError):
             while data := source.recv(MIB):
                 sink.sendall(data)
                 if counted:
-                    moved += len(data)
-                    if not cut and moved >= cut_at:
-                        cut = True
-                        for each in alive:
-                            each.shutdown(socket.SHUT_RDWR)
-        for end in (source, sink):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+                    self._count(len(data))
+        _shut(source)
+        _shut(sink)
 
-    def accept(listener: socket.socket) -> None:
-        with suppress(OSError):
-            while True:
-                near, _ = listener.accept()
-                far = socket.create_connection((host, int(port)))
-                alive.extend((near, far))
-                for ends, counted in (((near, far), False), ((far, near), True)):
-                    threading.Thread(target=pump, args=ends, kwargs={"counted": counted}, daemon=True).start()
+    def _count(self, size: int) -> None:
+        self._left -= size
+        if self._left <= 0:
+            self._left = math.inf
+            for each in self._alive:
+                _shut(each)
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=accept, args=(listener,), daemon=True).start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        listener.shutdown(socket.SHUT_RDWR)
-    for each in alive:
-        each.close()
+
+def _shut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
