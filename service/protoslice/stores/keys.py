@@ -9,7 +9,7 @@ objects/<attempt>/index             the index of the root proto
 objects/<attempt>/plan              its chunks
 objects/<attempt>/image             a chunked proto merged: a rope over its root file and the side object
 objects/<attempt>/schema            the descriptor set of a type that is not bundled
-derived/<id>/<name>                 what can be made anew: digests of chunks
+derived/<id>/<name>                 what can be made anew: digests of chunks, and of pieces
 tags/<name>                         a tag: the id it points to
 schemas/<name>                      an uploaded descriptor set
 removed/<time>-<random>             the manifest of a store removed then, until its objects are collected
