@@ -2,9 +2,12 @@
 
 ProtosliceError
 ├── InvalidInput          the caller: a path, slice, size or option that does not parse
+│   └── ChecksumMismatch      bytes that are not those the caller took a checksum of: send them again
 ├── NotFound              the caller: a well-formed name or path that matches nothing here
+│   └── Gone                  it was here, and is no more
 ├── Conflict              the caller: somebody else was first, or a source has changed
 ├── LimitExceeded         the caller or the operator: ask for less, or raise the limit
+│   └── TooMany               for now
 ├── Unsupported           the caller: understood, but not possible
 │   └── UnsupportedMediaType  a body of a kind that is not taken
 ├── CorruptModel          the file: bytes that are not what they should be
@@ -40,8 +43,16 @@ class InvalidInput(ProtosliceError, ValueError):
     """A path, slice, size or option that does not parse."""
 
 
+class ChecksumMismatch(InvalidInput):
+    """Bytes that are not those the caller took a checksum of."""
+
+
 class NotFound(ProtosliceError, LookupError):
     """A well-formed name or path that matches nothing here."""
+
+
+class Gone(NotFound):
+    """What was here and is no more."""
 
 
 class Conflict(ProtosliceError):
@@ -50,6 +61,10 @@ class Conflict(ProtosliceError):
 
 class LimitExceeded(ProtosliceError):
     """More than a limit allows."""
+
+
+class TooMany(LimitExceeded):
+    """More at the same time than a limit allows."""
 
 
 class Unsupported(ProtosliceError):

@@ -21,6 +21,9 @@ __all__ = ["Chunk", "Large", "Node", "Proto", "Split", "View", "open_proto"]
 MIN_CHUNK = 1 << 20
 MAX_CHUNK = 1 << 30
 FLOOR = 16 << 10
+SMALLEST_FLOOR = 64
+"""Below, an index may be twenty times the size of its proto; allowed for small ones alone."""
+_SMALL = 1 << 20
 _STRIDE = 64 << 20  # chunks are hashed in strides, so that somebody can watch
 _IN_MEMORY = 8 << 20  # decoded records beyond this go to a temporary file
 
@@ -134,12 +137,14 @@ class Proto:
         image: _core.Rope | None = None,
         limits: _core.Limits | None = None,
     ) -> None:
-        self._sources = tuple(sources)
-        self._read = _core.Sources(self._sources)
+        self.sources = tuple(sources)
+        """What its ropes are over."""
+        self._read = _core.Sources(self.sources)
         self.index = _core.Index(index)
         self.index_bytes = index
         """The serialized index; keep it, and the next opening reads nothing else."""
-        self._document = _core.Document(self.index, flat, self._sources, image, limits=limits)
+        self.document = _core.Document(self.index, flat, self.sources, image, limits=limits)
+        """The engine's view of it."""
         self.type = self.index.root_type
         """The full name of the root's message type; none when it is not known."""
         self.chunked = image is not None
@@ -164,27 +169,34 @@ class Proto:
         """
         if isinstance(fields, str):
             raise InvalidInput("fields is a list of paths, not one path")
-        kind, type_name, core = self._document.view(path, fields, omit_larger_than)
+        if omit_larger_than is not None:
+            _check_size("omit_larger_than", omit_larger_than)
+        kind, type_name, core = self.document.view(path, fields, omit_larger_than)
         return View(core, self._read, kind, type_name)
 
     def tree(self, path: str = "", *, start: int = 0, limit: int | None = None) -> list[Node]:
         """What lies directly below `path`, from place `start` on, at most `limit` of it."""
-        rows, _ = self._document.children(path, start, 1 << 40 if limit is None else limit)
+        limit = 1 << 40 if limit is None else limit
+        _check_size("start", start)
+        _check_size("limit", limit)
+        rows, _ = self.document.children(path, start, limit)
         return [Node(_join(path, row[0]), *row[1:]) for row in rows]
 
     def count(self, path: str = "") -> int:
         """How much lies directly below `path`."""
-        return self._document.children(path, 0, 0)[1]
+        return self.document.children(path, 0, 0)[1]
 
     def largest(self, limit: int = 10) -> list[Large]:
         """What makes it large: at most `limit` parts, the largest first."""
-        return [Large(*row) for row in self._document.largest(limit)]
+        _check_size("limit", limit)
+        return [Large(*row) for row in self.document.largest(limit)]
 
     def split(self, *, min_chunk: int = MIN_CHUNK, max_chunk: int = MAX_CHUNK) -> Split:
         """The chunks under a policy: fields of at least `min_chunk` bytes, runs cut at `max_chunk`."""
         if min_chunk < 1 or max_chunk < min_chunk:
             raise InvalidInput("min_chunk is at least 1, and max_chunk no smaller")
-        return Split(self._document.plan(min_chunk, max_chunk), self._sources)
+        _check_size("max_chunk", max_chunk)
+        return Split(self.document.plan(min_chunk, max_chunk), self.sources)
 
     @cached_property
     def chunks(self) -> Split:
@@ -195,6 +207,16 @@ class Proto:
     def metadata(self) -> bytes:
         """The serialized `ChunkMetadata` of `chunks`."""
         return self.chunks.metadata
+
+    def verify(self) -> None:
+        """Raise `IntegrityError` unless the checksums hold: those of the index, and of the records of a chunked file.
+
+        Opening checks those of compressed records, which it reads anyway; this reads all of a chunked file. A raw
+        proto has no checksums.
+        """
+        self.index.verify()
+        if self.chunked:
+            _core.Chunked.verify(self.sources[0])
 
     def close(self) -> None:
         """Give back the files that opening it took; its ropes cannot be read any more."""
@@ -224,7 +246,8 @@ def open_proto(
     """Open a proto, raw or chunked: a path, bytes, a seekable file, or any object with range reads.
 
     `type` names the root's message type where it cannot be detected; `types` has it when it is not a bundled one.
-    `index` spares the scan when it is what `Proto.index_bytes` gave for the same bytes.
+    `index` spares the scan when it is what `Proto.index_bytes` gave for the same bytes. Messages below `floor` bytes
+    are looked into on demand: a small floor makes a large index.
     """
     opening = as_source(source)
     owned: list[FileSource | BinaryIO] = [opening] if opening is not source and isinstance(opening, FileSource) else []
@@ -255,6 +278,7 @@ class _Opener:
             raise Unsupported(f"{detection.why}, not a serialized proto; name its type if it is one after all")
         type_name = self.type or (detection.type_name if detection.kind == "proto" else None)
         flat = self._flat(type_name)
+        _check_floor(floor, self.source.size)
         index = index or _core.index_source([self.source], None, flat, type_name, floor=floor, limits=self.limits)
         return Proto([self.source], index=index, flat=flat, limits=self.limits)
 
@@ -266,6 +290,7 @@ class _Opener:
             type_name = self.type or tell_type(chunked, sources, self.filename)
             flat = self._flat(type_name)
             image = chunked.image(flat, type_name, sources)
+            _check_floor(floor, image.size)
             index = index or _core.index_source(sources, image, flat, type_name, floor=floor, limits=self.limits)
             proto = Proto(sources, index=index, flat=flat, image=image, limits=self.limits)
         except BaseException:
@@ -278,6 +303,17 @@ class _Opener:
         if type_name is None:
             return None
         return schema.find(type_name, extra=[self.types] if self.types else []).flat(type_name)
+
+
+def _check_size(name: str, value: int) -> None:
+    if not 0 <= value < 1 << 63:
+        raise InvalidInput(f"{name} is {value}, which is no size: from 0 up to 2^63 - 1 is due")
+
+
+def _check_floor(floor: int, size: int) -> None:
+    least = SMALLEST_FLOOR if size > _SMALL else 1
+    if not least <= floor < 1 << 63:
+        raise InvalidInput(f"the floor is {floor}: for a proto of {size} bytes it is at least {least}")
 
 
 def _filename(source: SourceLike) -> str | None:

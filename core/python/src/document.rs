@@ -15,6 +15,7 @@ use wire::resolve::Target;
 use wire::rope::IMAGE;
 
 use crate::errors;
+use crate::find::Findings;
 use crate::index::Index;
 use crate::limits::{self, Limits};
 use crate::rope::Rope;
@@ -86,6 +87,19 @@ impl Document {
         self.with(py, |doc| {
             Ok(doc.largest(limit)?.into_iter().map(|large| (large.path, large.size, large.count)).collect())
         })
+    }
+
+    /// All messages of these types, wherever they stand; fields up to `small` bytes are part of their skeletons.
+    #[pyo3(signature = (types, *, small=256))]
+    fn find(&self, py: Python<'_>, types: Vec<String>, small: u64) -> PyResult<Findings> {
+        let types: Vec<_> = types.iter().filter_map(|name| self.schema.type_named(name)).collect();
+        let found = self.with(py, |doc| doc.find(&types, small))?;
+        Ok(Findings::new(Arc::clone(&self.schema), found))
+    }
+
+    /// The bytes from `start` up to `end`, on the sources.
+    fn at(&self, start: u64, end: u64) -> Rope {
+        Rope(self.on_sources(wire::Rope::extent(IMAGE, 0, self.index.size()).slice(start..end)))
     }
 
     /// The split that the policy gives.

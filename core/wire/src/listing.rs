@@ -188,17 +188,12 @@ impl Document<'_> {
             return Ok(child);
         };
         child.deeper = true;
-        let key = self.key_text(entry, field.target, SHOWN)?;
-        let key = key.map(|(kind, bytes)| key_label(kind, &bytes));
         if !self.is_map(field) {
-            child.text = key;
+            let key = self.key_text(entry, field.target, SHOWN)?;
+            child.text = key.map(|(kind, bytes)| key_label(kind, &bytes));
             return Ok(child);
         }
-        let default = || {
-            self.schema.field(Some(field.target), 1).map(|key| if key.kind == FieldKind::String { "\"\"" } else { "0" })
-        };
-        let key = key.or_else(|| default().map(str::to_owned)).unwrap_or_default();
-        child.step = format!("[{key}]");
+        child.step = format!("[{}]", self.entry_key(entry, field.target)?);
         let value = self.schema.field(Some(field.target), 2);
         let message = value.filter(|value| value.kind.is_message()).and_then(|value| self.schema.message(value.target));
         child.kind = value.map(|value| value.kind.name());

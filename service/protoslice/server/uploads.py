@@ -19,7 +19,7 @@ from protoslice.server.problems import BUSY, RETRY_AFTER_SECONDS, HttpProblem, p
 from protoslice.server.services import Services
 from protoslice.stores import Created, Ingest, IngestRequest, follow
 
-__all__ = ["take_in"]
+__all__ = ["counted", "pieces_of", "take_in"]
 
 _SEVERAL: Final = {"multipart/form-data", "application/x-tar"}
 
@@ -27,7 +27,7 @@ _SEVERAL: Final = {"multipart/form-data", "application/x-tar"}
 async def take_in(request: Request, services: Services, wanted: IngestRequest, filename: str | None) -> Created:
     """The store that the body makes; nothing of it is read before all that can be checked has been."""
     fields = read_fields(request.scope)
-    with _counted(services):
+    with counted(services):
         try:
             return await _take_in(request, services, wanted, fields, filename)
         except ProtosliceError as error:
@@ -42,7 +42,7 @@ async def _take_in(
     if (kind or "").partition(";")[0].strip().lower() == RECIPE:
         return await _follow(request, services, wanted, digest)
     one = (kind or "").partition(";")[0].strip().lower() not in _SEVERAL
-    body = _body(request)
+    body = pieces_of(request)
     files = files_of(kind, fields.get(b"content-disposition"), filename, body if one else digest.watch(body))
     async with await services.stores.ingest(wanted) as ingest:
         started = perf_counter()
@@ -62,7 +62,7 @@ async def _follow(request: Request, services: Services, wanted: IngestRequest, d
     """The store that a recipe makes; the recipe names the digest of every file."""
     async with await services.stores.ingest(wanted) as ingest:
         started = perf_counter()
-        await follow(digest.watch(_body(request)), ingest, services.stores)
+        await follow(digest.watch(pieces_of(request)), ingest, services.stores)
         digest.check()
         received = perf_counter()
         created = await ingest.commit()
@@ -78,7 +78,7 @@ async def _take_file(ingest: Ingest, path: str, pieces: AsyncIterator[bytes]) ->
     await sink.close()
 
 
-async def _body(request: Request) -> AsyncIterator[bytes]:
+async def pieces_of(request: Request) -> AsyncIterator[bytes]:
     """The body as it comes. Not `request.stream()`: a client that left is no failure to be answered."""
     more = True
     while more:
@@ -91,7 +91,8 @@ async def _body(request: Request) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def _counted(services: Services) -> Iterator[None]:
+def counted(services: Services) -> Iterator[None]:
+    """Count an upload while it is under way; refuse it when too many are."""
     limit = services.settings.max_uploads
     if services.uploads >= limit:
         raise HttpProblem(
