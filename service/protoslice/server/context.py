@@ -18,14 +18,21 @@ _GIVEN = re.compile(rb"[A-Za-z0-9._:+/=-]{8,64}")
 
 
 class RequestContext:
-    """One request: its id, where it went, what it moved."""
+    """One request: its id, what it asked for, where it went, what it moved."""
 
-    __slots__ = ("bytes_in", "bytes_out", "cause", "id", "route", "started", "status", "store")
+    __slots__ = (
+        "bytes_in", "bytes_out", "cause", "client", "id", "method", "path", "route", "started", "status", "store",
+    )  # fmt: skip
 
-    def __init__(self, given_id: bytes | None = None) -> None:
+    def __init__(
+        self, given_id: bytes | None = None, *, method: str = "", path: str = "", client: str | None = None
+    ) -> None:
         self.id = (
             given_id if given_id is not None and _GIVEN.fullmatch(given_id) else b"%024x" % _random.getrandbits(96)
         )
+        self.method = method
+        self.path = path
+        self.client = client
         self.started = perf_counter()
         self.route = "unmatched"
         self.status = 0
