@@ -77,15 +77,14 @@ def _of_proto(model: Model) -> Iterator[Variable]:
 
 
 def _declared(message: Any, path: str) -> Variable:
-    match message.type.type:
-        case 7:
-            desc = message.type.dense_tensor.tensor
-            return Variable(message.name, path, dtype_of(desc.data_type), tuple(desc.dims))
-        case 8:
-            desc = message.type.selected_rows
-            return Variable(message.name, path, dtype_of(desc.data_type), (-1, *desc.dims[1:]), rows=True)
-        case number:
-            return Variable(message.name, path, None, None, odd=number)
+    kind = message.type.type
+    if kind == _DENSE:
+        desc = message.type.dense_tensor.tensor
+        return Variable(message.name, path, dtype_of(desc.data_type), tuple(desc.dims))
+    if kind == _ROWS:
+        desc = message.type.selected_rows
+        return Variable(message.name, path, dtype_of(desc.data_type), (-1, *desc.dims[1:]), rows=True)
+    return Variable(message.name, path, None, None, odd=kind)
 
 
 def _of_json(source: RangeSource) -> Iterator[Variable]:
