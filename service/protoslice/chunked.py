@@ -15,7 +15,9 @@ HEAD = 64 << 10
 
 
 def tell_type(chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str | None) -> str | None:
-    """The type of the root message; none when neither its own chunks nor a trial merge tell."""
+    """The type of the root message; none when neither the file, nor its own chunks, nor a trial merge tell."""
+    if chunked.declared is not None:
+        return chunked.declared
     found = _look(chunked.root(), sources, filename)
     if found is not None:
         return found
