@@ -64,8 +64,8 @@ def test_values(tmp_path: Path, dtype: str, name: str, shape: tuple[int, ...]) -
 def test_names_are_those_of_the_variables_else_uids_else_paths(tmp_path: Path) -> None:
     dictionary = DICTIONARY(version=1)
     for texts in ({"name": "W", "uid": "P1"}, {"name": "", "uid": "P2"}, {}):
-        fill(variable(dictionary, **texts), np.float32([1]))
-    fill(dictionary.data["smoothed"].nd_array_view_value, np.float32([2]))
+        fill(variable(dictionary, **texts), np.array([1], "<f4"))
+    fill(dictionary.data["smoothed"].nd_array_view_value, np.array([2], "<f4"))
     names = [each.name for each in opened(tmp_path, dictionary)]
     last = 'data["inputs"].vector_value.value[2].dictionary_value.data["value"].nd_array_view_value'
     assert sorted(names) == sorted(["W", "P2", last, 'data["smoothed"].nd_array_view_value'])
@@ -74,7 +74,7 @@ def test_names_are_those_of_the_variables_else_uids_else_paths(tmp_path: Path) -
 def test_half_floats_are_floats_as_they_are_stored(tmp_path: Path) -> None:
     dictionary = DICTIONARY(version=1)
     array = variable(dictionary, uid="P")
-    fill(array, np.float32([1.5, -2]))
+    fill(array, np.array([1.5, -2], "<f4"))
     array.data_type = 4
     (tensor,) = model = opened(tmp_path, dictionary)
     assert tensor.dtype is not None
@@ -86,7 +86,7 @@ def test_arrays_that_cannot_be_read(tmp_path: Path) -> None:
     dictionary = DICTIONARY(version=1)
     arrays = {name: variable(dictionary, uid=name) for name in ("sparse", "unknown", "short", "vast", "none", "good")}
     for array in arrays.values():
-        fill(array, np.float32([1, 2]))
+        fill(array, np.array([1, 2], "<f4"))
     arrays["sparse"].storage_format = 1
     arrays["unknown"].data_type = 0
     arrays["short"].shape.shape_dim[0] = 3

@@ -38,7 +38,7 @@ pub fn split() -> Vec<Vec<u8>> {
         delimited(1, rng.of(&["t.Graph", "t.Graph", "a.b.C", "Graph"]).as_bytes(), &mut manifest);
         for _ in 0..rng.below(6) {
             let entries: [&[u8]; 5] = [&[0x12, 0], &[0x12, 0], &[0x1a, 6, 0x0a, 2, 8, 2, 16, 1], &[0x1a, 0], &[]];
-            let entry: &[u8] = rng.of(&entries);
+            let entry = *rng.of::<&[u8]>(&entries);
             delimited(2, entry, &mut manifest);
             records.push(graph(&mut rng));
         }
