@@ -1,6 +1,6 @@
 """The wire engine: bytes in, facts out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import BinaryIO, Protocol, Self, final
 
@@ -41,7 +41,7 @@ class BlockSums:
     def update(self, piece: bytes) -> None: ...
     def finish(self) -> bytes: ...
 
-def first_bad_block(data: bytes | bytearray, first: int, sums: bytes) -> int | None: ...
+def first_bad_block(data: bytes | bytearray | memoryview, first: int, sums: bytes) -> int | None: ...
 
 _Entry = tuple[int, tuple[int, ...] | None, int, int, int, int | None]
 
@@ -132,6 +132,7 @@ def index_source(
     *,
     floor: int = 16384,
     limits: Limits | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> bytes: ...
 
 @final
@@ -215,7 +216,14 @@ class Plan:
 class Chunked:
     """The chunks of a `.cpb` file. Source 0 of its ropes is the file, source 1 what was written to `side`."""
 
-    def __new__(cls, source: RangeSource, side: _Side, *, limits: Limits | None = None) -> Self: ...
+    def __new__(
+        cls,
+        source: RangeSource,
+        side: _Side,
+        *,
+        limits: Limits | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Self: ...
     def __len__(self) -> int: ...
     @property
     def declared(self) -> str | None: ...
