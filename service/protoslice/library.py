@@ -21,6 +21,9 @@ __all__ = ["Chunk", "Large", "Node", "Proto", "Split", "View", "open_proto"]
 MIN_CHUNK = 1 << 20
 MAX_CHUNK = 1 << 30
 FLOOR = 16 << 10
+SMALLEST_FLOOR = 64
+"""Below, an index may be twenty times the size of its proto; allowed for small ones alone."""
+_SMALL = 1 << 20
 _STRIDE = 64 << 20  # chunks are hashed in strides, so that somebody can watch
 _IN_MEMORY = 8 << 20  # decoded records beyond this go to a temporary file
 
@@ -97,6 +100,11 @@ class Split(Sequence[Chunk]):
         return Chunk(number, kind, type_name, path, Rope(core, self._read))
 
     @property
+    def plan(self) -> _core.Plan:
+        """What the engine knows of the chunks: where each of them lies."""
+        return self._plan
+
+    @property
     def metadata(self) -> bytes:
         """The serialized `ChunkMetadata` of TensorFlow's proto splitter, as the file of `cpb` holds it."""
         return self._plan.metadata()
@@ -161,12 +169,17 @@ class Proto:
         """
         if isinstance(fields, str):
             raise InvalidInput("fields is a list of paths, not one path")
+        if omit_larger_than is not None:
+            _check_size("omit_larger_than", omit_larger_than)
         kind, type_name, core = self.document.view(path, fields, omit_larger_than)
         return View(core, self._read, kind, type_name)
 
     def tree(self, path: str = "", *, start: int = 0, limit: int | None = None) -> list[Node]:
         """What lies directly below `path`, from place `start` on, at most `limit` of it."""
-        rows, _ = self.document.children(path, start, 1 << 40 if limit is None else limit)
+        limit = 1 << 40 if limit is None else limit
+        _check_size("start", start)
+        _check_size("limit", limit)
+        rows, _ = self.document.children(path, start, limit)
         return [Node(_join(path, row[0]), *row[1:]) for row in rows]
 
     def count(self, path: str = "") -> int:
@@ -175,12 +188,14 @@ class Proto:
 
     def largest(self, limit: int = 10) -> list[Large]:
         """What makes it large: at most `limit` parts, the largest first."""
+        _check_size("limit", limit)
         return [Large(*row) for row in self.document.largest(limit)]
 
     def split(self, *, min_chunk: int = MIN_CHUNK, max_chunk: int = MAX_CHUNK) -> Split:
         """The chunks under a policy: fields of at least `min_chunk` bytes, runs cut at `max_chunk`."""
         if min_chunk < 1 or max_chunk < min_chunk:
             raise InvalidInput("min_chunk is at least 1, and max_chunk no smaller")
+        _check_size("max_chunk", max_chunk)
         return Split(self.document.plan(min_chunk, max_chunk), self.sources)
 
     @cached_property
@@ -192,6 +207,16 @@ class Proto:
     def metadata(self) -> bytes:
         """The serialized `ChunkMetadata` of `chunks`."""
         return self.chunks.metadata
+
+    def verify(self) -> None:
+        """Raise `IntegrityError` unless the checksums hold: those of the index, and of the records of a chunked file.
+
+        Opening checks those of compressed records, which it reads anyway; this reads all of a chunked file. A raw
+        proto has no checksums.
+        """
+        self.index.verify()
+        if self.chunked:
+            _core.Chunked.verify(self.sources[0])
 
     def close(self) -> None:
         """Give back the files that opening it took; its ropes cannot be read any more."""
@@ -221,7 +246,8 @@ def open_proto(
     """Open a proto, raw or chunked: a path, bytes, a seekable file, or any object with range reads.
 
     `type` names the root's message type where it cannot be detected; `types` has it when it is not a bundled one.
-    `index` spares the scan when it is what `Proto.index_bytes` gave for the same bytes.
+    `index` spares the scan when it is what `Proto.index_bytes` gave for the same bytes. Messages below `floor` bytes
+    are looked into on demand: a small floor makes a large index.
     """
     opening = as_source(source)
     owned: list[FileSource | BinaryIO] = [opening] if opening is not source and isinstance(opening, FileSource) else []
@@ -254,6 +280,7 @@ class _Opener:
             raise Unsupported(f"{detection.why}, not a serialized proto; name its type if it is one after all")
         type_name = self.type or (detection.type_name if detection.kind == "proto" else None)
         flat = self._flat(type_name)
+        _check_floor(floor, self.source.size)
         index = index or _core.index_source([self.source], None, flat, type_name, floor=floor, limits=self.limits)
         return Proto([self.source], index=index, flat=flat, limits=self.limits)
 
@@ -274,6 +301,7 @@ class _Opener:
             type_name = self.type or tell_type(chunked, sources, self.filename)
             flat = self._flat(type_name)
             image = chunked.image(flat, type_name, sources)
+            _check_floor(floor, image.size)
             index = index or _core.index_source(sources, image, flat, type_name, floor=floor, limits=self.limits)
             proto = Proto(sources, index=index, flat=flat, image=image, limits=self.limits)
         except BaseException:
@@ -286,6 +314,17 @@ class _Opener:
         if type_name is None:
             return None
         return schema.find(type_name, extra=[self.types] if self.types else []).flat(type_name)
+
+
+def _check_size(name: str, value: int) -> None:
+    if not 0 <= value < 1 << 63:
+        raise InvalidInput(f"{name} is {value}, which is no size: from 0 up to 2^63 - 1 is due")
+
+
+def _check_floor(floor: int, size: int) -> None:
+    least = SMALLEST_FLOOR if size > _SMALL else 1
+    if not least <= floor < 1 << 63:
+        raise InvalidInput(f"the floor is {floor}: for a proto of {size} bytes it is at least {least}")
 
 
 def _filename(source: SourceLike) -> str | None:

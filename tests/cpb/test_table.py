@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -13,7 +14,8 @@ from google.protobuf.text_format import Parse
 
 import protoslice
 from protoslice import _core
-from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded
+from protoslice.errors import CorruptModel, InconsistentChunks, IntegrityError, LimitExceeded
+from protoslice.merging import Merger
 from protoslice.riegeli import RecordWriter
 from protoslice.schema import bundled, from_descriptor_set
 
@@ -157,6 +159,25 @@ def test_bytes_and_strings_are_set_and_not_appended() -> None:
     assert merged([b"one", b"two"], None, (["bytes"], 0), (["bytes"], 1)).bytes == b"two"
     assert merged([M(bytes=b"base"), b"new"], 0, (["bytes"], 1)).bytes == b"new"
     assert one("str", "é".encode()) == "é"
+
+
+@pytest.mark.parametrize(
+    ("fields", "due"),
+    [
+        ([(["strs", at(0)], 1), (["strs", at(2)], 2), (["strs", at(3)], 3)], ["new", "b", "next", "last"]),
+        ([(["strs"], 3), (["strs"], 1)], ["a", "b", "new", "last"]),
+        ([(["strs"], 3), (["strs", at(2)], 1)], ["a", "b", "new"]),
+    ],
+)
+def test_elements_that_are_text_are_set_or_appended(fields: list[Any], due: list[str], tmp_path: Path) -> None:
+    chunks = [M(strs=["a", "b"], ints=[1]), b"new", b"next", b"last"]
+    assert merged(chunks, 0, *fields) == M(strs=due, ints=[1])
+    metadata: Any = METADATA()
+    read = M()
+    fill(metadata.message, 0, fields)
+    (tmp_path / "m.cpb").write_bytes(file_of(chunks, metadata))
+    Merger.read(tmp_path / "m", read)
+    assert read == M(strs=due, ints=[1]), "as protoslice.merging has it"
 
 
 def test_a_parent_comes_before_what_lies_below_it() -> None:
@@ -309,9 +330,12 @@ BROKEN: list[tuple[list[Tag], int | None, str, str]] = [
     (["subs", at(1 << 63)], 0, "would leave a gap", "subs[9223372036854775808]"),
     (["subs"], 0, "no index tells which element", "subs"),
     (["subs", ("s", "k")], 0, "no index tells which element", "subs"),
-    (["strs", at(0)], 0, "whole messages of a repeated field only", "strs[0]"),
-    (["ints", at(0)], 0, "whole messages of a repeated field only", "ints[0]"),
-    (["strs"], 0, "no index tells which element", "strs"),
+    (["strs", at(1)], 0, "0 elements, so this one would leave a gap", "strs[1]"),
+    (["strs", at(0), "str"], 0, "nothing can belong below it", "strs[0]"),
+    (["strs"], None, "no chunk says what its value is", "strs"),
+    (["ints", at(0)], 0, "but no numbers", "ints[0]"),
+    (["ints"], 0, "but no numbers", "ints"),
+    (["subs"], 0, "no index tells which element", "subs"),
     (["by_s"], 0, "no key tells which value", "by_s"),
     (["by_s", at(0)], 0, "no key tells which value", "by_s"),
     (["by_ui32", ("s", "abc")], 0, "does not fit a map of uint32", "by_ui32"),
@@ -429,3 +453,16 @@ def test_damage_in_a_record_is_told_with_its_place(options: str) -> None:
 def test_padding_after_the_metadata_does_no_harm() -> None:
     got = merged([M(i32=1), M(i64=2)], 0, ([], 1), options="final_padding:64K")
     assert got == M(i32=1, i64=2)
+
+
+@pytest.mark.parametrize("options", ["uncompressed", "uncompressed,chunk_size:1", "zstd"])
+def test_damage_to_a_record_is_found_by_verifying(options: str) -> None:
+    metadata: Any = METADATA()
+    fill(metadata.message, 0, [(["sub", "bytes"], 1)])
+    data = bytearray(file_of([M(i32=1), bytes(5000)], metadata, options))
+    with protoslice.open(bytes(data), "t.M", types=TYPES) as proto:
+        proto.verify()
+    at = data.index(bytes(1000)) + 500 if options != "zstd" else len(data) // 3
+    data[at] ^= 1
+    with pytest.raises(IntegrityError, match="hash"), protoslice.open(bytes(data), "t.M", types=TYPES) as proto:
+        proto.verify()

@@ -15,6 +15,7 @@ from protoslice.testing.protos import (
     Step,
     canonical,
     cases,
+    clear_large,
     descriptor_of,
     is_subsequence,
     masked,
@@ -80,6 +81,46 @@ def test_what_is_omitted_is_what_is_large(case: Case, limit: int) -> None:
     due = without_large(case.data, descriptor_of(case.root), limit)
     assert canonical(case.root.FromString(got)) == canonical(case.root.FromString(due))
     assert is_subsequence(tokens(got, descriptor_of(case.root)), tokens(case.data, descriptor_of(case.root)))
+
+
+@given(cases(), st.sampled_from([0, 1, 3, 20, 63, 64, 200, 5000]))
+def test_what_is_left_is_the_message_with_its_large_fields_cleared(case: Case, limit: int) -> None:
+    got = case.root.FromString(opened(case).merge(omit_larger_than=limit).read())
+    due = case.message()
+    for message in (got, due):
+        message.DiscardUnknownFields()
+    clear_large(due, limit)
+    shown = type(got)()
+    shown.CopyFrom(got)
+    clear_large(shown, 1 << 30)  # drops the repeated numbers alone
+    assert canonical(shown) == canonical(due)
+
+
+@pytest.mark.parametrize("fields", [None, ["tensor_content", "version_number"]])
+@pytest.mark.parametrize("floor", [1, 16384])
+def test_an_earlier_value_does_not_show_when_the_last_is_left_out(fields: list[str] | None, floor: int) -> None:
+    kind = "tensorflow.TensorProto"
+    small, large = b"\x22\x03old", b"\x22\x40" + bytes(64)
+    proto = protoslice.open(small + b"\x18\x07" + large + b"\x18\x08", kind, floor=floor)
+    assert proto.merge(fields=fields, omit_larger_than=8).read() == b"\x18\x07\x18\x08"
+    proto = protoslice.open(large + small, kind, floor=floor)
+    assert proto.merge(fields=fields, omit_larger_than=8).read() == small
+    proto = protoslice.open(small + small, kind, floor=floor)
+    assert proto.merge(fields=fields, omit_larger_than=8).read() == small + small
+
+
+@pytest.mark.parametrize("fields", [None, ["tensor", "s"]])
+@pytest.mark.parametrize("floor", [1, 16384])
+def test_pieces_of_a_message_are_looked_at_together(fields: list[str] | None, floor: int) -> None:
+    """An `AttrValue`: its oneof holds the tensor (8) or the text (2)."""
+    first, number, second = b"\x42\x05\x22\x03old", b"\x18\x07", b"\x42\x42\x22\x40" + bytes(64)
+    proto = protoslice.open(first + second, "tensorflow.AttrValue", floor=floor)
+    assert proto.merge(fields=fields, omit_larger_than=8).read() == b"\x42\x00\x42\x00"
+    text = b"\x12\x40" + bytes(64)
+    proto = protoslice.open(first + text, "tensorflow.AttrValue", floor=floor)
+    assert proto.merge(fields=fields, omit_larger_than=8).read() == b""
+    proto = protoslice.open(first + text + first + number, "tensorflow.AttrValue", floor=floor)
+    assert proto.merge(omit_larger_than=8).read() == first + number
 
 
 @given(cases(), st.sampled_from([1, 64, 5000]))

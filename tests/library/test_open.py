@@ -140,6 +140,31 @@ def test_policies_are_checked() -> None:
             proto.split(min_chunk=least, max_chunk=most)
 
 
+@pytest.mark.parametrize("size", [-1, 1 << 63, 1 << 64])
+def test_sizes_that_are_none_are_refused(size: int) -> None:
+    proto = protoslice.open(DATA, KIND)
+    with pytest.raises(InvalidInput, match=f"omit_larger_than is {size}"):
+        proto.merge(omit_larger_than=size)
+    with pytest.raises(InvalidInput, match=f"limit is {size}"):
+        proto.largest(size)
+    with pytest.raises(InvalidInput, match=f"start is {size}"):
+        proto.tree(start=size)
+    with pytest.raises(InvalidInput):
+        proto.split(max_chunk=size)
+
+
+@pytest.mark.parametrize("size", [1 << 20, (1 << 20) + 1])
+def test_a_floor_that_makes_an_index_larger_than_its_proto_is_for_small_protos(size: int) -> None:
+    node = b"\x0a\x08" + b"\x1a\x00" * 4  # a node with four inputs
+    data = node * (size // len(node)) + b"\x32\x00" * (size % len(node) // 2 + size % 2)
+    assert (len(data) > 1 << 20) == (size > 1 << 20)
+    for floor in (0, -1, 1 << 63) if size <= 1 << 20 else (0, 1, 63):
+        with pytest.raises(InvalidInput, match=f"the floor is {floor}: for a proto of {len(data)} bytes"):
+            protoslice.open(data, "tensorflow.GraphDef", floor=floor)
+    least = 1 if size <= 1 << 20 else 64
+    assert protoslice.open(data, "tensorflow.GraphDef", floor=least).count() > 0
+
+
 def test_chunks_are_a_sequence() -> None:
     chunks = protoslice.open(DATA, KIND).split(min_chunk=1000, max_chunk=1 << 30)
     assert (len(chunks), chunks[-1].path, chunks[1].size) == (2, "tensor_content", 100_000)

@@ -39,6 +39,7 @@ def test_the_environment_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         "PROTOSLICE_MAX_UPLOAD": "64KiB",
         "PROTOSLICE_MAX_RENDERED_BYTES": "2MB",
         "PROTOSLICE_REGISTER_ALLOW": "s3://bucket/a/, file:///models",
+        "PROTOSLICE_REGISTER_NETWORKS": "10.1.0.0/16 fd00::7",
         "PROTOSLICE_VERIFY_READS": "false",
         "PROTOSLICE_STORAGE_OPTIONS": '{"secret_access_key": "hush"}',
         "PROTOSLICE_STORAGE": "https://me:hush@example.com/x",
@@ -48,6 +49,7 @@ def test_the_environment_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.max_upload_bytes == 65536
     assert settings.max_rendered_bytes == 2_000_000
     assert settings.register_allow == ("s3://bucket/a/", "file:///models")
+    assert settings.register_networks == ("10.1.0.0/16", "fd00::7")
     assert not settings.verify_reads
     assert settings.storage_options["secret_access_key"].get_secret_value() == "hush"
     assert "hush" not in str(settings.shown())
@@ -60,13 +62,21 @@ def test_what_is_given_comes_before_the_environment(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("PORT", "hush"), ("PORT", "70000"), ("MAX_UPLOAD", "hush"), ("STORAGE_OPTIONS", "hush")]
+    ("name", "value"),
+    [
+        ("PORT", "hush"),
+        ("REGISTER_NETWORKS", "10.1.0.1/16"),
+        ("PORT", "70000"),
+        ("MAX_UPLOAD", "hush"),
+        ("STORAGE_OPTIONS", "hush"),
+    ],
 )
 def test_mistakes_are_named_without_their_values(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(f"PROTOSLICE_{name}", value)
     with pytest.raises(InvalidInput) as caught:
         read_settings({})
     assert name.lower() in str(caught.value).lower()
+    assert value not in str(caught.value)
 
 
 def test_the_default_storage_is_in_the_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:

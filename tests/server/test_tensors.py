@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import fsspec  # type: ignore[import-untyped]
+import fsspec
 import httpx
 import numpy as np
 import onnx

@@ -20,6 +20,7 @@ import pytest
 
 from protoslice.testing.live import LiveServer, exchange, read_answer
 from protoslice.testing.problems import assert_problem
+from protoslice.testing.web import web_server
 
 
 def digest(data: bytes) -> str:
@@ -249,6 +250,22 @@ def test_registering_in_place(serving: Any, tmp_path: Path, model: bytes) -> Non
         (tmp_path / "model.onnx").write_bytes(model[:-1] + b"!")
         changed = client.get("/v1/stores/here/files/model.onnx")
         assert_problem(changed.status_code, changed.headers, changed.content, expected=409, slug="conflict")
+
+
+def test_registering_from_a_network_that_is_not_public_needs_it_listed(serving: Any, model: bytes) -> None:
+    with web_server() as web:
+        web.objects["model.onnx"] = model
+        root = f"http://127.0.0.1:{web.port}/files"
+        asked = {"files": {"model.onnx": f"{root}/model.onnx"}}
+        with serving(register_allow=(root,)) as live, httpx.Client(base_url=live.url) as client:
+            answer = client.post("/v1/stores/register", json=asked)
+            assert_problem(answer.status_code, answer.headers, answer.content, expected=422)
+        networks = ("10.0.0.0/8", "127.0.0.1")
+        listed = serving(register_allow=(root,), register_networks=networks)
+        with listed as live, httpx.Client(base_url=live.url) as client:
+            answer = client.post("/v1/stores/register", json=asked)
+            assert answer.status_code == 201, answer.text
+            assert client.get(f"/v1/stores/{answer.json()['id']}/merge").content == model
 
 
 def test_curl_puts_a_file(service: LiveServer, client: httpx.Client, tmp_path: Path, model: bytes) -> None:

@@ -1,7 +1,6 @@
-//! `_core.Bundle`: the index of a tensor bundle; and the checksum that bundles and record files use.
+//! `_core.Bundle`: the index of a tensor bundle.
 
-use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyBufferError, PyIndexError};
+use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use wire::bundle::{self, Extent, Items, Placed, Types};
@@ -106,18 +105,4 @@ impl Bundle {
 fn entry<'py>(py: Python<'py>, placed: &Placed) -> PyResult<Entry<'py>> {
     let shape = placed.shape().map(|(dims, _)| PyTuple::new(py, dims)).transpose()?;
     Ok((placed.dtype, shape, placed.shard, placed.offset, placed.size, placed.crc))
-}
-
-/// The CRC-32C of `data`, going on from that of what came before.
-#[pyfunction]
-#[pyo3(signature = (data, crc=0))]
-pub(crate) fn crc32c(py: Python<'_>, data: &Bound<'_, PyAny>, crc: u32) -> PyResult<u32> {
-    let buffer = PyBuffer::<u8>::get(data)?;
-    let Some(pointer) = buffer.as_slice_ptr() else {
-        return Err(PyBufferError::new_err("contiguous bytes are due"));
-    };
-    // SAFETY: the buffer is held until the end, and whoever wants its checksum does not write to it meanwhile.
-    #[allow(unsafe_code, reason = "reading a buffer without a copy")]
-    let bytes: &[u8] = unsafe { pointer.as_ref() };
-    Ok(py.detach(|| wire::table::crc32c(bytes, crc)))
 }

@@ -12,7 +12,7 @@ use crate::errors;
 use crate::limits::{self, Limits};
 use crate::rope::Rope;
 use crate::schema::Schema;
-use crate::source::{PySource, Sources};
+use crate::source::{PySource, Sources, Watched};
 
 /// The chunks of a `.cpb` file. Source 0 of its ropes is the file, source 1 what was written to `side`.
 #[pyclass(frozen, module = "protoslice._core")]
@@ -33,7 +33,7 @@ impl Chunked {
         limits: Option<&Bound<'_, Limits>>,
     ) -> PyResult<Self> {
         let (source, limits) = (PySource::new(source)?, limits::of(limits));
-        let chunked = py.detach(|| cpb::open(&source, &mut PySide(side), &limits));
+        let chunked = py.detach(|| cpb::open(&Watched::new(&source), &mut PySide(side), &limits));
         chunked.map(|chunked| Self { chunked, limits }).map_err(|error| errors::raise(py, error))
     }
 
@@ -49,6 +49,13 @@ impl Chunked {
     /// The chunks that are the root message itself, one after the other: what tells its type.
     fn root(&self) -> Rope {
         Rope(self.chunked.root())
+    }
+
+    /// An error unless every record of `source`, the file, hashes to what it was written with. Reads all of it.
+    #[staticmethod]
+    fn verify(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<()> {
+        let source = PySource::new(source)?;
+        py.detach(|| wire::riegeli::verify_all(&Watched::new(&source))).map_err(|error| errors::raise(py, error))
     }
 
     /// Its metadata, serialized anew.

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 mod blocks;
 mod bundle;
 mod cpb;
+mod digest;
 mod document;
 mod elements;
 mod errors;
@@ -24,9 +25,11 @@ mod _core {
     #[pymodule_export]
     use super::blocks::{BlockSums, first_bad_block};
     #[pymodule_export]
-    use super::bundle::{Bundle, crc32c};
+    use super::bundle::Bundle;
     #[pymodule_export]
     use super::cpb::{ChunkHasher, Chunked};
+    #[pymodule_export]
+    use super::digest::{Sha256, crc32c};
     #[pymodule_export]
     use super::document::{Document, Plan};
     #[pymodule_export]

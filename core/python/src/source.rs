@@ -1,10 +1,12 @@
 //! Sources brought from Python: anything with `size` and `read(offset, length)`, and plain files without a detour.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
@@ -94,6 +96,51 @@ impl Source for PySource {
     }
 }
 
+/// A source whose readers end when Python has a signal to handle, such as Ctrl-C.
+pub(crate) struct Watched<'a> {
+    inner: &'a dyn Source,
+    next: Cell<Instant>,
+}
+
+impl<'a> Watched<'a> {
+    /// How long a signal may wait.
+    const PERIOD: Duration = Duration::from_millis(100);
+
+    /// `inner`, watched from now on.
+    pub(crate) fn new(inner: &'a dyn Source) -> Self {
+        Self { inner, next: Cell::new(Instant::now() + Self::PERIOD) }
+    }
+}
+
+impl Source for Watched<'_> {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>> {
+        self.carry_on()?;
+        self.inner.read(offset, len)
+    }
+
+    fn stride(&self) -> u64 {
+        self.inner.stride()
+    }
+
+    fn carry_on(&self) -> Result<()> {
+        let now = Instant::now();
+        if now < self.next.get() {
+            return Ok(());
+        }
+        self.next.set(now + Self::PERIOD);
+        Python::attach(|py| py.check_signals()).map_err(WireError::from_source)
+    }
+
+    fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.carry_on()?;
+        self.inner.read_into(offset, buffer)
+    }
+}
+
 /// The file of a `FileSource`, opened once more so that reading it takes neither the GIL nor a call into Python;
 /// none for other sources, and none when the path meanwhile names another file.
 fn same_file(object: &Bound<'_, PyAny>) -> PyResult<Option<File>> {
@@ -159,8 +206,8 @@ impl Sources {
             held.ok_or_else(|| WireError::new(Kind::Syntax, "the proto that this is read from has been closed"))?;
         let sources: Vec<&dyn Source> = held.iter().map(|source| source as &dyn Source).collect();
         match (image, sources.first()) {
-            (None, Some(first)) => f(*first),
-            (image, _) => f(&RopeSource::new(image.unwrap_or(&wire::Rope::default()), &sources)),
+            (None, Some(first)) => f(&Watched::new(*first)),
+            (image, _) => f(&Watched::new(&RopeSource::new(image.unwrap_or(&wire::Rope::default()), &sources))),
         }
     }
 

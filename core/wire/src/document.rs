@@ -96,6 +96,7 @@ impl<'a> Document<'a> {
 
     /// The fields of `part`, in order. Runs of scalars may stand as one.
     pub fn entries(&self, part: &Part) -> Result<PartEntries<'a>> {
+        self.carry_on()?;
         match part {
             Part::Node(id) => Ok(PartEntries::Indexed(self.index.node(*id)?.entries())),
             Part::Span(span, type_id) => {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use crate::document::Document;
+use crate::document::{Document, Part};
 use crate::entry::NodeId;
 use crate::error::Result;
 use crate::header::Wire;
@@ -38,11 +38,10 @@ impl Document<'_> {
             }
         };
         for id in 0..NodeId::try_from(self.index.node_count()).unwrap_or(NodeId::MAX) {
-            let node = self.index.node(id)?;
             // What many small elements of a field come to: bytes, and how many.
             let mut small: HashMap<u32, (u64, u64)> = HashMap::new();
             let mut ordinals: HashMap<u32, u64> = HashMap::new();
-            for entry in node.entries() {
+            for entry in self.entries(&Part::Node(id))? {
                 let entry = entry?;
                 let ordinal = ordinals.entry(entry.number).or_default();
                 if entry.node.is_none() && entry.wire == Wire::Len && entry.content_len() >= self.index.floor() {

@@ -8,6 +8,7 @@
 pub mod blocks;
 pub mod bundle;
 pub mod cpb;
+pub mod digest;
 pub mod document;
 pub mod elements;
 pub mod entry;
@@ -21,6 +22,7 @@ pub mod limits;
 pub mod listing;
 pub mod mask;
 pub mod metadata;
+mod omit;
 pub mod ondemand;
 pub mod path;
 pub mod plan;

@@ -34,6 +34,11 @@ impl<'a> OnDemand<'a> {
         Self { schema, limits, source, window: RefCell::default() }
     }
 
+    /// An error when the work is to end: see [`Source::carry_on`].
+    pub fn carry_on(&self) -> Result<()> {
+        self.source.carry_on()
+    }
+
     /// The `len` bytes at `offset`.
     pub fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>> {
         if len > WINDOW / 2 {

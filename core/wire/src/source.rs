@@ -23,6 +23,11 @@ pub trait Source {
         1 << 20
     }
 
+    /// Called now and then by work that may take long; an error ends the work.
+    fn carry_on(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Fills `buffer` with the bytes at `offset`, or fails.
     fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let bytes = self.read(offset, buffer.len())?;

@@ -32,53 +32,12 @@ impl Document<'_> {
         let ropes = match mask {
             Some(mask) => self.masked(message, &[mask], omit, 0)?,
             None if omit.is_none() => return self.content(target),
-            None => message
-                .parts
-                .iter()
-                .map(|part| self.without_large(part, message.type_id, omit, 0))
-                .collect::<Result<_>>()?,
+            None => self.without_large(message, omit, 0)?,
         };
         let mut out = RopeBuilder::new(&self.limits);
         ropes.iter().for_each(|rope| out.rope(rope));
         out.check()?;
         Ok(out.finish())
-    }
-
-    /// `part` without its fields larger than `omit`; all of it when nothing is to be omitted.
-    fn without_large(&self, part: &Part, type_id: Option<TypeId>, omit: Option<u64>, depth: u32) -> Result<Rope> {
-        let span = self.span(part)?;
-        let Some(limit) = omit.filter(|limit| span.end - span.start > *limit) else {
-            return Ok(Rope::extent(IMAGE, span.start, span.end - span.start));
-        };
-        self.limits.check_depth(depth, span.start)?;
-        let mut out = RopeBuilder::new(&self.limits);
-        for entry in self.entries(part)? {
-            self.kept_small(&entry?, type_id, limit, depth, &mut out)?;
-        }
-        Ok(out.finish())
-    }
-
-    /// Appends `entry` without its parts larger than `limit`, or nothing when it is such a part itself.
-    fn kept_small(
-        &self,
-        entry: &Entry,
-        type_id: Option<TypeId>,
-        limit: u64,
-        depth: u32,
-        out: &mut RopeBuilder,
-    ) -> Result<()> {
-        let field = self.schema.field(type_id, entry.number);
-        let child = field.filter(|field| field.kind.is_message()).map(|field| field.target);
-        let is_map_key =
-            entry.number == 1 && type_id.and_then(|id| self.schema.message(id)).is_some_and(|m| m.map_entry);
-        let is_number = !matches!(entry.wire, Wire::Len | Wire::Group);
-        if entry.content_len() <= limit || is_number || is_map_key {
-            out.extent(IMAGE, entry.start, entry.end - entry.start);
-        } else if child.is_some() || entry.wire == Wire::Group {
-            let rope = self.without_large(&Part::of(entry, child), child, Some(limit), depth + 1)?;
-            self.rewrap(entry, &rope, out)?;
-        }
-        out.check()
     }
 
     /// Appends the field `entry` with `content` in place of its own.
@@ -110,8 +69,7 @@ impl Document<'_> {
     /// What `masks` together keep of `message`: a rope for each of its pieces.
     fn masked(&self, message: &Message, masks: &[&Mask], omit: Option<u64>, depth: u32) -> Result<Vec<Rope>> {
         if masks.iter().any(|mask| mask.whole) {
-            let whole = message.parts.iter().map(|part| self.without_large(part, message.type_id, omit, depth));
-            return whole.collect();
+            return self.without_large(message, omit, depth);
         }
         let first = message.parts.first().map(|part| self.span(part)).transpose()?;
         self.limits.check_depth(depth, first.map_or(0, |span| span.start))?;
@@ -120,11 +78,14 @@ impl Document<'_> {
             self.select(message, pick, &mut selected)?;
         }
         let merged = self.singular_children(message, &selected, omit, depth)?;
+        let entries = selected.iter().flat_map(BTreeMap::values).map(|(entry, _)| entry);
+        let hidden = omit.map(|limit| self.hidden(entries, message.type_id, limit)).unwrap_or_default();
         let mut ropes = Vec::new();
         for chosen in &selected {
             let mut out = RopeBuilder::new(&self.limits);
             for (entry, masks) in chosen.values() {
                 match merged.get(&entry.start) {
+                    _ if self.is_hidden(entry, message.type_id, &hidden) => {}
                     Some(rope) => self.rewrap(entry, rope, &mut out)?,
                     None => self.chosen(entry, message.type_id, masks, omit, depth, &mut out)?,
                 }

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from protoslice.cli import extract, inspect, serve
+from protoslice.cli import extract, inspect, serve, upkeep
 from protoslice.cli.failures import one_line_errors
 
 __all__ = ["app", "main"]
@@ -32,7 +32,9 @@ _VERBS = (
     extract.merge,
     serve.serve,
     serve.config,
+    upkeep.gc,
 )
+_STORAGE_VERBS = (upkeep.check,)
 
 
 def _ending_well(verb: Callable[..., None]) -> Callable[..., None]:
@@ -47,8 +49,11 @@ def _ending_well(verb: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for verb in _VERBS:
-    app.command()(_ending_well(verb))
+storage = typer.Typer(help="Look after the storage of a service.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(storage, name="storage")
+for group, verbs in ((app, _VERBS), (storage, _STORAGE_VERBS)):
+    for verb in verbs:
+        group.command()(_ending_well(verb))
 
 
 def _version(wanted: bool) -> None:

@@ -5,7 +5,7 @@
 | 0 | it worked |
 | 1 | a fault of ours: please report it |
 | 2 | the command line does not parse |
-| 3 | the file is not what it should be: corrupt, inconsistent, of a kind that is not supported |
+| 3 | the file is not what it should be: corrupt, inconsistent, not supported; or a storage breaks its promises |
 | 4 | there is no such file, or nothing at that path |
 | 5 | a limit was reached |
 | 6 | the system refused: permission, space, input and output |

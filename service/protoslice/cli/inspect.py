@@ -14,7 +14,7 @@ from protoslice import Node, Proto
 from protoslice.cli.files import opened
 from protoslice.cli.options import ChunkSize, FileName, Json, TypeName
 from protoslice.cli.show import print_json, print_pairs, print_table, shorten, width
-from protoslice.library import FLOOR
+from protoslice.library import FLOOR, SMALLEST_FLOOR
 from protoslice.sizes import format_size, parse_size
 
 __all__ = ["chunks", "info", "tree"]
@@ -65,7 +65,7 @@ def info(file: FileName, type_name: TypeName = None, as_json: Json = False) -> N
 def _floor(file: str) -> int:
     """How small a message may be and still be told apart: the smaller the file, the closer the look."""
     size = os.path.getsize(file) if os.path.isfile(file) else FLOOR
-    return min(FLOOR, max(64, size // 1000))
+    return min(FLOOR, max(SMALLEST_FLOOR, size // 1000))
 
 
 def _counted(path: str, count: int | None) -> str:

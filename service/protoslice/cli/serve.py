@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from protoslice.cli.options import Json
+from protoslice.cli.options import Json, StorageUri
+from protoslice.cli.service import service_settings
 from protoslice.cli.show import print_json
-from protoslice.errors import Unsupported
-
-if TYPE_CHECKING:
-    from protoslice.server.settings import Settings
 
 __all__ = ["config", "serve"]
 
 Host = Annotated[str | None, typer.Option(help="The address to listen on.", show_default="127.0.0.1")]
 Port = Annotated[int | None, typer.Option(help="The port to listen on; 0 picks a free one.", show_default="8000")]
-Storage = Annotated[
-    str | None, typer.Option(help="Where all state is kept, as a URI.", show_default="a folder under your data folder")
-]
 
 
-def serve(host: Host = None, port: Port = None, storage: Storage = None) -> None:
+def serve(host: Host = None, port: Port = None, storage: StorageUri = None) -> None:
     """Serve stores over HTTP. The first line printed is the address.
 
     Every setting can be given as PROTOSLICE_<NAME>; `protoslice config` shows them.
 
     Example: protoslice serve --port 0 --storage file:///var/lib/protoslice
     """
-    settings = _settings(host=host, port=port, storage=storage)
+    settings = service_settings(host=host, port=port, storage=storage)
     from protoslice.server.run import run
 
     run(settings)
@@ -40,7 +34,7 @@ def config(as_json: Json = False) -> None:
     """Show every setting of the service as the environment gives it, secrets hidden."""
     from protoslice.server.settings import Settings, environment_name
 
-    shown = {environment_name(name): value for name, value in _settings().shown().items()}
+    shown = {environment_name(name): value for name, value in service_settings().shown().items()}
     if as_json:
         print_json(shown)
         return
@@ -55,11 +49,3 @@ def _plain(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(value)
     return json.dumps(value) if isinstance(value, dict | bool) else str(value)
-
-
-def _settings(**given: Any) -> Settings:
-    try:
-        from protoslice.server.settings import read_settings
-    except ImportError as error:
-        raise Unsupported(f"the service needs the extra: pip install 'protoslice[server]' ({error.name})") from error
-    return read_settings({name: value for name, value in given.items() if value is not None})

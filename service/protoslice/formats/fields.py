@@ -9,7 +9,7 @@ from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.model import Bytes, Encoding, Later, Proto, Stored
 from protoslice.ropes import Rope
 
-__all__ = ["content", "contents", "numbers"]
+__all__ = ["content", "contents", "fixed_count", "numbers", "settled"]
 
 Place = tuple[int, int, int, int, int]
 """Field number, wire type, where the content begins and ends (of a run: its fields, tags and all), how many."""
@@ -44,6 +44,19 @@ def numbers(proto: Proto, found: _core.Finding, number: int, encoding: Encoding)
     if any(count > 1 for *_, count in places):
         return Later(lambda: Stored(_joined(proto, places), encoding))
     return Stored(_joined(proto, places), encoding)
+
+
+def fixed_count(found: _core.Finding, number: int, width: int) -> int:
+    """How many values of `width` bytes each the numeric field `number` has."""
+    places = _places(found, number)
+    return sum(count if count > 1 else (end - start) // width for _, _, start, end, count in places)
+
+
+def settled(later: Later) -> Stored:
+    """What `numbers` put off."""
+    found = later.look()
+    assert isinstance(found, Stored)
+    return found
 
 
 def _places(found: _core.Finding, number: int) -> Sequence[Place]:

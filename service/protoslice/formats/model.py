@@ -152,7 +152,7 @@ class Tiled:
 class Later:
     """Elements of which something must be read before it is known where they lie."""
 
-    look: Callable[[], Stored | Filled]
+    look: Callable[[], Stored | Filled | Strided]
 
 
 @dataclass(frozen=True, slots=True)

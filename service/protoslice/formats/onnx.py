@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ from protoslice import _core, schema
 from protoslice.errors import CorruptModel, ProtosliceError, Unsupported
 from protoslice.formats.dtypes import DTYPES, Dtype
 from protoslice.formats.fields import content, contents, numbers
+from protoslice.formats.locations import beside
 from protoslice.formats.model import (
     Bytes,
     Data,
@@ -139,7 +139,7 @@ class _Maker:
 
     def _external(self, message: Any, dtype: Dtype) -> tuple[str, Data]:
         entries = {entry.key: entry.value for entry in message.external_data}
-        path = _beside(self._model.root, entries.get("location", ""))
+        path = beside(self._model.root, entries.get("location", ""))
         source = self._model.beside(path)
         offset = _number(entries, "offset", 0)
         length = _number(entries, "length", source.size - offset)
@@ -151,16 +151,6 @@ class _Maker:
             raise Unsupported("strings do not lie in files beside the model")
         encoding = Encoding.PACKED if dtype.narrow else Encoding.PLAIN
         return path, checked(Stored(Bytes.of(source, offset, offset + length), encoding), dtype, message.dims)
-
-
-def _beside(root: str, location: str) -> str:
-    """The path, within the model, of the file that `location` names from where the root lies."""
-    segments = location.split("/")
-    if not location or location.endswith("/"):
-        raise CorruptModel(f"external data lies in {location!r}, which names no file")
-    if location.startswith("/") or ".." in segments or "\\" in location or "\0" in location:
-        raise CorruptModel(f"external data lies in {location!r}, which leads out of the model: it is not followed")
-    return posixpath.normpath(posixpath.join(posixpath.dirname(root), location))
 
 
 def _number(entries: dict[str, str], key: str, default: int) -> int:

@@ -11,7 +11,7 @@ from math import prod
 from typing import Final, Literal, get_args
 
 from protoslice._core import Computed
-from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, ProtosliceError, Unsupported
+from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, Unsupported
 from protoslice.formats import npy
 from protoslice.formats.dtypes import Dtype
 from protoslice.formats.elements import selected
@@ -65,18 +65,12 @@ def read(tensor: Tensor, slice_: str | None = None, form: str = "raw", *, compar
         raise
 
 
-def place(tensor: Tensor, files: Mapping[str, RangeSource]) -> Place | None:
-    """Where in one of `files` all of `tensor` lies, in one piece and just as `read` gives it; None if it does not."""
+def place(tensor: Tensor, elements: Bytes, files: Mapping[str, RangeSource]) -> Place | None:
+    """Where in its file among `files` the `elements` lie that `read` gave, in one piece; None if they do not."""
     source = None if tensor.file is None else files.get(tensor.file)
-    if tensor.file is None or source is None or isinstance(tensor.data, Strings | Fault):
-        return None
-    try:
-        found = read(tensor, compare=False).bytes
-    except ProtosliceError:
-        return None
-    match found.rope.pieces():
-        case [(number, int(offset), int(length))] if found.sources[number] is source:
-            return Place(tensor.file, offset, length)
+    match elements.rope.pieces():
+        case [(int(number), int(offset), int(length))] if elements.sources[number] is source and source is not None:
+            return Place(str(tensor.file), offset, length)
     return None
 
 

@@ -12,7 +12,7 @@ from protoslice.errors import ProtosliceError
 from protoslice.formats import npy
 from protoslice.formats.labels import labels
 from protoslice.formats.model import Fault, Strings, Tensor
-from protoslice.formats.reading import place, read
+from protoslice.formats.reading import Reading, place, read
 from protoslice.sources import RangeSource
 
 __all__ = ["references"]
@@ -28,59 +28,60 @@ def references(
     file_url: Callable[[str], str],
     tensor_url: Callable[[str], str],
 ) -> dict[str, object]:
-    """References to all `tensors` that zarr can show.
+    """References to all `tensors` that zarr can show: into the file of one that lies there just as it is given out.
 
-    They lead into the file where a tensor lies there just as it is, else to where it is given out by the service.
-    `file_url` is given a path, `tensor_url` the address of a tensor.
+    All others are referred to by the URL under which they are given out. `file_url` makes one of a path, `tensor_url`
+    of the address of a tensor.
     """
-    listed = [tensor for tensor in tensors if _showable(tensor)]
-    keys = _keys(labels(listed))
-    refs: dict[str, object] = {".zgroup": _json({"zarr_format": 2})}
-    for key in keys:
-        for cut in range(len(key)):
-            if key[cut] == "/":
-                refs[f"{key[:cut]}/.zgroup"] = refs[".zgroup"]
-    for tensor, key in zip(listed, keys, strict=True):
-        shape = tensor.shape or ()
-        refs |= _array(tensor, key, shape)
-        if tensor.size:
-            lies = place(tensor, files)
-            chunk = ".".join("0" * len(shape)) or "0"
-            url = tensor_url(tensor.address) if lies is None else file_url(lies.file)
-            refs[f"{key}/{chunk}"] = [url] if lies is None else [url, lies.offset, lies.length]
+    shown = [(tensor, reading) for tensor in tensors if (reading := _reading(tensor)) is not None]
+    keys = _keys(labels([tensor for tensor, _ in shown]))
+    refs: dict[str, object] = dict.fromkeys(_groups(keys), _json({"zarr_format": 2}))
+    for (tensor, reading), key in zip(shown, keys, strict=True):
+        refs |= _array(tensor, reading, key)
+        if reading.bytes.size:
+            lies = place(tensor, reading.bytes, files)
+            url = [tensor_url(tensor.address)] if lies is None else [file_url(lies.file), lies.offset, lies.length]
+            refs[f"{key}/{'.'.join('0' * len(reading.shape)) or '0'}"] = url
     return {"version": 1, "refs": refs}
 
 
-def _showable(tensor: Tensor) -> bool:
+def _reading(tensor: Tensor) -> Reading | None:
+    """Its elements; None where zarr cannot show them, or there are none to be had."""
     if isinstance(tensor.data, Strings | Fault):
-        return False
+        return None
     try:
-        read(tensor, compare=False)
+        return read(tensor, compare=False)
     except ProtosliceError:
-        return False
-    return True
+        return None
 
 
-def _array(tensor: Tensor, key: str, shape: Sequence[int]) -> dict[str, object]:
-    dtype = tensor.dtype
-    assert dtype is not None  # `_showable` has seen to it
+def _groups(keys: Sequence[str]) -> list[str]:
+    """The keys that say which groups there are."""
+    return [".zgroup", *(f"{above}/.zgroup" for key in keys for above in _above(key))]
+
+
+def _array(tensor: Tensor, reading: Reading, key: str) -> dict[str, object]:
     array = {
-        "zarr_format": 2, "shape": shape, "chunks": [max(1, length) for length in shape], "dtype": npy.descr(dtype),
-        "compressor": None, "filters": None, "fill_value": None, "order": "C",
+        "zarr_format": 2, "shape": reading.shape, "chunks": [max(1, length) for length in reading.shape],
+        "dtype": npy.descr(reading.dtype), "compressor": None, "filters": None, "fill_value": None, "order": "C",
     }  # fmt: skip
-    about = {"name": tensor.name, "address": tensor.address, "dtype": dtype.name}
+    about = {"name": tensor.name, "address": tensor.address, "dtype": reading.dtype.name}
     return {f"{key}/.zarray": _json(array), f"{key}/.zattrs": _json(about)}
 
 
 def _keys(names: Sequence[str]) -> list[str]:
-    """A key for each of `names`: the name, where nothing in the tree of keys gets into its way."""
-    above = {name[:cut] for name in names for cut in range(len(name)) if name[cut] == "/"}
-    plain = {name for name in names if not (_ODD.search(name) or name in above or not name)}
-    return [name if name in plain and not _under(name, plain) else quote(name, safe="") or "%" for name in names]
+    """A key for each of `names`: the name itself, but for odd ones, and such as would lie within another."""
+    known = set(names)
+    plain = (bool(name) and not _ODD.search(name) and known.isdisjoint(_above(name)) for name in names)
+    return [name if good else _quoted(name) for name, good in zip(names, plain, strict=True)]
 
 
-def _under(name: str, plain: set[str]) -> bool:
-    return any(name[:cut] in plain for cut in range(len(name)) if name[cut] == "/")
+def _above(key: str) -> list[str]:
+    return [key[:at] for at, letter in enumerate(key) if letter == "/"]
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="").replace(".", "%2E") or "%"
 
 
 def _json(value: object) -> str:

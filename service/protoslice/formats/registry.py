@@ -11,6 +11,10 @@ from typing import Final
 
 from protoslice.errors import Unsupported
 from protoslice.formats.bundle import Bundle
+from protoslice.formats.caffe import Caffe
+from protoslice.formats.cntk import Cntk
+from protoslice.formats.coreml import CoreMl
+from protoslice.formats.hlo import Hlo
 from protoslice.formats.model import Format, Model, Tensor, Tensors
 from protoslice.formats.onnx import Onnx
 from protoslice.formats.tensorflow import TensorFlow
@@ -19,7 +23,7 @@ __all__ = ["formats_of", "tensors_of"]
 
 GROUP: Final = "protoslice.formats"
 
-_BUILT_IN: Final[tuple[Format, ...]] = (Bundle(), TensorFlow(), Onnx())
+_BUILT_IN: Final[tuple[Format, ...]] = (Bundle(), TensorFlow(), Onnx(), CoreMl(), Caffe(), Cntk(), Hlo())
 
 
 def tensors_of(model: Model) -> Tensors:

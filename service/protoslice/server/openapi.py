@@ -76,7 +76,9 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
         routes=app.routes,
         tags=[
             {"name": "stores", "description": "Immutable sets of files, one of them the root proto."},
+            {"name": "uploads", "description": "Uploads that survive interruptions: tus 1.0, and the IETF draft."},
             {"name": "views", "description": "What a store can be read as."},
+            {"name": "chunks", "description": "What need not be sent or fetched, because it is there."},
             {"name": "tags", "description": "Movable names for stores."},
             {"name": "schemas", "description": "Message types out of uploaded descriptor sets."},
             {"name": "operations", "description": "Health, metrics, help."},

@@ -8,11 +8,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from protoslice.errors import InvalidInput
 from protoslice.sizes import parse_size
+from protoslice.storage.guard import Networks
 
 __all__ = ["PREFIX", "Settings", "default_storage", "environment_name", "read_settings"]
 
@@ -26,16 +35,27 @@ def _size(value: object) -> object:
         return value
     try:
         return parse_size(value)
-    except InvalidInput as error:
-        raise ValueError(str(error)) from error
+    except InvalidInput:
+        raise ValueError("a size is due: bytes, or a number with a unit such as 64KiB, 1MiB or 2GB") from None
 
 
 def _words(value: object) -> object:
     return tuple(word for word in _SEPARATORS.split(value) if word) if isinstance(value, str) else value
 
 
+def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        Networks(*texts)
+    except InvalidInput:
+        raise ValueError("networks such as 10.1.0.0/16, or addresses, are due") from None
+    return texts
+
+
 Size = Annotated[int, BeforeValidator(_size), Field(ge=0, lt=1 << 63)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+NetworkNames = Annotated[Words, AfterValidator(_networks)]
+Origin = Annotated[str, StringConstraints(pattern=r"^(\*|null|[a-z][a-z0-9+.-]*://[!-.0-~]+)$")]
+Origins = Annotated[tuple[Origin, ...], NoDecode, BeforeValidator(_words)]
 Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 
@@ -65,6 +85,15 @@ class Settings(BaseSettings):
         default=(),
         description="URI prefixes below which objects may be registered in place; empty forbids registering.",
     )
+    register_networks: NetworkNames = Field(
+        default=(),
+        description="Networks or addresses (`10.1.0.0/16`, `fd00::7`) that sources over http(s) may be in although "
+        "they are not public.",
+    )
+    cors_origins: Origins = Field(
+        default=(),
+        description="Origins whose web pages may use the service, as `https://viewer.example`; `*` is any.",
+    )
 
     max_upload_bytes: Size = Field(
         default=1 << 40,
@@ -72,6 +101,15 @@ class Settings(BaseSettings):
         description="The largest upload taken, all its files together.",
     )
     max_uploads: int = Field(default=16, ge=1, description="Uploads at the same time; more are answered 503.")
+    max_open_uploads: int = Field(
+        default=1000, ge=1, description="Resumable uploads kept until they are whole; more are answered 503."
+    )
+    upload_lifetime_seconds: float = Field(
+        default=86400,
+        ge=1,
+        le=31_536_000,
+        description="How long a resumable upload that does not get on is kept, and what became of one that ended.",
+    )
     max_json_bytes: Size = Field(default=1 << 20, description="The largest JSON request body.")
     max_schema_bytes: Size = Field(default=16 << 20, description="The largest uploaded descriptor set.")
     max_header_bytes: Size = Field(
@@ -120,6 +158,10 @@ class Settings(BaseSettings):
     otel_endpoint: str | None = Field(
         default=None, description="Where to send OpenTelemetry spans over OTLP/HTTP; needs the extra `otel`."
     )
+
+    def plain_storage_options(self) -> dict[str, str]:
+        """The options of the storage backend, secrets and all."""
+        return {name: secret.get_secret_value() for name, secret in self.storage_options.items()}
 
     def shown(self) -> dict[str, Any]:
         """Every setting as plain data, secrets hidden."""

@@ -13,6 +13,7 @@ from obstore.store import GCSStore, from_url
 
 from protoslice.errors import Conflict, InvalidInput, NotFound, StorageUnavailable
 from protoslice.storage.cloud_errors import explained
+from protoslice.storage.cloud_options import sort_options
 from protoslice.storage.cloud_writer import CloudWriter
 from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectStat, Page, Writer
 from protoslice.storage.keys import ObjectKey
@@ -56,12 +57,14 @@ class CloudStorage(RemoteStorage):
 
         Plain http is spoken only to an endpoint that says so itself.
         """
-        client = _CLIENT.copy()
+        config, connection = sort_options(uri.partition("://")[0].lower(), options)
+        client: dict[str, Any] = {**_CLIENT}
         endpoints = [*options.values(), *(os.environ.get(name, "") for name in _ENDPOINTS)]
         if any(value.startswith("http://") for value in endpoints):
             client["allow_http"] = True
+        client |= connection
         try:
-            store = from_url(uri, config=_any(options), client_options=client, retry_config=_RETRY)
+            store = from_url(uri, config=_any(config), client_options=_any(client), retry_config=_RETRY)
         except Exception as error:
             raise InvalidInput(f"this storage URI or its options do not fit: {_reason(error, options)}") from None
         return cls(store, by_version=by_version)
@@ -187,6 +190,6 @@ def _reason(error: Exception, options: Mapping[str, str]) -> str:
     return type(error).__name__ if any(value and value in told for value in values) else told
 
 
-def _any(options: Mapping[str, str]) -> Any:
-    """Options for whichever store the scheme selects; obstore itself refuses those it does not know."""
-    return dict(options)
+def _any(options: dict[str, Any]) -> Any:
+    """Options whose names are known by now, but not to the type checker: they depend on the scheme."""
+    return options

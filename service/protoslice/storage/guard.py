@@ -31,7 +31,7 @@ _PUBLIC: Final = IPv6Network("2000::/3")
 
 
 class Networks:
-    """The networks that may be visited although they are not public, written as `10.1.0.0/16` or `fd00::/8`."""
+    """The networks that may be visited although they are not public: `10.1.0.0/16`, `fd00::/8`, or one address."""
 
     def __init__(self, *texts: str) -> None:
         try:

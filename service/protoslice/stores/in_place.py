@@ -33,6 +33,11 @@ class Places:
         self._networks = tuple(networks)
         self._storages: dict[str, Storage] = {}
 
+    async def close(self) -> None:
+        """Close the storages that were used."""
+        while self._storages:
+            await self._storages.popitem()[1].close()
+
     async def open(self, stored: Stored, worker: Worker) -> StoredObject:
         """The object at a URI; a `Conflict` when it is not the one that was registered."""
         storage, key = self._place(stored.uri or "")

@@ -12,6 +12,7 @@ from protoslice.schema.names import means_text
 from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import Storage
 from protoslice.stores import keys
+from protoslice.stores.joined import open_file_object
 from protoslice.stores.keep import keep
 from protoslice.stores.model import Created, FileInfo, IngestRequest, Manifest, Stored
 from protoslice.stores.objects import StoredObject, open_object
@@ -80,14 +81,7 @@ class Ingest:
 
     async def file(self, path: str) -> Sink:
         """Begin the next file; the one before must be closed."""
-        check_file_path(path)
-        if self._sink is not None:
-            raise InvalidInput("the file before is not closed")
-        if len(self._files) >= FILES:
-            raise InvalidInput(f"an upload holds at most {FILES} files")
-        if path in self._paths:
-            raise InvalidInput(f"the upload holds {path!r} twice")
-        wanted = self._request.type if self._request.root in {None, path} else None
+        self._check_room(path)
         options = self._options
         self._sink = await FileSink.open(
             options.storage,
@@ -95,12 +89,22 @@ class Ingest:
             len(self._files),
             path,
             worker=options.worker,
-            wanted=wanted,
+            wanted=self.wanted_type(path),
             types=options.types,
             limit=self._left,
         )
         self._paths.add(path)
         return Sink(self)
+
+    def wanted_type(self, path: str) -> str | None:
+        """The type that the file at `path` was asked to be read as, where it may be the root."""
+        return self._request.type if self._request.root in {None, path} else None
+
+    def adopt(self, received: Received) -> None:
+        """Take a file that has arrived before, and lies in the storage."""
+        self._check_room(received.info.path)
+        self._paths.add(received.info.path)
+        self._files.append(received)
 
     async def write(self, piece: bytes) -> None:
         """Take the next piece of the open file."""
@@ -112,7 +116,7 @@ class Ingest:
         """End of the open file."""
         if self._sink is None:
             raise InvalidInput("no file is open")
-        received = await self._sink.finish(self._options.storage)
+        received = await self._sink.finish()
         self._sink = None
         self._left -= received.info.size
         self._files.append(received)
@@ -150,6 +154,15 @@ class Ingest:
         if sink is not None:
             await sink.abort()
 
+    def _check_room(self, path: str) -> None:
+        check_file_path(path)
+        if self._sink is not None:
+            raise InvalidInput("the file before is not closed")
+        if len(self._files) >= FILES:
+            raise InvalidInput(f"an upload holds at most {FILES} files")
+        if path in self._paths:
+            raise InvalidInput(f"the upload holds {path!r} twice")
+
     async def _prepare(self, root: Received) -> tuple[Prepared | None, Stored | None]:
         options, request = self._options, self._request
         kind = root.detection.kind
@@ -158,7 +171,7 @@ class Ingest:
             return None, None
         if kind == "refused" and request.type is None:
             raise Unsupported(f"{root.detection.why}; name its type if it is a proto after all")
-        source = await open_object(options.storage, root.stored, options.worker, verify=options.verify)
+        source = await open_file_object(options.storage, root.stored, options.worker, verify=options.verify)
         try:
             if kind == "riegeli":
                 return await self._chunked(source, root.info.path)

@@ -10,7 +10,8 @@ from typing import Any
 from protoslice import _core, schema
 from protoslice.errors import IntegrityError, InvalidInput, NotFound, Unsupported
 from protoslice.formats import model as formats
-from protoslice.storage import Storage
+from protoslice.pieces import extents_of
+from protoslice.storage import Span, Storage
 from protoslice.stores import keys
 from protoslice.stores.chunk_facts import ChunkFacts
 from protoslice.stores.model import Manifest, Page, StoreInfo, place_of
@@ -186,6 +187,10 @@ class OpenStore:
         return Representation(
             rope, proto.sources, self._etag("cpb"), f"{name}.cpb", message_type=None, media_type="application/x-riegeli"
         )
+
+    def extents(self) -> list[Span]:
+        """Where its chunks lie in the root file, as start and end; nowhere in a root that is no proto."""
+        return list(extents_of(self._proto.plan)) if self._proto is not None else []
 
     def descriptor_set(self) -> bytes | None:
         """The uploaded descriptor set that this store's type comes from; none when the type is bundled or not known."""

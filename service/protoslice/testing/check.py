@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from secrets import token_hex
 
-from protoslice.errors import ProtosliceError
+from protoslice.errors import ProtosliceError, StorageError
 from protoslice.storage.interface import Abilities, Storage
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.prefix import PrefixStorage
@@ -54,9 +54,13 @@ async def check(uri: str, options: Mapping[str, str] | None = None) -> Report:
     async with open_storage(uri, options) as storage:
         second = open_storage(uri, options) if storage.abilities.shared else storage
         async with second:
+            try:
+                unsafe = await _unsafe(storage)
+            except StorageError as error:  # asking on would take as long as every call takes to fail
+                return Report(storage.abilities, str(error), ())
             suite = _Checked(storage, second)
             outcomes = [Outcome(name, await suite.broken(body)) for name, body in suite.bodies().items()]
-            return Report(storage.abilities, await _unsafe(storage), tuple(outcomes))
+            return Report(storage.abilities, unsafe, tuple(outcomes))
 
 
 class _Checked(StorageConformance):
@@ -85,6 +89,8 @@ class _Checked(StorageConformance):
 async def _unsafe(storage: Storage) -> str | None:
     try:
         await probe(storage)
+    except StorageError:
+        raise
     except ProtosliceError as error:
         return str(error)
     return None

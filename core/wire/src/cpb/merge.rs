@@ -1,18 +1,18 @@
 //! Merging the chunks of a chunked proto, as TensorFlow's Merger does, into the image of the whole.
 //!
 //! Where that Merger would abort the process the file is refused here, with the number of the chunk and its place.
-//! Values of maps that are scalars, text or bytes are taken, which it never did.
+//! Values of maps that are scalars, text or bytes are taken, and elements of repeated strings or bytes, which it never did.
 
 use super::order::sorted;
 use super::records::Chunked;
 use super::tree::{Body, Item, Items, Tree};
+use super::values::{OwnedKey, parse};
 use crate::error::{Kind, Result, WireError};
 use crate::header::{self, Wire};
-use crate::key::{self, Key};
+use crate::key;
 use crate::limits::Limits;
 use crate::metadata::{ChunkedMessage, MapKey, Tag};
 use crate::ondemand::OnDemand;
-use crate::path::quote;
 use crate::rope::{IMAGE, Rope};
 use crate::schema::{Field, FieldKind, Schema, TypeId};
 use crate::source::Source;
@@ -93,6 +93,10 @@ impl Merger<'_> {
                 self.map_value(tree, field, key, rest, message, &path, depth)
             }
             _ if self.is_map(field) => Err(inconsistent(&path, "it is a map, and no key tells which value".to_owned())),
+            Some((Tag::Index(index), rest)) if field.repeated && !field.kind.is_message() => {
+                self.listed(tree, field, Some(*index), rest, message, &path)
+            }
+            None if field.repeated && !field.kind.is_message() => self.listed(tree, field, None, &[], message, &path),
             Some((Tag::Index(index), rest)) if field.repeated => {
                 let path = format!("{path}[{index}]");
                 let child = self.element(tree, field, *index, &path)?;
@@ -127,18 +131,48 @@ impl Merger<'_> {
                 self.child(tree, field)?.ok_or_else(|| inconsistent(path, "it cannot be merged into".to_owned()))?;
             return self.place(child, rest, message, path, depth + 1);
         }
-        if !rest.is_empty() || !message.fields.is_empty() {
-            return Err(inconsistent(path, format!("it is a {}: nothing can belong below it", field.kind.name())));
-        }
-        let Some(chunk) = message.chunk else {
-            return Err(inconsistent(path, "no chunk says what its value is".to_owned()));
-        };
-        let body = self.leaf(field, chunk, path)?;
+        let body = self.leaf(field, leaf_chunk(field, rest, message, path)?, path)?;
         let type_id = tree.type_id;
         let items = tree.items(&self.bytes)?;
         let rival = self.rival(items, type_id, field);
         items.drop_all(field.number);
         place_alone(items, Item { number: field.number, entry: None, body }, rival);
+        Ok(())
+    }
+
+    /// Element `index` of the repeated strings or bytes `field`: one that is there, or the next; the next without index.
+    fn listed(
+        &self,
+        tree: &mut Tree,
+        field: &Field,
+        index: Option<u64>,
+        rest: &[Tag],
+        message: &ChunkedMessage,
+        path: &str,
+    ) -> Result<()> {
+        let path = index.map_or_else(|| path.to_owned(), |index| format!("{path}[{index}]"));
+        if !key::is_text(field.kind) {
+            let text = format!(
+                "it is a repeated {}: chunks hold messages, strings or bytes of a repeated field, but no numbers",
+                field.kind.name()
+            );
+            return Err(inconsistent(&path, text));
+        }
+        let body = self.leaf(field, leaf_chunk(field, rest, message, &path)?, &path)?;
+        let items = tree.items(&self.bytes)?;
+        let count = items.of(field.number).len();
+        match index.unwrap_or(count as u64) {
+            index if index > count as u64 => return Err(gap(&path, count)),
+            index if index == count as u64 => {
+                items.push(Item { number: field.number, entry: None, body });
+            }
+            index => {
+                let at = usize::try_from(index).ok().and_then(|index| items.of(field.number).get(index).copied());
+                if let Some(item) = at.and_then(|at| items.list.get_mut(at)) {
+                    item.body = body;
+                }
+            }
+        }
         Ok(())
     }
 
@@ -192,11 +226,6 @@ impl Merger<'_> {
 
     /// Element `index` of the repeated message `field`; the next one is added.
     fn element<'t>(&self, tree: &'t mut Tree, field: &Field, index: u64, path: &str) -> Result<&'t mut Tree> {
-        if !field.kind.is_message() {
-            let text =
-                format!("it is a repeated {}: chunks hold whole messages of a repeated field only", field.kind.name());
-            return Err(inconsistent(path, text));
-        }
         let items = tree.items(&self.bytes)?;
         let count = items.of(field.number).len();
         let at = match usize::try_from(index).ok().filter(|index| *index <= count) {
@@ -204,8 +233,7 @@ impl Merger<'_> {
             Some(_) => Some(items.push(Item { number: field.number, entry: None, body: empty(field.target) })),
             None => None,
         };
-        let gap = || inconsistent(path, format!("the list has {count} elements, so this one would leave a gap"));
-        at.and_then(|at| items.message(at, field.target)).ok_or_else(gap)
+        at.and_then(|at| items.message(at, field.target)).ok_or_else(|| gap(path, count))
     }
 
     /// Merges `message` into the value under `key`, at the place `rest` below it.
@@ -263,6 +291,18 @@ impl Merger<'_> {
     }
 }
 
+/// The chunk that says what the value of `field` is, which has nothing below it.
+fn leaf_chunk(field: &Field, rest: &[Tag], message: &ChunkedMessage, path: &str) -> Result<u64> {
+    if !rest.is_empty() || !message.fields.is_empty() {
+        return Err(inconsistent(path, format!("it is a {}: nothing can belong below it", field.kind.name())));
+    }
+    message.chunk.ok_or_else(|| inconsistent(path, "no chunk says what its value is".to_owned()))
+}
+
+fn gap(path: &str, count: usize) -> WireError {
+    inconsistent(path, format!("the list has {count} elements, so this one would leave a gap"))
+}
+
 fn empty(type_id: TypeId) -> Body {
     Body::Message(Box::new(Tree::new(Some(type_id))))
 }
@@ -282,105 +322,4 @@ fn in_chunk(error: WireError, chunk: u64, path: &str) -> WireError {
         return error;
     }
     inconsistent(path, format!("chunk {chunk} is no message that could stand here: {}", error.message()))
-}
-
-/// The value that `text` gives `field`, as wire type and bits: what C's `strtol` and `strtod` take, for bools `true` and
-/// `false`, for enums a name.
-fn parse(field: &Field, text: &str, schema: &Schema) -> Option<(Wire, u64)> {
-    let wire = field.kind.wire();
-    let bits = match field.kind {
-        FieldKind::Double => leading_float(text)?.to_bits(),
-        FieldKind::Float => u64::from((leading_float(text)? as f32).to_bits()),
-        FieldKind::Bool => u64::from(text.parse::<bool>().ok()?),
-        FieldKind::Enum => schema.enum_value(field.target, text).map(|value| i64::from(value) as u64)?,
-        kind => integer(kind, leading_integer(text)?)?,
-    };
-    Some((wire, bits))
-}
-
-fn integer(kind: FieldKind, value: i128) -> Option<u64> {
-    let bits = match kind {
-        FieldKind::Int32 | FieldKind::Sint32 | FieldKind::Sfixed32 => i64::from(i32::try_from(value).ok()?) as u64,
-        FieldKind::Int64 | FieldKind::Sint64 | FieldKind::Sfixed64 => i64::try_from(value).ok()? as u64,
-        FieldKind::Uint32 | FieldKind::Fixed32 => u64::from(u32::try_from(value).ok()?),
-        _ => u64::try_from(value).ok()?,
-    };
-    Some(key::to_wire(kind, bits))
-}
-
-fn leading_integer(text: &str) -> Option<i128> {
-    let text = text.trim_start();
-    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let len = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-    let sign = text.len() - digits.len();
-    text.get(..sign + len)?.parse().ok()
-}
-
-fn leading_float(text: &str) -> Option<f64> {
-    let text = text.trim_start();
-    // The longest prefix that is a number; texts of numbers are short.
-    let ends = text.char_indices().map(|(at, c)| at + c.len_utf8()).take(64);
-    ends.filter_map(|end| text.get(..end)?.parse().ok()).last()
-}
-
-/// A map's key on its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum OwnedKey {
-    Text(Vec<u8>),
-    Number(u64),
-}
-
-impl OwnedKey {
-    /// `key` as a key of kind `kind`, converted as the Merger does: numbers to text and text to numbers.
-    fn of(kind: FieldKind, key: &MapKey) -> Option<Self> {
-        let number = match key {
-            MapKey::Text(text) if kind == FieldKind::String => return Some(Self::Text(text.clone())),
-            MapKey::Text(text) => std::str::from_utf8(text).ok()?.trim().parse().ok()?,
-            MapKey::Bool(value) => i128::from(*value),
-            MapKey::Uint32(value) => i128::from(*value),
-            MapKey::Uint64(value) => i128::from(*value),
-            MapKey::Int32(value) => i128::from(*value),
-            MapKey::Int64(value) => i128::from(*value),
-        };
-        match kind {
-            FieldKind::String => Some(Self::Text(number.to_string().into_bytes())),
-            FieldKind::Bool => Some(Self::Number(u64::from(number != 0))),
-            kind => integer(kind, number).and_then(|bits| key::number_of(kind, kind.wire(), bits)).map(Self::Number),
-        }
-    }
-
-    fn label(&self, kind: FieldKind) -> String {
-        match self {
-            Self::Text(text) => quote(text),
-            Self::Number(value) if kind == FieldKind::Bool => (*value != 0).to_string(),
-            Self::Number(value) => (*value as i64).to_string(),
-        }
-    }
-
-    /// The key field of an entry, serialized.
-    fn encode(&self, field: &Field) -> Vec<u8> {
-        let mut out = Vec::new();
-        varint::write(header::tag(field.number, field.kind.wire()), &mut out);
-        match self {
-            Self::Text(text) => {
-                varint::write(text.len() as u64, &mut out);
-                out.extend_from_slice(text);
-            }
-            Self::Number(value) => match field.kind.wire() {
-                Wire::Fixed32 => out.extend_from_slice(&(*value as u32).to_le_bytes()),
-                Wire::Fixed64 => out.extend_from_slice(&value.to_le_bytes()),
-                _ => varint::write(key::to_wire(field.kind, *value), &mut out),
-            },
-        }
-        out
-    }
-}
-
-impl From<Key<'_>> for OwnedKey {
-    fn from(key: Key<'_>) -> Self {
-        match key {
-            Key::Text(text) => Self::Text(text.to_vec()),
-            Key::Number(number) => Self::Number(number),
-        }
-    }
 }

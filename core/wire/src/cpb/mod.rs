@@ -7,6 +7,7 @@ mod merge;
 mod order;
 mod records;
 mod tree;
+mod values;
 
 use crate::error::Result;
 use crate::limits::Limits;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::merge::OwnedKey;
+use super::values::OwnedKey;
 use crate::entry::Entry;
 use crate::error::Result;
 use crate::header::{self, Fields, Wire};

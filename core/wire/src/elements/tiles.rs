@@ -43,9 +43,10 @@ struct Part {
 }
 
 impl Gathered {
-    pub(super) fn new(tiles: Vec<Tile>, shape: &[u64], width: usize, cut: &Cut) -> Result<Self> {
+    pub(super) fn new(mut tiles: Vec<Tile>, shape: &[u64], width: usize, cut: &Cut) -> Result<Self> {
         check_width(width)?;
         cut.check(shape)?;
+        tiles.retain(|tile| !tile.shape.contains(&0));
         let volume = bytes_of(volume(shape)?, width)?;
         if volume > 0 {
             tiles.iter().try_for_each(|tile| tile.check(shape, width))?;
@@ -119,7 +120,7 @@ impl Tile {
             last = last.zip(way).and_then(|(last, way)| last.checked_add(way));
         }
         let end = last.and_then(|last| last.checked_add(1)?.checked_mul(width as u64));
-        if self.shape.contains(&0) || end.is_some_and(|end| end <= self.source.len()) {
+        if end.is_some_and(|end| end <= self.source.len()) {
             return Ok(());
         }
         Err(bad(format!("a part of a tensor does not lie within its {} bytes", self.source.len())))
@@ -159,7 +160,7 @@ fn check_cover(tiles: &[Tile], shape: &[u64]) -> Result<()> {
     for tile in tiles {
         covered = covered.saturating_add(volume(&tile.shape)?);
     }
-    let mut sorted: Vec<&Tile> = tiles.iter().filter(|tile| !tile.shape.contains(&0)).collect();
+    let mut sorted: Vec<&Tile> = tiles.iter().collect();
     let along = busiest(&sorted, shape.len());
     let start = |tile: &Tile| tile.start.get(along).copied().unwrap_or_default();
     sorted.sort_by_key(|tile| start(tile));

@@ -135,6 +135,14 @@ pub fn verify<S: Source + ?Sized>(source: &S, chunk: &ChunkRef) -> Result<(), Fa
     check_hash(chunk, hasher)
 }
 
+/// An error unless the data of every chunk of the file have the hash they should have. Reads all of it.
+pub fn verify_all<S: Source + ?Sized>(source: &S) -> Result<(), WireError> {
+    for chunk in walk::Chunks::new(source, 0) {
+        verify(source, &chunk?).map_err(|fault| fault.error)?;
+    }
+    Ok(())
+}
+
 /// Room for `len` bytes of the chunk's data; the file is at least as long as what it claims.
 pub(super) fn buffer<S: Source + ?Sized>(source: &S, chunk: &ChunkRef, len: u64) -> Result<Vec<u8>, Fault> {
     if chunk.end > source.len() || len > chunk.header.data_size {

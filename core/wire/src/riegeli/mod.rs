@@ -18,7 +18,7 @@ pub mod records;
 pub mod walk;
 pub mod writer;
 
-pub use data::verify;
+pub use data::{verify, verify_all};
 pub use decode::{Decoded, decode, metadata};
 pub use fault::{Fault, Resume};
 pub use frame::{Framer, record_hasher};

@@ -33,7 +33,7 @@ async def list_chunks(
     store = await services.stores.view(ref)
     page = await store.chunks(limit=_at_most(limit, services), cursor=cursor)
     items = [chunk.as_json() for chunk in page.items]
-    return page_answer(request, page, items, headers=_headers(request, store, ref), weak=False)
+    return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 
 
 @router.get(
@@ -55,7 +55,7 @@ async def get_tree(
     """The children of a node with field, name, type, count, size, and whether they go deeper."""
     store = await services.stores.view(ref)
     page = await store.tree(path, depth, _at_most(limit, services), cursor)
-    return page_answer(request, page, list(page.items), headers=_headers(request, store, ref), weak=False)
+    return page_answer(request, page, list(page.items), headers=lasting_headers(request, store, ref), weak=False)
 
 
 @router.get(
@@ -79,7 +79,7 @@ async def list_tensors(
     """A page of tensors, in the model's order: name, address, type, shape, size, and where each lies."""
     store = await services.stores.view(ref)
     page = await store.tensors.page(name=name, dtype=dtype, limit=_at_most(limit, services), cursor=cursor)
-    return page_answer(request, page, list(page.items), headers=_headers(request, store, ref), weak=False)
+    return page_answer(request, page, list(page.items), headers=lasting_headers(request, store, ref), weak=False)
 
 
 @router.get(
@@ -99,7 +99,7 @@ def _at_most(limit: int, services: Services) -> int:
     return min(limit, services.settings.max_page_items)
 
 
-def _headers(request: Request, store: OpenStore, ref: str) -> dict[str, str]:
+def lasting_headers(request: Request, store: OpenStore, ref: str) -> dict[str, str]:
     """Under a store's id the answer never changes; under another name it says what the lasting URL is."""
     if ref == store.info.id:
         return {"cache-control": IMMUTABLE}

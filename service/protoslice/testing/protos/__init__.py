@@ -6,7 +6,7 @@ Only the protobuf runtime is used here, nothing of what is tested.
 from protoslice.testing.protos.cases import Case, cases, make_case
 from protoslice.testing.protos.chunks import merge_chunks
 from protoslice.testing.protos.descriptors import descriptor_of
-from protoslice.testing.protos.masks import Step, masked, path_of, random_path
+from protoslice.testing.protos.masks import Step, clear_large, masked, path_of, random_path
 from protoslice.testing.protos.places import Place, canonical, places
 from protoslice.testing.protos.schemas import ROOT, random_file
 from protoslice.testing.protos.wire import is_subsequence, tokens, without_large
@@ -20,6 +20,7 @@ __all__ = [
     "Writer",
     "canonical",
     "cases",
+    "clear_large",
     "descriptor_of",
     "is_subsequence",
     "make_case",

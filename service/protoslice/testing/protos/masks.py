@@ -13,7 +13,7 @@ from protoslice.testing.protos.descriptors import fields_of
 from protoslice.testing.protos.places import Value, bracket
 from protoslice.testing.protos.writer import is_map, is_packable
 
-__all__ = ["Step", "masked", "path_of", "random_path"]
+__all__ = ["Step", "clear_large", "masked", "path_of", "random_path"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +122,40 @@ def _keep_entry(target: Value, key: Value, value: Value, below: list[Sequence[St
 def _below(paths: list[Sequence[Step]], at: Value) -> list[Sequence[Step]]:
     """The rests of the paths that select `at`."""
     return [path[1:] for path in paths if at is None or path[0].takes(at)]
+
+
+def clear_large(message: Message, limit: int) -> None:
+    """Clear bytes and strings larger than `limit`, and numbers that repeat: only the wire tells which are large."""
+    message.DiscardUnknownFields()
+    for field, value in message.ListFields():
+        if is_map(field):
+            _clear_entries(value, limit)
+        elif field.is_repeated and is_packable(field):
+            message.ClearField(field.name)
+        elif field.is_repeated:
+            _clear_elements(value, limit)
+        elif isinstance(value, Message):
+            clear_large(value, limit)
+        elif _is_large(value, limit):
+            message.ClearField(field.name)
+
+
+def _clear_entries(entries: Value, limit: int) -> None:
+    for key in list(entries):
+        if isinstance(entries[key], Message):
+            clear_large(entries[key], limit)
+        elif _is_large(entries[key], limit):
+            entries[key] = type(entries[key])()
+
+
+def _clear_elements(elements: Value, limit: int) -> None:
+    for at in reversed(range(len(elements))):
+        if isinstance(elements[at], Message):
+            clear_large(elements[at], limit)
+        elif _is_large(elements[at], limit):
+            del elements[at]
+
+
+def _is_large(value: Value, limit: int) -> bool:
+    size = len(value.encode()) if isinstance(value, str) else len(value) if isinstance(value, bytes) else 0
+    return size > limit

@@ -99,10 +99,10 @@ def is_subsequence(some: list[bytes], of: list[bytes]) -> bool:
 
 
 def without_large(data: bytes, descriptor: Descriptor | None, limit: int) -> bytes:
-    """The message without its bytes, strings and packed fields larger than `limit`; keys of maps stay."""
+    """The merged message without its bytes, strings and packed fields larger than `limit`; keys of maps stay."""
     in_map = descriptor is not None and descriptor.has_options and descriptor.GetOptions().map_entry
     out = []
-    for field in fields(data):
+    for field in _merged(data, descriptor):
         known, child = field.known(descriptor), field.child(descriptor)
         is_key = in_map and field.number == 1
         if child is not None or field.wire == 3:
@@ -110,6 +110,27 @@ def without_large(data: bytes, descriptor: Descriptor | None, limit: int) -> byt
         elif field.wire != 2 or len(field.content) <= limit or (is_key and known is not None):
             out.append(field.whole)
     return b"".join(out)
+
+
+def _merged(data: bytes, descriptor: Descriptor | None) -> list[Field]:
+    """The fields of a message, of a singular one or a oneof only what counts, all in one."""
+    out: list[Field] = []
+    for field in fields(data):
+        known = field.known(descriptor)
+        if known is not None and not known.is_repeated:
+            others = [other for other in out if _slot(other.known(descriptor)) == _slot(known)]
+            out = [other for other in out if other not in others]
+            if known.message_type is not None and others and others[-1].number == field.number:
+                field = _field(_rewrapped(field, others[-1].content + field.content), 0)
+        out.append(field)
+    return out
+
+
+def _slot(known: FieldDescriptor | None) -> object:
+    """What holds one value at a time: a oneof, or a singular field."""
+    if known is None or known.is_repeated:
+        return None
+    return known.number if known.containing_oneof is None else known.containing_oneof.name
 
 
 def _rewrapped(field: Field, content: bytes) -> bytes:

@@ -1,0 +1,109 @@
+//! Values that a chunk holds as text, and keys of maps.
+
+use crate::header::{self, Wire};
+use crate::key::{self, Key};
+use crate::metadata::MapKey;
+use crate::path::quote;
+use crate::schema::{Field, FieldKind, Schema};
+use crate::varint;
+
+/// The value that `text` gives `field`, as wire type and bits: what C's `strtol` and `strtod` take, for bools `true` and
+/// `false`, for enums a name.
+pub(super) fn parse(field: &Field, text: &str, schema: &Schema) -> Option<(Wire, u64)> {
+    let wire = field.kind.wire();
+    let bits = match field.kind {
+        FieldKind::Double => leading_float(text)?.to_bits(),
+        FieldKind::Float => u64::from((leading_float(text)? as f32).to_bits()),
+        FieldKind::Bool => u64::from(text.parse::<bool>().ok()?),
+        FieldKind::Enum => schema.enum_value(field.target, text).map(|value| i64::from(value) as u64)?,
+        kind => integer(kind, leading_integer(text)?)?,
+    };
+    Some((wire, bits))
+}
+
+fn integer(kind: FieldKind, value: i128) -> Option<u64> {
+    let bits = match kind {
+        FieldKind::Int32 | FieldKind::Sint32 | FieldKind::Sfixed32 => i64::from(i32::try_from(value).ok()?) as u64,
+        FieldKind::Int64 | FieldKind::Sint64 | FieldKind::Sfixed64 => i64::try_from(value).ok()? as u64,
+        FieldKind::Uint32 | FieldKind::Fixed32 => u64::from(u32::try_from(value).ok()?),
+        _ => u64::try_from(value).ok()?,
+    };
+    Some(key::to_wire(kind, bits))
+}
+
+fn leading_integer(text: &str) -> Option<i128> {
+    let text = text.trim_start();
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let len = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    let sign = text.len() - digits.len();
+    text.get(..sign + len)?.parse().ok()
+}
+
+fn leading_float(text: &str) -> Option<f64> {
+    let text = text.trim_start();
+    // The longest prefix that is a number; texts of numbers are short.
+    let ends = text.char_indices().map(|(at, c)| at + c.len_utf8()).take(64);
+    ends.filter_map(|end| text.get(..end)?.parse().ok()).last()
+}
+
+/// A map's key on its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum OwnedKey {
+    Text(Vec<u8>),
+    Number(u64),
+}
+
+impl OwnedKey {
+    /// `key` as a key of kind `kind`, converted as the Merger does: numbers to text and text to numbers.
+    pub(super) fn of(kind: FieldKind, key: &MapKey) -> Option<Self> {
+        let number = match key {
+            MapKey::Text(text) if kind == FieldKind::String => return Some(Self::Text(text.clone())),
+            MapKey::Text(text) => std::str::from_utf8(text).ok()?.trim().parse().ok()?,
+            MapKey::Bool(value) => i128::from(*value),
+            MapKey::Uint32(value) => i128::from(*value),
+            MapKey::Uint64(value) => i128::from(*value),
+            MapKey::Int32(value) => i128::from(*value),
+            MapKey::Int64(value) => i128::from(*value),
+        };
+        match kind {
+            FieldKind::String => Some(Self::Text(number.to_string().into_bytes())),
+            FieldKind::Bool => Some(Self::Number(u64::from(number != 0))),
+            kind => integer(kind, number).and_then(|bits| key::number_of(kind, kind.wire(), bits)).map(Self::Number),
+        }
+    }
+
+    pub(super) fn label(&self, kind: FieldKind) -> String {
+        match self {
+            Self::Text(text) => quote(text),
+            Self::Number(value) if kind == FieldKind::Bool => (*value != 0).to_string(),
+            Self::Number(value) => (*value as i64).to_string(),
+        }
+    }
+
+    /// The key field of an entry, serialized.
+    pub(super) fn encode(&self, field: &Field) -> Vec<u8> {
+        let mut out = Vec::new();
+        varint::write(header::tag(field.number, field.kind.wire()), &mut out);
+        match self {
+            Self::Text(text) => {
+                varint::write(text.len() as u64, &mut out);
+                out.extend_from_slice(text);
+            }
+            Self::Number(value) => match field.kind.wire() {
+                Wire::Fixed32 => out.extend_from_slice(&(*value as u32).to_le_bytes()),
+                Wire::Fixed64 => out.extend_from_slice(&value.to_le_bytes()),
+                _ => varint::write(key::to_wire(field.kind, *value), &mut out),
+            },
+        }
+        out
+    }
+}
+
+impl From<Key<'_>> for OwnedKey {
+    fn from(key: Key<'_>) -> Self {
+        match key {
+            Key::Text(text) => Self::Text(text.to_vec()),
+            Key::Number(number) => Self::Number(number),
+        }
+    }
+}

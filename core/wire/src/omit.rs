@@ -1,0 +1,174 @@
+//! What is left of a message without its large fields.
+//!
+//! What is left, parsed, is the message parsed and its large fields cleared. So a value that is left out takes along what
+//! it had replaced (earlier values of a singular field, and of others in its oneof), which would show otherwise; and all
+//! occurrences of a singular message are looked at together.
+
+use std::collections::BTreeMap;
+
+use crate::document::{Document, Message, Part};
+use crate::entry::Entry;
+use crate::error::Result;
+use crate::header::Wire;
+use crate::rope::{IMAGE, Rope, RopeBuilder};
+use crate::schema::TypeId;
+
+/// A place in a message that holds one value at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Slot {
+    /// A singular field.
+    Field(u32),
+    /// A oneof.
+    Oneof(u32),
+}
+
+/// The last large value of each slot, by offset.
+#[derive(Debug, Default)]
+pub(crate) struct Hidden(BTreeMap<Slot, u64>);
+
+/// What is to be known of slots that are given more than once.
+#[derive(Default)]
+struct Repeats {
+    hidden: Hidden,
+    /// What is left of the occurrences of singular messages, by offset.
+    messages: BTreeMap<u64, Rope>,
+}
+
+impl Document<'_> {
+    /// `message` without its fields larger than `omit`, a rope for each of its pieces; all of it when nothing is to be
+    /// omitted.
+    pub(crate) fn without_large(&self, message: &Message, omit: Option<u64>, depth: u32) -> Result<Vec<Rope>> {
+        let spans = message.parts.iter().map(|part| self.span(part)).collect::<Result<Vec<_>>>()?;
+        let Some(limit) = omit.filter(|limit| spans.iter().any(|span| span.end - span.start > *limit)) else {
+            return Ok(spans.iter().map(|span| Rope::extent(IMAGE, span.start, span.end - span.start)).collect());
+        };
+        self.limits.check_depth(depth, spans.first().map_or(0, |span| span.start))?;
+        let repeats = self.repeats(message, limit, depth)?;
+        let mut ropes = Vec::new();
+        for part in &message.parts {
+            let mut out = RopeBuilder::new(&self.limits);
+            for entry in self.entries(part)? {
+                let entry = entry?;
+                match repeats.messages.get(&entry.start) {
+                    _ if self.is_hidden(&entry, message.type_id, &repeats.hidden) => {}
+                    Some(rope) => self.rewrap(&entry, rope, &mut out)?,
+                    None => self.kept_small(&entry, message.type_id, limit, depth, &mut out)?,
+                }
+            }
+            ropes.push(out.finish());
+        }
+        Ok(ropes)
+    }
+
+    /// Appends `entry` without its parts larger than `limit`, or nothing when it is such a part itself.
+    pub(crate) fn kept_small(
+        &self,
+        entry: &Entry,
+        type_id: Option<TypeId>,
+        limit: u64,
+        depth: u32,
+        out: &mut RopeBuilder,
+    ) -> Result<()> {
+        if self.is_large(entry, type_id, limit) {
+            return Ok(());
+        }
+        if entry.content_len() <= limit || !self.has_parts(entry, type_id) {
+            out.extent(IMAGE, entry.start, entry.end - entry.start);
+            return out.check();
+        }
+        let child = self.child_type(entry, type_id);
+        let message = Message { type_id: child, parts: vec![Part::of(entry, child)] };
+        let rope = self.without_large(&message, Some(limit), depth + 1)?.pop().unwrap_or_default();
+        self.rewrap(entry, &rope, out)
+    }
+
+    /// Which values among `entries`, the fields of a message in their order, are replaced by one that is left out.
+    pub(crate) fn hidden<'e>(
+        &self,
+        entries: impl Iterator<Item = &'e Entry>,
+        type_id: Option<TypeId>,
+        limit: u64,
+    ) -> Hidden {
+        let large = entries.filter(|entry| self.is_large(entry, type_id, limit));
+        Hidden(large.filter_map(|entry| Some((self.slot(type_id, entry.number)?, entry.start))).collect())
+    }
+
+    /// Whether `entry` is replaced by a later value that is left out.
+    pub(crate) fn is_hidden(&self, entry: &Entry, type_id: Option<TypeId>, hidden: &Hidden) -> bool {
+        !hidden.0.is_empty()
+            && self.slot(type_id, entry.number).and_then(|slot| hidden.0.get(&slot)).is_some_and(|at| entry.start < *at)
+    }
+
+    fn repeats(&self, message: &Message, limit: u64, depth: u32) -> Result<Repeats> {
+        let given = self.given_again(message)?;
+        let mut repeats = Repeats::default();
+        let mut messages: BTreeMap<u32, Vec<Entry>> = BTreeMap::new();
+        for part in message.parts.iter().filter(|_| !given.is_empty()) {
+            for entry in self.entries(part)? {
+                let entry = entry?;
+                let slot = self.slot(message.type_id, entry.number);
+                let Some(slot) = slot.filter(|slot| given.contains_key(slot)) else { continue };
+                if self.is_large(&entry, message.type_id, limit) {
+                    repeats.hidden.0.insert(slot, entry.start);
+                } else if self.child_type(&entry, message.type_id).is_some() {
+                    messages.entry(entry.number).or_default().push(entry);
+                }
+            }
+        }
+        for group in messages.values().filter(|group| group.len() > 1) {
+            let type_id = group.first().and_then(|entry| self.child_type(entry, message.type_id));
+            let parts = group.iter().map(|entry| Part::of(entry, type_id)).collect();
+            let ropes = self.without_large(&Message { type_id, parts }, Some(limit), depth + 1)?;
+            repeats.messages.extend(group.iter().map(|entry| entry.start).zip(ropes));
+        }
+        Ok(repeats)
+    }
+
+    /// The slots of `message` that are given more than once.
+    fn given_again(&self, message: &Message) -> Result<BTreeMap<Slot, u64>> {
+        let mut given = BTreeMap::new();
+        let mut add = |number, count| {
+            if let Some(slot) = self.slot(message.type_id, number) {
+                *given.entry(slot).or_insert(0u64) += count;
+            }
+        };
+        for part in &message.parts {
+            if let Part::Node(id) = part {
+                for field in self.index.node(*id)?.fields() {
+                    let field = field?;
+                    add(field.number(), field.count());
+                }
+            } else {
+                for entry in self.entries(part)? {
+                    let entry = entry?;
+                    add(entry.number, entry.count);
+                }
+            }
+        }
+        given.retain(|_, count| *count > 1);
+        Ok(given)
+    }
+
+    /// The slot that field `number` is given to; none for what is repeated or unknown.
+    fn slot(&self, type_id: Option<TypeId>, number: u32) -> Option<Slot> {
+        let field = self.schema.field(type_id, number).filter(|field| !field.repeated)?;
+        Some(if field.oneof == 0 { Slot::Field(number) } else { Slot::Oneof(field.oneof) })
+    }
+
+    /// Whether `entry` is left out: it is large, has no parts, and is no number and no key of a map.
+    fn is_large(&self, entry: &Entry, type_id: Option<TypeId>, limit: u64) -> bool {
+        let is_map_key =
+            entry.number == 1 && type_id.and_then(|id| self.schema.message(id)).is_some_and(|m| m.map_entry);
+        entry.wire == Wire::Len && entry.content_len() > limit && !is_map_key && !self.has_parts(entry, type_id)
+    }
+
+    fn has_parts(&self, entry: &Entry, type_id: Option<TypeId>) -> bool {
+        entry.wire == Wire::Group || self.child_type(entry, type_id).is_some()
+    }
+
+    /// The message type of what `entry` holds, where it holds a message that is known.
+    fn child_type(&self, entry: &Entry, type_id: Option<TypeId>) -> Option<TypeId> {
+        let field = self.schema.field(type_id, entry.number);
+        field.filter(|field| field.kind.is_message()).map(|field| field.target)
+    }
+}

@@ -1,0 +1,21 @@
+"""The settings of the service, for the verbs that stand on them. The web stack is imported when one of those runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from protoslice.errors import Unsupported
+
+if TYPE_CHECKING:
+    from protoslice.server.settings import Settings
+
+__all__ = ["service_settings"]
+
+
+def service_settings(**given: Any) -> Settings:
+    """The settings of the environment, with what is `given` in front; nothing is given where it is None."""
+    try:
+        from protoslice.server.settings import read_settings
+    except ImportError as error:
+        raise Unsupported(f"the service needs the extra: pip install 'protoslice[server]' ({error.name})") from error
+    return read_settings({name: value for name, value in given.items() if value is not None})

@@ -1,0 +1,138 @@
+"""The verbs that look after storage, as an operator calls them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from protoslice.storage import FileStorage, ObjectKey
+from protoslice.testing.stores import keys_in, onnx, opened, upload
+
+PROGRAM = [sys.executable, "-m", "protoslice.cli"]
+
+
+def call(*args: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*PROGRAM, *args], env=os.environ | environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == code, (done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Path:
+    """A directory with one store, and another that was removed."""
+
+    async def fill() -> None:
+        async with FileStorage(str(tmp_path)) as files, opened(files) as stores:
+            await upload(stores, onnx(90_000))
+            gone = (await upload(stores, onnx(70_000, seed=1))).store
+            await stores.delete(gone.id)
+
+    asyncio.run(fill())
+    return tmp_path
+
+
+def keys(storage: Path) -> list[str]:
+    async def read() -> list[str]:
+        async with FileStorage(str(storage)) as files:
+            return await keys_in(files)
+
+    return asyncio.run(read())
+
+
+def test_garbage_is_shown_then_removed(storage: Path) -> None:
+    before = keys(storage)
+    uri = storage.as_uri()
+    assert json.loads(call("gc", "--storage", uri, "--json").stdout)["objects"] == 0, "it may be read still"
+    dry = json.loads(call("gc", "--storage", uri, "--grace-seconds", "0", "--dry-run", "--json").stdout)
+    assert dry == {
+        "objects": 4,
+        "bytes": dry["bytes"],
+        "stores": 1,
+        "leftovers": 0,
+        "unreadable": None,
+        "dry_run": True,
+    }
+    assert keys(storage) == before
+    shown = call("gc", "--grace-seconds", "0", PROTOSLICE_STORAGE=uri).stdout
+    assert shown.startswith("removed: 4 objects (")
+    assert "1 deleted store," in shown
+    left = keys(storage)
+    assert len(left) == len(before) - 5
+    assert not [key for key in left if key.startswith("removed/")]
+    assert len([key for key in left if key.startswith("stores/")]) == 1
+
+
+def test_a_damaged_manifest_holds_everything_back(storage: Path) -> None:
+    manifest = next(key for key in keys(storage) if key.startswith("stores/"))
+    (storage / manifest).write_bytes(b"damage")
+    before = keys(storage)
+    done = call("gc", "--storage", storage.as_uri(), "--grace-seconds", "0", code=3)
+    assert done.stderr == f"protoslice: no object was removed: {manifest} is damaged, and might need any of them\n"
+    told = json.loads(call("gc", "--storage", storage.as_uri(), "--grace-seconds", "0", "--json", code=3).stdout)
+    assert told["unreadable"] == manifest
+    assert keys(storage) == before
+
+
+def test_storage_without_stores_is_not_made_one(tmp_path: Path) -> None:
+    done = call("gc", "--storage", tmp_path.as_uri(), code=4)
+    assert done.stderr == "protoslice: no stores are kept in this storage\n"
+    assert keys(tmp_path) == []
+    call("gc", "--storage", "nothing://", code=2)
+
+
+def test_a_directory_keeps_its_promises(tmp_path: Path) -> None:
+    shown = call("storage", "check", tmp_path.as_uri()).stdout
+    assert "writing    safe" in shown
+    assert " kept, 0 broken" in shown
+    told = json.loads(call("storage", "check", "memory://", "--json").stdout)
+    assert told["kept"]
+    assert not told["abilities"]["shared"]
+    assert len(told["promises"]) > 60
+
+
+def test_broken_promises_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from protoslice.cli import main
+
+    async def overwrite(self: FileStorage, key: ObjectKey, data: bytes) -> str:
+        return await self.put(key, data)
+
+    monkeypatch.setattr(FileStorage, "put_if_absent", overwrite)
+    monkeypatch.setattr(sys, "argv", ["protoslice", "storage", "check", tmp_path.as_uri()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 3
+    shown = capsys.readouterr().out
+    assert "writing    this storage ignores create-if-absent" in shown
+    assert "\nbroken: create does not replace: " in shown
+
+
+def test_storage_that_does_not_answer_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from protoslice.errors import StorageUnavailable
+    from protoslice.testing import check
+
+    asked: list[ObjectKey] = []
+
+    async def fail(self: FileStorage, key: ObjectKey, data: bytes) -> str:
+        asked.append(key)
+        raise StorageUnavailable("it gave no answer")
+
+    monkeypatch.setattr(FileStorage, "put_if_absent", fail)
+    report = asyncio.run(check(tmp_path.as_uri()))
+    assert (report.unsafe, report.outcomes, len(asked)) == ("it gave no answer", (), 1)
+    assert not report.kept
+
+
+@pytest.mark.parametrize("verb", [("gc",), ("storage", "check")])
+def test_help_has_an_example(verb: tuple[str, ...]) -> None:
+    assert f"Example: protoslice {' '.join(verb)} " in call(*verb, "--help").stdout

@@ -1,0 +1,44 @@
+"""Work that takes long ends when a signal says so."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from protoslice import _core
+from protoslice.sources import FileSource
+
+
+class Stop(Exception):
+    """What the handler of the signal raises, as that of Ctrl-C raises KeyboardInterrupt."""
+
+
+@pytest.fixture
+def soon() -> Iterator[None]:
+    """A signal comes in a moment."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Stop
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_scan_that_would_take_for_ever_ends_at_a_signal(tmp_path: Path) -> None:
+    """A file of a mebibyte, given a quarter of a million times by a rope."""
+    path = tmp_path / "numbers.pb"
+    path.write_bytes(b"\x08\x01" * (1 << 19))
+    with FileSource(path) as source:
+        rope = _core.Rope([(0, 0, source.size)] * 1024)
+        for _ in range(2):
+            rope = _core.Rope([rope] * 16)
+        with pytest.raises(Stop):
+            _core.index_source([source], rope)

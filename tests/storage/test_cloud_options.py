@@ -1,0 +1,53 @@
+"""Options of buckets: each known one is taken, an unknown one is refused by name, and nothing makes obstore panic."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from obstore.exceptions import UnknownConfigurationKeyError
+from obstore.store import from_url
+
+from protoslice.errors import InvalidInput
+from protoslice.storage import open_storage
+from protoslice.storage.cloud import CloudStorage
+from protoslice.storage.cloud_options import CONNECTION, STORES, sort_options
+
+URIS = {"s3": "s3://bucket", "gs": "gs://bucket", "az": "az://container"}
+
+
+@pytest.mark.parametrize(("scheme", "name"), [(scheme, name) for scheme in URIS for name in sorted(STORES[scheme])])
+def test_obstore_knows_every_name_of_the_table(scheme: str, name: str) -> None:
+    refused: Exception | None = None
+    try:
+        from_url(URIS[scheme], config={name: "1"})  # type: ignore[call-overload]
+    except Exception as error:  # of the value
+        refused = error
+    assert not isinstance(refused, UnknownConfigurationKeyError)
+
+
+@pytest.mark.parametrize("scheme", URIS)
+@pytest.mark.parametrize("name", sorted(CONNECTION))
+def test_options_of_connections_go_to_connections(scheme: str, name: str) -> None:
+    """As options of the store they would end in a panic."""
+    assert sort_options(scheme, {name: "1"}) == ({}, {name: "1"})
+    with suppress(InvalidInput):  # of the value
+        CloudStorage.from_uri(URIS[scheme], {name: "no such value"})
+
+
+@pytest.mark.parametrize("scheme", URIS)
+def test_an_option_nobody_knows_is_named_with_those_there_are(scheme: str) -> None:
+    with pytest.raises(InvalidInput, match="has no option 'acess_key'; it has: ") as caught:
+        open_storage(URIS[scheme], {"acess_key": "hush"})
+    assert all(name in str(caught.value) for name in STORES[scheme] | CONNECTION)
+    assert "hush" not in str(caught.value)
+
+
+def test_names_may_be_those_of_the_environment() -> None:
+    assert sort_options("s3", {"AWS_REGION": "r", "aws_allow_http": "true"}) == (
+        {"region": "r"},
+        {"allow_http": "true"},
+    )
+    assert sort_options("az", {"AZURE_STORAGE_ACCOUNT_NAME": "n"}) == ({"account_name": "n"}, {})
+    with pytest.raises(InvalidInput, match="'region' is given twice"):
+        sort_options("s3", {"AWS_REGION": "a", "region": "b"})
