@@ -12,7 +12,7 @@ def lengths_of(data: bytes, count: int) -> tuple[list[int], int]:
     lengths: list[int] = []
     value = shift = at = 0
     while len(lengths) < count:
-        if at >= len(data) or shift > 63:
+        if at >= len(data) or value >> 63:
             raise CorruptModel("the lengths of the strings of a tensor are cut off or too long", at)
         value |= (data[at] & 0x7F) << shift
         shift += 7
