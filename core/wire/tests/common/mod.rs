@@ -11,6 +11,7 @@ pub mod corpus;
 pub mod damage;
 pub mod memory;
 pub mod schema;
+pub mod tables;
 
 /// Bytes in memory as a source of any kind.
 pub struct Bytes<'a>(pub &'a [u8]);
