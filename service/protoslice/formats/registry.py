@@ -18,12 +18,13 @@ from protoslice.formats.hlo import Hlo
 from protoslice.formats.model import Format, Model, Tensor, Tensors
 from protoslice.formats.onnx import Onnx
 from protoslice.formats.tensorflow import TensorFlow
+from protoslice.formats.warmup import Warmup
 
 __all__ = ["formats_of", "tensors_of"]
 
 GROUP: Final = "protoslice.formats"
 
-_BUILT_IN: Final[tuple[Format, ...]] = (Bundle(), TensorFlow(), Onnx(), CoreMl(), Caffe(), Cntk(), Hlo())
+_BUILT_IN: Final[tuple[Format, ...]] = (Bundle(), TensorFlow(), Warmup(), Onnx(), CoreMl(), Caffe(), Cntk(), Hlo())
 
 
 def tensors_of(model: Model) -> Tensors:
