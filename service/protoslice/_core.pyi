@@ -1,6 +1,6 @@
 """The wire engine: bytes in, facts out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import BinaryIO, Protocol, Self, final
 
@@ -132,6 +132,7 @@ def index_source(
     *,
     floor: int = 16384,
     limits: Limits | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> bytes: ...
 
 @final
@@ -172,7 +173,7 @@ class Document:
         int,
     ]: ...
     def largest(self, limit: int) -> list[tuple[str, int, int | None]]: ...
-    def find(self, types: Sequence[str], *, small: int = 256) -> Findings: ...
+    def find(self, types: Sequence[str] | None, *, small: int = 256, least: int = 0) -> Findings: ...
     def at(self, start: int, end: int) -> Rope: ...
     def plan(self, min_chunk: int, max_chunk: int) -> Plan: ...
 
@@ -214,7 +215,14 @@ class Plan:
 class Chunked:
     """The chunks of a `.cpb` file. Source 0 of its ropes is the file, source 1 what was written to `side`."""
 
-    def __new__(cls, source: RangeSource, side: _Side, *, limits: Limits | None = None) -> Self: ...
+    def __new__(
+        cls,
+        source: RangeSource,
+        side: _Side,
+        *,
+        limits: Limits | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Self: ...
     def __len__(self) -> int: ...
     def chunk(self, number: int) -> Rope | None: ...
     def root(self) -> Rope: ...

@@ -152,7 +152,7 @@ class Tiled:
 class Later:
     """Elements of which something must be read before it is known where they lie."""
 
-    look: Callable[[], Stored | Strided]
+    look: Callable[[], Stored | Strided | Filled]
 
 
 @dataclass(frozen=True, slots=True)

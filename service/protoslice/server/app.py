@@ -24,7 +24,7 @@ from protoslice.server.problems import HttpProblem
 from protoslice.server.rendering import Renderer
 from protoslice.server.resumable.answers import PREFIX as UPLOADS
 from protoslice.server.resumable.answers import speaking_tus
-from protoslice.server.routes import chunks, operations, schemas, stores, tags, uploads, views
+from protoslice.server.routes import chunks, intake, operations, schemas, stores, tags, uploads, views
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 from protoslice.server.telemetry import FRAMEWORK_SPANS_OFF, Traced
@@ -56,6 +56,7 @@ async def open_stores(settings: Settings) -> Stores:
                 max_bytes=settings.max_upload_bytes,
                 max_open=settings.max_open_uploads,
                 lifetime_seconds=settings.upload_lifetime_seconds,
+                part_bytes=settings.upload_checkpoint_bytes,
             ),
         ),
     )
@@ -72,6 +73,7 @@ class Application(FastAPI):
     def __init__(self, services: Services, open_stores: OpenStores) -> None:
         super().__init__(
             lifespan=_lifespan(services, open_stores),
+            docs_url=None,
             redoc_url=None,
             redirect_slashes=False,
             telemetry=FRAMEWORK_SPANS_OFF,
@@ -85,7 +87,7 @@ class Application(FastAPI):
         for endpoint in endpoints:
             view = endpoint.view
             self.router.routes.append(Route(view.path, endpoint, methods=["GET"], name=view.operation))
-        for module in (stores, uploads, chunks, views, tags, schemas, operations):
+        for module in (intake, stores, uploads, chunks, views, tags, schemas, operations):
             self.include_router(module.router)
         for kind in HANDLED:
             self.add_exception_handler(kind, answer_exception)
