@@ -40,6 +40,7 @@ class FileSource:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._fd = -1
+        self._opened: object = None  # what the engine reads the file by, once it does
         try:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             if stat.S_ISDIR(os.fstat(self._fd).st_mode):
@@ -75,6 +76,7 @@ class FileSource:
     def close(self) -> None:
         """Give the file descriptor back; closing twice is harmless."""
         fd, self._fd = self._fd, -1
+        self._opened = None
         if fd >= 0:
             os.close(fd)
 

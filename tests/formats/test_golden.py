@@ -16,7 +16,18 @@ from protoslice.models import LocalModel, open_model
 from protoslice.ropes import Rope
 
 GOLDEN = Path(__file__).parent / "golden"
-READ = ("onnx", "coreml", "caffe", "hlo", "tf_", "corrupt_onnx", "corrupt_bundle", "corrupt_tf")
+READ = (
+    "onnx",
+    "coreml",
+    "caffe",
+    "hlo",
+    "tf_",
+    "paddle",
+    "corrupt_onnx",
+    "corrupt_bundle",
+    "corrupt_tf",
+    "corrupt_paddle",
+)
 """What the cases of formats that are read begin with."""
 CASES = sorted(path.parent.name for path in GOLDEN.glob("*/expected.json") if path.parent.name.startswith(READ))
 OURS = {"F4_E2M1FN": "F4_E2M1"}
@@ -35,7 +46,7 @@ def _model(case: str, root: str | None = None) -> LocalModel:
 
 
 def _named(found: Tensors, address: str) -> Tensor:
-    (number,) = found.numbers(address)
+    (number,) = found.numbers(address.rpartition(" ")[2] if address.startswith("json:") else address)
     return found[number]
 
 

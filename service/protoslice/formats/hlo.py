@@ -162,13 +162,8 @@ def _laid_out(data: Stored | Later[Stored], shape: Sequence[int], minor_to_major
     steps = accumulate((shape[number] for number in minor_to_major), mul, initial=1)
     strides = tuple(step for _, step in sorted(zip(minor_to_major, steps, strict=False)))
     if isinstance(data, Later):
-        return Later(lambda: Strided(_stored(data), strides))
+        return Later(lambda: Strided(data.look(), strides))
     return Strided(data, strides)
-
-
-def _stored(later: Later[Stored]) -> Stored:
-    found = later.look()
-    return found if isinstance(found, Stored) else found.stored
 
 
 def _kind(path: str) -> str:
