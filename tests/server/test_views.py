@@ -128,6 +128,21 @@ def test_chunks_are_what_the_table_says(client: httpx.Client, store: dict[str, A
         assert "repr-digest" in answer.headers
 
 
+def test_the_chunk_table_without_digests_reads_nothing(serving: Any, tmp_path: Path, model: bytes) -> None:
+    """Otherwise the first look at a large store would read all of it. Damage tells who has read."""
+    with serving(storage=tmp_path.as_uri()) as live, httpx.Client(base_url=live.url) as client:
+        client.put("/v1/stores?tag=table&filename=model.onnx", content=model)
+        path = next(path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size == len(model))
+        path.write_bytes(bytes(len(model)))
+        assert client.get("/v1/stores/table/chunks").status_code == 500
+        answer = client.get("/v1/stores/table/chunks?digests=false&limit=2")
+        assert [(chunk["size"] > 0, chunk["sha256"]) for chunk in answer.json()["items"]] == [(True, None)] * 2
+        assert "digests=false" in answer.headers["link"]
+        path.write_bytes(model)
+        known = client.get("/v1/stores/table/chunks?limit=2").json()["items"]
+        assert [{**chunk, "sha256": None} for chunk in known] == answer.json()["items"]
+
+
 def test_pages_lead_to_the_end(client: httpx.Client, store: dict[str, Any]) -> None:
     url, seen = f"/v1/stores/{store['id']}/tree?path=graph&limit=7", []
     while url:
