@@ -12,7 +12,7 @@ from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.drafts import Draft, parsed
 from protoslice.formats.dtypes import DTYPES, Dtype
-from protoslice.formats.fields import content, numbers, settled
+from protoslice.formats.fields import content, numbers
 from protoslice.formats.model import (
     Bytes,
     Data,

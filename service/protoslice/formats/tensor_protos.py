@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.dtypes import Dtype
-from protoslice.formats.fields import content, contents, numbers, settled
+from protoslice.formats.fields import content, contents, numbers
 from protoslice.formats.model import Bytes, Data, Encoding, Filled, Later, Proto, Stored, Strings
 from protoslice.formats.shapes import checked, element_count
 from protoslice.formats.string_lengths import lengths_of
@@ -59,8 +59,8 @@ class TensorProtos:
         match self._typed(found, dtype):
             case None:
                 return Filled(Stored(_EMPTY))
-            case Later() as later:
-                return Later(lambda: _filled(settled(later), dtype, count))
+            case Later(look):
+                return Later(lambda: _filled(look(), dtype, count))
             case stored:
                 return _looked_at(stored, count) if dtype.name == "BOOL" else _filled(stored, dtype, count)
 
