@@ -24,7 +24,7 @@ GRAPH = "tensorflow.GraphDef"
 @pytest.fixture
 def ours(proxy: FaultyProxy) -> Iterator[Client]:
     with (
-        Client(proxy.url, timeout_seconds=0.5, attempts=8, backoff_seconds=0.001) as client,
+        Client(proxy.url, timeout_seconds=1.0, attempts=8, backoff_seconds=0.001) as client,
         patch.object(push, "WORTH_RESUMING", 1 << 20),
     ):
         yield client
