@@ -21,7 +21,7 @@ from protoslice.errors import IntegrityError, InvalidInput, ProtosliceError, Sto
 
 __all__ = ["PART", "Remote", "in_order"]
 
-PART: Final = 4 << 20
+PART: Final = 8 << 20
 """What one request of a long transfer asks for."""
 DIGESTED: Final = 1 << 20
 """The longest answer that the service gives a Content-Digest for."""
