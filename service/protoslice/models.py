@@ -134,7 +134,8 @@ def _opened(files: Mapping[str, FileSource], root: str, type_name: str | None, h
     if root not in files:
         raise NotFound(f"there is no file {root!r}")
     found = _detect(root, files[root])
-    if found.kind not in {"proto", "riegeli", "unknown"} and type_name is None:
+    is_text = found.kind == "text" and found.type_name is not None
+    if not is_text and found.kind not in {"proto", "riegeli", "unknown"} and type_name is None:
         return Model(root, found.type_name, files, None)
     proto = held.enter_context(open_proto(files[root], type_name or found.type_name))
     return Model(root, proto.type, files, Root(proto.document, proto.sources))

@@ -17,12 +17,13 @@ from protoslice.formats.coreml import CoreMl
 from protoslice.formats.hlo import Hlo
 from protoslice.formats.model import Format, Model, Tensor, Tensors
 from protoslice.formats.onnx import Onnx
+from protoslice.formats.tensorflow import TensorFlow
 
 __all__ = ["formats_of", "tensors_of"]
 
 GROUP: Final = "protoslice.formats"
 
-_BUILT_IN: Final[tuple[Format, ...]] = (Bundle(), Onnx(), CoreMl(), Caffe(), Cntk(), Hlo())
+_BUILT_IN: Final[tuple[Format, ...]] = (TensorFlow(), Bundle(), Onnx(), CoreMl(), Caffe(), Cntk(), Hlo())
 
 
 def tensors_of(model: Model) -> Tensors:
