@@ -212,6 +212,9 @@ class Assemble(BaseModel):
         description="By the path of the file: an upload's id or URL, or several that follow each other.",
         examples=[{"saved_model.pb": "0069204b3a-9f0c9f0c9f0c9f0c9f0c"}],
     )
+    sha256: dict[str, Sha256] = Field(
+        default={}, description="By path, what a file is to have: compared before the store can be seen."
+    )
     type: str | None = None
     root: str | None = None
     tags: list[str] = []
