@@ -25,6 +25,7 @@ __all__ = [
     "Sources",
     "first_bad_block",
     "index_source",
+    "read_cached",
 ]
 
 class _Side(Protocol):
@@ -38,7 +39,8 @@ class BlockSums:
     def update(self, piece: bytes) -> None: ...
     def finish(self) -> bytes: ...
 
-def first_bad_block(data: bytes | bytearray | memoryview, first: int, sums: bytes) -> int | None: ...
+def first_bad_block(data: bytes | bytearray, first: int, sums: bytes) -> int | None: ...
+def read_cached(descriptor: int, start: int, end: int, sums: bytes | None = None) -> bytes | None: ...
 
 @final
 class Limits:

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 mod blocks;
+mod cached;
 mod cpb;
 mod document;
 mod elements;
@@ -22,6 +23,8 @@ mod _core {
 
     #[pymodule_export]
     use super::blocks::{BlockSums, first_bad_block};
+    #[pymodule_export]
+    use super::cached::read_cached;
     #[pymodule_export]
     use super::cpb::{ChunkHasher, Chunked};
     #[pymodule_export]

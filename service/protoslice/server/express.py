@@ -27,8 +27,6 @@ from protoslice.stores import OpenStore, Representation
 __all__ = ["Express"]
 
 LARGEST: Final = 64 << 10
-_BLOCKS: Final = 128 << 10
-"""What has to be read for as much: two blocks."""
 _MOST_PREPARED: Final = 1024
 _WITHOUT_WEIGHT: Final = frozenset(
     {b"host", b"user-agent", b"accept-encoding", b"accept-language", b"cache-control", b"pragma", b"referer"}
@@ -62,7 +60,6 @@ class Express:
         self._services = services
         self._log = log
         self._prepared: dict[bytes, _Prepared] = {}
-        self._scratch = memoryview(bytearray(_BLOCKS))
         self._defaults: Headers = []
         self._default_lines = b""
 
@@ -91,7 +88,7 @@ class Express:
             return None
         whole = isinstance(selection, Whole)
         span = ByteRange(0, rope.size) if isinstance(selection, Whole) else selection.ranges[0]
-        body = rope.at_hand(span.start, span.end, self._scratch) if span.length <= LARGEST else None
+        body = rope.at_hand(span.start, span.end) if span.length <= LARGEST else None
         if body is None:
             return None
         self._record(context, prepared, 200 if whole else 206, span.length)
@@ -115,12 +112,12 @@ class Express:
         return prepared
 
     def _prepare(self, target: bytes) -> _Prepared | None:
-        found = self._lane.find(target.decode("ascii")) if _is_plain(target) else None
-        if found is None or found[0].view.at_hand is None or self._services.opened is None:
+        found, stores = self._lane.find(target.decode("ascii")) if _is_plain(target) else None, self._services.opened
+        if found is None or stores is None:
             return None
         endpoint, ref, rest = found
-        view, store = endpoint.view, self._services.opened.at_hand(ref)
-        if store is None or view.at_hand is None:
+        view, store = endpoint.view, stores.at_hand(ref)
+        if view.at_hand is None or store is None:
             return None
         facts, rope = store.facts_known, view.at_hand(store, rest)
         terms = Terms(negotiated=view.rendered)

@@ -9,7 +9,7 @@ import uvicorn
 
 from protoslice.errors import InvalidInput
 from protoslice.server.app import create_app, open_stores
-from protoslice.server.logs import configure_logs
+from protoslice.server.logs import configure_logs, flush_logs
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 from protoslice.server.telemetry import configure_tracing
@@ -39,6 +39,7 @@ class Server(uvicorn.Server):
         self._services.draining = True
         await asyncio.sleep(self._services.settings.drain_notice_seconds)
         await super().shutdown(sockets)
+        flush_logs()
 
 
 def run(settings: Settings) -> None:
