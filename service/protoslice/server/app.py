@@ -15,6 +15,7 @@ from protoslice.server.context import context_of
 from protoslice.server.edge import Edge
 from protoslice.server.express import Express
 from protoslice.server.failures import HANDLED, answer_exception
+from protoslice.server.fields import Headers
 from protoslice.server.lane import Lane, ViewEndpoint
 from protoslice.server.limits import GuardedBody, body_limit, check_length
 from protoslice.server.logs import RequestLog
@@ -29,7 +30,6 @@ from protoslice.stores import StoreOptions, Stores
 
 __all__ = ["Application", "create_app", "open_stores"]
 
-Headers = list[tuple[bytes, bytes]]
 OpenStores = Callable[[Settings], Awaitable[Stores]]
 
 
