@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -116,22 +115,18 @@ def test_pages_for_people_and_probes(client: httpx.Client, path: str) -> None:
     assert client.get(path).status_code == 200
 
 
-def test_the_shortest_way_is_taken_for_small_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0, trust_seconds=60)
-    app = create_app(settings)
-    answered: list[bool] = []
-    ordinary = app.answer_at_once
-
-    def watch(*request: Any) -> bytes | None:
-        answer = ordinary(*request)
-        answered.append(answer is not None)
-        return answer
-
-    monkeypatch.setattr(app, "answer_at_once", watch)
-    with live_server(uvicorn_config(app, settings)) as live, httpx.Client(base_url=live.url) as client:
-        store = client.put("/v1/stores", content=b"\x0a\x05small").json()["id"]
-        url = f"/v1/stores/{store}/chunks/0"
-        assert {client.get(url, headers={"range": "bytes=2-6"}).content for _ in range(3)} == {b"small"}
-        text = client.get("/metrics").text
-    assert answered[:3] == [False, True, True]
-    assert 'protoslice_requests_total{method="GET",route="/v1/stores/{ref}/chunks/{n}",status="206"} 3.0' in text
+def test_lines_of_the_last_answers_are_not_lost(tmp_path: Path) -> None:
+    body = b"\x0a" + b"\x80\x80\x80\x08" + bytes(16 << 20)
+    with process("--storage", tmp_path.as_uri(), space_watermark_bytes="0") as (running, url):
+        store = httpx.put(f"{url}/v1/stores", content=body).json()["id"]
+        with connected(url).connect() as connection:
+            connection.sendall(f"GET /v1/stores/{store}/merge HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+            assert connection.recv(9) == b"HTTP/1.1 "
+            running.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            while connection.recv(1 << 20):
+                pass
+        _, errors = running.communicate(timeout=10)
+    lines = [json.loads(line) for line in errors.splitlines()]
+    assert lines[-1]["route"] == "/v1/stores/{ref}/merge"
+    assert (lines[-1]["status"], lines[-1]["sent"]) == (200, len(body))
