@@ -3,6 +3,19 @@
 from protoslice.errors import ProtosliceError
 from protoslice.library import Chunk, Large, Node, Proto, Split, View
 from protoslice.library import open_proto as open
+from protoslice.models import LocalModel, open_model
 from protoslice.ropes import Rope
 
-__all__ = ["Chunk", "Large", "Node", "Proto", "ProtosliceError", "Rope", "Split", "View", "open"]
+__all__ = [
+    "Chunk",
+    "Large",
+    "LocalModel",
+    "Node",
+    "Proto",
+    "ProtosliceError",
+    "Rope",
+    "Split",
+    "View",
+    "open",
+    "open_model",
+]

@@ -2,9 +2,12 @@
 
 ProtosliceError
 ├── InvalidInput          the caller: a path, slice, size or option that does not parse
+│   └── ChecksumMismatch      bytes that are not those the caller took a checksum of: send them again
 ├── NotFound              the caller: a well-formed name or path that matches nothing here
+│   └── Gone                  it was here, and is no more
 ├── Conflict              the caller: somebody else was first, or a source has changed
 ├── LimitExceeded         the caller or the operator: ask for less, or raise the limit
+│   └── TooMany               for now
 ├── Unsupported           the caller: understood, but not possible
 │   └── UnsupportedMediaType  a body of a kind that is not taken
 ├── CorruptModel          the file: bytes that are not what they should be
@@ -22,6 +25,9 @@ from __future__ import annotations
 class ProtosliceError(Exception):
     """An error with, where they are known, the byte `offset` and the field `path` it happened at."""
 
+    request_id: str | None = None
+    """The id of the request that failed, where a service said so: its operator finds the cause by it."""
+
     def __init__(self, message: str, offset: int | None = None, path: str | None = None) -> None:
         super().__init__(message, offset, path)
         self.message = message
@@ -37,8 +43,16 @@ class InvalidInput(ProtosliceError, ValueError):
     """A path, slice, size or option that does not parse."""
 
 
+class ChecksumMismatch(InvalidInput):
+    """Bytes that are not those the caller took a checksum of."""
+
+
 class NotFound(ProtosliceError, LookupError):
     """A well-formed name or path that matches nothing here."""
+
+
+class Gone(NotFound):
+    """What was here and is no more."""
 
 
 class Conflict(ProtosliceError):
@@ -47,6 +61,10 @@ class Conflict(ProtosliceError):
 
 class LimitExceeded(ProtosliceError):
     """More than a limit allows."""
+
+
+class TooMany(LimitExceeded):
+    """More at the same time than a limit allows."""
 
 
 class Unsupported(ProtosliceError):
@@ -77,7 +95,10 @@ class StorageError(ProtosliceError):
 
 
 class StorageUnavailable(StorageError):
-    """Storage that does not answer now."""
+    """Storage, or a service, that does not answer now."""
+
+    retry_after_seconds: float | None = None
+    """How long to wait before trying again, where it was said."""
 
 
 class StorageDenied(StorageError):

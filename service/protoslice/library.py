@@ -14,7 +14,7 @@ from protoslice import _core, schema
 from protoslice.chunked import tell_type
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.ropes import Rope
-from protoslice.sources import FileObjectSource, FileSource, RangeSource, SourceLike, as_source
+from protoslice.sources import BytesSource, FileObjectSource, FileSource, RangeSource, SourceLike, as_source
 
 __all__ = ["Chunk", "Large", "Node", "Proto", "Split", "View", "open_proto"]
 
@@ -101,6 +101,11 @@ class Split(Sequence[Chunk]):
         return Chunk(number, kind, type_name, path, Rope(core, self._read))
 
     @property
+    def plan(self) -> _core.Plan:
+        """What the engine knows of the chunks: where each of them lies."""
+        return self._plan
+
+    @property
     def metadata(self) -> bytes:
         """The serialized `ChunkMetadata` of TensorFlow's proto splitter, as the file of `cpb` holds it."""
         return self._plan.metadata()
@@ -134,12 +139,14 @@ class Proto:
         limits: _core.Limits | None = None,
         why: str | None = None,
     ) -> None:
-        self._sources = tuple(sources)
-        self._read = _core.Sources(self._sources)
+        self.sources = tuple(sources)
+        """What its ropes are over."""
+        self._read = _core.Sources(self.sources)
         self.index = _core.Index(index)
         self.index_bytes = index
         """The serialized index; keep it, and the next opening reads nothing else."""
-        self._document = _core.Document(self.index, flat, self._sources, image, limits=limits)
+        self.document = _core.Document(self.index, flat, self.sources, image, limits=limits)
+        """The engine's view of it."""
         self.type = self.index.root_type
         """The full name of the root's message type; none when it is not known."""
         self.why = why
@@ -168,7 +175,7 @@ class Proto:
             raise InvalidInput("fields is a list of paths, not one path")
         if omit_larger_than is not None:
             _check_size("omit_larger_than", omit_larger_than)
-        kind, type_name, core = self._document.view(path, fields, omit_larger_than)
+        kind, type_name, core = self.document.view(path, fields, omit_larger_than)
         return View(core, self._read, kind, type_name)
 
     def tree(self, path: str = "", *, start: int = 0, limit: int | None = None) -> list[Node]:
@@ -176,24 +183,24 @@ class Proto:
         limit = 1 << 40 if limit is None else limit
         _check_size("start", start)
         _check_size("limit", limit)
-        rows, _ = self._document.children(path, start, limit)
+        rows, _ = self.document.children(path, start, limit)
         return [Node(_join(path, row[0]), *row[1:]) for row in rows]
 
     def count(self, path: str = "") -> int:
         """How much lies directly below `path`."""
-        return self._document.children(path, 0, 0)[1]
+        return self.document.children(path, 0, 0)[1]
 
     def largest(self, limit: int = 10) -> list[Large]:
         """What makes it large: at most `limit` parts, the largest first."""
         _check_size("limit", limit)
-        return [Large(*row) for row in self._document.largest(limit)]
+        return [Large(*row) for row in self.document.largest(limit)]
 
     def split(self, *, min_chunk: int = MIN_CHUNK, max_chunk: int = MAX_CHUNK) -> Split:
         """The chunks under a policy: fields of at least `min_chunk` bytes, runs cut at `max_chunk`."""
         if min_chunk < 1 or max_chunk < min_chunk:
             raise InvalidInput("min_chunk is at least 1, and max_chunk no smaller")
         _check_size("max_chunk", max_chunk)
-        return Split(self._document.plan(min_chunk, max_chunk), self._sources)
+        return Split(self.document.plan(min_chunk, max_chunk), self.sources)
 
     @cached_property
     def chunks(self) -> Split:
@@ -213,7 +220,7 @@ class Proto:
         """
         self.index.verify()
         if self.chunked:
-            _core.Chunked.verify(self._sources[0])
+            _core.Chunked.verify(self.sources[0])
 
     def close(self) -> None:
         """Give back the files that opening it took; its ropes cannot be read any more."""
@@ -274,6 +281,8 @@ class _Opener:
         detection = schema.detect(head, self.filename, self.source.size)
         if detection.kind == "riegeli":
             return self._chunked(index, floor)
+        if detection.kind == "text" and (named := self.type or detection.type_name) is not None:
+            return self._text(named, index, floor)
         if detection.kind not in {"proto", "unknown"} and self.type is None:
             raise Unsupported(f"{detection.why}, not a serialized proto; name its type if it is one after all")
         type_name = self.type or (detection.type_name if detection.kind == "proto" else None)
@@ -282,6 +291,15 @@ class _Opener:
         index = index or self._index([self.source], None, flat, type_name, floor)
         why = detection.why if self.type is None else NAMED
         return Proto([self.source], index=index, flat=flat, limits=self.limits, why=why)
+
+    def _text(self, type_name: str, index: bytes | None, floor: int) -> Proto:
+        schema.check_text_size(self.source.size)
+        types = schema.find(type_name, [] if self.types is None else [self.types])
+        binary = schema.serialized(self.source.read(0, self.source.size), type_name, types)
+        sources, image = [self.source, BytesSource(binary)], _core.Rope([(1, 0, len(binary))])
+        flat = self._flat(type_name)
+        index = index or _core.index_source(sources, image, flat, type_name, floor=floor, limits=self.limits)
+        return Proto(sources, index=index, flat=flat, image=image, limits=self.limits)
 
     def _chunked(self, index: bytes | None, floor: int) -> Proto:
         side = cast(BinaryIO, tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - the proto owns it

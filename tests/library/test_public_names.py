@@ -9,13 +9,14 @@ import pytest
 
 import protoslice
 
-MODULES = ["library", "ropes", "sources", "sizes", "schema", "riegeli"]
+MODULES = ["library", "models", "ropes", "sources", "sizes", "schema", "riegeli"]
 
 
 def test_the_package_shows_exactly_this() -> None:
     assert sorted(protoslice.__all__) == [
         "Chunk",
         "Large",
+        "LocalModel",
         "Node",
         "Proto",
         "ProtosliceError",
@@ -23,6 +24,7 @@ def test_the_package_shows_exactly_this() -> None:
         "Split",
         "View",
         "open",
+        "open_model",
     ]
     assert all(hasattr(protoslice, name) for name in protoslice.__all__)
     assert _public(protoslice) <= set(protoslice.__all__)

@@ -35,7 +35,14 @@ CHECKS: Any = CHECKS_BY_NAME.get_by_names(
 )
 
 
-@schemathesis.serializer("application/protobuf", "application/x-riegeli", "application/x-tar")
+@schemathesis.serializer(
+    "application/protobuf",
+    "application/x-riegeli",
+    "application/x-tar",
+    "application/vnd.protoslice.recipe",
+    "application/offset+octet-stream",
+    "application/partial-upload",
+)
 def as_bytes(context: schemathesis.SerializationContext, value: Any) -> bytes:
     """Bytes as they are; for whatever else the generator thinks of, its text."""
     return value.data if isinstance(value, Binary) else value if isinstance(value, bytes) else str(value).encode()

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use wire::cpb;
 use wire::document as engine;
+use wire::find::Query;
 use wire::listing::Child;
 use wire::mask::Mask;
 use wire::metadata::ChunkKind;
@@ -15,6 +16,7 @@ use wire::resolve::Target;
 use wire::rope::IMAGE;
 
 use crate::errors;
+use crate::find::Findings;
 use crate::index::Index;
 use crate::limits::{self, Limits};
 use crate::rope::Rope;
@@ -86,6 +88,22 @@ impl Document {
         self.with(py, |doc| {
             Ok(doc.largest(limit)?.into_iter().map(|large| (large.path, large.size, large.count)).collect())
         })
+    }
+
+    /// All messages of these types, or of any, wherever they stand; fields up to `small` bytes are part of their
+    /// skeletons, and messages of fewer than `least` bytes are passed over.
+    #[pyo3(signature = (types, *, small=256, least=0))]
+    fn find(&self, py: Python<'_>, types: Option<Vec<String>>, small: u64, least: u64) -> PyResult<Findings> {
+        let known =
+            |types: Vec<String>| types.iter().filter_map(|name| self.schema.type_named(name)).collect::<Vec<_>>();
+        let types = types.map(known);
+        let found = self.with(py, |doc| doc.find(&Query { types: types.as_deref(), small, least }))?;
+        Ok(Findings::new(Arc::clone(&self.schema), found))
+    }
+
+    /// The bytes from `start` up to `end`, on the sources.
+    fn at(&self, start: u64, end: u64) -> Rope {
+        Rope(self.on_sources(wire::Rope::extent(IMAGE, 0, self.index.size()).slice(start..end)))
     }
 
     /// The split that the policy gives.

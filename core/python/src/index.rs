@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use wire::scan;
+use wire::schema::TypeId;
 use wire::{Kind, WireError};
 
 use crate::errors;
@@ -61,6 +62,28 @@ impl Scanner {
         self.with(py, |scanner| Ok(scanner.jump()))
     }
 
+    /// What `load` goes on from.
+    fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.with(py, |scanner| scanner.save()).map(|bytes| PyBytes::new(py, &bytes))
+    }
+
+    /// The scan that `save` wrote, with the same schema and root.
+    #[staticmethod]
+    #[pyo3(signature = (saved, schema=None, root=None, *, limits=None))]
+    fn load(
+        py: Python<'_>,
+        saved: &[u8],
+        schema: Option<&Bound<'_, Schema>>,
+        root: Option<&str>,
+        limits: Option<&Bound<'_, Limits>>,
+    ) -> PyResult<Self> {
+        let loaded = types(schema, root).and_then(|(table, root)| {
+            let limits = limits::of(limits);
+            py.detach(|| scan::Scanner::load(saved, table, root, limits))
+        });
+        loaded.map(|scanner| Self(Mutex::new(Some(scanner)))).map_err(|error| errors::raise(py, error))
+    }
+
     /// The serialized index, when the proto ends here after `size` bytes.
     fn finish<'py>(&self, py: Python<'py>, size: u64) -> PyResult<Bound<'py, PyBytes>> {
         let scanner = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -93,13 +116,17 @@ fn scanner(
     floor: u64,
     limits: Option<&Bound<'_, Limits>>,
 ) -> wire::Result<scan::Scanner> {
+    let (table, root) = types(schema, root)?;
+    scan::Scanner::new(table, root, floor, limits::of(limits))
+}
+
+fn types(schema: Option<&Bound<'_, Schema>>, root: Option<&str>) -> wire::Result<(Arc<wire::Schema>, Option<TypeId>)> {
     let table = schema.map(|schema| Arc::clone(schema.get().table())).unwrap_or_default();
     let root = root.map(|root| {
         let unknown = || WireError::new(Kind::Unsupported, format!("the schema has no message type {root:?}"));
         table.type_named(root).ok_or_else(unknown)
     });
-    let root = root.transpose()?;
-    scan::Scanner::new(table, root, floor, limits::of(limits))
+    Ok((table, root.transpose()?))
 }
 
 /// The serialized index of all of one source, or of the rope `image` over some: reads tags, lengths and keys alone.

@@ -3,9 +3,13 @@
 use pyo3::prelude::*;
 
 mod blocks;
+mod bundle;
 mod cpb;
+mod digest;
 mod document;
+mod elements;
 mod errors;
+mod find;
 mod index;
 mod limits;
 mod riegeli;
@@ -21,9 +25,17 @@ mod _core {
     #[pymodule_export]
     use super::blocks::{BlockSums, first_bad_block};
     #[pymodule_export]
+    use super::bundle::Bundle;
+    #[pymodule_export]
     use super::cpb::{ChunkHasher, Chunked};
     #[pymodule_export]
+    use super::digest::{Sha256, crc32c};
+    #[pymodule_export]
     use super::document::{Document, Plan};
+    #[pymodule_export]
+    use super::elements::Computed;
+    #[pymodule_export]
+    use super::find::{Finding, Findings};
     #[pymodule_export]
     use super::index::{Index, Scanner, index_source};
     #[pymodule_export]

@@ -13,15 +13,17 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use wire::source::{RopeSource, Source};
-use wire::{Kind, Result, WireError};
+use wire::{Kind, Result, WireError, elements};
 
+use crate::elements::Computed;
 use crate::errors;
 use crate::rope::Rope;
 
-/// A `RangeSource` of Python. A `FileSource` is read from here; everything else through its own `read`.
+/// A `RangeSource` of Python. A `FileSource` and a `Computed` are read from here; everything else through its own `read`.
 pub(crate) struct PySource {
     object: Py<PyAny>,
     file: Option<File>,
+    computed: Option<Arc<elements::Computed>>,
     size: u64,
 }
 
@@ -30,7 +32,8 @@ impl PySource {
     pub(crate) fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let size = object.getattr("size")?.extract()?;
         let file = same_file(object).unwrap_or_default();
-        Ok(Self { object: object.clone().unbind(), file, size })
+        let computed = object.cast::<Computed>().ok().map(|computed| Arc::clone(&computed.get().0));
+        Ok(Self { object: object.clone().unbind(), file, computed, size })
     }
 
     fn read_file(&self, offset: u64, buffer: &mut [u8]) -> bool {
@@ -61,6 +64,9 @@ impl Source for PySource {
     }
 
     fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>> {
+        if let Some(computed) = &self.computed {
+            return computed.read(offset, len);
+        }
         let Some(_) = self.file else {
             return self.ask(offset, len, |bytes| Cow::Owned(bytes.to_vec()));
         };
@@ -72,10 +78,17 @@ impl Source for PySource {
     }
 
     fn stride(&self) -> u64 {
-        if self.file.is_some() { 1 << 16 } else { 1 << 20 }
+        match &self.computed {
+            Some(computed) => computed.stride(),
+            None if self.file.is_some() => 1 << 16,
+            None => 1 << 20,
+        }
     }
 
     fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        if let Some(computed) = &self.computed {
+            return computed.read_into(offset, buffer);
+        }
         if self.read_file(offset, buffer) {
             return Ok(());
         }
@@ -219,5 +232,36 @@ impl Sources {
                 f(&Watched::new(&RopeSource::new(image.unwrap_or(&empty), &sources), progress))
             }
         }
+    }
+
+    /// How many bytes to ask for at once where many are needed.
+    fn stride(&self) -> u64 {
+        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.iter().flat_map(|held| held.iter()).map(PySource::stride).min().unwrap_or(1 << 20)
+    }
+}
+
+/// The bytes of a rope, with the sources that they are in.
+pub(crate) struct Held {
+    pub(crate) rope: wire::Rope,
+    pub(crate) sources: Sources,
+}
+
+impl Source for Held {
+    fn len(&self) -> u64 {
+        self.rope.len()
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>> {
+        self.sources
+            .with(Some(&self.rope), |source| source.read(offset, len).map(|bytes| Cow::Owned(bytes.into_owned())))
+    }
+
+    fn stride(&self) -> u64 {
+        self.sources.stride()
+    }
+
+    fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.sources.with(Some(&self.rope), |source| source.read_into(offset, buffer))
     }
 }

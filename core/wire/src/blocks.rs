@@ -40,6 +40,11 @@ impl BlockSums {
     }
 }
 
+/// The CRC-32C of `bytes`, which come behind bytes that had the CRC `before`; 0 at the beginning.
+pub fn crc32c(bytes: &[u8], before: u32) -> u32 {
+    crc32c::crc32c_append(before, bytes)
+}
+
 /// The first of the blocks in `bytes`, which begin with block number `first`, that is not what `sums` say.
 pub fn first_bad_block(bytes: &[u8], first: usize, sums: &[u8]) -> Option<usize> {
     let stored = sums.chunks_exact(WIDTH).skip(first).map(Some).chain(std::iter::repeat(None));

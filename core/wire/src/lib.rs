@@ -6,10 +6,14 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 pub mod blocks;
+pub mod bundle;
 pub mod cpb;
+pub mod digest;
 pub mod document;
+pub mod elements;
 pub mod entry;
 pub mod error;
+pub mod find;
 pub mod header;
 pub mod index;
 pub mod key;
@@ -30,6 +34,7 @@ pub mod rope;
 pub mod scan;
 pub mod schema;
 pub mod source;
+pub mod table;
 pub mod varint;
 pub mod view;
 

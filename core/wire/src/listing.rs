@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::header::Wire;
 use crate::path::quote;
 use crate::resolve::Target;
-use crate::schema::{Field, FieldKind, MISFIT};
+use crate::schema::{Field, FieldKind, MISFIT, TypeId};
 
 /// Text and keys up to this many bytes are shown.
 const SHOWN: u64 = 120;
@@ -188,17 +188,12 @@ impl Document<'_> {
             return Ok(child);
         };
         child.deeper = true;
-        let key = self.key_text(entry, field.target, SHOWN)?;
-        let key = key.map(|(kind, bytes)| key_label(kind, &bytes));
         if !self.is_map(field) {
-            child.text = key;
+            let key = self.key_text(entry, field.target, SHOWN)?;
+            child.text = key.map(|(kind, bytes)| key_label(kind, &bytes));
             return Ok(child);
         }
-        let default = || {
-            self.schema.field(Some(field.target), 1).map(|key| if key.kind == FieldKind::String { "\"\"" } else { "0" })
-        };
-        let key = key.or_else(|| default().map(str::to_owned)).unwrap_or_default();
-        child.step = format!("[{key}]");
+        child.step = format!("[{}]", self.entry_key(entry, field.target)?);
         let value = self.schema.field(Some(field.target), 2);
         let message = value.filter(|value| value.kind.is_message()).and_then(|value| self.schema.message(value.target));
         child.kind = value.map(|value| value.kind.name());
@@ -224,6 +219,21 @@ impl Document<'_> {
             Some(Target::Scalar { field, wire, raw }) => Some(self.text(field.as_ref(), wire, raw)),
             _ => None,
         })
+    }
+
+    /// The key of a map's `entry`, as it stands in paths.
+    fn entry_key(&self, entry: &Entry, entry_type: TypeId) -> Result<String> {
+        if let Some((kind, bytes)) = self.key_text(entry, entry_type, self.limits.path as u64)? {
+            return Ok(key_label(kind, &bytes));
+        }
+        let too_long = self.count(&Part::of(entry, Some(entry_type)), 1)? > 0;
+        Ok(match self.schema.field(Some(entry_type), 1).map(|field| field.kind) {
+            _ if too_long => "…",
+            Some(FieldKind::String) => "\"\"",
+            Some(FieldKind::Bool) => "false",
+            _ => "0",
+        }
+        .to_owned())
     }
 }
 

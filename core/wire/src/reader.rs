@@ -32,6 +32,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `n` bytes.
+    #[inline]
     pub fn take(&mut self, n: u64) -> Result<&'a [u8]> {
         let parts = usize::try_from(n).ok().and_then(|n| self.bytes.split_at_checked(n));
         let Some((taken, rest)) = parts else {
@@ -51,13 +52,25 @@ impl<'a> Reader<'a> {
     }
 
     /// A reader of the next `n` bytes, which cannot run past them.
+    #[inline]
     pub fn sub(&mut self, n: u64) -> Result<Reader<'a>> {
         let base = self.offset;
         Ok(Reader::new(self.take(n)?, base))
     }
 
     /// The next varint.
+    #[inline]
     pub fn varint(&mut self) -> Result<u64> {
+        // One-byte varints are most varints.
+        if let [first @ 0..0x80, rest @ ..] = self.bytes {
+            self.bytes = rest;
+            self.offset += 1;
+            return Ok(u64::from(*first));
+        }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Result<u64> {
         match varint::read(self.bytes) {
             Varint::Value(value, n) => self.take(n as u64).map(|_| value),
             Varint::Truncated => Err(WireError::corrupt(self.offset, "a varint is cut off")),
@@ -66,6 +79,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next byte.
+    #[inline]
     pub fn u8(&mut self) -> Result<u8> {
         self.array::<1>().map(|[byte]| byte)
     }

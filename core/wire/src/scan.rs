@@ -3,6 +3,8 @@
 //! It never reads by itself. Fed with pieces of a stream it takes them as they come, cut anywhere; asked what it
 //! [`Scanner::wants`] it tells which bytes it needs next, so that a caller with random access skips the payloads.
 
+mod saved;
+
 use std::sync::Arc;
 
 use crate::entry::{Entry, NodeId};

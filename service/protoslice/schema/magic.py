@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from protoslice._core import crc32c
+
 RIEGELI = bytes.fromhex("83af70d10d884a3f00000000000000004000000000000000")
 """The first block header of every riegeli file: its hash, no chunk before it, the signature chunk's end."""
 
@@ -64,16 +66,7 @@ def is_table(head: bytes, size: int | None) -> bool:
 
 def is_tfrecord(head: bytes) -> bool:
     """Whether `head` begins a TFRecord file: a length of eight bytes and its masked checksum."""
-    return len(head) >= 12 and int.from_bytes(head[8:12], "little") == _masked(_crc32c(head[:8]))
-
-
-def _crc32c(data: bytes) -> int:
-    crc = 0xFFFF_FFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (0x82F6_3B78 if crc & 1 else 0)
-    return crc ^ 0xFFFF_FFFF
+    return len(head) >= 12 and int.from_bytes(head[8:12], "little") == _masked(crc32c(head[:8]))
 
 
 def _masked(crc: int) -> int:

@@ -43,6 +43,8 @@ class Facts(Protocol):
     def filename(self) -> str: ...
     @property
     def media_type(self) -> str: ...
+    @property
+    def headers(self) -> tuple[tuple[bytes, bytes], ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +115,8 @@ def _headers(fields: Fields, facts: Facts, terms: Terms) -> Headers:
     """What 200 and 206 carry both, as a list of their own."""
     want = fields.get(b"want-repr-digest")
     digest = facts.sha256 if want is None or wants_sha256(want) else None
-    return list(
-        _common(facts.etag, facts.filename, facts.message_type, digest, terms.location, negotiated=terms.negotiated)
-    )
+    known = _common(facts.etag, facts.filename, facts.message_type, digest, terms.location, negotiated=terms.negotiated)
+    return [*known, *facts.headers]
 
 
 @lru_cache(maxsize=1024)

@@ -12,20 +12,26 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from protoslice.server.context import context_of
+from protoslice.server.cors import AllowOrigins, Preflight
 from protoslice.server.edge import Edge
 from protoslice.server.express import Express
-from protoslice.server.failures import HANDLED, answer_exception
+from protoslice.server.failures import HANDLED, answer_exception, send_failure
 from protoslice.server.lane import Lane, ViewEndpoint
 from protoslice.server.limits import GuardedBody, body_limit, check_length
 from protoslice.server.logs import RequestLog
 from protoslice.server.openapi import openapi_document
+from protoslice.server.problems import HttpProblem
 from protoslice.server.rendering import Renderer
-from protoslice.server.routes import intake, operations, schemas, stores, tags, views
+from protoslice.server.resumable.answers import PREFIX as UPLOADS
+from protoslice.server.resumable.answers import speaking_tus
+from protoslice.server.routes import chunks, intake, operations, schemas, stores, tags, uploads, views
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
+from protoslice.server.telemetry import FRAMEWORK_SPANS_OFF, Traced
 from protoslice.server.views import VIEWS
 from protoslice.storage import open_storage
 from protoslice.stores import StoreOptions, Stores
+from protoslice.stores.uploads import UploadOptions
 
 __all__ = ["Application", "create_app", "open_stores"]
 
@@ -46,6 +52,11 @@ async def open_stores(settings: Settings) -> Stores:
             register_networks=settings.register_networks,
             space_watermark_bytes=settings.space_watermark_bytes,
             trust_seconds=settings.trust_seconds,
+            uploads=UploadOptions(
+                max_bytes=settings.max_upload_bytes,
+                max_open=settings.max_open_uploads,
+                lifetime_seconds=settings.upload_lifetime_seconds,
+            ),
         ),
     )
 
@@ -60,7 +71,11 @@ class Application(FastAPI):
 
     def __init__(self, services: Services, open_stores: OpenStores) -> None:
         super().__init__(
-            lifespan=_lifespan(services, open_stores), docs_url=None, redoc_url=None, redirect_slashes=False
+            lifespan=_lifespan(services, open_stores),
+            docs_url=None,
+            redoc_url=None,
+            redirect_slashes=False,
+            telemetry=FRAMEWORK_SPANS_OFF,
         )
         self.state.services = self.services = services
         self._traced = services.settings.otel_endpoint is not None
@@ -71,14 +86,14 @@ class Application(FastAPI):
         for endpoint in endpoints:
             view = endpoint.view
             self.router.routes.append(Route(view.path, endpoint, methods=["GET"], name=view.operation))
-        for module in (intake, stores, views, tags, schemas, operations):
+        for module in (intake, stores, uploads, chunks, views, tags, schemas, operations):
             self.include_router(module.router)
         for kind in HANDLED:
             self.add_exception_handler(kind, answer_exception)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve; without a look at tracing for every request when none is configured."""
-        if scope["type"] != "http" or self._traced or self.middleware_stack is None:
+        """Serve; without the framework's look at tracing for every request."""
+        if scope["type"] != "http" or self.middleware_stack is None:
             await super().__call__(scope, receive, send)
             return
         scope["app"] = self
@@ -92,7 +107,10 @@ class Application(FastAPI):
         """The framework's own stack within ours."""
         inner = super().build_middleware_stack()
         front = _Front(self._lane, inner, self.services.settings)
-        return Edge(front, metrics=self.services.metrics, log=self._log)
+        origins = self.services.settings.cors_origins
+        stack: ASGIApp = Edge(Preflight(front) if origins else front, metrics=self.services.metrics, log=self._log)
+        stack = AllowOrigins(stack, origins) if origins else stack
+        return Traced(stack) if self._traced else stack
 
     def openapi(self) -> dict[str, Any]:
         """The document, made once."""
@@ -119,7 +137,16 @@ class _Front:
                 endpoint, ref, rest = found
                 await endpoint.serve(scope, receive, send, ref=ref, rest=rest)
                 return
-        check_length(scope, self._settings)
+        if scope["path"].startswith(UPLOADS):
+            send = speaking_tus(send)
+        await self._in_framework(scope, receive, send)
+
+    async def _in_framework(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            check_length(scope, self._settings)
+        except HttpProblem as error:
+            await send_failure(scope, receive, send, error)
+            return
         guarded = GuardedBody(receive, body_limit(scope["path"], self._settings), self._settings)
         # HEAD is GET whose body the server leaves out: the same headers, whatever the route.
         asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope

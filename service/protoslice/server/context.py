@@ -9,9 +9,11 @@ from typing import cast
 
 from starlette.types import Scope
 
-__all__ = ["KEY", "RequestContext", "context_of", "request_id_of"]
+__all__ = ["KEY", "TRACE", "RequestContext", "context_of", "request_id_of"]
 
 KEY = "protoslice"
+TRACE = "protoslice.trace"
+"""Where the scope holds the ids of the trace and of the span, when there are spans."""
 # Ids only have to differ: a system call for each would cost a small answer a tenth of its time.
 _random = Random()
 _GIVEN = re.compile(rb"[A-Za-z0-9._:+/=-]{8,64}")

@@ -75,7 +75,7 @@ async def answer_exception(request: Request, error: Exception) -> Response:
 def _allowed(scope: Scope) -> Iterable[str]:
     """The methods that any route takes at this path; the framework tells of the first route alone."""
     routes: Iterable[BaseRoute] = scope["app"].router.routes
-    for method in ("GET", "PUT", "POST", "DELETE"):
+    for method in ("GET", "PUT", "POST", "PATCH", "DELETE"):
         if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes):
             yield method
             if method == "GET":

@@ -11,6 +11,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from protoslice.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
+from protoslice.server.digests import format_digest
 from protoslice.server.fields import Fields, read_fields
 from protoslice.server.parameters import with_parameter
 from protoslice.server.problems import PRECONDITION, HttpProblem
@@ -33,7 +34,8 @@ def json_answer(
 ) -> Response:
     """`data` as JSON. For a read the conditions are evaluated; the entity tag is made from the content unless given."""
     body = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
-    tag = EntityTag(etag or f"sha256-{hashlib.sha256(body).hexdigest()}", weak)
+    digest = hashlib.sha256(body)
+    tag = EntityTag(etag or f"sha256-{digest.hexdigest()}", weak)
     given = {"etag": str(tag), "cache-control": REVALIDATED, "vary": "accept-encoding", **(headers or {})}
     if request.method == "GET":
         verdict = evaluate(_conditions(read_fields(request.scope)), Validators(tag), reads=True)
@@ -41,6 +43,7 @@ def json_answer(
             raise HttpProblem(PRECONDITION, "this is another than the one named", etag=tag.opaque)
         if verdict is Verdict.NOT_MODIFIED:
             return Response(status_code=304, headers=given)
+    given["repr-digest"] = format_digest(digest.digest()).decode("ascii")
     return Response(body, status, given, "application/json")
 
 

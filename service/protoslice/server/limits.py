@@ -16,6 +16,7 @@ __all__ = ["GuardedBody", "body_limit", "check_length"]
 
 _GRACE_SECONDS: Final = 60
 _UPLOADS: Final = "/v1/stores"
+_RESUMABLE: Final = "/v1/uploads"
 _SCHEMAS: Final = "/v1/schemas/"
 _DIGITS: Final = 19
 
@@ -24,6 +25,8 @@ def body_limit(path: str, settings: Settings) -> int:
     """The longest body that is taken at `path`. What frames the files of an upload gets a little room."""
     if path == _UPLOADS:
         return settings.max_upload_bytes + max(1 << 20, settings.max_upload_bytes // 8)
+    if path.startswith(_RESUMABLE):
+        return settings.max_upload_bytes
     return settings.max_schema_bytes if path.startswith(_SCHEMAS) else settings.max_json_bytes
 
 

@@ -12,6 +12,7 @@ import logging
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TextIO
 
@@ -19,7 +20,7 @@ import structlog
 from starlette.types import Scope
 
 from protoslice.errors import ProtosliceError
-from protoslice.server.context import RequestContext
+from protoslice.server.context import TRACE, RequestContext
 
 __all__ = ["RequestLog", "configure_logs"]
 
@@ -28,23 +29,26 @@ _encode = json.JSONEncoder(default=repr, separators=(",", ":")).encode
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
-def configure_logs(form: str, level: str, stream: TextIO | None = None) -> None:
-    """Send our log lines and those of uvicorn to `stream`, standard error by default."""
+def configure_logs(form: str, level: str, stream: TextIO | None = None) -> Callable[[], None]:
+    """Send our log lines and those of libraries to `stream`, or standard error; what is returned writes the last."""
     out = stream or sys.stderr
+    lines = _Lines(out)
     shared: list[Any] = [structlog.processors.add_log_level, _stamp]
     last: Any = _render if form == "json" else structlog.dev.ConsoleRenderer(colors=False)
     structlog.configure(
         processors=[*shared, last],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=lambda *_: _Lines(out),
+        logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(out)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[_strip, last], foreign_pre_chain=shared))
-    root = logging.getLogger("uvicorn")
-    root.handlers[:] = [handler]
-    root.propagate = False
-    root.setLevel(max(_LEVELS[level], logging.WARNING))
+    for name in ("uvicorn", "opentelemetry"):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.propagate = False
+        logger.setLevel(max(_LEVELS[level], logging.WARNING))
+    return lines.flush
 
 
 def _stamp(_: Any, __: str, event: Any) -> Any:
@@ -119,6 +123,8 @@ class RequestLog:
         }
         if context.store is not None:
             line["store"] = context.store
+        if TRACE in scope:
+            line["trace_id"], line["span_id"] = scope[TRACE]
         if context.cause is None:
             self._log.info("request", **line)
         else:

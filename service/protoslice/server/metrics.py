@@ -83,6 +83,9 @@ class Metrics:
         streams = Gauge("protoslice_open_streams", "Answers of several pieces under way.", registry=registry)
         streams.set_function(lambda: self.streams)
         self.open_uploads = Gauge("protoslice_open_uploads", "Uploads under way.", registry=registry)
+        self.resumable = Counter(
+            "protoslice_resumable_uploads", "What became of resumable uploads.", ["event"], registry=registry
+        )
         self.damaged = Counter("protoslice_damaged_reads", "Reads that failed their checksum.", registry=registry)
         self.broken = Counter("protoslice_broken_answers", "Answers cut after their head.", registry=registry)
         self.loop_lag = Gauge("protoslice_loop_lag_seconds", "How late the event loop was last.", registry=registry)

@@ -8,16 +8,24 @@ from typing import Annotated, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 __all__ = [
+    "AskMissing",
+    "AskedPiece",
+    "Assemble",
     "ChunkModel",
     "FileModel",
+    "MissingModel",
     "NodeModel",
     "PageModel",
+    "PieceModel",
+    "PlaceModel",
     "ProblemModel",
     "PutTag",
     "Register",
     "SchemaModel",
     "StoreModel",
     "TagModel",
+    "TensorModel",
+    "UploadModel",
 ]
 
 T = TypeVar("T")
@@ -98,6 +106,65 @@ class ChunkModel(BaseModel):
     sha256: Sha256
 
 
+class TensorModel(BaseModel):
+    """A tensor of a store."""
+
+    name: str = Field(description="What its format calls it; several may bear one name.", examples=["conv1.weight"])
+    address: str = Field(description="Unique in the store.", examples=["path:graph.initializer[3]"])
+    dtype: str | None = Field(description="Null where the model names a type that nobody knows.", examples=["F32"])
+    shape: list[int] | None = Field(description="Null where the model gives one that makes no sense.")
+    size: int | None = Field(ge=0, description="Of its elements, one by one; null for strings.")
+    file: str | None = Field(description="The file its bytes lie in; null where there are several, or none.")
+    kind: str = Field(description="What it is to the model.", examples=["initializer"])
+    problem: str | None = Field(default=None, description="Why its bytes cannot be had, where that is so.")
+
+
+class PieceModel(BaseModel):
+    """A piece of a file."""
+
+    file: str = Field(examples=["model.onnx"])
+    offset: int = Field(ge=0)
+    size: int = Field(ge=1)
+    sha256: Sha256
+
+
+class AskedPiece(BaseModel):
+    """A piece that somebody has and may not need to send."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sha256: Sha256
+    size: StrictInt = Field(ge=1, lt=1 << 63)
+
+
+class AskMissing(BaseModel):
+    """Which of these pieces are there?"""
+
+    model_config = ConfigDict(extra="forbid")
+
+    stores: list[str] | None = Field(
+        default=None, max_length=16, description="The stores to look in; the newest ones when absent."
+    )
+    chunks: list[AskedPiece] = Field(max_length=10_000)
+
+
+class PlaceModel(BaseModel):
+    """Where a piece lies."""
+
+    sha256: Sha256
+    size: int = Field(ge=1)
+    store: Id
+    file: str
+    offset: int = Field(ge=0)
+
+
+class MissingModel(BaseModel):
+    """Which pieces are not there, and where the others lie."""
+
+    missing: list[Sha256]
+    found: list[PlaceModel]
+
+
 class NodeModel(BaseModel):
     """What stands at a place of the proto."""
 
@@ -132,6 +199,36 @@ class Register(BaseModel):
     tags: list[str] = []
     min_chunk: StrictInt | str | None = Field(default=None, examples=["1MiB"])
     max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
+
+
+class Assemble(BaseModel):
+    """Finished uploads that are to be the files of a store."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    uploads: dict[str, str | list[str]] = Field(
+        min_length=1,
+        max_length=10_000,
+        description="By the path of the file: an upload's id or URL, or several that follow each other.",
+        examples=[{"saved_model.pb": "0069204b3a-9f0c9f0c9f0c9f0c9f0c"}],
+    )
+    type: str | None = None
+    root: str | None = None
+    tags: list[str] = []
+    min_chunk: StrictInt | str | None = Field(default=None, examples=["1MiB"])
+    max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
+
+
+class UploadModel(BaseModel):
+    """A resumable upload."""
+
+    id: str
+    state: Literal["open", "complete", "stored"] = Field(description="`complete`: it waits to be joined with others.")
+    offset: int = Field(ge=0, description="How many bytes are durable.")
+    length: int | None = Field(ge=0, description="Bytes of the whole, where they are known.")
+    filename: str | None
+    expires: datetime
+    store: Id | None = Field(description="The store that was made of it.")
 
 
 class PutTag(BaseModel):

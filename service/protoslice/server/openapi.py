@@ -28,6 +28,11 @@ _REST: Final[dict[str, dict[str, Any]]] = {
         "description": "The file's path; may hold slashes.",
         "example": "model.onnx",
     },
+    "name": {
+        "schema": {"type": "string"},
+        "description": "The name of the tensor, or its address; may hold slashes.",
+        "example": "conv1.weight",
+    },
     "n": {"schema": {"type": "integer", "minimum": 0}, "description": "The number of the chunk.", "example": 0},
 }
 _REQUEST_HEADERS: Final = {
@@ -55,6 +60,8 @@ _DESCRIBED: Final = {
     "repr-digest": header("sha-256 of the whole representation, where it is known."),
     "content-digest": header("sha-256 of the bytes sent, where it was asked for."),
     "x-protobuf-message": header("Full name of the message's type, where it is known."),
+    "x-tensor-dtype": header("The type of a tensor's elements."),
+    "x-tensor-shape": header("A tensor's shape: lengths with commas between, nothing for a scalar."),
 }
 
 
@@ -69,7 +76,9 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
         routes=app.routes,
         tags=[
             {"name": "stores", "description": "Immutable sets of files, one of them the root proto."},
+            {"name": "uploads", "description": "Uploads that survive interruptions: tus 1.0, and the IETF draft."},
             {"name": "views", "description": "What a store can be read as."},
+            {"name": "chunks", "description": "What need not be sent or fetched, because it is there."},
             {"name": "tags", "description": "Movable names for stores."},
             {"name": "schemas", "description": "Message types out of uploaded descriptor sets."},
             {"name": "operations", "description": "Health, metrics, help."},

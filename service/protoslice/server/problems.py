@@ -53,6 +53,7 @@ CORRUPT_UPLOAD = Problem(
     "Check the file at `offset` and `path`; nothing was stored.",
 )
 BAD_REQUEST = Problem(400, "bad-request", "Bad request", "Send a well-formed HTTP request.")
+JOINED = Problem(403, "joined-upload", "A joined upload takes no bytes", "Begin an upload of its own.")
 NOT_FOUND = Problem(404, "not-found", "There is no such thing here", "Check the name, number or path.")
 NO_RESOURCE = Problem(404, "no-resource", "There is nothing at this URL", "See `/docs` for what there is.")
 METHOD = Problem(405, "method-not-allowed", "The resource does not take this method", "Use one that `Allow` lists.")
@@ -63,6 +64,7 @@ TIMEOUT = Problem(408, "request-timeout", "The request came too slowly", "Send a
 CONFLICT = Problem(
     409, "conflict", "The request conflicts with what is there", "Read the current state and decide again."
 )
+GONE = Problem(410, "gone", "It was here, and is no more", "Begin the upload anew.")
 PRECONDITION = Problem(
     412, "precondition-failed", "A precondition does not hold", "Fetch the current `ETag` and decide again."
 )
@@ -89,6 +91,7 @@ CORRUPT = Problem(
 REQUIRED = Problem(
     428, "precondition-required", "The request must be conditional", "Send `If-Match` or `If-None-Match`."
 )
+CHECKSUM = Problem(460, "checksum-mismatch", "The bytes fail their checksum", "Send them again from the same offset.")
 HEADERS = Problem(431, "header-too-large", "The request's headers are too long", "Send fewer or shorter headers.")
 INTERNAL = Problem(500, "internal", "The service failed", "Report `request_id` to the operator.")
 DAMAGED = Problem(
@@ -105,9 +108,12 @@ FULL = Problem(507, "out-of-space", "There is no room left", "The operator has t
 
 READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.InvalidInput: INVALID,
+    errors.ChecksumMismatch: CHECKSUM,
     errors.NotFound: NOT_FOUND,
+    errors.Gone: GONE,
     errors.Conflict: CONFLICT,
     errors.LimitExceeded: LIMIT,
+    errors.TooMany: BUSY,
     errors.Unsupported: UNSUPPORTED,
     errors.UnsupportedMediaType: MEDIA,
     errors.CorruptModel: CORRUPT,
@@ -152,7 +158,9 @@ STATUSES: Final[Mapping[int, Problem]] = {
 """What a bare status means, as frameworks raise it."""
 
 PROBLEMS: Final = tuple(
-    sorted({*READING.values(), *UPLOADING.values(), *STATUSES.values(), DRAINING}, key=lambda p: (p.status, p.slug))
+    sorted(
+        {*READING.values(), *UPLOADING.values(), *STATUSES.values(), DRAINING, JOINED}, key=lambda p: (p.status, p.slug)
+    )
 )
 """Every problem there is."""
 

@@ -26,6 +26,8 @@ from protoslice.errors import ProtosliceError
 __all__ = ["main", "render"]
 
 LENGTH = struct.Struct(">I")
+_NO_MEMORY = "alloc failed"
+"""How the runtime says it; it is no fault of the message."""
 
 
 @lru_cache(maxsize=8)
@@ -39,8 +41,10 @@ def render(type_name: str, form: str, descriptor_set: bytes, data: bytes) -> byt
     types = schema.find(type_name, extra)
     try:
         message = types.message_class(type_name).FromString(data)
-    except DecodeError:
-        raise ValueError(f"these bytes are no {type_name}") from None
+    except DecodeError as error:
+        if _NO_MEMORY in str(error):
+            raise MemoryError from None
+        raise ValueError(f"these bytes are no {type_name}: {str(error).rpartition(': ')[2]}") from None
     pool = types.descriptor(type_name).file.pool
     if form == "text":
         return text_format.MessageToString(message, as_utf8=True, descriptor_pool=pool).encode("utf-8", "replace")
@@ -77,4 +81,7 @@ def _answer(sink: BinaryIO, head: Mapping[str, Any], descriptor_set: bytes, data
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    try:
+        main(int(sys.argv[1]))
+    except MemoryError:
+        sys.exit(1)

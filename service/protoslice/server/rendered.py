@@ -28,6 +28,7 @@ class _Rendered:
     media_type: str
     message_type: str | None
     sha256: bytes | None = None
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 async def send_rendered(

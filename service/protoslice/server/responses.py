@@ -63,7 +63,8 @@ async def _send_head(send: Send, answer: Answer) -> None:
 async def _send_only(send: Send, answer: Answer, body: Buffer, fields: Fields) -> None:
     """An answer whose body is at hand."""
     _check_end(answer.length - len(body))
-    if answer.status == 206 and wants_sha256(fields.get(b"want-content-digest")):
+    given = any(name == b"content-digest" for name, _ in answer.headers)
+    if answer.status in {200, 206} and not given and wants_sha256(fields.get(b"want-content-digest")):
         answer.headers.append((b"content-digest", format_digest(sha256(body).digest())))
     await _send_head(send, answer)
     await send({"type": "http.response.body", "body": body})

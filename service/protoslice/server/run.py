@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import uvicorn
 
@@ -23,9 +25,10 @@ BACKLOG = 2048
 class Server(uvicorn.Server):
     """uvicorn's server, which prints where it listens and says that it drains before it closes the door."""
 
-    def __init__(self, config: uvicorn.Config, services: Services) -> None:
+    def __init__(self, config: uvicorn.Config, services: Services, *, at_end: Sequence[Callable[[], None]]) -> None:
         super().__init__(config)
         self._services = services
+        self._at_end = at_end
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and print the address: the first line of our output. Storage that fails is an error of the program."""
@@ -40,15 +43,25 @@ class Server(uvicorn.Server):
         await asyncio.sleep(self._services.settings.drain_notice_seconds)
         await super().shutdown(sockets)
 
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End by the signal that asked for it, as supervisors expect; what is due at our end is done before."""
+        with super().capture_signals():
+            try:
+                yield
+            finally:
+                for call in self._at_end:
+                    call()
+
 
 def run(settings: Settings) -> None:
     """Serve by these settings until SIGTERM or SIGINT."""
-    configure_logs(settings.log_format, settings.log_level)
-    configure_tracing(settings.otel_endpoint)
+    flush_logs = configure_logs(settings.log_format, settings.log_level)
+    flush_spans = configure_tracing(settings.otel_endpoint)
     app = create_app(settings)
     listener = listen(settings.host, settings.port)
     try:
-        Server(uvicorn_config(app, settings), app.services).run([listener])
+        Server(uvicorn_config(app, settings), app.services, at_end=[flush_spans, flush_logs]).run([listener])
     finally:
         listener.close()
 

@@ -8,7 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from protoslice.errors import InvalidInput
@@ -46,6 +54,8 @@ def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
 Size = Annotated[int, BeforeValidator(_size), Field(ge=0, lt=1 << 63)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
 NetworkNames = Annotated[Words, AfterValidator(_networks)]
+Origin = Annotated[str, StringConstraints(pattern=r"^(\*|null|[a-z][a-z0-9+.-]*://[!-.0-~]+)$")]
+Origins = Annotated[tuple[Origin, ...], NoDecode, BeforeValidator(_words)]
 Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 
@@ -80,6 +90,10 @@ class Settings(BaseSettings):
         description="Networks or addresses (`10.1.0.0/16`, `fd00::7`) that sources over http(s) may be in although "
         "they are not public.",
     )
+    cors_origins: Origins = Field(
+        default=(),
+        description="Origins whose web pages may use the service, as `https://viewer.example`; `*` is any.",
+    )
 
     max_upload_bytes: Size = Field(
         default=1 << 40,
@@ -87,6 +101,15 @@ class Settings(BaseSettings):
         description="The largest upload taken, all its files together.",
     )
     max_uploads: int = Field(default=16, ge=1, description="Uploads at the same time; more are answered 503.")
+    max_open_uploads: int = Field(
+        default=1000, ge=1, description="Resumable uploads kept until they are whole; more are answered 503."
+    )
+    upload_lifetime_seconds: float = Field(
+        default=86400,
+        ge=1,
+        le=31_536_000,
+        description="How long a resumable upload that does not get on is kept, and what became of one that ended.",
+    )
     max_json_bytes: Size = Field(default=1 << 20, description="The largest JSON request body.")
     max_schema_bytes: Size = Field(default=16 << 20, description="The largest uploaded descriptor set.")
     max_header_bytes: Size = Field(

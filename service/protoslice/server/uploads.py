@@ -10,15 +10,16 @@ from typing import Final
 from fastapi import Request
 
 from protoslice.errors import ProtosliceError
+from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.bodies import files_of
 from protoslice.server.digest_checks import BodyDigest
 from protoslice.server.fields import Fields, read_fields
 from protoslice.server.leaving import ClientGone
 from protoslice.server.problems import BUSY, RETRY_AFTER_SECONDS, HttpProblem, problem_of_error
 from protoslice.server.services import Services
-from protoslice.stores import Created, Ingest, IngestRequest
+from protoslice.stores import Created, Ingest, IngestRequest, follow
 
-__all__ = ["take_in"]
+__all__ = ["counted", "pieces_of", "take_in"]
 
 _SEVERAL: Final = {"multipart/form-data", "application/x-tar"}
 
@@ -26,7 +27,7 @@ _SEVERAL: Final = {"multipart/form-data", "application/x-tar"}
 async def take_in(request: Request, services: Services, wanted: IngestRequest, filename: str | None) -> Created:
     """The store that the body makes; nothing of it is read before all that can be checked has been."""
     fields = read_fields(request.scope)
-    with _counted(services):
+    with counted(services):
         try:
             return await _take_in(request, services, wanted, fields, filename)
         except ProtosliceError as error:
@@ -38,8 +39,10 @@ async def _take_in(
 ) -> Created:
     digest = BodyDigest(fields)
     kind = fields.get(b"content-type")
+    if (kind or "").partition(";")[0].strip().lower() == RECIPE:
+        return await _follow(request, services, wanted, digest)
     one = (kind or "").partition(";")[0].strip().lower() not in _SEVERAL
-    body = _body(request)
+    body = pieces_of(request)
     files = files_of(kind, fields.get(b"content-disposition"), filename, body if one else digest.watch(body))
     async with await services.stores.ingest(wanted) as ingest:
         started = perf_counter()
@@ -55,6 +58,19 @@ async def _take_in(
     return created
 
 
+async def _follow(request: Request, services: Services, wanted: IngestRequest, digest: BodyDigest) -> Created:
+    """The store that a recipe makes; the recipe names the digest of every file."""
+    async with await services.stores.ingest(wanted) as ingest:
+        started = perf_counter()
+        await follow(digest.watch(pieces_of(request)), ingest, services.stores)
+        digest.check()
+        received = perf_counter()
+        created = await ingest.commit()
+    services.metrics.stage("receive", received - started)
+    services.metrics.stage("commit", perf_counter() - received)
+    return created
+
+
 async def _take_file(ingest: Ingest, path: str, pieces: AsyncIterator[bytes]) -> None:
     sink = await ingest.file(path)
     async for piece in pieces:
@@ -62,7 +78,7 @@ async def _take_file(ingest: Ingest, path: str, pieces: AsyncIterator[bytes]) ->
     await sink.close()
 
 
-async def _body(request: Request) -> AsyncIterator[bytes]:
+async def pieces_of(request: Request) -> AsyncIterator[bytes]:
     """The body as it comes. Not `request.stream()`: a client that left is no failure to be answered."""
     more = True
     while more:
@@ -75,7 +91,8 @@ async def _body(request: Request) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def _counted(services: Services) -> Iterator[None]:
+def counted(services: Services) -> Iterator[None]:
+    """Count an upload while it is under way; refuse it when too many are."""
     limit = services.settings.max_uploads
     if services.uploads >= limit:
         raise HttpProblem(

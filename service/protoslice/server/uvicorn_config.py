@@ -5,6 +5,7 @@ from __future__ import annotations
 import uvicorn
 from starlette.types import ASGIApp
 
+from protoslice.server.cors import standing_headers
 from protoslice.server.protocol import Answerer, ConnectionLimits, guarded
 from protoslice.server.settings import Settings
 
@@ -31,6 +32,7 @@ def uvicorn_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         access_log=False,
         log_config=None,
         server_header=False,
+        headers=standing_headers(settings.cors_origins),
         proxy_headers=False,
         timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=settings.drain_seconds,

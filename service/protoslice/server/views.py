@@ -65,6 +65,14 @@ async def _cpb(store: OpenStore, rest: str, query: Query) -> Representation:
     return await store.cpb()
 
 
+async def _tensor(store: OpenStore, rest: str, query: Query) -> Representation:
+    return await store.tensors.one(rest, query.one("slice"), query.one("format") or "raw")
+
+
+async def _safetensors(store: OpenStore, rest: str, query: Query) -> Representation:
+    return await store.tensors.safetensors(query.many("name"))
+
+
 def _query(name: str, description: str, schema: dict[str, Any], example: Any) -> dict[str, Any]:
     return {
         "name": name,
@@ -151,6 +159,49 @@ VIEWS: Final = (
         description="A riegeli file that TensorFlow's Merger reads.",
         select=_cpb,
         media_types=("application/x-riegeli",),
+    ),
+    View(
+        name="tensors",
+        rest="name:path",
+        operation="get_tensor",
+        summary="One tensor, or a slice of it",
+        description=(
+            "Row-major and little-endian, as raw bytes or as a `.npy` file; `packed` as the format packs types "
+            "narrower than a byte; `json` for strings. `X-Tensor-Dtype` and `X-Tensor-Shape` (`3,4`; empty for a "
+            "scalar) say what is sent."
+        ),
+        select=_tensor,
+        media_types=(_BYTES, "application/json"),
+        parameters=(
+            _query(
+                "slice",
+                "As NumPy's basic slicing, with steps above zero: `0:128,:,-3,::2`.",
+                {"type": "string"},
+                "0:128,:",
+            ),
+            _query(
+                "format",
+                "How: elements one by one, a `.npy` file, packed bits, or JSON.",
+                {"type": "string", "enum": ["raw", "npy", "packed", "json"], "default": "raw"},
+                "npy",
+            ),
+        ),
+    ),
+    View(
+        name="safetensors",
+        operation="get_safetensors",
+        summary="All tensors, or some, as one safetensors file",
+        description="What the format has no type for is widened, or left out and named in its metadata.",
+        select=_safetensors,
+        media_types=(_BYTES,),
+        parameters=(
+            _query(
+                "name",
+                "Only the tensors of this name or address; repeatable, `*` stands for anything.",
+                {"type": "array", "items": {"type": "string"}},
+                ["encoder.*"],
+            ),
+        ),
     ),
 )
 """All views that give bytes."""

@@ -17,6 +17,7 @@ class WholeBytes:
     message_type: str | None
     etag: str
     media_type: str = "application/protobuf"
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
     @property
     def size(self) -> int:

@@ -5,6 +5,8 @@ from protoslice.stores.garbage import GarbageReport
 from protoslice.stores.ingest import Ingest, Sink
 from protoslice.stores.model import Created, FileInfo, IngestRequest, Page, SchemaInfo, StoreInfo, Tag
 from protoslice.stores.opened import ChunkInfo, OpenStore
+from protoslice.stores.pieces import PieceInfo, Place
+from protoslice.stores.recipes import follow
 from protoslice.stores.serving import Representation
 
 __all__ = [
@@ -16,6 +18,8 @@ __all__ = [
     "IngestRequest",
     "OpenStore",
     "Page",
+    "PieceInfo",
+    "Place",
     "Representation",
     "SchemaInfo",
     "Sink",
@@ -23,4 +27,5 @@ __all__ = [
     "StoreOptions",
     "Stores",
     "Tag",
+    "follow",
 ]

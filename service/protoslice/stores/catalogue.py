@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from protoslice.errors import Conflict, IntegrityError, NotFound, StorageFull, Unsupported
 from protoslice.storage import ObjectStat, Storage, probe
@@ -15,20 +15,25 @@ from protoslice.stores.chunk_facts import ChunkFacts
 from protoslice.stores.garbage import GRACE_SECONDS, GarbageReport, collect_garbage
 from protoslice.stores.in_place import Places
 from protoslice.stores.ingest import Ingest, IntakeOptions, drop_attempt
+from protoslice.stores.joined import open_file_object
 from protoslice.stores.manifests import Manifests, behind, cursor_of
 from protoslice.stores.model import UNKNOWN, Created, IngestRequest, Manifest, Page, SchemaInfo, StoreInfo, Tag
-from protoslice.stores.objects import StoredObject, open_object
+from protoslice.stores.objects import StoredObject
 from protoslice.stores.opened import OpenStore, open_proto
 from protoslice.stores.paths import check_request, check_tag, is_id, is_id_prefix
+from protoslice.stores.pieces import PieceInfo, Pieces, Place
 from protoslice.stores.receive import Types
 from protoslice.stores.records import Schemas, Tags
 from protoslice.stores.runner import Worker
+from protoslice.stores.uploads import UploadOptions, Uploads
 
 __all__ = ["StoreOptions", "Stores"]
 
 _log = logging.getLogger(__name__)
 
 MARK = b'{"layout":1}'
+NEWEST = 16
+"""How many stores are looked in for pieces when none is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +47,7 @@ class StoreOptions:
     register_prefixes: tuple[str, ...] = ()
     register_networks: tuple[str, ...] = ()
     space_watermark_bytes: int = 1 << 30
+    uploads: UploadOptions = field(default_factory=UploadOptions)
     trust_seconds: float = 0
     """How long an opened store is taken to exist still; one that we remove ourselves is gone at once."""
 
@@ -58,6 +64,8 @@ class Stores:
         self._schemas = Schemas(storage)
         self._places = Places(options.register_prefixes, options.register_networks)
         self._manifests = Manifests(storage)
+        self._uploads = Uploads(storage, self._worker, self.ingest, self._types, options.uploads)
+        self._pieces = Pieces(storage, self._worker)
         self._opened: dict[str, OpenStore] = {}
         self._opening: dict[str, asyncio.Task[OpenStore]] = {}
 
@@ -108,6 +116,12 @@ class Stores:
             own_schema=own,
         )
         return Ingest(options, request, self._announce)
+
+    @property
+    def uploads(self) -> Uploads:
+        """Uploads that survive interruptions."""
+        self._check_writable()
+        return self._uploads
 
     async def register(self, files: Mapping[str, str], request: IngestRequest) -> Created:
         """A store over objects that already lie in allowed storage: path to URI."""
@@ -191,6 +205,22 @@ class Stores:
             opening = self._opening[store_id] = asyncio.create_task(self._open(manifest))
             opening.add_done_callback(lambda _: self._opening.pop(store_id, None))
         return await asyncio.shield(opening)
+
+    async def pieces(self, ref: str, *, limit: int, cursor: str | None) -> Page[PieceInfo]:
+        """A page of the pieces of a store's files, which cover all of them in order."""
+        store = await self.view(ref)
+        return (await self._pieces.of(store)).page(limit, cursor)
+
+    async def locate(self, wanted: Mapping[str, int], refs: Sequence[str] | None) -> Sequence[Place]:
+        """Where pieces lie that are `wanted`, by digest with their sizes: in the stores named, else in the newest.
+
+        Only stores that a reader could list are looked in, and what is told is no more than their `pieces` tell.
+        """
+        if refs is not None:
+            return await self._pieces.locate(wanted, [await self.view(ref) for ref in refs])
+        newest = (await self.list(limit=NEWEST)).items
+        known = [store.id for store in newest if await self._pieces.known(store.id)]
+        return await self._pieces.locate(wanted, [await self.view(store_id) for store_id in known])
 
     async def tags(self, *, limit: int = 100, cursor: str | None = None) -> Page[Tag]:
         """A page of the tags."""
@@ -277,7 +307,7 @@ class Stores:
         objects: list[StoredObject] = []
         try:
             for stored in manifest.objects:
-                objects.append(await self._open_object(manifest, stored.key is None, len(objects)))
+                objects.append(await self._open_object(manifest, stored.uri is not None, len(objects)))
             proto = None
             if manifest.indexed:
                 verify = self._options.verify_reads
@@ -300,7 +330,7 @@ class Stores:
         stored = manifest.objects[number]
         if in_place:
             return await self._places.open(stored, self._worker)
-        return await open_object(self._storage, stored, self._worker, verify=self._options.verify_reads)
+        return await open_file_object(self._storage, stored, self._worker, verify=self._options.verify_reads)
 
     def _check_writable(self) -> None:
         if self._refused is not None:

@@ -6,12 +6,15 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from protoslice.errors import IntegrityError, NotFound
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.storage.probe import FOLDER as PROBES
 from protoslice.stores import keys
+from protoslice.stores.listing import everything
 from protoslice.stores.model import Manifest
+from protoslice.stores.uploads.records import end_uploads
 
 __all__ = ["GRACE_SECONDS", "GarbageReport", "collect_garbage"]
 
@@ -46,17 +49,20 @@ async def collect_garbage(
     out of reach. With no grace at all nobody may be uploading. A dry run removes nothing, and tells nothing of what
     only the storage itself knows as left over.
     """
-    before = clock() - grace_seconds
-    expired = [item async for item in _all(storage, keys.REMOVED) if _is_old(item, before)]
+    moment = clock()
+    before = moment - grace_seconds
+    # Before the manifests: an upload that is a store by the time they are read has been counted here.
+    uploads = await end_uploads(storage, moment=_time(moment), before=_time(before), dry_run=dry_run)
+    expired = [item async for item in everything(storage, keys.REMOVED) if _is_old(item, before)]
     try:
         needed = await _needed(storage, {item.key for item in expired})
     except _Unreadable as error:
         # It might need anything: leave everything until somebody has looked.
         leftovers = 0 if dry_run else await storage.collect_garbage(grace_seconds)
         return GarbageReport(leftovers=leftovers, unreadable=error.key)
-    dropped = [item async for item in _unneeded(storage, needed, before)]
+    dropped = [item async for item in _unneeded(storage, needed | uploads, before)]
     dropped += [item async for item in _underived(storage, before)]
-    probes = [item async for item in _all(storage, PROBES) if _is_old(item, before)]
+    probes = [item async for item in everything(storage, PROBES) if _is_old(item, before)]
     leftovers = len(probes)
     if not dry_run:
         for item in (*dropped, *expired, *probes):
@@ -76,7 +82,7 @@ class _Unreadable(Exception):
 async def _unneeded(storage: Storage, needed: set[str], before: float) -> AsyncIterator[ObjectStat]:
     """The objects of uploads that no store needs, and that have not got on for as long as the grace."""
     attempt, objects = "", list[ObjectStat]()
-    async for item in _all(storage, keys.OBJECTS):
+    async for item in everything(storage, keys.OBJECTS):
         if item.key.segments[1] != attempt:
             for found in _stale(attempt, objects, before):
                 yield found
@@ -94,10 +100,14 @@ def _stale(attempt: str, objects: list[ObjectStat], before: float) -> list[Objec
 
 async def _underived(storage: Storage, before: float) -> AsyncIterator[ObjectStat]:
     """What was made from stores that are gone."""
-    alive = {item.key.segments[-1] async for item in _all(storage, keys.STORES)}
-    async for item in _all(storage, keys.DERIVED):
+    alive = {item.key.segments[-1] async for item in everything(storage, keys.STORES)}
+    async for item in everything(storage, keys.DERIVED):
         if item.key.segments[1] not in alive and _is_old(item, before):
             yield item
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _is_old(item: ObjectStat, before: float) -> bool:
@@ -106,26 +116,15 @@ def _is_old(item: ObjectStat, before: float) -> bool:
 
 async def _needed(storage: Storage, expired: set[ObjectKey]) -> set[str]:
     """The uploads whose objects are needed."""
-    needed = set()
+    needed: set[str] = set()
     for folder in (keys.STORES, keys.REMOVED):
-        async for item in _all(storage, folder):
+        async for item in everything(storage, folder):
             if item.key in expired:
                 continue
             # Gone since it was listed: removed, which left a tombstone that is listed next.
             with suppress(NotFound):
                 try:
-                    needed.add(Manifest.decode(await storage.get_range(item.key, 0, item.size)).attempt)
+                    needed |= Manifest.decode(await storage.get_range(item.key, 0, item.size)).attempts
                 except IntegrityError:
                     raise _Unreadable(item.key) from None
     return needed
-
-
-async def _all(storage: Storage, folder: ObjectKey) -> AsyncIterator[ObjectStat]:
-    after: ObjectKey | None = None
-    while True:
-        page = await storage.list(folder, after=after)
-        for item in page.items:
-            yield item
-        after = page.after
-        if after is None:
-            return

@@ -5,17 +5,27 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
-from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
+from protoslice.errors import CorruptModel, InvalidInput, ProtosliceError, Unsupported
+from protoslice.schema.names import means_text
 from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import Storage
 from protoslice.stores import keys
+from protoslice.stores.joined import open_file_object
 from protoslice.stores.keep import keep
 from protoslice.stores.model import Created, FileInfo, IngestRequest, Manifest, Stored
 from protoslice.stores.objects import StoredObject, open_object
 from protoslice.stores.paths import check_file_path, check_request
-from protoslice.stores.prepare import Prepared, SideWriter, chunked_of, prepare_chunked, prepare_raw
+from protoslice.stores.prepare import (
+    Prepared,
+    SideWriter,
+    binary_of,
+    chunked_of,
+    prepare_chunked,
+    prepare_raw,
+    prepare_text,
+)
 from protoslice.stores.receive import FileSink, Received, Scan, Types
 from protoslice.stores.roots import choose_root
 from protoslice.stores.runner import Worker
@@ -25,6 +35,8 @@ __all__ = ["Ingest", "IntakeOptions"]
 FILES = 10_000
 NOT_PROTOS = ("text", "json", "table", "tfrecord")
 """Kinds of root that are kept without an index: formats know what to do with them."""
+
+T = TypeVar("T")
 
 Announce = Callable[[Manifest, Sequence[str]], Awaitable[Created]]
 
@@ -69,14 +81,7 @@ class Ingest:
 
     async def file(self, path: str) -> Sink:
         """Begin the next file; the one before must be closed."""
-        check_file_path(path)
-        if self._sink is not None:
-            raise InvalidInput("the file before is not closed")
-        if len(self._files) >= FILES:
-            raise InvalidInput(f"an upload holds at most {FILES} files")
-        if path in self._paths:
-            raise InvalidInput(f"the upload holds {path!r} twice")
-        wanted = self._request.type if self._request.root in {None, path} else None
+        self._check_room(path)
         options = self._options
         self._sink = await FileSink.open(
             options.storage,
@@ -84,12 +89,22 @@ class Ingest:
             len(self._files),
             path,
             worker=options.worker,
-            wanted=wanted,
+            wanted=self.wanted_type(path),
             types=options.types,
             limit=self._left,
         )
         self._paths.add(path)
         return Sink(self)
+
+    def wanted_type(self, path: str) -> str | None:
+        """The type that the file at `path` was asked to be read as, where it may be the root."""
+        return self._request.type if self._request.root in {None, path} else None
+
+    def adopt(self, received: Received) -> None:
+        """Take a file that has arrived before, and lies in the storage."""
+        self._check_room(received.info.path)
+        self._paths.add(received.info.path)
+        self._files.append(received)
 
     async def write(self, piece: bytes) -> None:
         """Take the next piece of the open file."""
@@ -101,7 +116,7 @@ class Ingest:
         """End of the open file."""
         if self._sink is None:
             raise InvalidInput("no file is open")
-        received = await self._sink.finish(self._options.storage)
+        received = await self._sink.finish()
         self._sink = None
         self._left -= received.info.size
         self._files.append(received)
@@ -139,38 +154,75 @@ class Ingest:
         if sink is not None:
             await sink.abort()
 
+    def _check_room(self, path: str) -> None:
+        check_file_path(path)
+        if self._sink is not None:
+            raise InvalidInput("the file before is not closed")
+        if len(self._files) >= FILES:
+            raise InvalidInput(f"an upload holds at most {FILES} files")
+        if path in self._paths:
+            raise InvalidInput(f"the upload holds {path!r} twice")
+
     async def _prepare(self, root: Received) -> tuple[Prepared | None, Stored | None]:
         options, request = self._options, self._request
         kind = root.detection.kind
-        if kind in NOT_PROTOS and request.type is None:
+        text_type = request.type_or(root.detection.type_name) if kind == "text" else None
+        if kind in NOT_PROTOS and request.type is None and text_type is None:
             return None, None
         if kind == "refused" and request.type is None:
             raise Unsupported(f"{root.detection.why}; name its type if it is a proto after all")
-        source = await open_object(options.storage, root.stored, options.worker, verify=options.verify)
+        source = await open_file_object(options.storage, root.stored, options.worker, verify=options.verify)
         try:
             if kind == "riegeli":
                 return await self._chunked(source, root.info.path)
+            if kind == "text" and text_type is not None:
+                return await self._text(source, root.info.path, text_type)
             scan = root.scan or Scan(None)
             run = options.worker.run
             return await run(lambda: prepare_raw(source, scan, options.types, request)), None
         finally:
             source.close()
 
-    async def _chunked(self, source: StoredObject, path: str) -> tuple[Prepared, Stored | None]:
-        options, request = self._options, self._request
+    async def _chunked(self, source: StoredObject, path: str) -> tuple[Prepared | None, Stored | None]:
+        options = self._options
+        chunked, stored = await self._beside(lambda side: chunked_of(source, side))
+        return await self._on_image(
+            source,
+            stored,
+            lambda sources: prepare_chunked(chunked, sources, path, options.types, self._request),
+        )
+
+    async def _text(self, source: StoredObject, path: str, name: str) -> tuple[Prepared | None, Stored | None]:
+        types = self._options.types
+        try:
+            _, stored = await self._beside(lambda side: binary_of(source, name, types, side))
+        except CorruptModel:
+            if self._request.type is None and not means_text(path):
+                return None, None  # it only looked like one
+            raise
+        return await self._on_image(source, stored, lambda sources: prepare_text(sources, name, types, self._request))
+
+    async def _beside(self, work: Callable[[SideWriter], T]) -> tuple[T, Stored | None]:
+        """What `work` gives, and where that lies which it wrote beside the files, if it did."""
+        options = self._options
         key = keys.object_key(self._attempt, "side")
         async with await options.storage.writer(key) as writer:
             side = SideWriter(writer, options.worker)
-            chunked = await options.worker.run(lambda: chunked_of(source, side))
-            stored = None
-            if side.size:
-                stored = Stored(side.size, key=str(key), etag=await writer.commit())
-                await options.storage.put_if_absent(keys.sums_of(key), side.sums.finish())
-        extra = await open_object(options.storage, stored, options.worker, verify=options.verify) if stored else None
+            done = await options.worker.run(lambda: work(side))
+            if not side.size:
+                return done, None
+            stored = Stored(side.size, key=str(key), etag=await writer.commit())
+            await options.storage.put_if_absent(keys.sums_of(key), side.sums.finish())
+        return done, stored
+
+    async def _on_image(
+        self, source: StoredObject, side: Stored | None, prepare: Callable[[Sequence[RangeSource]], Prepared]
+    ) -> tuple[Prepared | None, Stored | None]:
+        options = self._options
+        extra = await open_object(options.storage, side, options.worker, verify=options.verify) if side else None
         sources: list[RangeSource] = [source, extra or BytesSource(b"")]
         try:
-            prepare = lambda: prepare_chunked(chunked, sources, path, options.types, request)  # noqa: E731
-            return await options.worker.run(prepare), stored
+            return await options.worker.run(lambda: prepare(sources)), side
         finally:
             if extra is not None:
                 extra.close()

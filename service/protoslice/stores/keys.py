@@ -9,6 +9,9 @@ objects/<attempt>/index             the index of the root proto
 objects/<attempt>/plan              its chunks
 objects/<attempt>/image             a chunked proto merged: a rope over its root file and the side object
 objects/<attempt>/schema            the descriptor set of a type that is not bundled
+objects/<attempt>/part-<random>     some bytes of a resumable upload, whose id is the attempt; its sums beside it
+objects/<attempt>/state-<random>    what is known of its first bytes
+uploads/<attempt>                   the record of a resumable upload: which parts make it up so far
 derived/<id>/<name>                 what can be made anew: digests of chunks
 tags/<name>                         a tag: the id it points to
 schemas/<name>                      an uploaded descriptor set
@@ -33,16 +36,19 @@ __all__ = [
     "SCHEMAS",
     "STORES",
     "TAGS",
+    "UPLOADS",
     "began_at",
     "derived",
     "name_of",
     "new_attempt",
+    "new_object",
     "new_removed",
     "object_key",
     "schema",
     "store",
     "sums_of",
     "tag",
+    "upload",
 ]
 
 MARKER = ObjectKey("protoslice.json")
@@ -52,6 +58,7 @@ DERIVED = ObjectKey("derived")
 TAGS = ObjectKey("tags")
 SCHEMAS = ObjectKey("schemas")
 REMOVED = ObjectKey("removed")
+UPLOADS = ObjectKey("uploads")
 
 
 def new_attempt() -> str:
@@ -80,6 +87,16 @@ def new_removed() -> ObjectKey:
 def object_key(attempt: str, name: str) -> ObjectKey:
     """An object of an upload."""
     return OBJECTS / attempt / name
+
+
+def new_object(attempt: str, what: str) -> ObjectKey:
+    """A place in an upload where nothing lies yet, whoever else writes."""
+    return object_key(attempt, f"{what}-{secrets.token_hex(8)}")
+
+
+def upload(upload_id: str) -> ObjectKey:
+    """The record of a resumable upload."""
+    return UPLOADS / upload_id
 
 
 def sums_of(key: ObjectKey) -> ObjectKey:

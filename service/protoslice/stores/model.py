@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar, cast
 
-from protoslice.errors import IntegrityError
+from protoslice.errors import IntegrityError, InvalidInput
 from protoslice.stores.seal import seal, unseal
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "StoreInfo",
     "Stored",
     "Tag",
+    "place_of",
     "store_id",
 ]
 
@@ -41,6 +42,15 @@ class Page(Generic[T]):
 
     items: Sequence[T]
     next: str | None = None
+
+
+def place_of(cursor: str | None) -> int:
+    """The number of the thing a page begins with, where cursors count."""
+    if cursor is None:
+        return 0
+    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
+        raise InvalidInput("this cursor was not given by this service")
+    return int(cursor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +80,27 @@ class FileInfo:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where an object lies: under a key of ours with block sums, or at a URI, pinned to the tag it had."""
+    """Where an object lies: under a key of ours with block sums, in several parts of that kind, or at a URI, pinned."""
 
     size: int
     key: str | None = None
     uri: str | None = None
     etag: str | None = None
+    parts: tuple[Stored, ...] = ()
+    """What follows each other to make it up, where it is not one object."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[Stored]) -> Stored:
+        """Parts that follow each other, as one."""
+        return parts[0] if len(parts) == 1 else cls(sum(part.size for part in parts), parts=tuple(parts))
+
+    @property
+    def keys(self) -> Iterator[str]:
+        """The keys of ours that it lies under."""
+        if self.key is not None:
+            yield self.key
+        for part in self.parts:
+            yield from part.keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +141,11 @@ class Manifest:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise IntegrityError("a store's manifest does not parse") from error
 
+    @property
+    def attempts(self) -> set[str]:
+        """The attempts whose objects it needs: its own, and those of the uploads that its files came by."""
+        return {self.attempt} | {key.split("/")[1] for stored in self.objects for key in stored.keys}
+
     def object_of(self, path: str) -> Stored | None:
         """Where the file at `path` lies."""
         return next((stored for file, stored in zip(self.files, self.objects, strict=True) if file.path == path), None)
@@ -125,21 +155,28 @@ def _as_dict(manifest: Manifest) -> dict[str, Any]:
     data: dict[str, Any] = {name: getattr(manifest, name) for name in Manifest.__slots__}
     data["created"] = manifest.created.isoformat()
     data["files"] = [[file.path, file.size, file.sha256] for file in manifest.files]
-    data["objects"] = [_stored(stored) for stored in manifest.objects]
-    data["side"] = _stored(manifest.side) if manifest.side else None
+    data["objects"] = [stored_as_dict(stored) for stored in manifest.objects]
+    data["side"] = stored_as_dict(manifest.side) if manifest.side else None
     return data
 
 
-def _stored(stored: Stored) -> dict[str, int | str]:
-    fields = {"size": stored.size, "key": stored.key, "uri": stored.uri, "etag": stored.etag}
+def stored_as_dict(stored: Stored) -> dict[str, Any]:
+    """The JSON form, which `stored_from_dict` reads."""
+    fields: dict[str, Any] = {"size": stored.size, "key": stored.key, "uri": stored.uri, "etag": stored.etag}
+    fields["parts"] = [stored_as_dict(part) for part in stored.parts] or None
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def stored_from_dict(raw: dict[str, Any]) -> Stored:
+    """What `stored_as_dict` gave."""
+    return Stored(**(raw | {"parts": tuple(stored_from_dict(part) for part in raw.get("parts", ()))}))
 
 
 def _from_dict(raw: dict[str, Any]) -> dict[str, Any]:
     raw["created"] = datetime.fromisoformat(raw["created"])
     raw["files"] = tuple(FileInfo(*file) for file in raw["files"])
-    raw["objects"] = tuple(Stored(**stored) for stored in raw["objects"])
-    raw["side"] = Stored(**raw["side"]) if raw["side"] else None
+    raw["objects"] = tuple(stored_from_dict(stored) for stored in raw["objects"])
+    raw["side"] = stored_from_dict(raw["side"]) if raw["side"] else None
     return raw
 
 

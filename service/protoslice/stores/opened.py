@@ -9,14 +9,17 @@ from typing import Any
 
 from protoslice import _core, schema
 from protoslice.errors import IntegrityError, InvalidInput, NotFound, Unsupported
-from protoslice.storage import Storage
+from protoslice.formats import model as formats
+from protoslice.pieces import extents_of
+from protoslice.storage import Span, Storage
 from protoslice.stores import keys
 from protoslice.stores.chunk_facts import ChunkFacts
-from protoslice.stores.model import Manifest, Page, StoreInfo
+from protoslice.stores.model import Manifest, Page, StoreInfo, place_of
 from protoslice.stores.objects import StoredObject, open_object
 from protoslice.stores.runner import Worker
 from protoslice.stores.seal import unseal
 from protoslice.stores.serving import Representation
+from protoslice.stores.tensors import StoreTensors
 
 __all__ = ["ChunkInfo", "OpenStore"]
 
@@ -59,6 +62,10 @@ class OpenStore:
         self._proto = proto
         self._worker = worker
         self._facts = facts
+        files = {file.path: stored for file, stored in zip(manifest.files, objects, strict=False)}
+        root = formats.Proto(proto.document, proto.sources) if proto is not None else None
+        self.tensors = StoreTensors(formats.Model(manifest.root, manifest.type, files, root), worker, self._etag)
+        """What is known of the tensors in it."""
 
     def file(self, path: str) -> Representation:
         """A file, byte for byte as it came."""
@@ -116,7 +123,7 @@ class OpenStore:
     async def chunks(self, *, limit: int, cursor: str | None) -> Page[ChunkInfo]:
         """A page of the chunks, with their digests: those not known yet are computed now."""
         plan = self._known().plan
-        first = _place(cursor)
+        first = place_of(cursor)
         items = []
         for n in range(first, min(first + limit, len(plan))):
             kind, type_name, path, rope = plan.chunk(n)
@@ -131,7 +138,7 @@ class OpenStore:
         if not 1 <= depth <= DEPTH:
             raise InvalidInput(f"depth is at least 1 and at most {DEPTH}")
         document = self._known().document
-        first = _place(cursor)
+        first = place_of(cursor)
 
         def look() -> tuple[list[dict[str, Any]], int]:
             rows, total = document.children(path, first, limit)
@@ -180,6 +187,10 @@ class OpenStore:
         return Representation(
             rope, proto.sources, self._etag("cpb"), f"{name}.cpb", message_type=None, media_type="application/x-riegeli"
         )
+
+    def extents(self) -> list[Span]:
+        """Where its chunks lie in the root file, as start and end; nowhere in a root that is no proto."""
+        return list(extents_of(self._proto.plan)) if self._proto is not None else []
 
     def descriptor_set(self) -> bytes | None:
         """The uploaded descriptor set that this store's type comes from; none when the type is bundled or not known."""
@@ -265,14 +276,6 @@ def _hash_all(proto: Proto) -> list[int]:
         hasher.update(rope, proto.sources)
         hashes.append(hasher.finish())
     return hashes
-
-
-def _place(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
-        raise InvalidInput("this cursor was not given by this service")
-    return int(cursor)
 
 
 def _filename(path: str, ending: str) -> str:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from protoslice import _core
 from protoslice.errors import LimitExceeded
 from protoslice.storage import Span
-from protoslice.stores.objects import BLOCK, StoredObject
+from protoslice.stores.computed import Readable
+from protoslice.stores.objects import BLOCK
 
 __all__ = ["Representation"]
 
@@ -23,13 +24,15 @@ class Representation:
     """One representation of something in a store: its length, its validators, and its bytes by range."""
 
     rope: _core.Rope
-    sources: Sequence[StoredObject]
+    sources: Sequence[Readable]
     etag: str
     filename: str
     kind: str = "file"
     sha256: bytes | None = None
     message_type: str | None = None
     media_type: str = "application/octet-stream"
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """What else an answer says of it."""
 
     @property
     def size(self) -> int:
@@ -73,7 +76,7 @@ def _batches(rope: _core.Rope, start: int, end: int) -> Iterator[list[bytes | Ex
         start = stop
 
 
-async def _read(batch: list[bytes | Extent], sources: Sequence[StoredObject]) -> bytes | memoryview:
+async def _read(batch: list[bytes | Extent], sources: Sequence[Readable]) -> bytes | memoryview:
     """The bytes of a batch: near extents of a source are read together."""
     wanted: dict[int, list[Span]] = {}
     for piece in batch:

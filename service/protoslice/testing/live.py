@@ -25,7 +25,7 @@ class LiveServer:
     @property
     def url(self) -> str:
         """The address, without a slash at the end."""
-        return f"http://{self.host}:{self.port}"
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
     def connect(self, timeout_seconds: float = 10) -> socket.socket:
         """A fresh connection."""

@@ -1,5 +1,7 @@
 //! Building an index while a scan goes on: one open node per message on the way down, flushed as it closes.
 
+pub(crate) mod saved;
+
 use std::collections::HashMap;
 
 use super::layout::{self, BLOCK_ENTRIES, BlockRecord, FieldBlock, FieldRecord, KeyRecord, NodeRecord, Record};

@@ -8,5 +8,6 @@ mod layout;
 mod read;
 
 pub use build::Builder;
+pub(crate) use build::saved;
 pub use layout::{NodeRecord, VERSION};
 pub use read::{Entries, FieldSummary, Index, IndexBytes, Node, Occurrences};

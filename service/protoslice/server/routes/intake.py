@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from protoslice.errors import StorageDenied
+from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.documented import BINARY, header, problems
 from protoslice.server.json_answers import json_answer
 from protoslice.server.models import Register, StoreModel
@@ -33,7 +34,7 @@ _LOCATION = {"location": header("The store's lasting URL."), "etag": header("Of 
 _FILE = {"schema": BINARY}
 _BODY: dict[str, Any] = {
     "requestBody": {
-        "description": "One file, a form whose file parts are files, or a directory as a tar stream.",
+        "description": "One file, a form whose file parts are files, a directory as a tar stream, or a recipe.",
         "required": True,
         "content": {
             "application/protobuf": _FILE,
@@ -43,6 +44,7 @@ _BODY: dict[str, Any] = {
                 "schema": {"type": "object", "properties": {"file": {"type": "array", "items": BINARY}}}
             },
             "application/x-tar": _FILE,
+            RECIPE: _FILE,
         },
     },
     "parameters": [

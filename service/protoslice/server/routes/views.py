@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from protoslice.server.documented import SEEN, problems
-from protoslice.server.json_answers import IMMUTABLE, page_answer
-from protoslice.server.models import ChunkModel, NodeModel, PageModel
+from protoslice.server.json_answers import IMMUTABLE, json_answer, page_answer
+from protoslice.server.models import ChunkModel, NodeModel, PageModel, TensorModel
 from protoslice.server.services import Given, Services
 from protoslice.stores import OpenStore
 
@@ -33,7 +33,7 @@ async def list_chunks(
     store = await services.stores.view(ref)
     page = await store.chunks(limit=_at_most(limit, services), cursor=cursor)
     items = [chunk.as_json() for chunk in page.items]
-    return page_answer(request, page, items, headers=_headers(request, store, ref), weak=False)
+    return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 
 
 @router.get(
@@ -55,14 +55,51 @@ async def get_tree(
     """The children of a node with field, name, type, count, size, and whether they go deeper."""
     store = await services.stores.view(ref)
     page = await store.tree(path, depth, _at_most(limit, services), cursor)
-    return page_answer(request, page, list(page.items), headers=_headers(request, store, ref), weak=False)
+    return page_answer(request, page, list(page.items), headers=lasting_headers(request, store, ref), weak=False)
+
+
+@router.get(
+    "/v1/stores/{ref}/tensors",
+    operation_id="list_tensors",
+    response_model=PageModel[TensorModel],
+    responses={304: SEEN, **problems(404, 412, 422)},
+    summary="The tensors of a model",
+)
+async def list_tensors(
+    request: Request,
+    services: Given,
+    ref: str,
+    name: Annotated[
+        str | None, Query(description="Only of this name or address; `*` stands for anything.", examples=["encoder.*"])
+    ] = None,
+    dtype: Annotated[str | None, Query(description="Only of this type.", examples=["F32"])] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response:
+    """A page of tensors, in the model's order: name, address, type, shape, size, and where each lies."""
+    store = await services.stores.view(ref)
+    page = await store.tensors.page(name=name, dtype=dtype, limit=_at_most(limit, services), cursor=cursor)
+    return page_answer(request, page, list(page.items), headers=lasting_headers(request, store, ref), weak=False)
+
+
+@router.get(
+    "/v1/stores/{ref}/references.json",
+    operation_id="get_references",
+    responses={304: SEEN, **problems(404, 412, 422)},
+    summary="References onto the tensors",
+)
+async def get_references(request: Request, services: Given, ref: str) -> Response:
+    """References as kerchunk writes them, for fsspec and zarr: every tensor an array over ranges of this service."""
+    store = await services.stores.view(ref)
+    base = f"{request.url.scheme}://{request.url.netloc}/v1/stores/{store.info.id}"
+    return json_answer(request, await store.tensors.references(base))
 
 
 def _at_most(limit: int, services: Services) -> int:
     return min(limit, services.settings.max_page_items)
 
 
-def _headers(request: Request, store: OpenStore, ref: str) -> dict[str, str]:
+def lasting_headers(request: Request, store: OpenStore, ref: str) -> dict[str, str]:
     """Under a store's id the answer never changes; under another name it says what the lasting URL is."""
     if ref == store.info.id:
         return {"cache-control": IMMUTABLE}

@@ -1,0 +1,108 @@
+//! `_core.Bundle`: the index of a tensor bundle.
+
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+use wire::bundle::{self, Extent, Items, Placed, Types};
+
+use crate::errors::raise;
+use crate::limits::{self, Limits};
+use crate::source::PySource;
+
+/// What an entry says: number of the type, shape if it has one, shard, offset and size there, checksum.
+type Entry<'py> = (i32, Option<Bound<'py, PyTuple>>, i32, i64, i64, Option<u32>);
+
+/// The index of a tensor bundle, read whole and kept as it is.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct Bundle {
+    bundle: bundle::Bundle,
+    types: Types,
+}
+
+#[pymethods]
+impl Bundle {
+    /// Reads the index in `source`. `types` has the name of each type and the bytes of one element, 0 for those without
+    /// a common length.
+    #[new]
+    #[pyo3(signature = (source, types, *, limits=None))]
+    fn new(
+        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
+        types: Types,
+        limits: Option<&Bound<'_, Limits>>,
+    ) -> PyResult<Self> {
+        let source = PySource::new(source)?;
+        let limits = limits::of(limits);
+        let bundle = py.detach(|| bundle::Bundle::open(&source, &limits)).map_err(|error| raise(py, error))?;
+        Ok(Self { bundle, types })
+    }
+
+    /// How many shards there are.
+    #[getter]
+    fn shards(&self) -> u32 {
+        self.bundle.shards()
+    }
+
+    /// Whether numbers lie there with their highest byte first.
+    #[getter]
+    fn big_endian(&self) -> bool {
+        self.bundle.big_endian()
+    }
+
+    fn __len__(&self) -> usize {
+        self.bundle.len()
+    }
+
+    /// The key of tensor `number`.
+    fn name<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, self.key(number)?))
+    }
+
+    /// The number of the tensor of this key.
+    fn find(&self, key: &[u8]) -> Option<usize> {
+        self.bundle.find(key)
+    }
+
+    /// What the entry of tensor `number` says.
+    fn entry<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Entry<'py>> {
+        self.key(number)?;
+        entry(py, &self.bundle.tensor(number).map_err(|error| raise(py, error))?)
+    }
+
+    /// The slices that tensor `number` is kept in, each as start and length per dimension, and its entry.
+    fn slices<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Vec<(Vec<Extent>, Option<Entry<'py>>)>> {
+        let name = self.key(number)?;
+        let placed = self.bundle.tensor(number).map_err(|error| raise(py, error))?;
+        let found = placed.slices.into_iter().map(|slice| {
+            let part = self.bundle.slice(name, &slice).map_err(|error| raise(py, error))?;
+            Ok((slice, part.map(|placed| entry(py, &placed)).transpose()?))
+        });
+        found.collect()
+    }
+
+    /// At most `limit` tensors from `start` on as items of a JSON list, and where to go on: of type `dtype`, if given.
+    #[pyo3(signature = (prefix, start, limit, dtype=None))]
+    fn items<'py>(
+        &self,
+        py: Python<'py>,
+        prefix: &str,
+        start: usize,
+        limit: usize,
+        dtype: Option<&str>,
+    ) -> PyResult<(Bound<'py, PyBytes>, usize)> {
+        let items = Items::new(&self.bundle, prefix, &self.types);
+        let (text, next) = py.detach(|| items.write(start, limit, dtype)).map_err(|error| raise(py, error))?;
+        Ok((PyBytes::new(py, &text), next))
+    }
+}
+
+impl Bundle {
+    fn key(&self, number: usize) -> PyResult<&[u8]> {
+        self.bundle.name(number).ok_or_else(|| PyIndexError::new_err("there is no such tensor"))
+    }
+}
+
+fn entry<'py>(py: Python<'py>, placed: &Placed) -> PyResult<Entry<'py>> {
+    let shape = placed.shape().map(|(dims, _)| PyTuple::new(py, dims)).transpose()?;
+    Ok((placed.dtype, shape, placed.shard, placed.offset, placed.size, placed.crc))
+}

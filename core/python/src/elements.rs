@@ -1,0 +1,128 @@
+//! `_core.Computed`: elements of tensors that are worked out when they are read.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use wire::elements::{self, Cut, Digits, Shared, Tile};
+use wire::source::Source;
+use wire::{Kind, WireError};
+
+use crate::errors;
+use crate::rope::Rope;
+use crate::source::{Held, Sources};
+
+/// A tile: start, shape, strides, rope, sources.
+type TileArgument<'py> = (Vec<u64>, Vec<u64>, Vec<u64>, Bound<'py, Rope>, Vec<Bound<'py, PyAny>>);
+
+/// Bytes that are worked out from others when they are read: a `RangeSource`.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct Computed(pub(crate) Arc<elements::Computed>);
+
+#[pymethods]
+impl Computed {
+    /// Elements of `width` bytes, the bytes of each the other way round.
+    #[staticmethod]
+    fn swapped(rope: &Bound<'_, Rope>, sources: Vec<Bound<'_, PyAny>>, width: usize) -> PyResult<Self> {
+        let py = rope.py();
+        Self::made(py, elements::Computed::swapped(held(rope, &sources)?, width))
+    }
+
+    /// `count` elements of `bits` out of a stream of bits, one to a byte.
+    #[staticmethod]
+    #[pyo3(signature = (rope, sources, bits, count, *, signed))]
+    fn unpacked(
+        rope: &Bound<'_, Rope>,
+        sources: Vec<Bound<'_, PyAny>>,
+        bits: u32,
+        count: u64,
+        signed: bool,
+    ) -> PyResult<Self> {
+        let py = rope.py();
+        Self::made(py, elements::Computed::unpacked(held(rope, &sources)?, bits, signed, count))
+    }
+
+    /// Elements of `bits`, one to a byte, whose upper bits are made to say what they should.
+    #[staticmethod]
+    #[pyo3(signature = (rope, sources, bits, *, signed))]
+    fn cleaned(rope: &Bound<'_, Rope>, sources: Vec<Bound<'_, PyAny>>, bits: u32, signed: bool) -> PyResult<Self> {
+        let py = rope.py();
+        Self::made(py, elements::Computed::cleaned(held(rope, &sources)?, bits, signed))
+    }
+
+    /// The lowest `bits` of every byte as a stream of bits.
+    #[staticmethod]
+    fn packed(rope: &Bound<'_, Rope>, sources: Vec<Bound<'_, PyAny>>, bits: u32) -> PyResult<Self> {
+        let py = rope.py();
+        Self::made(py, elements::Computed::packed(held(rope, &sources)?, bits))
+    }
+
+    /// `count` elements of `width` bytes: the first ones, then the last of those again and again, or zeros.
+    #[staticmethod]
+    fn filled(rope: &Bound<'_, Rope>, sources: Vec<Bound<'_, PyAny>>, width: usize, count: u64) -> PyResult<Self> {
+        let py = rope.py();
+        Self::made(py, elements::Computed::filled(held(rope, &sources)?, width, count))
+    }
+
+    /// `count` varints as elements of `width` bytes. `digits` says what they mean: `plain`, `zigzag` or `truth`.
+    #[staticmethod]
+    #[pyo3(signature = (rope, sources, digits, width, count, *, repeat = false))]
+    fn varints(
+        rope: &Bound<'_, Rope>,
+        sources: Vec<Bound<'_, PyAny>>,
+        digits: &str,
+        width: usize,
+        count: u64,
+        repeat: bool,
+    ) -> PyResult<Self> {
+        let py = rope.py();
+        let digits = match digits {
+            "plain" => Ok(Digits::Plain),
+            "zigzag" => Ok(Digits::ZigZag),
+            "truth" => Ok(Digits::Truth),
+            _ => Err(WireError::new(Kind::Syntax, format!("varints are plain, zigzag or truth, not {digits}"))),
+        };
+        let digits = digits.map_err(|error| errors::raise(py, error))?;
+        Self::made(py, elements::Computed::varints(held(rope, &sources)?, digits, width, count, repeat))
+    }
+
+    /// What `starts`, `steps` and `counts` select of the tensor that `tiles` make up, row by row.
+    #[staticmethod]
+    fn gathered(
+        py: Python<'_>,
+        tiles: Vec<TileArgument<'_>>,
+        shape: Vec<u64>,
+        width: usize,
+        cut: (Vec<u64>, Vec<u64>, Vec<u64>),
+    ) -> PyResult<Self> {
+        let tiles = tiles.into_iter().map(|(start, shape, strides, rope, sources)| {
+            Ok(Tile { start, shape, strides, source: held(&rope, &sources)? })
+        });
+        let tiles = tiles.collect::<PyResult<_>>()?;
+        let (starts, steps, counts) = cut;
+        Self::made(py, elements::Computed::gathered(tiles, &shape, width, &Cut { starts, steps, counts }))
+    }
+
+    /// How many bytes there are.
+    #[getter]
+    fn size(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// Exactly the `length` bytes at `offset`.
+    fn read<'py>(&self, py: Python<'py>, offset: u64, length: usize) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = py.detach(|| self.0.read(offset, length));
+        bytes.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| errors::raise(py, error))
+    }
+}
+
+impl Computed {
+    fn made(py: Python<'_>, made: wire::Result<elements::Computed>) -> PyResult<Self> {
+        made.map(|made| Self(Arc::new(made))).map_err(|error| errors::raise(py, error))
+    }
+}
+
+/// The bytes of `rope` as a source that lasts.
+fn held(rope: &Bound<'_, Rope>, sources: &[Bound<'_, PyAny>]) -> PyResult<Shared> {
+    Ok(Arc::new(Held { rope: rope.get().0.clone(), sources: Sources::new(sources)? }))
+}

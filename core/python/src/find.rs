@@ -1,0 +1,92 @@
+//! `_core.Findings`: the messages of some types that a proto holds.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use wire::find::Found;
+
+/// A field of a found message: number, wire type, start, end, count.
+type Place = (u32, u8, u64, u64, u64);
+
+/// The messages that `Document.find` found, in order. Each is made a Python object when it is asked for.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct Findings {
+    schema: Arc<wire::Schema>,
+    found: Arc<Vec<Found>>,
+}
+
+impl Findings {
+    pub(crate) fn new(schema: Arc<wire::Schema>, found: Vec<Found>) -> Self {
+        Self { schema, found: Arc::new(found) }
+    }
+}
+
+#[pymethods]
+impl Findings {
+    fn __len__(&self) -> usize {
+        self.found.len()
+    }
+
+    fn __getitem__(&self, number: usize) -> PyResult<Finding> {
+        if number >= self.found.len() {
+            return Err(PyIndexError::new_err("there is no such finding"));
+        }
+        Ok(Finding { schema: Arc::clone(&self.schema), found: Arc::clone(&self.found), number })
+    }
+}
+
+/// One message that was found.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct Finding {
+    schema: Arc<wire::Schema>,
+    found: Arc<Vec<Found>>,
+    number: usize,
+}
+
+#[pymethods]
+impl Finding {
+    /// The path that leads to it.
+    #[getter]
+    fn path(&self) -> PyResult<&str> {
+        self.get().map(|found| found.path.as_str())
+    }
+
+    /// The full name of its type.
+    #[getter]
+    fn r#type(&self) -> PyResult<&str> {
+        self.get().map(|found| self.type_name(found.type_id))
+    }
+
+    /// The enclosing messages that have a name, the outermost first: type and name.
+    #[getter]
+    fn names<'py>(&self, py: Python<'py>) -> PyResult<Vec<(&str, Bound<'py, PyBytes>)>> {
+        let names = &self.get()?.names;
+        Ok(names.iter().map(|(id, name)| (self.type_name(*id), PyBytes::new(py, name))).collect())
+    }
+
+    /// The message, serialized, without its large fields.
+    #[getter]
+    fn skeleton<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.get().map(|found| PyBytes::new(py, &found.skeleton))
+    }
+
+    /// All its fields, in order: number, wire type, where the content begins and ends, how many. A run of scalars
+    /// stands as one, from its first tag on.
+    #[getter]
+    fn places(&self) -> PyResult<Vec<Place>> {
+        let places = self.get()?.places.iter();
+        Ok(places.map(|place| (place.number, place.wire, place.start, place.end, place.count)).collect())
+    }
+}
+
+impl Finding {
+    fn get(&self) -> PyResult<&Found> {
+        self.found.get(self.number).ok_or_else(|| PyIndexError::new_err("there is no such finding"))
+    }
+
+    fn type_name(&self, id: u32) -> &str {
+        self.schema.message(id).map_or("", |message| &message.name)
+    }
+}

@@ -1,0 +1,130 @@
+//! Entries of a bundle's index: `BundleEntryProto`, decoded on the wire.
+
+use crate::error::Result;
+use crate::header::Fields;
+use crate::reader::Reader;
+
+/// So many that their bytes can still be counted in 63 bits, whatever their type.
+const MOST_ELEMENTS: u64 = 1 << 58;
+
+/// A part of a dimension: where it begins, and how long it is unless it is all of it.
+pub type Extent = (i64, Option<i64>);
+
+/// What an entry says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placed {
+    /// The number of its type.
+    pub dtype: i32,
+    /// Its shape, whatever it is worth.
+    pub dims: Vec<i64>,
+    /// Whether the entry says that nobody knows how many dimensions there are.
+    pub unknown_rank: bool,
+    /// The number of its shard.
+    pub shard: i32,
+    /// Where it begins there.
+    pub offset: i64,
+    /// How many bytes it has there.
+    pub size: i64,
+    /// Their masked CRC-32C, if the writer took one.
+    pub crc: Option<u32>,
+    /// The slices it is kept in: none for one that lies in one piece.
+    pub slices: Vec<Vec<Extent>>,
+}
+
+impl Placed {
+    /// The shape and how many elements that are; none where it makes no sense, or nobody knows it.
+    pub fn shape(&self) -> Option<(&[i64], u64)> {
+        let known = !self.unknown_rank && self.dims.iter().all(|dim| *dim >= 0);
+        let empty = self.dims.contains(&0);
+        let mut dims = self.dims.iter().map(|dim| if empty { 0 } else { dim.unsigned_abs() });
+        let count = dims.try_fold(1u64, u64::checked_mul).filter(|count| known && *count <= MOST_ELEMENTS)?;
+        Some((&self.dims, count))
+    }
+
+    /// Makes this what the `BundleEntryProto` in `bytes` says; groups in it may be nested `depth` deep.
+    pub(super) fn decode(&mut self, bytes: &[u8], depth: u32) -> Result<()> {
+        self.dims.clear();
+        self.slices.clear();
+        let rooms = (std::mem::take(&mut self.dims), std::mem::take(&mut self.slices));
+        *self = Self { dims: rooms.0, slices: rooms.1, ..Self::default() };
+        Decoder { depth }.entry(Reader::new(bytes, 0), self)
+    }
+}
+
+/// Decodes entries: nearly all of their fields have tags of one byte, which are told apart here at once.
+struct Decoder {
+    depth: u32,
+}
+
+impl Decoder {
+    /// A `BundleEntryProto`.
+    fn entry(&self, mut reader: Reader<'_>, placed: &mut Placed) -> Result<()> {
+        while !reader.is_empty() {
+            let at = reader.clone();
+            match reader.u8()? {
+                0x08 => placed.dtype = reader.varint()? as i32,
+                0x12 => self.shape(sub(&mut reader)?, placed)?,
+                0x18 => placed.shard = reader.varint()? as i32,
+                0x20 => placed.offset = reader.varint()? as i64,
+                0x28 => placed.size = reader.varint()? as i64,
+                0x35 => placed.crc = Some(reader.u32()?),
+                0x3a => placed.slices.push(self.slice(sub(&mut reader)?)?),
+                _ => reader = self.skip(at)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A `TensorShapeProto`.
+    fn shape(&self, mut reader: Reader<'_>, placed: &mut Placed) -> Result<()> {
+        while !reader.is_empty() {
+            let at = reader.clone();
+            match reader.u8()? {
+                0x12 => placed.dims.push(self.extent(sub(&mut reader)?)?.0),
+                0x18 => placed.unknown_rank = reader.varint()? != 0,
+                _ => reader = self.skip(at)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A `TensorSliceProto`.
+    fn slice(&self, mut reader: Reader<'_>) -> Result<Vec<Extent>> {
+        let mut slice = Vec::new();
+        while !reader.is_empty() {
+            let at = reader.clone();
+            match reader.u8()? {
+                0x0a => slice.push(self.extent(sub(&mut reader)?)?),
+                _ => reader = self.skip(at)?,
+            }
+        }
+        Ok(slice)
+    }
+
+    /// A `TensorSliceProto.Extent`; also a `TensorShapeProto.Dim`, whose field 1 is a number too.
+    fn extent(&self, mut reader: Reader<'_>) -> Result<Extent> {
+        let mut extent = (0, None);
+        while !reader.is_empty() {
+            let at = reader.clone();
+            match reader.u8()? {
+                0x08 => extent.0 = reader.varint()? as i64,
+                0x10 => extent.1 = Some(reader.varint()? as i64),
+                _ => reader = self.skip(at)?,
+            }
+        }
+        Ok(extent)
+    }
+
+    /// What comes behind the field at which `reader` stands.
+    fn skip<'a>(&self, mut reader: Reader<'a>) -> Result<Reader<'a>> {
+        let start = reader.offset();
+        let field = Fields::new(reader.clone().rest(), start, self.depth).next_field()?;
+        reader.take(field.map_or(start, |field| field.end) - start)?;
+        Ok(reader)
+    }
+}
+
+fn sub<'a>(reader: &mut Reader<'a>) -> Result<Reader<'a>> {
+    let len = reader.varint()?;
+    reader.sub(len)
+}

@@ -1,0 +1,180 @@
+//! The tensors of a bundle as lines of JSON: what a listing of thousands of them is made of.
+
+use std::collections::HashMap;
+
+use super::{Bundle, Placed};
+use crate::error::Result;
+
+/// The name of each type, and the bytes of one element: 0 for those without a common length.
+pub type Types = HashMap<i32, (String, u64)>;
+
+/// The tensor that holds, as a string, how the objects of a checkpoint hang together.
+const OBJECT_GRAPH: &[u8] = b"_CHECKPOINTABLE_OBJECT_GRAPH";
+
+/// Writes tensors as items of a listing.
+#[derive(Debug)]
+pub struct Items<'a> {
+    bundle: &'a Bundle,
+    types: &'a Types,
+    prefix: Vec<u8>,
+    ending: Vec<u8>,
+}
+
+impl<'a> Items<'a> {
+    /// Those of `bundle`, whose shards are named `prefix` and their number.
+    pub fn new(bundle: &'a Bundle, prefix: &str, types: &'a Types) -> Self {
+        let mut escaped = Vec::new();
+        escape(prefix.as_bytes(), &mut escaped);
+        Self { bundle, types, prefix: escaped, ending: format!("-of-{:05}\"", bundle.shards()).into_bytes() }
+    }
+
+    /// At most `limit` tensors from number `start` on, commas between them, and where to go on: only those of type
+    /// `dtype`, where one is given.
+    pub fn write(&self, start: usize, limit: usize, dtype: Option<&str>) -> Result<(Vec<u8>, usize)> {
+        let mut out = Vec::new();
+        let mut placed = Placed::default();
+        let (mut number, mut left) = (start, limit);
+        while let Some(name) = self.bundle.name(number).filter(|_| left > 0) {
+            self.bundle.decode(self.bundle.first + number, &mut placed)?;
+            let known = self.types.get(&placed.dtype).map(|(name, width)| (name.as_str(), *width));
+            if dtype.is_none_or(|wanted| known.is_some_and(|(name, _)| name == wanted)) {
+                if left < limit {
+                    out.push(b',');
+                }
+                self.item(name, known, &placed, &mut out)?;
+                left -= 1;
+            }
+            number += 1;
+        }
+        Ok((out, number))
+    }
+
+    fn item(&self, name: &[u8], known: Option<(&str, u64)>, placed: &Placed, out: &mut Vec<u8>) -> Result<()> {
+        out.extend_from_slice(b"{\"name\":\"");
+        let from = out.len();
+        escape(name, out);
+        let upto = out.len();
+        out.extend_from_slice(b"\",\"address\":\"bundle:");
+        out.extend_from_within(from..upto);
+        out.extend_from_slice(b"\",\"dtype\":");
+        match known {
+            Some((dtype, _)) => {
+                out.push(b'"');
+                out.extend_from_slice(dtype.as_bytes());
+                out.push(b'"');
+            }
+            None => out.extend_from_slice(b"null"),
+        }
+        out.extend_from_slice(b",\"shape\":");
+        self.shape(known, placed, out);
+        out.extend_from_slice(b",\"file\":");
+        self.file(name, placed, out)?;
+        out.extend_from_slice(b",\"kind\":\"");
+        out.extend_from_slice(if name == OBJECT_GRAPH { b"object_graph" } else { b"variable" });
+        out.extend_from_slice(b"\"}");
+        Ok(())
+    }
+
+    fn shape(&self, known: Option<(&str, u64)>, placed: &Placed, out: &mut Vec<u8>) {
+        let Some((dims, count)) = placed.shape() else {
+            return out.extend_from_slice(b"null,\"size\":null");
+        };
+        out.push(b'[');
+        for (at, dim) in dims.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            decimal(dim.unsigned_abs(), out);
+        }
+        out.extend_from_slice(b"],\"size\":");
+        match known.filter(|(_, width)| *width > 0) {
+            Some((_, width)) => decimal(count.saturating_mul(width), out),
+            None => out.extend_from_slice(b"null"),
+        }
+    }
+
+    fn file(&self, name: &[u8], placed: &Placed, out: &mut Vec<u8>) -> Result<()> {
+        match self.bundle.shard(name, placed)? {
+            Some(shard) => {
+                out.push(b'"');
+                out.extend_from_slice(&self.prefix);
+                out.extend_from_slice(b".data-");
+                padded(shard, out);
+                out.extend_from_slice(&self.ending);
+            }
+            None => out.extend_from_slice(b"null"),
+        }
+        Ok(())
+    }
+}
+
+/// Appends `bytes` as the inside of a JSON string. What is no UTF-8 is written as `\xff`.
+fn escape(bytes: &[u8], out: &mut Vec<u8>) {
+    for chunk in bytes.utf8_chunks() {
+        let plain = |byte: u8| byte >= 0x20 && byte != b'"' && byte != b'\\' && byte != 0x7f;
+        if chunk.valid().bytes().all(plain) {
+            out.extend_from_slice(chunk.valid().as_bytes());
+        } else {
+            chunk.valid().bytes().for_each(|byte| escape_byte(byte, out));
+        }
+        chunk.invalid().iter().for_each(|byte| out.extend(format!("\\\\x{byte:02x}").bytes()));
+    }
+}
+
+fn escape_byte(byte: u8, out: &mut Vec<u8>) {
+    match byte {
+        b'"' | b'\\' => out.extend([b'\\', byte]),
+        0..0x20 | 0x7f => out.extend(format!("\\u{byte:04x}").bytes()),
+        _ => out.push(byte),
+    }
+}
+
+/// Appends `value` in decimal digits.
+fn decimal(mut value: u64, out: &mut Vec<u8>) {
+    let from = out.len();
+    loop {
+        out.push(b'0' + (value % 10) as u8);
+        value /= 10;
+        if value == 0 {
+            break;
+        }
+    }
+    out.get_mut(from..).unwrap_or_default().reverse();
+}
+
+/// Appends the number of a shard, which has five digits at least.
+fn padded(shard: i32, out: &mut Vec<u8>) {
+    match u64::try_from(shard) {
+        Ok(few @ 0..10) => {
+            out.extend_from_slice(b"0000");
+            decimal(few, out);
+        }
+        _ => out.extend(format!("{shard:05}").bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_those_of_json() {
+        let mut out = Vec::new();
+        escape(b"a\"\\\n\x7f\xc3\xa9\xff\xc3z", &mut out);
+        assert_eq!(out, b"a\\\"\\\\\\u000a\\u007f\xc3\xa9\\\\xff\\\\xc3z");
+    }
+
+    #[test]
+    fn numbers_are_decimal() {
+        for value in [0, 7, 10, 999, 1 << 40, u64::MAX] {
+            let mut out = Vec::new();
+            decimal(value, &mut out);
+            assert_eq!(out, value.to_string().into_bytes());
+        }
+        for (shard, text) in [(0, "00000"), (9, "00009"), (10, "00010"), (123_456, "123456"), (-1, "-0001")] {
+            let mut out = Vec::new();
+            padded(shard, &mut out);
+            assert_eq!(out, text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The index of a tensor bundle: which tensors there are, and where each of them lies in which shard.
+//!
+//! The whole index is read once, block by block, and its entries are kept as they are: what a tensor costs is what its
+//! entry takes. An entry is decoded when somebody asks for it.
+
+use std::cmp::Ordering;
+
+use crate::error::{Kind, Result, WireError};
+use crate::header::{Fields, InMemory, Wire};
+use crate::limits::Limits;
+use crate::reader::Reader;
+use crate::source::Source;
+use crate::table::{self, Entry};
+
+mod entry;
+mod items;
+mod slice_key;
+
+pub use entry::{Extent, Placed};
+pub use items::{Items, Types};
+pub use slice_key::slice_key;
+
+/// The version of bundles that is read here.
+const VERSION: u64 = 1;
+/// How many times as long as in the table the keys may be: more than any writer's shared beginnings come to.
+const KEYS_RATIO: u64 = 32;
+/// What is set aside at once for the entries.
+const FIRST_ROOM: u64 = 1 << 20;
+
+/// All tensors of a bundle, by name.
+#[derive(Debug, Default)]
+pub struct Bundle {
+    shards: u32,
+    big_endian: bool,
+    /// Keys and values, one after the other.
+    bytes: Vec<u8>,
+    ends: Vec<Ends>,
+    /// How many entries are of slices: their keys come first.
+    first: usize,
+    depth: u32,
+}
+
+/// Where an entry lies in `bytes`: it begins where the one before it ends.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ends {
+    key: usize,
+    value: usize,
+}
+
+impl Bundle {
+    /// Reads the index in `source`.
+    pub fn open(source: &dyn Source, limits: &Limits) -> Result<Self> {
+        let room = usize::try_from(source.len().min(FIRST_ROOM)).unwrap_or_default();
+        let mut bundle = Self { bytes: Vec::with_capacity(room), depth: limits.depth, ..Self::default() };
+        let mut most_keys = source.len().saturating_mul(KEYS_RATIO);
+        table::walk(source, |entry| {
+            if bundle.shards == 0 {
+                return bundle.header(&entry);
+            }
+            let left = most_keys.checked_sub(entry.key.len() as u64);
+            most_keys = left.filter(|_| (bundle.ends.len() as u64) < limits.nodes).ok_or_else(|| {
+                WireError::new(Kind::Limit, "the bundle holds more names than are read").at(entry.offset)
+            })?;
+            bundle.push(&entry);
+            Ok(())
+        })?;
+        if bundle.shards == 0 {
+            return Err(WireError::corrupt(0, "the index of the bundle is empty: not even its header is there"));
+        }
+        bundle.first = (0..bundle.ends.len()).take_while(|at| bundle.key(*at).first() == Some(&0)).count();
+        Ok(bundle)
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> u32 {
+        self.shards
+    }
+
+    /// Whether numbers lie there with their highest byte first.
+    pub fn big_endian(&self) -> bool {
+        self.big_endian
+    }
+
+    /// How many tensors there are; slices of one are not counted.
+    pub fn len(&self) -> usize {
+        self.ends.len() - self.first
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The name of tensor `number`.
+    pub fn name(&self, number: usize) -> Option<&[u8]> {
+        (number < self.len()).then(|| self.key(self.first + number))
+    }
+
+    /// Tensor `number`, which there must be.
+    pub fn tensor(&self, number: usize) -> Result<Placed> {
+        let mut placed = Placed::default();
+        self.decode(self.first.saturating_add(number), &mut placed)?;
+        Ok(placed)
+    }
+
+    /// The number of the tensor of this name.
+    pub fn find(&self, name: &[u8]) -> Option<usize> {
+        self.search(name)?.checked_sub(self.first)
+    }
+
+    /// The entry of a slice of the tensor `name`; none where it is missing.
+    pub fn slice(&self, name: &[u8], slice: &[Extent]) -> Result<Option<Placed>> {
+        let Some(at) = self.search(&slice_key(name, slice)) else { return Ok(None) };
+        let mut placed = Placed::default();
+        self.decode(at, &mut placed)?;
+        Ok(Some(placed))
+    }
+
+    /// The number of the one shard that all of the tensor `name` lies in, if it does.
+    pub fn shard(&self, name: &[u8], placed: &Placed) -> Result<Option<i32>> {
+        let mut shards = Vec::new();
+        for slice in &placed.slices {
+            shards.push(self.slice(name, slice)?.map(|part| part.shard));
+        }
+        let first = shards.first().copied().unwrap_or(Some(placed.shard));
+        Ok(first.filter(|_| shards.iter().all(|shard| *shard == first)))
+    }
+
+    fn search(&self, key: &[u8]) -> Option<usize> {
+        let (mut low, mut high) = (0, self.ends.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.key(middle).cmp(key) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Some(middle),
+            }
+        }
+        None
+    }
+
+    /// Makes `placed` what entry `at` says.
+    fn decode(&self, at: usize, placed: &mut Placed) -> Result<()> {
+        let Ends { key, value } = self.ends.get(at).copied().unwrap_or_default();
+        placed.decode(self.bytes.get(key..value).unwrap_or_default(), self.depth).map_err(|error| {
+            let name = String::from_utf8_lossy(self.key(at));
+            let message = format!("the entry of {name:?} in the index of the bundle is broken: {}", error.message());
+            WireError::new(error.kind(), message)
+        })
+    }
+
+    fn key(&self, at: usize) -> &[u8] {
+        let start = at.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |ends| ends.value);
+        let end = self.ends.get(at).map_or(start, |ends| ends.key);
+        self.bytes.get(start..end).unwrap_or_default()
+    }
+
+    fn push(&mut self, entry: &Entry<'_>) {
+        self.bytes.extend_from_slice(entry.key);
+        let key = self.bytes.len();
+        self.bytes.extend_from_slice(entry.value);
+        self.ends.push(Ends { key, value: self.bytes.len() });
+    }
+
+    fn header(&mut self, entry: &Entry<'_>) -> Result<()> {
+        if !entry.key.is_empty() {
+            return Err(WireError::corrupt(entry.offset, "the index of the bundle does not begin with its header"));
+        }
+        let mut fields = Fields::new(entry.value, entry.offset, self.depth);
+        while let Some(field) = fields.next_field()? {
+            match (field.header.number, field.header.wire) {
+                (1, Wire::Varint) => self.shards = u32::try_from(field.header.value as i32).unwrap_or(0),
+                (2, Wire::Varint) => self.big_endian = field.header.value == 1,
+                (3, Wire::Len) => check_version(&field, self.depth)?,
+                _ => {}
+            }
+        }
+        if self.shards == 0 {
+            return Err(WireError::corrupt(entry.offset, "the header of the bundle tells of no shards"));
+        }
+        Ok(())
+    }
+}
+
+/// An error where the versions, a `VersionDef`, exclude this program.
+fn check_version(versions: &InMemory<'_>, depth: u32) -> Result<()> {
+    let start = versions.end.saturating_sub(versions.content.len() as u64);
+    let (mut newer, mut refused) = (false, false);
+    let mut fields = Fields::new(versions.content, start, depth);
+    while let Some(field) = fields.next_field()? {
+        match (field.header.number, field.header.wire) {
+            (2, Wire::Varint) => newer = field.header.value as i32 > VERSION as i32,
+            (3, Wire::Varint) => refused |= field.header.value == VERSION,
+            (3, Wire::Len) => {
+                let mut all = Reader::new(field.content, field.start);
+                while !all.is_empty() {
+                    refused |= all.varint()? == VERSION;
+                }
+            }
+            _ => {}
+        }
+    }
+    if newer || refused {
+        let message =
+            format!("the bundle is not for programs that read version {VERSION} of bundles, as this one does");
+        return Err(WireError::new(Kind::Unsupported, message).at(start));
+    }
+    Ok(())
+}

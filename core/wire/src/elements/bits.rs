@@ -1,0 +1,156 @@
+//! Elements narrower than a byte: in a stream of bits, or one to a byte.
+
+use super::{Shared, Work, check_len};
+use crate::error::{Kind, Result, WireError};
+
+/// Elements worked out at a time.
+const BLOCK: usize = 1 << 17;
+
+/// What becomes of a narrow element in a byte of its own.
+#[derive(Clone, Copy)]
+struct Extension {
+    bits: u32,
+    signed: bool,
+}
+
+impl Extension {
+    fn new(bits: u32, signed: bool) -> Result<Self> {
+        if (1..=8).contains(&bits) {
+            return Ok(Self { bits, signed });
+        }
+        Err(WireError::new(Kind::Syntax, format!("a narrow element has 1 to 8 bits, not {bits}")))
+    }
+
+    /// The lowest bits of `value`, the rest zeros or its sign.
+    fn extend(self, value: u8) -> u8 {
+        let free = 8 - self.bits;
+        let high = value << free;
+        if self.signed { (high.cast_signed() >> free).cast_unsigned() } else { high >> free }
+    }
+}
+
+/// `count` narrow elements in a row take this many bytes.
+fn packed_len(count: u64, bits: u32) -> Result<u64> {
+    let all = count.checked_mul(u64::from(bits));
+    let all = all.ok_or_else(|| WireError::new(Kind::Limit, format!("{count} elements are more than 2^61 bytes")))?;
+    Ok(all.div_ceil(8))
+}
+
+pub(super) struct Unpacked {
+    source: Shared,
+    extension: Extension,
+    count: u64,
+}
+
+impl Unpacked {
+    pub(super) fn new(source: Shared, bits: u32, signed: bool, count: u64) -> Result<Self> {
+        let extension = Extension::new(bits, signed)?;
+        check_len(&source, packed_len(count, bits)?)?;
+        Ok(Self { source, extension, count })
+    }
+}
+
+impl Work for Unpacked {
+    fn size(&self) -> u64 {
+        self.count
+    }
+
+    fn fill(&self, mut offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let bits = self.extension.bits;
+        for part in buffer.chunks_mut(BLOCK) {
+            let from = offset * u64::from(bits);
+            offset += part.len() as u64;
+            let len = (offset * u64::from(bits)).div_ceil(8) - from / 8;
+            let bytes = self.source.read(from / 8, usize::try_from(len).unwrap_or(usize::MAX))?;
+            take_bits(&bytes, u32::try_from(from % 8).unwrap_or_default(), self.extension, part);
+        }
+        Ok(())
+    }
+}
+
+/// Fills `out` with the elements that begin at bit `skip` of `bytes`.
+fn take_bits(bytes: &[u8], skip: u32, extension: Extension, out: &mut [u8]) {
+    let mut bytes = bytes.iter();
+    let (mut held, mut count) = (u32::from(bytes.next().copied().unwrap_or_default()) >> skip, 8 - skip);
+    for element in out {
+        if count < extension.bits {
+            held |= u32::from(bytes.next().copied().unwrap_or_default()) << count;
+            count += 8;
+        }
+        *element = extension.extend((held & 0xff) as u8);
+        held >>= extension.bits;
+        count -= extension.bits;
+    }
+}
+
+pub(super) struct Cleaned {
+    source: Shared,
+    extension: Extension,
+}
+
+impl Cleaned {
+    pub(super) fn new(source: Shared, bits: u32, signed: bool) -> Result<Self> {
+        Ok(Self { source, extension: Extension::new(bits, signed)? })
+    }
+}
+
+impl Work for Cleaned {
+    fn size(&self) -> u64 {
+        self.source.len()
+    }
+
+    fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.source.read_into(offset, buffer)?;
+        buffer.iter_mut().for_each(|element| *element = self.extension.extend(*element));
+        Ok(())
+    }
+}
+
+pub(super) struct Packed {
+    source: Shared,
+    bits: u32,
+    size: u64,
+}
+
+impl Packed {
+    pub(super) fn new(source: Shared, bits: u32) -> Result<Self> {
+        Extension::new(bits, false)?;
+        let size = packed_len(source.len(), bits)?;
+        Ok(Self { source, bits, size })
+    }
+}
+
+impl Work for Packed {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn fill(&self, mut offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let bits = u64::from(self.bits);
+        for part in buffer.chunks_mut(BLOCK) {
+            let first = offset * 8 / bits;
+            let skip = u32::try_from(offset * 8 % bits).unwrap_or_default();
+            offset += part.len() as u64;
+            let end = (offset * 8).div_ceil(bits).min(self.source.len());
+            let elements = self.source.read(first, usize::try_from(end - first).unwrap_or(usize::MAX))?;
+            put_bits(&elements, skip, self.bits, part);
+        }
+        Ok(())
+    }
+}
+
+/// Fills `out` with the lowest bits of `elements`, but for the first `skip` of them; with zeros after the last.
+fn put_bits(elements: &[u8], skip: u32, bits: u32, out: &mut [u8]) {
+    let mask = 0xff >> (8 - bits);
+    let mut elements = elements.iter().map(|element| u32::from(*element) & mask);
+    let (mut held, mut count) = (elements.next().unwrap_or_default() >> skip, bits - skip);
+    for byte in out {
+        while count < 8 {
+            held |= elements.next().unwrap_or_default() << count;
+            count += bits;
+        }
+        *byte = (held & 0xff) as u8;
+        held >>= 8;
+        count -= 8;
+    }
+}

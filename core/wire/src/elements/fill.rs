@@ -1,0 +1,58 @@
+//! Tensors of which only the first elements are written: the last of them stands for all that follow.
+
+use super::{Shared, Work, bytes_of, check_width, in_whole};
+use crate::error::{Kind, Result, WireError};
+
+pub(super) struct Filled {
+    source: Shared,
+    width: usize,
+    size: u64,
+}
+
+impl Filled {
+    pub(super) fn new(source: Shared, width: usize, count: u64) -> Result<Self> {
+        check_width(width)?;
+        let size = bytes_of(count, width)?;
+        let found = source.len();
+        if found <= size && found.is_multiple_of(width as u64) {
+            return Ok(Self { source, width, size });
+        }
+        let message = format!("{found} bytes are not the first elements of {count}, each of {width} bytes");
+        Err(WireError::new(Kind::Corrupt, message))
+    }
+}
+
+impl Work for Filled {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let there = self.source.len().saturating_sub(offset);
+        let there = usize::try_from(there).unwrap_or(usize::MAX).min(buffer.len());
+        let (stored, rest) = buffer.split_at_mut(there);
+        if !stored.is_empty() {
+            self.source.read_into(offset, stored)?;
+        }
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let last = match self.source.len().checked_sub(self.width as u64) {
+            Some(at) => self.source.read(at, self.width)?.into_owned(),
+            None => vec![0; self.width],
+        };
+        repeat(&last, offset + there as u64, rest)
+    }
+}
+
+/// Fills `buffer`, which begins at byte `offset`, with `element` again and again.
+pub(super) fn repeat(element: &[u8], offset: u64, buffer: &mut [u8]) -> Result<()> {
+    if element.iter().all(|byte| Some(byte) == element.first()) {
+        buffer.fill(element.first().copied().unwrap_or_default());
+        return Ok(());
+    }
+    in_whole(element.len(), offset, buffer, |_, whole| {
+        whole.chunks_exact_mut(element.len()).for_each(|place| place.copy_from_slice(element));
+        Ok(())
+    })
+}

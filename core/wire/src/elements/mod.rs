@@ -1,0 +1,170 @@
+//! The elements of tensors, worked out from how they are stored. Each way is a source over other sources: a read costs
+//! what it asks for, and no memory goes by the size of a tensor.
+
+mod bits;
+mod block;
+mod fill;
+mod gather;
+mod swap;
+mod tiles;
+mod varints;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::error::{Kind, Result, WireError};
+use crate::source::Source;
+
+pub use tiles::{Cut, Tile};
+pub use varints::Digits;
+
+/// A source that several can read from.
+pub type Shared = Arc<dyn Source + Send + Sync>;
+
+/// How bytes are worked out. It is only asked for those that exist.
+trait Work: Send + Sync {
+    fn size(&self) -> u64;
+
+    /// Fills `buffer` with the bytes at `offset`.
+    fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
+}
+
+/// Bytes that are worked out from those of a source when they are read.
+pub struct Computed {
+    work: Box<dyn Work>,
+    stride: u64,
+}
+
+impl Computed {
+    /// Elements of `width` bytes, the bytes of each the other way round.
+    pub fn swapped(source: Shared, width: usize) -> Result<Self> {
+        let stride = source.stride();
+        Ok(Self::of(swap::Swapped::new(source, width)?, stride))
+    }
+
+    /// `count` elements of `bits` each, out of a stream of bits, one to a byte. `signed` ones are extended by their sign.
+    pub fn unpacked(source: Shared, bits: u32, signed: bool, count: u64) -> Result<Self> {
+        let stride = source.stride();
+        Ok(Self::of(bits::Unpacked::new(source, bits, signed, count)?, stride))
+    }
+
+    /// Elements of `bits`, one to a byte, whose upper bits say nothing: cleared, or extended by the sign of `signed` ones.
+    pub fn cleaned(source: Shared, bits: u32, signed: bool) -> Result<Self> {
+        let stride = source.stride();
+        Ok(Self::of(bits::Cleaned::new(source, bits, signed)?, stride))
+    }
+
+    /// The lowest `bits` of every byte as a stream of bits.
+    pub fn packed(source: Shared, bits: u32) -> Result<Self> {
+        let stride = source.stride();
+        Ok(Self::of(bits::Packed::new(source, bits)?, stride))
+    }
+
+    /// `count` elements of `width` bytes: those of `source`, then its last one again and again, or zeros if it has none.
+    pub fn filled(source: Shared, width: usize, count: u64) -> Result<Self> {
+        let stride = source.stride();
+        Ok(Self::of(fill::Filled::new(source, width, count)?, stride))
+    }
+
+    /// `count` varints as elements of `width` bytes; with `repeat` the last one stands for all that are missing.
+    /// Nothing is read before the first read.
+    pub fn varints(source: Shared, digits: Digits, width: usize, count: u64, repeat: bool) -> Result<Self> {
+        let stride = source.stride();
+        Ok(Self::of(varints::Varints::new(source, digits, width, count, repeat)?, stride))
+    }
+
+    /// What `cut` selects of the tensor that `tiles` make up, row by row. They must cover it and not overlap.
+    pub fn gathered(tiles: Vec<Tile>, shape: &[u64], width: usize, cut: &Cut) -> Result<Self> {
+        let stride = tiles.iter().map(|tile| tile.source.stride()).min().unwrap_or(1 << 20);
+        Ok(Self::of(tiles::Gathered::new(tiles, shape, width, cut)?, stride))
+    }
+
+    fn of(work: impl Work + 'static, stride: u64) -> Self {
+        Self { work: Box::new(work), stride }
+    }
+
+    fn check(&self, offset: u64, len: usize) -> Result<()> {
+        let size = self.work.size();
+        if offset.checked_add(len as u64).is_some_and(|end| end <= size) {
+            return Ok(());
+        }
+        Err(WireError::corrupt(offset, format!("{len} bytes are needed, but there are only {size}")))
+    }
+}
+
+impl Source for Computed {
+    fn len(&self) -> u64 {
+        self.work.size()
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>> {
+        self.check(offset, len)?;
+        let mut out = zeros(len)?;
+        self.work.fill(offset, &mut out)?;
+        Ok(Cow::Owned(out))
+    }
+
+    fn stride(&self) -> u64 {
+        self.stride
+    }
+
+    fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.check(offset, buffer.len())?;
+        self.work.fill(offset, buffer)
+    }
+}
+
+/// Fills `buffer` through `fill`, which is given whole elements of `width` bytes: the number of the first, and where
+/// they belong.
+fn in_whole(
+    width: usize,
+    offset: u64,
+    buffer: &mut [u8],
+    fill: impl FnOnce(u64, &mut [u8]) -> Result<()>,
+) -> Result<()> {
+    let first = offset / width as u64;
+    let skip = usize::try_from(offset % width as u64).unwrap_or_default();
+    if skip == 0 && buffer.len().is_multiple_of(width) {
+        return fill(first, buffer);
+    }
+    let mut whole = zeros(buffer.len().saturating_add(skip).div_ceil(width).saturating_mul(width))?;
+    fill(first, &mut whole)?;
+    buffer.iter_mut().zip(whole.iter().skip(skip)).for_each(|(to, from)| *to = *from);
+    Ok(())
+}
+
+/// That many zeros, or an error where there is no memory for them.
+fn zeros(len: usize) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    out.try_reserve_exact(len).map_err(|_| {
+        WireError::new(Kind::Limit, format!("there is no memory to read {len} bytes at once: read them in pieces"))
+    })?;
+    out.resize(len, 0);
+    Ok(out)
+}
+
+fn check_width(width: usize) -> Result<()> {
+    if [1, 2, 4, 8, 16].contains(&width) {
+        return Ok(());
+    }
+    Err(WireError::new(Kind::Syntax, format!("an element takes 1, 2, 4, 8 or 16 bytes, not {width}")))
+}
+
+/// How many bytes `count` elements of `width` take.
+fn bytes_of(count: u64, width: usize) -> Result<u64> {
+    count.checked_mul(width as u64).filter(|size| i64::try_from(*size).is_ok()).ok_or_else(|| {
+        WireError::new(Kind::Limit, format!("{count} elements of {width} bytes are more than 2^63 bytes"))
+    })
+}
+
+/// An error unless `source` has exactly `need` bytes.
+fn check_len(source: &Shared, need: u64) -> Result<()> {
+    let found = source.len();
+    if found == need {
+        return Ok(());
+    }
+    Err(WireError::new(Kind::Corrupt, format!("a tensor has {found} bytes where its elements take {need}")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! Varints as elements of one width. Where they end is counted once, block by block, so that a read looks at no more
+//! than one block before what it wants.
+
+use std::sync::OnceLock;
+
+use super::fill::repeat;
+use super::{Shared, Work, bytes_of, check_width, in_whole};
+use crate::error::{Kind, Result, WireError};
+use crate::varint::{self, Varint};
+
+/// Blocks counted at most: half a megabyte of counts, however long the varints are.
+const BLOCKS: u64 = 1 << 16;
+
+/// Bytes read at a time.
+const WINDOW: u64 = 1 << 20;
+
+/// What a varint means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Digits {
+    /// Two's complement: the lowest bits count.
+    Plain,
+    /// The sign in the lowest bit.
+    ZigZag,
+    /// Whether it is zero.
+    Truth,
+}
+
+impl Digits {
+    fn element(self, value: u64, width: usize) -> [u8; 8] {
+        let value = match self {
+            Self::Plain => value,
+            Self::ZigZag => {
+                let value = if width > 4 { value } else { value & u64::from(u32::MAX) };
+                (value >> 1) ^ (value & 1).wrapping_neg()
+            }
+            Self::Truth => u64::from(value != 0),
+        };
+        value.to_le_bytes()
+    }
+}
+
+pub(super) struct Varints {
+    source: Shared,
+    digits: Digits,
+    width: usize,
+    count: u64,
+    repeat: bool,
+    ends: OnceLock<Ends>,
+}
+
+/// How many varints end before each block, and in all.
+struct Ends {
+    block: u64,
+    before: Vec<u64>,
+    total: u64,
+}
+
+impl Varints {
+    pub(super) fn new(source: Shared, digits: Digits, width: usize, count: u64, repeat: bool) -> Result<Self> {
+        check_width(width)?;
+        bytes_of(count, width)?;
+        if width > 8 {
+            return Err(WireError::new(Kind::Syntax, "no varint has more than 8 bytes"));
+        }
+        Ok(Self { source, digits, width, count, repeat, ends: OnceLock::new() })
+    }
+
+    /// Two that ask at the same time may both count; neither waits, since what they read from may want a lock itself.
+    fn ends(&self) -> Result<&Ends> {
+        if let Some(ends) = self.ends.get() {
+            return Ok(ends);
+        }
+        let ends = self.counted()?;
+        let few = ends.total < self.count && !self.repeat;
+        if few || ends.total > self.count {
+            let message = format!("{} varints stand where a tensor has {} elements", ends.total, self.count);
+            return Err(WireError::new(Kind::Corrupt, message));
+        }
+        Ok(self.ends.get_or_init(|| ends))
+    }
+
+    fn counted(&self) -> Result<Ends> {
+        let size = self.source.len();
+        let block = self.source.stride().max(size.div_ceil(BLOCKS)).max(1);
+        let mut ends = Ends { block, before: Vec::new(), total: 0 };
+        let (mut at, mut last) = (0, 0);
+        while at < size {
+            if at.is_multiple_of(block) {
+                ends.before.push(ends.total);
+            }
+            let len = WINDOW.min(size - at).min(block - at % block);
+            let bytes = self.window(at, len)?;
+            ends.total += bytes.iter().filter(|byte| **byte < 0x80).count() as u64;
+            last = bytes.last().copied().unwrap_or_default();
+            at += len;
+        }
+        if last < 0x80 { Ok(ends) } else { Err(WireError::corrupt(size, "the last varint of a tensor is cut off")) }
+    }
+
+    fn window(&self, at: u64, len: u64) -> Result<std::borrow::Cow<'_, [u8]>> {
+        self.source.read(at, usize::try_from(len).unwrap_or(usize::MAX))
+    }
+
+    /// Where varint `number` begins.
+    fn place(&self, ends: &Ends, number: u64) -> Result<u64> {
+        let Some(previous) = number.checked_sub(1) else { return Ok(0) };
+        let block = ends.before.partition_point(|before| *before <= previous).saturating_sub(1);
+        let mut left = previous - ends.before.get(block).copied().unwrap_or_default();
+        let mut at = block as u64 * ends.block;
+        while at < self.source.len() {
+            let bytes = self.window(at, WINDOW.min(self.source.len() - at).min(ends.block))?;
+            for (byte, place) in bytes.iter().zip(at + 1..) {
+                if *byte < 0x80 && left == 0 {
+                    return Ok(place);
+                }
+                left -= u64::from(*byte < 0x80);
+            }
+            at += bytes.len() as u64;
+        }
+        Err(WireError::new(Kind::Corrupt, "the varints of a tensor are not those that were counted"))
+    }
+
+    /// Fills `whole` with the elements from number `first` on, which all are there.
+    fn decode(&self, ends: &Ends, first: u64, whole: &mut [u8]) -> Result<()> {
+        if whole.is_empty() {
+            return Ok(());
+        }
+        let mut at = self.place(ends, first)?;
+        let mut elements = whole.chunks_exact_mut(self.width);
+        while elements.len() > 0 {
+            let most = (elements.len() as u64).saturating_mul(varint::MAX_LEN as u64);
+            let bytes = self.window(at, most.min(1 << 16).min(self.source.len().saturating_sub(at)))?;
+            let taken = self.decode_some(&bytes, &mut elements).map_err(|error| error.shifted(at))?;
+            if taken == 0 {
+                return Err(WireError::corrupt(at, "a varint of a tensor is cut off"));
+            }
+            at += taken as u64;
+        }
+        Ok(())
+    }
+
+    /// As many elements as `bytes` have; how many bytes those took.
+    fn decode_some(&self, bytes: &[u8], elements: &mut std::slice::ChunksExactMut<'_, u8>) -> Result<usize> {
+        let mut taken = 0;
+        while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty() && elements.len() > 0) {
+            let (value, len) = match varint::read(rest) {
+                Varint::Value(value, len) => (value, len),
+                Varint::Truncated => break,
+                Varint::Overlong => {
+                    return Err(WireError::corrupt(taken as u64, "a varint of a tensor has more than 64 bits"));
+                }
+            };
+            let value = self.digits.element(value, self.width);
+            let places = elements.next().unwrap_or_default();
+            places.iter_mut().zip(value).for_each(|(to, from)| *to = from);
+            taken += len;
+        }
+        Ok(taken)
+    }
+}
+
+impl Work for Varints {
+    fn size(&self) -> u64 {
+        self.count * self.width as u64
+    }
+
+    fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        in_whole(self.width, offset, buffer, |first, whole| {
+            let ends = self.ends()?;
+            let there = ends.total.saturating_sub(first).saturating_mul(self.width as u64);
+            let there = usize::try_from(there).unwrap_or(usize::MAX).min(whole.len());
+            let (stored, rest) = whole.split_at_mut(there);
+            self.decode(ends, first, stored)?;
+            if rest.is_empty() {
+                return Ok(());
+            }
+            let mut last = vec![0; self.width];
+            if let Some(number) = ends.total.checked_sub(1) {
+                self.decode(ends, number, &mut last)?;
+            }
+            repeat(&last, 0, rest)
+        })
+    }
+}

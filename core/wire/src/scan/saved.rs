@@ -1,0 +1,111 @@
+//! A scan as bytes, so that it may be left and taken up again by another process.
+//!
+//! `pslscan1`, a fingerprint of the schema, the scanner's own numbers, its frames, the index so far; then the CRC-32C of
+//! everything before. It is read by the version that wrote it and by no other: whoever cannot take it up begins anew.
+
+use std::sync::Arc;
+
+use super::{Frame, Scanner};
+use crate::error::{Kind, Result, WireError};
+use crate::index::Builder;
+use crate::index::saved::{blob, small, taken};
+use crate::limits::Limits;
+use crate::reader::Reader;
+use crate::schema::{Schema, TypeId};
+use crate::varint;
+
+const MAGIC: &[u8; 8] = b"pslscan1";
+
+impl Scanner {
+    /// What [`Scanner::load`] goes on from; `Unsupported` once the scan has failed.
+    pub fn save(&self) -> Result<Vec<u8>> {
+        if self.failed {
+            return Err(WireError::new(Kind::Unsupported, "this scan has failed; begin anew"));
+        }
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&fingerprint(&self.schema).to_le_bytes());
+        for value in [self.floor, self.position, self.skip, self.hash_left, self.need as u64] {
+            varint::write(value, &mut out);
+        }
+        blob(&self.pending, &mut out);
+        varint::write(self.frames.len() as u64, &mut out);
+        self.frames.iter().for_each(|frame| save_frame(frame, &mut out));
+        self.builder.save(&mut out);
+        out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
+        Ok(out)
+    }
+
+    /// The scan that [`Scanner::save`] wrote, of a message of type `root` of the same `schema`.
+    pub fn load(saved: &[u8], schema: Arc<Schema>, root: Option<TypeId>, limits: Limits) -> Result<Self> {
+        let (body, sum) = saved.split_last_chunk::<4>().ok_or_else(|| WireError::corrupt(0, "this is no scan"))?;
+        if crc32c::crc32c(body) != u32::from_le_bytes(*sum) {
+            return Err(WireError::new(Kind::Checksum, "a saved scan fails its checksum").at(0));
+        }
+        let mut reader = Reader::new(body, 0);
+        if reader.take(8)? != MAGIC || reader.u32()? != fingerprint(&schema) {
+            return Err(WireError::new(Kind::Unsupported, "the scan was saved with another program or schema"));
+        }
+        let mut scanner = Self::new(schema, root, reader.varint()?, limits)?;
+        (scanner.position, scanner.skip) = (reader.varint()?, reader.varint()?);
+        (scanner.hash_left, scanner.need) = (reader.varint()?, small(&mut reader)? as usize);
+        scanner.pending = taken(&mut reader)?.to_vec();
+        scanner.frames.clear();
+        for _ in 0..reader.varint()? {
+            scanner.frames.push(load_frame(&mut reader)?);
+        }
+        scanner.builder = Builder::load(&mut reader, &limits)?;
+        reader.finish("a saved scan")?;
+        if scanner.fits_together(root) { Ok(scanner) } else { Err(WireError::corrupt(0, "a saved scan is not one")) }
+    }
+
+    /// Whether arithmetic on what was loaded stays within bounds.
+    fn fits_together(&self, root: Option<TypeId>) -> bool {
+        let nested = self.frames.windows(2).all(|pair| matches!(pair, [outer, inner] if inner.end <= outer.end));
+        let known = |frame: &Frame| frame.type_id.is_none_or(|id| self.schema.message(id).is_some());
+        let placed = |frame: &Frame| frame.start <= frame.content && frame.content <= self.position.min(frame.end);
+        self.frames.first().is_some_and(|frame| frame.type_id == root && frame.end == u64::MAX)
+            && self.frames.last().is_some_and(|frame| self.position <= frame.end)
+            && self.frames.iter().all(|frame| known(frame) && placed(frame))
+            && nested
+            && self.frames.len() == self.builder.depth()
+            && self.skip <= self.position
+            && self.hash_left <= self.skip
+    }
+}
+
+fn save_frame(frame: &Frame, out: &mut Vec<u8>) {
+    let plus = |value: Option<u32>| value.map_or(0, |value| u64::from(value) + 1);
+    let Frame { number, start, content, end, group, .. } = *frame;
+    let numbers = [u64::from(number), start, content, end, u64::from(group)];
+    for value in [plus(frame.type_id), plus(frame.key)].into_iter().chain(numbers) {
+        varint::write(value, out);
+    }
+}
+
+fn load_frame(reader: &mut Reader<'_>) -> Result<Frame> {
+    let mut optional = || {
+        let value = reader.varint()?.checked_sub(1).map(u32::try_from).transpose();
+        value.map_err(|_| WireError::corrupt(0, "a number has more than 32 bits"))
+    };
+    let (type_id, key) = (optional()?, optional()?);
+    let number = small(reader)?;
+    let (start, content, end) = (reader.varint()?, reader.varint()?, reader.varint()?);
+    Ok(Frame { type_id, number, start, content, end, group: reader.varint()? != 0, key })
+}
+
+/// A number that tells schemas apart: types go by their numbers in a saved scan.
+fn fingerprint(schema: &Schema) -> u32 {
+    let mut sum = 0;
+    for message in (0..).map_while(|id| schema.message(id)) {
+        sum = crc32c::crc32c_append(sum, message.name.as_bytes());
+        sum = crc32c::crc32c_append(sum, &[0, u8::from(message.map_entry)]);
+        for field in message.fields() {
+            sum = crc32c::crc32c_append(sum, field.name.as_bytes());
+            sum = crc32c::crc32c_append(sum, &[0, field.kind as u8, u8::from(field.repeated)]);
+            for value in [field.number, field.oneof, field.target] {
+                sum = crc32c::crc32c_append(sum, &value.to_le_bytes());
+            }
+        }
+    }
+    sum
+}

@@ -1,0 +1,227 @@
+//! Sorted tables as LevelDB lays them out: blocks of keys and values, an index block that names them, a footer.
+//!
+//! A table is walked from front to back, a block at a time. Nothing is believed before its checksum was compared.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use crate::error::{Kind, Result, WireError};
+use crate::reader::Reader;
+use crate::source::Source;
+
+/// Bytes of the footer, which ends with [`MAGIC`].
+pub const FOOTER: u64 = 48;
+/// The last eight bytes of every table.
+pub const MAGIC: [u8; 8] = 0xdb47_7524_8b80_fb57_u64.to_le_bytes();
+/// The most bytes that a block may have, packed or unpacked.
+pub const MAX_BLOCK: u64 = 64 << 20;
+
+/// Bytes behind each block: how it is packed, and its checksum.
+const TRAILER: u64 = 5;
+/// The most that a byte of snappy data can stand for: a copy of three bytes gives 64.
+const SNAPPY_RATIO: u64 = 32;
+
+/// A key and its value.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// Where the value lies in the table; where its block lies, when that is packed.
+    pub offset: u64,
+}
+
+/// Where a block lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Handle {
+    offset: u64,
+    size: u64,
+}
+
+/// Shows `visit` every entry of the table in `source`, in the order of the keys.
+pub fn walk(source: &dyn Source, mut visit: impl FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
+    let end = source.len().saturating_sub(FOOTER);
+    let index = Block::read(source, footer(source)?, end)?;
+    let mut entries = index.entries()?;
+    let (mut floor, mut above) = (0, None);
+    while let Some(entry) = entries.next_entry()? {
+        let place = Handle::read(&mut Reader::new(entry.value, entry.offset))?;
+        // In order and apart, as every writer leaves them: so no byte can be unpacked twice.
+        if place.offset < floor {
+            return Err(WireError::corrupt(entry.offset, "the index of the table names a block twice or out of order"));
+        }
+        let block = Block::read(source, place, end)?;
+        floor = block.end();
+        block.walk(above.as_deref(), entry.key, &mut visit)?;
+        above = Some(entry.key.to_vec());
+    }
+    Ok(())
+}
+
+/// The place of the index block.
+fn footer(source: &dyn Source) -> Result<Handle> {
+    let Some(start) = source.len().checked_sub(FOOTER) else {
+        let message = format!("{} bytes are no table: its footer alone has {FOOTER}", source.len());
+        return Err(WireError::corrupt(0, message));
+    };
+    let bytes = source.read(start, FOOTER as usize)?;
+    let mut reader = Reader::new(&bytes, start);
+    let mut handles = reader.sub(FOOTER - MAGIC.len() as u64)?;
+    if reader.rest() != MAGIC {
+        let message = "the file does not end as a table does: cut off, or something else";
+        return Err(WireError::corrupt(source.len() - MAGIC.len() as u64, message));
+    }
+    Handle::read(&mut handles)?;
+    Handle::read(&mut handles)
+}
+
+impl Handle {
+    fn read(reader: &mut Reader<'_>) -> Result<Self> {
+        Ok(Self { offset: reader.varint()?, size: reader.varint()? })
+    }
+}
+
+/// A block whose checksum was right.
+struct Block<'a> {
+    content: Cow<'a, [u8]>,
+    place: Handle,
+    packed: bool,
+}
+
+impl<'a> Block<'a> {
+    /// The block at `place`, which must lie in front of `end`.
+    fn read(source: &'a dyn Source, place: Handle, end: u64) -> Result<Self> {
+        let Handle { offset, size } = place;
+        let next = offset.checked_add(size).and_then(|end| end.checked_add(TRAILER)).filter(|next| *next <= end);
+        if next.is_none() {
+            let message = format!("the table names a block of {size} bytes, but its blocks end at byte {end}");
+            return Err(WireError::corrupt(offset, message));
+        }
+        check_size(size, offset)?;
+        let mut bytes = source.read(offset, (size + TRAILER) as usize)?;
+        let mut reader = Reader::new(&bytes, offset);
+        reader.take(size)?;
+        let packing = reader.u8()?;
+        let stored = reader.u32()?;
+        if masked(bytes.get(..size as usize + 1).unwrap_or_default()) != stored {
+            let message = "the checksum of a block of the table does not match: it was damaged";
+            return Err(WireError::new(Kind::Checksum, message).at(offset));
+        }
+        match &mut bytes {
+            Cow::Borrowed(all) => *all = all.get(..size as usize).unwrap_or_default(),
+            Cow::Owned(all) => all.truncate(size as usize),
+        }
+        let content = match packing {
+            0 => bytes,
+            1 => Cow::Owned(unsnap(&bytes, offset)?),
+            other => {
+                let message = format!("a block of the table is packed in a way numbered {other}, which nobody knows");
+                return Err(WireError::new(Kind::Unsupported, message).at(offset));
+            }
+        };
+        Ok(Self { content, place, packed: packing != 0 })
+    }
+
+    fn entries(&self) -> Result<Entries<'_>> {
+        let at = self.place.offset;
+        let broken = || WireError::corrupt(at, "a block of the table has no room for its restart points");
+        let (rest, count) = self.content.split_last_chunk().ok_or_else(broken)?;
+        let restarts = usize::try_from(u32::from_le_bytes(*count)).ok().and_then(|count| count.checked_mul(4));
+        let len = restarts.and_then(|restarts| rest.len().checked_sub(restarts)).ok_or_else(broken)?;
+        let reader = Reader::new(rest.get(..len).unwrap_or_default(), if self.packed { 0 } else { at });
+        Ok(Entries { reader, key: Vec::new(), packed_at: self.packed.then_some(at), fresh: true })
+    }
+
+    /// Visits the entries, whose keys must lie above `above` and not above `last`.
+    fn walk(&self, above: Option<&[u8]>, last: &[u8], visit: &mut impl FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
+        let mut entries = self.entries()?;
+        let mut low = above;
+        while let Some(entry) = entries.next_entry()? {
+            if low.take().is_some_and(|low| entry.key <= low) {
+                return Err(out_of_order(entry.offset));
+            }
+            visit(entry)?;
+        }
+        if entries.key.as_slice() > last { Err(out_of_order(self.place.offset)) } else { Ok(()) }
+    }
+
+    /// Where its trailer ends.
+    fn end(&self) -> u64 {
+        self.place.offset + self.place.size + TRAILER
+    }
+}
+
+/// The entries of a block.
+struct Entries<'a> {
+    reader: Reader<'a>,
+    key: Vec<u8>,
+    packed_at: Option<u64>,
+    fresh: bool,
+}
+
+impl<'a> Entries<'a> {
+    fn next_entry(&mut self) -> Result<Option<Entry<'_>>> {
+        if self.reader.is_empty() {
+            return Ok(None);
+        }
+        let packed_at = self.packed_at;
+        self.step().map(Some).map_err(|error| match packed_at {
+            Some(at) => WireError::new(error.kind(), format!("in an unpacked block: {}", error.message())).at(at),
+            None => error,
+        })
+    }
+
+    fn step(&mut self) -> Result<Entry<'_>> {
+        let start = self.reader.offset();
+        let (shared, fresh, len) = (self.reader.varint()?, self.reader.varint()?, self.reader.varint()?);
+        let suffix = self.reader.take(fresh)?;
+        let kept = usize::try_from(shared).ok().and_then(|shared| self.key.get(shared..)).ok_or_else(|| {
+            let message = format!("a key is to share {shared} bytes with one of {}", self.key.len());
+            WireError::corrupt(start, message)
+        })?;
+        if !self.fresh && suffix.cmp(kept) != Ordering::Greater {
+            return Err(out_of_order(start));
+        }
+        self.fresh = false;
+        self.key.truncate(shared as usize);
+        self.key.extend_from_slice(suffix);
+        let offset = self.reader.offset();
+        let value = self.reader.take(len)?;
+        Ok(Entry { key: &self.key, value, offset: self.packed_at.unwrap_or(offset) })
+    }
+}
+
+fn check_size(size: u64, offset: u64) -> Result<()> {
+    if size <= MAX_BLOCK {
+        return Ok(());
+    }
+    let message = format!("a block of the table has {size} bytes; at most {MAX_BLOCK} are read");
+    Err(WireError::new(Kind::Limit, message).at(offset))
+}
+
+/// What snappy data in a block at `offset` unpacks to.
+fn unsnap(packed: &[u8], offset: u64) -> Result<Vec<u8>> {
+    let broken = |_| WireError::corrupt(offset, "a packed block of the table does not unpack");
+    let size = snap::raw::decompress_len(packed).map_err(broken)? as u64;
+    check_size(size, offset)?;
+    if size > SNAPPY_RATIO.saturating_mul(packed.len() as u64) {
+        let message = format!("{} bytes of snappy data announce {size} bytes, which cannot be", packed.len());
+        return Err(WireError::corrupt(offset, message));
+    }
+    snap::raw::Decoder::new().decompress_vec(packed).map_err(broken)
+}
+
+fn out_of_order(offset: u64) -> WireError {
+    WireError::corrupt(offset, "the keys of the table are not in order")
+}
+
+/// The checksum of `bytes` as tables keep it: a CRC-32C, turned and moved, so that sums of sums stay sound.
+fn masked(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+/// The plain CRC-32C of `bytes`, going on from that of what came before.
+pub fn crc32c(bytes: &[u8], crc: u32) -> u32 {
+    crc32c::crc32c_append(crc, bytes)
+}

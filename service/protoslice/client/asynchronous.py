@@ -1,0 +1,214 @@
+"""The same client for programs on an event loop: `Client` does the work, in threads of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
+
+from protoslice.client.bodies import Pushable
+from protoslice.client.client import Client, ClientOptions, M
+from protoslice.client.connection import Params
+from protoslice.client.download import Downloaded, Progress
+from protoslice.client.model import Chunk, Node, Piece, Pushed, Schema, Store, Tag, Tensor
+from protoslice.client.push import PushOptions
+from protoslice.client.tensors import Slice
+from protoslice.errors import ProtosliceError
+
+__all__ = ["AsyncClient"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_THREADS: Final = 16
+_END: Final = object()
+
+
+class _Cancelled(ProtosliceError):
+    """Ends a transfer that nobody waits for any more."""
+
+
+class AsyncClient:
+    """A service at `url`: each method is that of `Client`, awaited. At most 16 calls run at a time, others wait.
+
+    A transfer whose task is cancelled ends with its next piece.
+    """
+
+    def __init__(self, url: str, **options: Unpack[ClientOptions]) -> None:
+        self._client = Client(url, **options)
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="protoslice-client")
+
+    @property
+    def url(self) -> str:
+        """Where the service is."""
+        return self._client.url
+
+    async def push(self, what: Pushable | AsyncIterable[bytes], **options: Unpack[PushOptions]) -> Pushed:
+        """See `Client.push`; pieces of bytes may come from an asynchronous iterator too."""
+        pushed = _pieces(what, asyncio.get_running_loop()) if isinstance(what, AsyncIterable) else what
+        with _Ending(options.get("progress")) as ending:
+            options["progress"] = ending
+            return await self._run(self._client.push, pushed, **options)
+
+    async def register(self, files: Mapping[str, str], **options: Unpack[PushOptions]) -> Pushed:
+        """See `Client.register`."""
+        return await self._run(self._client.register, files, **options)
+
+    def stores(self, *, tag: str | None = None, type: str | None = None) -> AsyncIterator[Store]:
+        """See `Client.stores`."""
+        return self._each(self._client.stores(tag=tag, type=type))
+
+    async def store(self, ref: str) -> Store:
+        """See `Client.store`."""
+        return await self._run(self._client.store, ref)
+
+    async def delete(self, ref: str) -> None:
+        """See `Client.delete`."""
+        await self._run(self._client.delete, ref)
+
+    def chunks(self, ref: str) -> AsyncIterator[Chunk]:
+        """See `Client.chunks`."""
+        return self._each(self._client.chunks(ref))
+
+    async def chunk(self, ref: str, chunk: int | Chunk) -> bytes:
+        """See `Client.chunk`."""
+        return await self._run(self._client.chunk, ref, chunk)
+
+    def pieces(self, ref: str) -> AsyncIterator[Piece]:
+        """See `Client.pieces`."""
+        return self._each(self._client.pieces(ref))
+
+    def tree(self, ref: str, path: str = "", *, depth: int = 1) -> AsyncIterator[Node]:
+        """See `Client.tree`."""
+        return self._each(self._client.tree(ref, path, depth=depth))
+
+    async def metadata(self, ref: str) -> bytes:
+        """See `Client.metadata`."""
+        return await self._run(self._client.metadata, ref)
+
+    @overload
+    async def merge(
+        self, ref: str, path: str = "", *, fields: Sequence[str] = (), omit_larger_than: int | str | None = None
+    ) -> bytes: ...
+    @overload
+    async def merge(
+        self,
+        ref: str,
+        path: str = "",
+        *,
+        fields: Sequence[str] = (),
+        omit_larger_than: int | str | None = None,
+        into: M,
+    ) -> M: ...
+    async def merge(self, ref: str, path: str = "", **options: Any) -> Any:
+        """See `Client.merge`."""
+        return await self._run(partial(self._client.merge, ref, path, **options))
+
+    def tensors(self, ref: str, *, name: str | None = None, dtype: str | None = None) -> AsyncIterator[Tensor]:
+        """See `Client.tensors`."""
+        return self._each(self._client.tensors(ref, name=name, dtype=dtype))
+
+    async def tensor(self, ref: str, name: str, slice: Slice | None = None) -> Any:
+        """See `Client.tensor`."""
+        return await self._run(self._client.tensor, ref, name, slice)
+
+    async def read(self, ref: str, view: str, offset: int, length: int, params: Params = ()) -> bytes:
+        """Exactly the `length` bytes at `offset` of a view, verified: see `Client.source`."""
+        return await self._run(lambda: self._client.source(ref, view, params).read(offset, length))
+
+    async def download(
+        self,
+        ref: str,
+        target: str | os.PathLike[str],
+        *,
+        view: str | None = None,
+        params: Params = (),
+        progress: Progress | None = None,
+    ) -> list[Downloaded]:
+        """See `Client.download`."""
+        with _Ending(progress) as ending:
+            return await self._run(self._client.download, ref, target, view=view, params=params, progress=ending)
+
+    def tags(self) -> AsyncIterator[Tag]:
+        """See `Client.tags`."""
+        return self._each(self._client.tags())
+
+    async def tag(self, name: str, ref: str, *, create: bool = False, expected: str | None = None) -> Tag:
+        """See `Client.tag`."""
+        return await self._run(self._client.tag, name, ref, create=create, expected=expected)
+
+    async def untag(self, name: str) -> None:
+        """See `Client.untag`."""
+        await self._run(self._client.untag, name)
+
+    def schemas(self) -> AsyncIterator[Schema]:
+        """See `Client.schemas`."""
+        return self._each(self._client.schemas())
+
+    async def schema(self, name: str) -> bytes:
+        """See `Client.schema`."""
+        return await self._run(self._client.schema, name)
+
+    async def put_schema(self, name: str, descriptor_set: bytes) -> Schema:
+        """See `Client.put_schema`."""
+        return await self._run(self._client.put_schema, name, descriptor_set)
+
+    async def delete_schema(self, name: str) -> None:
+        """See `Client.delete_schema`."""
+        await self._run(self._client.delete_schema, name)
+
+    async def close(self) -> None:
+        """Give back the connections, when what is under way has ended."""
+        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
+        self._client.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, partial(call, *args, **kwargs))
+
+    async def _each(self, items: Iterator[T]) -> AsyncIterator[T]:
+        while (item := await self._run(next, items, _END)) is not _END:
+            yield cast(T, item)
+
+
+class _Ending:
+    """A progress that ends the transfer once its task is gone, and tells the caller's meanwhile."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._gone = threading.Event()
+
+    def __call__(self, done: int, total: int | None) -> None:
+        if self._gone.is_set():
+            raise _Cancelled("the transfer has been cancelled")
+        if self._progress is not None:
+            self._progress(done, total)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self._gone.set()
+
+
+def _pieces(source: AsyncIterable[bytes], loop: asyncio.AbstractEventLoop) -> Iterator[bytes]:
+    """The pieces for a thread, while the loop makes them."""
+    pieces = aiter(source)
+
+    async def following() -> bytes | None:
+        return await anext(pieces, None)
+
+    while (piece := asyncio.run_coroutine_threadsafe(following(), loop).result()) is not None:
+        yield piece

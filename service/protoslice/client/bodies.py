@@ -1,0 +1,121 @@
+"""What can be pushed: a file, a folder, bytes, a message, a binary file object, or pieces as somebody makes them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, Protocol, cast, runtime_checkable
+
+from protoslice.errors import InvalidInput, NotFound, StorageError
+
+__all__ = ["Item", "Pushable", "SerializableMessage", "items_of"]
+
+STEP: Final = 256 << 10
+
+
+@runtime_checkable
+class SerializableMessage(Protocol):
+    """A message of the protobuf runtime."""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - the runtime's name
+        """Its bytes."""
+
+
+Pushable = str | os.PathLike[str] | bytes | bytearray | memoryview | SerializableMessage | BinaryIO | Iterable[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A file to be pushed."""
+
+    path: str
+    """What it is called in the store."""
+    size: int | None
+    """None when nobody knows yet."""
+    read: Callable[[int, int | None], Iterator[bytes]]
+    """Gives the bytes from an offset on, so many or all, in pieces."""
+    local: Path | None = None
+    """Where it lies, for a file."""
+    again: bool = True
+    """Whether it can be read more than once."""
+
+
+def items_of(what: Pushable, filename: str | None) -> list[Item]:
+    """The files that `what` is."""
+    if isinstance(what, str | os.PathLike):
+        return _files(Path(what), filename)
+    name = filename or "model.pb"
+    if isinstance(what, SerializableMessage):
+        what = what.SerializeToString()
+    if isinstance(what, bytes | bytearray | memoryview):
+        return [_memory(name, memoryview(what).cast("B"))]
+    if hasattr(what, "read"):
+        return [Item(name, None, _once(_reads(cast(BinaryIO, what))), again=False)]
+    if isinstance(what, Iterable):
+        return [Item(name, None, _once(what), again=False)]
+    raise InvalidInput(f"{type(what).__name__} cannot be pushed: give a path, bytes, a message, or pieces of bytes")
+
+
+def _files(path: Path, filename: str | None) -> list[Item]:
+    if not path.exists():
+        raise NotFound(f"{path} does not exist")
+    if not path.is_dir():
+        return [_file(filename or path.name, path)]
+    if filename is not None:
+        raise InvalidInput("a folder has the names of its files: give no filename")
+    found = sorted(each for each in path.rglob("*") if not each.is_dir())
+    if not found:
+        raise InvalidInput(f"{path} holds no file")
+    return [_file(each.relative_to(path).as_posix(), each) for each in found]
+
+
+def _file(name: str, path: Path) -> Item:
+    if not path.is_file():
+        raise InvalidInput(f"{path} is no file: a device, a pipe or a link to nothing cannot be pushed")
+    size = path.stat().st_size
+
+    def read(offset: int, length: int | None) -> Iterator[bytes]:
+        left = size - offset if length is None else length
+        try:
+            with path.open("rb", buffering=0) as file:
+                file.seek(offset)
+                while left:
+                    piece = file.read(min(STEP, left))
+                    if not piece:
+                        raise StorageError(f"{path} has become shorter while it was pushed")
+                    left -= len(piece)
+                    yield piece
+                if length is None and file.read(1):
+                    raise StorageError(f"{path} has grown while it was pushed")
+        except OSError as error:
+            raise StorageError(f"{path} cannot be read: {error.strerror}") from error
+
+    return Item(name, size, read, local=path)
+
+
+def _memory(name: str, data: memoryview) -> Item:
+    def read(offset: int, length: int | None) -> Iterator[bytes]:
+        end = data.nbytes if length is None else offset + length
+        for at in range(offset, end, STEP):
+            yield bytes(data[at : min(at + STEP, end)])
+
+    return Item(name, data.nbytes, read)
+
+
+def _once(pieces: Iterable[bytes]) -> Callable[[int, int | None], Iterator[bytes]]:
+    def read(offset: int, length: int | None) -> Iterator[bytes]:
+        for piece in pieces:
+            if not isinstance(piece, bytes | bytearray | memoryview):
+                raise InvalidInput(f"pieces of bytes are due, and a {type(piece).__name__} came")
+            view = memoryview(piece).cast("B")
+            for at in range(0, view.nbytes, STEP):
+                yield bytes(view[at : at + STEP])
+
+    return read
+
+
+def _reads(file: BinaryIO) -> Iterator[bytes]:
+    while piece := file.read(STEP):
+        yield piece

@@ -1,0 +1,174 @@
+"""One service over HTTP: requests are tried again when that may help, and answers that are failures are exceptions."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from json import dumps, loads
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import httpx
+
+from protoslice.client.digests import digest_in
+from protoslice.client.failures import error_of_answer, error_of_transport, may_pass
+from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, ProtosliceError, StorageUnavailable
+
+__all__ = ["Answer", "Connection", "Params", "Patience", "path_of"]
+
+T = TypeVar("T")
+Params = Sequence[tuple[str, str]]
+Body = bytes | Callable[[], Iterator[bytes]]
+
+LONGEST_ANSWER: Final = 64 << 20
+"""Of answers that are read whole: JSON and problems. Nothing the service says is longer."""
+SLOW_SECONDS: Final = 900.0
+"""How long an answer may take that the service has to read whole models for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How often something is tried, and how long to wait in between."""
+
+    attempts: int = 6
+    first_seconds: float = 0.1
+    longest_seconds: float = 10.0
+    longest_retry_after_seconds: float = 120.0
+
+    def pause(self, failures: int, error: ProtosliceError) -> float | None:
+        """Seconds to wait after so many failures in a row; none when it is time to give up."""
+        asked = error.retry_after_seconds if isinstance(error, StorageUnavailable) else None
+        if failures >= self.attempts or not may_pass(error) or (asked or 0.0) > self.longest_retry_after_seconds:
+            return None
+        backoff = min(self.longest_seconds, self.first_seconds * 2.0 ** (failures - 1))
+        return max(asked or 0.0, backoff * random.uniform(0.5, 1.0))
+
+    def insist(self, work: Callable[[], T]) -> T:
+        """What `work` gives, tried again after failures that may pass."""
+        failures = 0
+        while True:
+            try:
+                return work()
+            except ProtosliceError as error:
+                failures += 1
+                pause = self.pause(failures, error)
+                if pause is None:
+                    raise
+                time.sleep(pause)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A successful answer, whole."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """What it says as JSON."""
+        try:
+            return loads(self.body)
+        except ValueError:
+            raise IntegrityError("the service answered with something that is no JSON: is it a protoslice?") from None
+
+
+class Connection:
+    """Asks one service. Threads may share it."""
+
+    def __init__(self, url: str, *, headers: Mapping[str, str] | None, timeout_seconds: float, patience: Patience):
+        if not url.startswith(("http://", "https://")):
+            raise InvalidInput(f"{url!r} is no address of a service: http://… or https://… is due")
+        self.url = url.rstrip("/")
+        self.patience = patience
+        # Identity: what is compressed on the way has no ranges and other digests.
+        given = {"accept-encoding": "identity", "user-agent": "protoslice", **(headers or {})}
+        self._timeout = httpx.Timeout(timeout_seconds)
+        self._slow = httpx.Timeout(timeout_seconds, read=max(timeout_seconds, SLOW_SECONDS))
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=16)
+        self._client = httpx.Client(headers=given, limits=limits, follow_redirects=True)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params = (),
+        json: object = None,
+        body: Body | None = None,
+        headers: Mapping[str, str] | None = None,
+        again: bool = True,
+        slow: bool = False,
+    ) -> Answer:
+        """The answer; tried again when the service is not there for the moment, unless `again` forbids it.
+
+        A `slow` one may take the service minutes of work before its first byte.
+        """
+        if json is not None:
+            body, headers = dumps(json).encode(), {"content-type": "application/json", **(headers or {})}
+
+        def attempt() -> Answer:
+            content = body() if callable(body) else body
+            with self.stream(method, path, params=params, content=content, headers=headers, slow=slow) as answer:
+                return _whole(answer)
+
+        return self.patience.insist(attempt) if again else attempt()
+
+    @contextmanager
+    def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params = (),
+        content: bytes | Iterator[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+        slow: bool = False,
+    ) -> Iterator[httpx.Response]:
+        """A successful answer whose body is still to come. Failures, then and while it comes, are our exceptions."""
+        try:
+            with self._client.stream(
+                method,
+                self.url + path,
+                params=list(params) or None,
+                content=content,
+                headers=headers,
+                timeout=self._slow if slow else self._timeout,
+            ) as answer:
+                if answer.status_code >= 400:
+                    raise error_of_answer(answer.status_code, answer.headers, _read(answer, 1 << 20, cut=True))
+                yield answer
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise error_of_transport(error) from error
+
+    def close(self) -> None:
+        """Give back the connections."""
+        self._client.close()
+
+
+def path_of(*segments: str) -> str:
+    """The path of a URL with these segments, whatever is in them."""
+    return "".join("/" + quote(segment, safe="") for segment in segments)
+
+
+def _whole(answer: httpx.Response) -> Answer:
+    body = _read(answer, LONGEST_ANSWER, cut=False)
+    expected = digest_in(answer.headers.get("repr-digest"))
+    if expected is not None and hashlib.sha256(body).digest() != expected:
+        raise IntegrityError("the answer of the service does not have the digest it came with")
+    return Answer(answer.status_code, answer.headers, body)
+
+
+def _read(answer: httpx.Response, limit: int, *, cut: bool) -> bytes:
+    body = bytearray()
+    for piece in answer.iter_raw():
+        body += piece
+        if len(body) > limit:
+            if cut:
+                break
+            raise LimitExceeded(f"the service answered with more than {limit} bytes")
+    return bytes(body[:limit])

@@ -1,0 +1,187 @@
+"""Stores as a file system for fsspec: `protoslice://host:port/ref/files/…`, `chunks/…` and `tensors/…`.
+
+`protoslices://` is the same over TLS. Everything is read-only; what is read has been verified.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any, ClassVar
+from urllib.parse import quote, unquote
+
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
+
+from protoslice.client.client import Client
+from protoslice.client.remote import Remote
+from protoslice.errors import InvalidInput, NotFound
+
+__all__ = ["StoreFileSystem"]
+
+KINDS = ("chunks", "files", "tensors")
+Info = dict[str, Any]
+
+
+class StoreFileSystem(AbstractFileSystem):
+    """The stores of any services.
+
+    `options` are those of `Client`: headers, timeout_seconds, attempts, cache. The names of chunks are their numbers,
+    those of tensors their addresses, percent-encoded.
+    """
+
+    protocol: ClassVar[tuple[str, ...]] = ("protoslice", "protoslices")
+    root_marker = ""
+
+    def __init__(self, *, tls: bool = False, options: Any = None, **more: Any) -> None:
+        super().__init__(**more)
+        self._scheme = "https" if tls else "http"
+        self._options = dict(options or {})
+        self._clients: dict[str, Client] = {}
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(each) for each in path]
+        for protocol in ("protoslices", "protoslice"):
+            path = path.removeprefix(f"{protocol}://")
+        return path.strip("/")
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
+        return {"tls": True} if path.startswith("protoslices://") else {}
+
+    def ls(self, path: str, detail: bool = True, **more: Any) -> list[Any]:
+        """What lies in a folder; a file is all that lies in itself."""
+        path = self._strip_protocol(path)
+        found = self._listed(path)
+        if found is None:
+            found = self.dircache[path] = self._look(path)
+        return found if detail else sorted(each["name"] for each in found)
+
+    def info(self, path: str, **more: Any) -> Info:
+        """What stands at `path`."""
+        path = self._strip_protocol(path)
+        host, ref, kind, rest = _split(path)
+        if kind in {"chunks", "tensors"} and rest and self._listed(f"{host}/{ref}/{kind}") is None:
+            return _file(path, self._remote(path).size)
+        if not ref or not kind:
+            if ref:
+                self._client(host).store(ref)
+            return _folder(path)
+        return _one(path, self.ls(f"{host}/{ref}/{kind}/{rest}" if kind == "files" else f"{host}/{ref}/{kind}"))
+
+    def _open(self, path: str, mode: str = "rb", block_size: Any = None, **more: Any) -> StoreFile:
+        if mode != "rb":
+            raise InvalidInput("stores are read-only: push to make one")
+        path = self._strip_protocol(path)
+        return StoreFile(self, path, self._remote(path), block_size or 4 << 20, **more)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **more: Any) -> bytes:
+        """The bytes at `path`, from `start` up to `end`; negative ones count from its end."""
+        remote = self._remote(self._strip_protocol(path))
+        first, last, _ = slice(start, end).indices(remote.size)
+        return remote.read(first, max(0, last - first))
+
+    def created(self, path: str) -> Any:
+        """When the store of `path` was made."""
+        host, ref, _, _ = _split(self._strip_protocol(path))
+        return self._client(host).store(ref).created
+
+    modified = created
+
+    def _listed(self, path: str) -> list[Info] | None:
+        found: list[Info] | None = self._ls_from_cache(path) if path in self.dircache else None
+        return found
+
+    def _client(self, host: str) -> Client:
+        if host not in self._clients:
+            self._clients[host] = Client(f"{self._scheme}://{host}", **self._options)
+        return self._clients[host]
+
+    def _look(self, path: str) -> list[Info]:
+        host, ref, kind, rest = _split(path)
+        if not host:
+            raise InvalidInput("name a host: protoslice://host:port/…")
+        client = self._client(host)
+        if not ref:
+            names = {tag.name for tag in client.tags()} | {store.id for store in client.stores()}
+            return [_folder(f"{host}/{name}") for name in sorted(names)]
+        if not kind:
+            client.store(ref)
+            return [_folder(f"{path}/{each}") for each in KINDS]
+        if kind == "files":
+            files = {file.path: file.size for file in client.store(ref).files}
+            return _children(f"{host}/{ref}/files", rest, files)
+        if rest:
+            return [_one(path, self.ls(f"{host}/{ref}/{kind}"))]
+        if kind == "chunks":
+            return [_file(f"{path}/{chunk.index}", chunk.size) for chunk in client.chunks(ref)]
+        return [_file(f"{path}/{quote(each.address, safe='')}", each.size) for each in client.tensors(ref)]
+
+    def _remote(self, path: str) -> Remote:
+        host, ref, kind, rest = _split(path)
+        if kind not in KINDS or not rest:
+            raise FileNotFoundError(path)
+        try:
+            view = f"{kind}/{unquote(rest) if kind == 'tensors' else rest}"
+            remote = self._client(host).source(ref, view, [("format", "raw")] if kind == "tensors" else ())
+            remote.facts  # noqa: B018 - asks, so that what is not there is told here
+        except NotFound as error:
+            raise FileNotFoundError(path) from error
+        return remote
+
+
+class StoreFile(AbstractBufferedFile):
+    """A view, read with the read-ahead that fsspec offers."""
+
+    def __init__(self, fs: StoreFileSystem, path: str, remote: Remote, block_size: int, **more: Any) -> None:
+        self._remote = remote
+        super().__init__(fs, path, "rb", block_size, size=remote.size, **more)
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        end = min(end, self.size)
+        return self._remote.read(start, end - start) if start < end else b""
+
+    def _upload_chunk(self, final: bool = False) -> bool:
+        raise io.UnsupportedOperation("stores are read-only")
+
+
+def _split(path: str) -> tuple[str, str, str, str]:
+    """Host, ref, kind, and what follows."""
+    host, _, path = path.partition("/")
+    ref, _, path = path.partition("/")
+    kind, _, rest = path.partition("/")
+    if kind and kind not in KINDS:
+        raise FileNotFoundError(f"{host}/{ref}/{kind}: there are {', '.join(KINDS)}")
+    return host, ref, kind, rest
+
+
+def _folder(name: str) -> Info:
+    return {"name": name, "size": 0, "type": "directory"}
+
+
+def _file(name: str, size: int) -> Info:
+    return {"name": name, "size": size, "type": "file"}
+
+
+def _one(path: str, listed: list[Info]) -> Info:
+    """The entry of `path` itself; a folder, when things lie below it."""
+    found = next((each for each in listed if each["name"] == path), None)
+    if found is not None:
+        return found
+    return _folder(path)
+
+
+def _children(root: str, folder: str, files: dict[str, int]) -> list[Info]:
+    """What lies directly in `folder`, or the file that it is."""
+    if folder in files:
+        return [_file(f"{root}/{folder}", files[folder])]
+    prefix = f"{folder}/" if folder else ""
+    found: dict[str, Info] = {}
+    for path, size in files.items():
+        if path.startswith(prefix):
+            step, slash, _ = path.removeprefix(prefix).partition("/")
+            name = f"{root}/{prefix}{step}"
+            found[name] = _folder(name) if slash else _file(name, size)
+    if not found and folder:
+        raise FileNotFoundError(f"{root}/{folder}")
+    return [found[name] for name in sorted(found)]

@@ -1,0 +1,222 @@
+"""One representation on a service, read by ranges: every byte that is given has been verified.
+
+Of a representation whose sha-256 the service knows, whoever reads it whole compares that. Of any other, and of every
+read of a part, the bytes come in answers of a mebibyte that carry a digest of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from protoslice.client.connection import Connection, Params
+from protoslice.client.parts import Facts, Judged, judge
+from protoslice.errors import IntegrityError, InvalidInput, ProtosliceError, StorageUnavailable
+
+__all__ = ["PART", "Remote", "in_order"]
+
+PART: Final = 8 << 20
+"""What one request of a long transfer asks for."""
+DIGESTED: Final = 1 << 20
+"""The longest answer that the service gives a Content-Digest for."""
+_PROGRESS: Final = 64 << 10
+
+T = TypeVar("T")
+
+
+class Remote:
+    """A representation. It is a `RangeSource`: `protoslice.open` takes it."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        path: str,
+        params: Params = (),
+        *,
+        size: int | None = None,
+        sha256: str | None = None,
+    ) -> None:
+        self.stopped = threading.Event()
+        """Set it to have what is under way end soon."""
+        self.received = 0
+        """How many bytes of it have come over the wire."""
+        self._connection = connection
+        self._path = path
+        self._params = params
+        self._expected = size, sha256
+        self._lock = threading.Lock()
+        self._counting = threading.Lock()
+        self._head = b""
+        self._facts: Facts | None = None
+        self._ranged = True
+
+    @property
+    def facts(self) -> Facts:
+        """What is known of it; asks for its first mebibyte when nothing is yet."""
+        with self._lock:
+            if self._facts is None:
+                self._facts = self._connection.patience.insist(self._begin)
+            return self._facts
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return self.facts.size
+
+    @property
+    def name(self) -> str:
+        """The last part of its path, by which types are detected."""
+        return self._path.rpartition("/")[2]
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Exactly the `length` bytes at `offset`, verified."""
+        end = offset + length
+        if offset < 0 or length < 0 or end > self.size:
+            raise InvalidInput(f"bytes {offset} to {end} are not in something of {self.size}")
+        if end <= len(self._head):
+            return self._head[offset:end]
+        starts = range(offset, end, DIGESTED)
+        return b"".join(self._span(start, min(start + DIGESTED, end), digested=True) for start in starts)
+
+    def read_unverified(self, offset: int, length: int, /) -> bytes:
+        """The `length` bytes at `offset` in one answer, for whoever knows a digest of them: only the length is sure."""
+        return self._span(offset, offset + length, digested=False) if length else b""
+
+    def parts(self, start: int, parallel: int) -> Iterator[bytes]:
+        """All bytes from `start` on, in order, several answers at a time.
+
+        Where the sha-256 of the whole is known, that is still to be compared; the bytes of any other are verified.
+        """
+        facts = self.facts
+        if not self._ranged:
+            yield from self._unranged(start)
+            return
+        if start < len(self._head):
+            yield self._head[start:]
+            start = len(self._head)
+        read, step = (self.read, DIGESTED) if facts.sha256 is None else (self.read_unverified, PART)
+        jobs = (_job(read, at, min(step, facts.size - at)) for at in range(start, facts.size, step))
+        yield from in_order(jobs, parallel, self.stopped)
+
+    def _begin(self) -> Facts:
+        taken = bytearray()
+        judged = self._answer(0, DIGESTED, None, True, taken)
+        facts, head = judged.facts, bytes(taken)
+        self._check(facts)
+        self._ranged = judged.end <= DIGESTED
+        if self._ranged and head:
+            _compare(head, facts.sha256 if len(head) == facts.size and facts.sha256 else judged.digest)
+            self._head = head
+        if not self._ranged and facts.sha256 is None:
+            raise IntegrityError("something on the way ignores ranges, and of this no digest is known to verify it by")
+        return facts
+
+    def _check(self, facts: Facts) -> None:
+        """Raise unless the facts are what is known from elsewhere."""
+        size, sha256 = self._expected
+        if size is not None and facts.size != size:
+            raise IntegrityError(f"the service gives {facts.size} bytes where there should be {size}")
+        if sha256 is not None and facts.sha256 is not None and facts.sha256.hex() != sha256:
+            raise IntegrityError("the service gives another digest than the one it listed")
+
+    def _span(self, start: int, end: int, *, digested: bool) -> bytes:
+        """The bytes from `start` to `end`; goes on where an answer broke off, and gives up when nothing moves."""
+        facts, taken, failures = self.facts, bytearray(), 0
+        while not self.stopped.is_set():
+            before = len(taken)
+            try:
+                judged = self._answer(start + before, end, facts, digested, taken)
+                if digested:
+                    _compare(taken, judged.digest)
+                return bytes(taken)
+            except ProtosliceError as error:
+                failures = 1 if len(taken) - before >= _PROGRESS else failures + 1
+                if digested:
+                    taken.clear()
+                self._wait(failures, error)
+        raise StorageUnavailable("the transfer has been stopped")
+
+    def _unranged(self, start: int) -> Iterator[bytes]:
+        """All bytes from `start` on in one answer after another, each of which brings the whole."""
+        facts, at, failures = self.facts, start, 0
+        while at < facts.size:
+            before = at
+            try:
+                for piece in self._whole(at, facts):
+                    at += len(piece)
+                    yield piece
+            except ProtosliceError as error:
+                failures = 1 if at - before >= _PROGRESS else failures + 1
+                self._wait(failures, error)
+
+    def _wait(self, failures: int, error: ProtosliceError) -> None:
+        pause = self._connection.patience.pause(failures, error)
+        if pause is None:
+            raise error
+        self.stopped.wait(pause)
+
+    def _answer(self, start: int, end: int, known: Facts | None, digested: bool, taken: bytearray) -> Judged:
+        """Append to `taken` what an answer brings of the bytes from `start` to `end`."""
+        headers = {"range": f"bytes={start}-{end - 1}"}
+        if digested:
+            headers["want-content-digest"] = "sha-256=1"
+        with self._connection.stream("GET", self._path, params=self._params, headers=headers) as answer:
+            judged = judge(answer.status_code, answer.headers, start, end, known)
+            at, due = judged.start, min(end, judged.facts.size)
+            for piece in answer.iter_raw():
+                taken += piece[max(0, start - at) : max(0, due - at)]
+                at += len(piece)
+                if at >= due or self.stopped.is_set():
+                    break
+        with self._counting:
+            self.received += at - judged.start
+        if at < due:
+            raise StorageUnavailable("the service broke off in the middle of an answer")
+        return judged
+
+    def _whole(self, skip: int, known: Facts) -> Iterator[bytes]:
+        with self._connection.stream("GET", self._path, params=self._params) as answer:
+            judged = judge(answer.status_code, answer.headers, 0, known.size, known)
+            at = judged.start
+            for piece in answer.iter_raw():
+                self.received += len(piece)
+                if at + len(piece) > skip:
+                    yield piece[max(0, skip - at) :]
+                at += len(piece)
+
+
+def in_order(jobs: Iterable[Callable[[], T]], parallel: int, stopped: threading.Event) -> Iterator[T]:
+    """What the jobs give, in their order. At most twice as many as run at a time are begun and not yet taken.
+
+    When one fails, or nobody wants the rest, `stopped` is set, so that those under way need not come to their end.
+    """
+    waiting: deque[Future[T]] = deque()
+    pool = ThreadPoolExecutor(parallel, thread_name_prefix="protoslice-transfer")
+    done = False
+    try:
+        for job in jobs:
+            waiting.append(pool.submit(job))
+            if len(waiting) >= 2 * parallel:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+        done = True
+    finally:
+        if not done:
+            stopped.set()
+        pool.shutdown(cancel_futures=True)
+
+
+def _job(read: Callable[[int, int], bytes], offset: int, length: int) -> Callable[[], bytes]:
+    return lambda: read(offset, length)
+
+
+def _compare(data: bytes | bytearray, expected: bytes | None) -> None:
+    if expected is None:
+        raise IntegrityError("an answer came without a digest: it cannot be verified")
+    if hashlib.sha256(data).digest() != expected:
+        raise IntegrityError("what came does not have the digest it came with")

@@ -1,0 +1,98 @@
+"""Tensors as numpy arrays; the bytes come raw, little-endian, row by row."""
+
+from __future__ import annotations
+
+import math
+from base64 import b64decode
+from collections.abc import Mapping
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Final
+
+from protoslice.errors import IntegrityError, Unsupported
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["Slice", "as_array", "as_strings", "shape_of", "slice_text"]
+
+Slice = str | int | slice | EllipsisType | tuple[int | slice | EllipsisType, ...]
+
+_NUMPY: Final[Mapping[str, str]] = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2",
+    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
+    "I4": "i1", "U4": "u1", "I2": "i1", "U2": "u1",
+    "BOOL": "?", "C64": "<c8", "C128": "<c16",
+}  # fmt: skip
+"""Types that numpy has; those narrower than a byte come one element to a byte."""
+_ML_DTYPES: Final[Mapping[str, str]] = {
+    "BF16": "bfloat16", "F8_E4M3FN": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E4M3": "float8_e4m3",
+    "F8_E3M4": "float8_e3m4", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E4M3B11FNUZ": "float8_e4m3b11fnuz", "F8_E8M0FNU": "float8_e8m0fnu", "F8_E8M0": "float8_e8m0fnu",
+    "F4_E2M1": "float4_e2m1fn", "F4_E2M1FN": "float4_e2m1fn",
+}  # fmt: skip
+"""Types that the package ml_dtypes adds to numpy."""
+
+
+def slice_text(wanted: Slice) -> str:
+    """A slice as the service reads it: `0:128,:,-3,::2`."""
+    if isinstance(wanted, str):
+        return wanted
+    steps = wanted if isinstance(wanted, tuple) else (wanted,)
+    return ",".join(_step(step) for step in steps)
+
+
+def as_array(data: bytes, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """The elements as an array that may be written to."""
+    kind = _dtype(dtype)
+    if math.prod(shape) * kind.itemsize != len(data):
+        raise IntegrityError(f"{len(data)} bytes came for a tensor of type {dtype} and shape {list(shape)}")
+    import numpy as np
+
+    return np.frombuffer(bytearray(data), kind).reshape(shape)
+
+
+def as_strings(data: Any) -> np.ndarray[Any, Any]:
+    """The array of `bytes` that the JSON of a tensor of strings says."""
+    import numpy as np
+
+    try:
+        array = np.empty(len(data["values"]), object)
+        array[:] = [b64decode(value, validate=True) for value in data["values"]]
+        return array.reshape([int(size) for size in data["shape"]])
+    except (KeyError, TypeError, ValueError) as error:
+        raise IntegrityError("the service answered with a tensor of strings that does not parse") from error
+
+
+def shape_of(text: str) -> tuple[int, ...]:
+    """The sizes that X-Tensor-Shape gives, with or without brackets."""
+    plain = text.strip().strip("[]()").strip().rstrip(",")
+    try:
+        return tuple(int(size) for size in plain.split(",")) if plain else ()
+    except ValueError:
+        raise IntegrityError(f"{text[:80]!r} is no shape of a tensor") from None
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    try:
+        import numpy as np
+
+        if name in _NUMPY:
+            return np.dtype(_NUMPY[name])
+        import ml_dtypes
+    except ImportError as error:
+        raise Unsupported(f"tensors of type {name} need the package {error.name}: install it") from error
+    found = getattr(ml_dtypes, _ML_DTYPES.get(name, ""), None)
+    if found is None:
+        raise Unsupported(f"tensors of type {name} are no arrays that numpy knows")
+    kind: np.dtype[Any] = np.dtype(found)
+    return kind
+
+
+def _step(step: int | slice | EllipsisType) -> str:
+    if isinstance(step, EllipsisType):
+        return "..."
+    if isinstance(step, int):
+        return str(step)
+    text = f"{'' if step.start is None else step.start}:{'' if step.stop is None else step.stop}"
+    return text if step.step is None else f"{text}:{step.step}"

@@ -1,0 +1,1 @@
+"""Formats: which tensors a model has, and where their bytes lie."""

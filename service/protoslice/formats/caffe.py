@@ -1,0 +1,76 @@
+"""Caffe: the blobs of layers, of today's kind and of both older ones."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from protoslice import _core, schema
+from protoslice.errors import CorruptModel
+from protoslice.formats.drafts import Draft, parsed
+from protoslice.formats.dtypes import DTYPES
+from protoslice.formats.fields import fixed_count, numbers
+from protoslice.formats.model import Bytes, Data, Encoding, Listed, Model, Proto, Stored, Tensor, Tensors
+from protoslice.formats.shapes import element_count
+
+__all__ = ["Caffe"]
+
+_BLOB: Final = "caffe.BlobProto"
+_LAYERS: Final = frozenset({"caffe.LayerParameter", "caffe.V1LayerParameter", "caffe.V0LayerParameter"})
+_FLOATS, _SHAPE, _DOUBLES = 5, 7, 8
+_OLD_DIMENSIONS: Final = ("num", "channels", "height", "width")
+_SMALL: Final = 1024
+"""Shapes up to so many bytes are read; Caffe takes 32 dimensions."""
+
+
+class Caffe:
+    """Networks, and whatever else holds blobs: means, the state of a solver."""
+
+    name = "caffe"
+
+    def wants(self, model: Model) -> bool:
+        """Whether the root is a message of Caffe."""
+        return model.proto is not None and (model.type or "").startswith("caffe.")
+
+    def tensors(self, model: Model) -> Tensors:
+        """Every blob; the gradients that may stand beside its data are no tensors of the model."""
+        proto = model.proto
+        if proto is None:
+            return Listed([])
+        return Listed([_tensor(model, proto, found) for found in proto.document.find([_BLOB], small=_SMALL)])
+
+
+def _tensor(model: Model, proto: Proto, found: _core.Finding) -> Tensor:
+    draft = Draft(_name(found), found.path, "blob", model.root)
+    return draft.tensor(lambda draft: _data(draft, proto, found))
+
+
+def _data(draft: Draft, proto: Proto, found: _core.Finding) -> Data:
+    message = parsed(schema.bundled().message_class(_BLOB), found)
+    double = fixed_count(found, _DOUBLES, 8) > 0
+    field, width, draft.dtype = (_DOUBLES, 8, DTYPES["F64"]) if double else (_FLOATS, 4, DTYPES["F32"])
+    there = fixed_count(found, field, width)
+    shape = _shape(message, found, there)
+    due = element_count(shape)
+    draft.shape = shape
+    if due != there:
+        raise CorruptModel(f"a blob has {due} values by its shape, and {there} are there")
+    return numbers(proto, found, field, Encoding.PLAIN) or Stored(Bytes(_core.Rope([]), []))
+
+
+def _shape(message: Any, found: _core.Finding, there: int) -> tuple[int, ...]:
+    """The old four dimensions where one of them is set, as Caffe reads it; without any shape, all values in a row."""
+    if any(message.HasField(name) for name in _OLD_DIMENSIONS):
+        return tuple(getattr(message, name) for name in _OLD_DIMENSIONS)
+    if message.HasField("shape"):
+        return tuple(message.shape.dim)
+    if any(number == _SHAPE for number, *_ in found.places):
+        raise CorruptModel("a blob has more dimensions than Caffe takes")
+    return (there,)
+
+
+def _name(found: _core.Finding) -> str:
+    """The layer and which of its blobs; the path where no layer has a name."""
+    layers = [name for kind, name in found.names if kind in _LAYERS and name]
+    if not layers:
+        return found.path
+    return f"{layers[-1].decode('utf-8', 'backslashreplace')}.{found.path.rpartition('.')[2]}"

@@ -1,0 +1,119 @@
+"""CNTK v2: the arrays in its nested dictionaries, called as the variables are that hold them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+from protoslice import _core, schema
+from protoslice.errors import CorruptModel, Unsupported
+from protoslice.formats.drafts import Draft, parsed
+from protoslice.formats.dtypes import DTYPES
+from protoslice.formats.fields import content, numbers
+from protoslice.formats.model import Bytes, Data, Encoding, Later, Listed, Model, Proto, Stored, Tensor, Tensors
+from protoslice.formats.shapes import checked, element_count
+
+__all__ = ["Cntk"]
+
+_ARRAY: Final = "CNTK.proto.NDArrayView"
+_TEXT: Final = "CNTK.proto.DictionaryValue"
+_FLOATS, _DOUBLES, _BYTES, _INTS = (
+    f"{_ARRAY}.{name}" for name in ("FloatValues", "DoubleValues", "BytesValue", "IntValues")
+)
+_TYPES: Final = {
+    1: ("F32", "float_values", Encoding.PLAIN),
+    2: ("F64", "double_values", Encoding.PLAIN),
+    # CNTK writes half floats as floats, and that is what is there to be served.
+    4: ("F32", "float_values", Encoding.PLAIN),
+    5: ("I8", "bytes_value", Encoding.PLAIN),
+    6: ("I16", "sint32_values", Encoding.ZIGZAG),
+}
+"""By the data type of an array: the type, the field that has its values, and how they are written."""
+_VALUE: Final = '.data["value"].nd_array_view_value'
+_NAMES: Final = ("name", "uid")
+_SMALL: Final = 1024
+
+
+class Cntk:
+    """Models, checkpoints, and any other dictionary of CNTK."""
+
+    name = "cntk"
+
+    def wants(self, model: Model) -> bool:
+        """Whether the root is a message of CNTK."""
+        return model.proto is not None and (model.type or "").startswith("CNTK.proto.")
+
+    def tensors(self, model: Model) -> Tensors:
+        """Every array, wherever in the dictionaries it stands."""
+        if model.proto is None:
+            return Listed([])
+        types = [_ARRAY, _FLOATS, _DOUBLES, _BYTES, _INTS, _TEXT]
+        make = _Maker(model.root, model.proto, model.proto.document.find(types, small=_SMALL))
+        return Listed(make.tensors())
+
+
+class _Maker:
+    """Makes tensors out of the findings in one model."""
+
+    def __init__(self, file: str, proto: Proto, found: _core.Findings) -> None:
+        self._file = file
+        self._proto = proto
+        types = schema.bundled()
+        self._array, self._text = types.message_class(_ARRAY), types.message_class(_TEXT)
+        self._arrays: list[_core.Finding] = []
+        self._values: dict[str, _core.Finding] = {}
+        self._names: dict[str, str] = {}
+        for each in found:
+            self._note(each)
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors of all arrays."""
+        return [self._tensor(found) for found in self._arrays]
+
+    def _note(self, found: _core.Finding) -> None:
+        if found.type == _ARRAY:
+            self._arrays.append(found)
+        elif found.type != _TEXT:
+            self._values[found.path] = found
+        elif found.path.endswith(tuple(f'data["{name}"]' for name in _NAMES)):
+            with suppress(CorruptModel):
+                self._names[found.path] = parsed(self._text, found).string_value
+
+    def _tensor(self, found: _core.Finding) -> Tensor:
+        draft = Draft(self._name(found.path), found.path, "parameter", self._file)
+        return draft.tensor(lambda draft: self._data(draft, found))
+
+    def _data(self, draft: Draft, found: _core.Finding) -> Data:
+        array = parsed(self._array, found)
+        # The first dimension changes fastest: turned round, as CNTK's Python and NumPy show it, it is row by row.
+        shape = tuple(reversed(array.shape.shape_dim))
+        count = element_count(shape)
+        draft.shape = shape
+        if array.data_type not in _TYPES:
+            raise CorruptModel(f"CNTK has no arrays of data type {array.data_type}")
+        name, member, encoding = _TYPES[array.data_type]
+        draft.dtype = DTYPES[name]
+        if array.storage_format:
+            raise Unsupported("the array is sparse: its values alone are no tensor, and their places are not kept")
+        data = self._values_of(found, member, encoding)
+        if data is None and count:
+            raise CorruptModel(f"an array of {count} elements has none in {member}")
+        data = data or Stored(Bytes(_core.Rope([]), []))
+        return checked(data, draft.dtype, shape) if isinstance(data, Stored) else data
+
+    def _values_of(self, found: _core.Finding, member: str, encoding: Encoding) -> Stored | Later | None:
+        values = self._values.get(f"{found.path}.{member}" if found.path else member)
+        if values is None:
+            return None
+        if member != "bytes_value":
+            return numbers(self._proto, values, 1, encoding)
+        raw = content(self._proto, values, 1)
+        return None if raw is None else Stored(raw)
+
+    def _name(self, path: str) -> str:
+        """The name of the variable that holds the array, else its uid, else the path."""
+        holder = path.removesuffix(_VALUE)
+        if holder == path:
+            return path
+        names = (self._names.get(f'{holder}.data["{name}"]') for name in _NAMES)
+        return next((name for name in names if name), path)

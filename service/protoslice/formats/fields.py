@@ -1,0 +1,90 @@
+"""From a found message to the places of its values: what formats that keep tensors in messages share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from protoslice import _core
+from protoslice.errors import CorruptModel, LimitExceeded
+from protoslice.formats.model import Bytes, Encoding, Later, Proto, Stored
+from protoslice.ropes import Rope
+
+__all__ = ["content", "contents", "fixed_count", "numbers"]
+
+Place = tuple[int, int, int, int, int]
+"""Field number, wire type, where the content begins and ends (of a run: its fields, tags and all), how many."""
+
+_LENGTH = 2
+_WIDTHS = {1: 8, 5: 4}
+_MOST_UNPACKED = 64 << 20
+"""Numbers that stand one by one, each behind its tag, are brought together in memory: so many bytes of them."""
+
+
+def content(proto: Proto, found: _core.Finding, number: int) -> Bytes | None:
+    """The content of the bytes field `number`: of its last occurrence, which is the one that counts."""
+    *_, last = (None, *contents(proto, found, number))
+    return last
+
+
+def contents(proto: Proto, found: _core.Finding, number: int) -> Iterator[Bytes]:
+    """The elements of the repeated bytes field `number`."""
+    for place in _places(found, number):
+        if place[1] == _LENGTH:
+            yield Bytes(proto.document.at(place[2], place[3]), proto.sources)
+
+
+def numbers(proto: Proto, found: _core.Finding, number: int, encoding: Encoding) -> Stored | Later | None:
+    """The values of the numeric field `number`, packed, one by one or both; none when there are none.
+
+    `encoding` is PLAIN for fields of fixed width, and for the others what their varints are.
+    """
+    places = _places(found, number)
+    if not places:
+        return None
+    if any(count > 1 for *_, count in places):
+        return Later(lambda: Stored(_joined(proto, places), encoding))
+    return Stored(_joined(proto, places), encoding)
+
+
+def fixed_count(found: _core.Finding, number: int, width: int) -> int:
+    """How many values of `width` bytes each the numeric field `number` has."""
+    places = _places(found, number)
+    return sum(count if count > 1 else (end - start) // width for _, _, start, end, count in places)
+
+
+def _places(found: _core.Finding, number: int) -> Sequence[Place]:
+    return [place for place in found.places if place[0] == number]
+
+
+def _joined(proto: Proto, places: Sequence[Place]) -> Bytes:
+    unpacked = sum(end - start for _, _, start, end, count in places if count > 1)
+    if unpacked > _MOST_UNPACKED:
+        raise LimitExceeded(
+            f"{unpacked} bytes of numbers stand one by one, and at most {_MOST_UNPACKED} are brought together: "
+            "have the model written with packed fields",
+            places[0][2],
+        )
+    pieces: list[bytes | _core.Rope] = []
+    for _, wire, start, end, count in places:
+        rope = proto.document.at(start, end)
+        pieces.append(rope if count == 1 else _values(Rope(rope, proto.sources).read(), wire, start))
+    return Bytes(_core.Rope(pieces), proto.sources)
+
+
+def _values(run: bytes, wire: int, offset: int) -> bytes:
+    """A run of fields without their tags."""
+    values = bytearray()
+    at = 0
+    while at < len(run):
+        at = _after_varint(run, at, offset)
+        end = at + _WIDTHS[wire] if wire in _WIDTHS else _after_varint(run, at, offset)
+        values += run[at:end]
+        at = end
+    return bytes(values)
+
+
+def _after_varint(run: bytes, at: int, offset: int) -> int:
+    for end in range(at, len(run)):
+        if run[end] < 0x80:
+            return end + 1
+    raise CorruptModel("a number is cut off", offset + at)

@@ -1,0 +1,185 @@
+"""HLO: the constants of programs, the arguments and results of snapshots, what compiled programs hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import accumulate
+from operator import mul
+from typing import Any, Final
+
+from protoslice import _core, schema
+from protoslice.errors import CorruptModel, Unsupported
+from protoslice.formats.drafts import Draft, parsed
+from protoslice.formats.dtypes import DTYPES, Dtype
+from protoslice.formats.fields import content, numbers
+from protoslice.formats.model import (
+    Bytes,
+    Data,
+    Encoding,
+    Later,
+    Listed,
+    Model,
+    Proto,
+    Stored,
+    Strided,
+    Tensor,
+    Tensors,
+)
+from protoslice.formats.shapes import checked, element_count, stored_size
+
+__all__ = ["Hlo"]
+
+_LITERAL: Final = "xla.LiteralProto"
+_CONSTANT: Final = "xla.gpu.GpuExecutableProto.ConstantInfoProto"
+_CONTENT: Final = "xla.gpu.DenseDataIntermediateProto"
+_NAMED: Final = ("xla.HloComputationProto", "xla.HloInstructionProto")
+_WITHOUT_DATA: Final = frozenset({13, 17})
+"""Tuples, whose elements are literals of their own, and tokens."""
+_SMALL: Final = 1024
+
+_BYTES: Final = {
+    2: ("I8", 15), 3: ("I16", 17), 6: ("U8", 3), 7: ("U16", 16), 10: ("F16", 11), 16: ("BF16", 13),
+    19: ("F8_E5M2", 19), 20: ("F8_E4M3FN", 20), 23: ("F8_E4M3B11FNUZ", 23), 24: ("F8_E5M2FNUZ", 24),
+    25: ("F8_E4M3FNUZ", 25), 28: ("F8_E4M3", 28), 29: ("F8_E3M4", 29), 33: ("F8_E8M0FNU", 33),
+    21: ("I4", 21), 22: ("U4", 22), 26: ("I2", 26), 27: ("U2", 27), 30: ("I1", 30), 31: ("U1", 31),
+    32: ("F4_E2M1", 32),
+}  # fmt: skip
+"""By the number of the element type: the type, and the bytes field that has its elements."""
+_NUMBERS: Final = {
+    1: ("BOOL", 2, Encoding.VARINT), 4: ("I32", 4, Encoding.VARINT), 5: ("I64", 5, Encoding.VARINT),
+    8: ("U32", 6, Encoding.VARINT), 9: ("U64", 7, Encoding.VARINT), 11: ("F32", 8, Encoding.PLAIN),
+    12: ("F64", 9, Encoding.PLAIN), 15: ("C64", 12, Encoding.PLAIN), 18: ("C128", 18, Encoding.PLAIN),
+}  # fmt: skip
+"""The same for fields of numbers, and how these are written."""
+
+
+class Hlo:
+    """Modules, snapshots, executables, and any other message of XLA that holds literals."""
+
+    name = "hlo"
+
+    def wants(self, model: Model) -> bool:
+        """Whether the root is a message of XLA."""
+        return model.proto is not None and (model.type or "").startswith("xla.")
+
+    def tensors(self, model: Model) -> Tensors:
+        """Every literal with elements, and the constants that executables for GPUs hold."""
+        if model.proto is None:
+            return Listed([])
+        make = _Maker(model, model.proto)
+        found = model.proto.document.find([_LITERAL, _CONSTANT, _CONTENT], small=_SMALL)
+        made = [make.tensor(found[number]) for number in range(len(found))]
+        return Listed([tensor for tensor in made if tensor is not None])
+
+
+class _Maker:
+    """Makes tensors out of the findings in one model, in their order."""
+
+    def __init__(self, model: Model, proto: Proto) -> None:
+        self._file = model.root
+        self._proto = proto
+        self._literal = schema.bundled().message_class(_LITERAL)
+        self._constant = schema.bundled().message_class(_CONSTANT)
+        self._symbol = ("", "")
+        """The path and the name of the constant that came last."""
+
+    def tensor(self, found: _core.Finding) -> Tensor | None:
+        """The tensor that `found` is; none where it has no elements of its own."""
+        if found.type == _LITERAL:
+            return self._of_literal(found)
+        if found.type == _CONTENT:
+            return self._of_bytes(found)
+        with suppress(CorruptModel):
+            self._symbol = (found.path, parsed(self._constant, found).symbol_name)
+        return None
+
+    def _of_literal(self, found: _core.Finding) -> Tensor | None:
+        draft = Draft(_name(found), found.path, _kind(found.path), self._file)
+        try:
+            shape = parsed(self._literal, found).shape
+        except CorruptModel as error:
+            return draft.fault(error)
+        if shape.element_type in _WITHOUT_DATA:
+            return None
+        return draft.tensor(lambda draft: self._elements(draft, found, shape))
+
+    def _elements(self, draft: Draft, found: _core.Finding, shape: Any) -> Data:
+        draft.shape = tuple(shape.dimensions)
+        count = element_count(draft.shape)
+        kind = shape.element_type
+        if kind in _BYTES:
+            name, field = _BYTES[kind]
+            draft.dtype = DTYPES[name]
+            data: Stored | Later = _as_bytes(content(self._proto, found, field), draft.dtype, count)
+        elif kind in _NUMBERS:
+            name, field, encoding = _NUMBERS[kind]
+            draft.dtype = DTYPES[name]
+            data = _as_numbers(numbers(self._proto, found, field, encoding), draft.dtype, count)
+        else:
+            raise Unsupported(f"literals of element type {kind} are not known")
+        if isinstance(data, Stored):
+            checked(data, draft.dtype, draft.shape)
+        return _laid_out(data, draft.shape, shape.layout.minor_to_major)
+
+    def _of_bytes(self, found: _core.Finding) -> Tensor | None:
+        data = content(self._proto, found, 1)
+        path, symbol = self._symbol
+        if data is None or found.path != f"{path}.content":
+            return None
+        draft = Draft(symbol or path, f"{found.path}.data", "constant", self._file, DTYPES["U8"], (data.size,))
+        return draft.tensor(lambda _: Stored(data))
+
+
+def _as_bytes(data: Bytes | None, dtype: Dtype, count: int) -> Stored:
+    """Types narrower than a byte take one each as XLA writes them; older files have them packed."""
+    data = data or Bytes(_core.Rope([]), [])
+    if not dtype.narrow:
+        return Stored(data)
+    packed = data.size != count and data.size == stored_size(dtype, count, Encoding.PACKED)
+    return Stored(data, Encoding.PACKED if packed else Encoding.LOOSE)
+
+
+def _as_numbers(data: Stored | Later | None, dtype: Dtype, count: int) -> Stored | Later:
+    if data is None:
+        return Stored(Bytes(_core.Rope([]), []))
+    if dtype.name == "BOOL" and isinstance(data, Stored) and data.bytes.size == count:
+        return Stored(data.bytes)  # as many varints as bytes: they are the values
+    return data
+
+
+def _laid_out(data: Stored | Later, shape: Sequence[int], minor_to_major: Sequence[int]) -> Data:
+    """`data` in the order that the layout says: the first dimension it names changes fastest."""
+    rank = len(shape)
+    if not minor_to_major:
+        return data
+    if sorted(minor_to_major) != list(range(rank)):
+        raise CorruptModel(f"a layout of the dimensions {list(minor_to_major)[:16]} fits no tensor of {rank}")
+    if [number for number in minor_to_major if shape[number] != 1] == [
+        number for number in range(rank - 1, -1, -1) if shape[number] != 1
+    ]:
+        return data
+    steps = accumulate((shape[number] for number in minor_to_major), mul, initial=1)
+    strides = tuple(step for _, step in sorted(zip(minor_to_major, steps, strict=False)))
+    if isinstance(data, Later):
+        return Later(lambda: Strided(_stored(data), strides))
+    return Strided(data, strides)
+
+
+def _stored(later: Later) -> Stored:
+    found = later.look()
+    return found if isinstance(found, Stored) else found.stored
+
+
+def _kind(path: str) -> str:
+    """What a literal is: by the field it stands in."""
+    outer = path.partition(".tuple_literals")[0].rpartition(".")[2].partition("[")[0]
+    return {"arguments": "argument", "result": "result", "literal": "constant"}.get(outer, "literal")
+
+
+def _name(found: _core.Finding) -> str:
+    """The computation and the instruction, where it is of one; the path where not. Elements of tuples by number."""
+    names = [name.decode("utf-8", "backslashreplace") for kind, name in found.names if kind in _NAMED]
+    if not names:
+        return found.path.replace(".tuple_literals", "")
+    return "/".join(names[-2:]) + found.path.rpartition(".literal")[2].replace(".tuple_literals", "")

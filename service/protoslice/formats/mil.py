@@ -1,0 +1,166 @@
+"""ML programs of Core ML: the constants of operations, immediate ones and those in blob files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from protoslice import _core, schema
+from protoslice.errors import CorruptModel, Unsupported
+from protoslice.formats.blobs import blob
+from protoslice.formats.drafts import Draft, parsed
+from protoslice.formats.dtypes import DTYPES, Dtype
+from protoslice.formats.fields import content, contents, numbers
+from protoslice.formats.locations import beside
+from protoslice.formats.model import Bytes, Data, Encoding, Later, Model, Proto, Stored, Strings, Tensor
+from protoslice.formats.shapes import checked, element_count
+from protoslice.ropes import Rope
+
+__all__ = ["PARTS", "Constants"]
+
+_SPACE: Final = "CoreML.Specification.MILSpec"
+_OPERATION: Final = f"{_SPACE}.Operation"
+_VALUE: Final = f"{_SPACE}.Value"
+_IMMEDIATE, _BLOB = 3, 5
+_MODEL_PATH: Final = "@model_path/"
+
+_DTYPES: Final = {
+    1: "BOOL", 2: "STRING", 10: "F16", 11: "F32", 12: "F64", 13: "BF16", 40: "F8_E4M3FN", 41: "F8_E5M2",
+    21: "I8", 22: "I16", 23: "I32", 24: "I64", 25: "I4",
+    31: "U8", 32: "U16", 33: "U32", 34: "U64", 35: "U4", 36: "U2", 37: "U1",
+}  # fmt: skip
+"""By number. 3- and 6-bit integers have no name among our types."""
+
+_INTEGERS: Final = frozenset(name for name in _DTYPES.values() if name[0] in "IU" and DTYPES[name].bits >= 8)
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A list of values of one kind, which types may be in it, and how they are written there."""
+
+    type: str
+    dtypes: frozenset[str]
+    encoding: Encoding = Encoding.PLAIN
+
+
+_MEMBERS: Final = {
+    "floats": _Member("RepeatedFloats", frozenset({"F32"})),
+    "doubles": _Member("RepeatedDoubles", frozenset({"F64"})),
+    "ints": _Member("RepeatedInts", _INTEGERS, Encoding.VARINT),
+    "longInts": _Member("RepeatedLongInts", _INTEGERS, Encoding.VARINT),
+    "bools": _Member("RepeatedBools", frozenset({"BOOL"}), Encoding.VARINT),
+    "strings": _Member("RepeatedStrings", frozenset({"STRING"})),
+    "bytes": _Member("RepeatedBytes", frozenset(_DTYPES.values()) - {"STRING"}),
+}
+"""By the field of a tensor's value."""
+
+PARTS: Final = (_OPERATION, _VALUE, *(f"{_SPACE}.TensorValue.{member.type}" for member in _MEMBERS.values()))
+"""The messages to find."""
+
+_PLACE: Final = re.compile(r'\.(attributes|inputs)\["((?:[^"\\]|\\.)*)"\](?:\.arguments\[0\]\.value)?(.*)', re.DOTALL)
+
+
+class Constants:
+    """Makes tensors out of the values among the findings in one model, which are told in their order."""
+
+    def __init__(self, model: Model, proto: Proto, found: Iterable[_core.Finding]) -> None:
+        self._model = model
+        self._proto = proto
+        self._lists = {each.path: each for each in found if each.type.startswith(f"{_SPACE}.TensorValue.")}
+        self._operations: list[tuple[str, str]] = []
+        """Paths and names of those that enclose what came last, the outermost first."""
+        types = schema.bundled()
+        self._operation, self._value = types.message_class(_OPERATION), types.message_class(_VALUE)
+
+    def tensor(self, found: _core.Finding) -> Tensor | None:
+        """The tensor that `found` is; none where it is none, or only says how an operation is called."""
+        while self._operations and not found.path.startswith(self._operations[-1][0] + "."):
+            self._operations.pop()
+        if found.type == _OPERATION:
+            self._operations.append((found.path, self._called(found)))
+        held = [number for number, *_ in found.places if number in {_IMMEDIATE, _BLOB}]
+        if found.type != _VALUE or not held or (name := self._name(found.path)) is None:
+            return None
+        kind, file = ("blob", None) if held[-1] == _BLOB else ("immediate", self._model.root)
+        draft = Draft(name, found.path, kind, file)
+        try:
+            value = parsed(self._value, found)
+        except CorruptModel as error:
+            return draft.fault(error)
+        if value.HasField("type") and not value.type.HasField("tensorType"):
+            return None
+        return draft.tensor(lambda draft: self._data(draft, found, value))
+
+    def _called(self, operation: _core.Finding) -> str:
+        """What the first output of `operation` is called, as people know it."""
+        try:
+            outputs = parsed(self._operation, operation).outputs
+        except CorruptModel:
+            return operation.path
+        return next((output.name for output in outputs if output.name), operation.path)
+
+    def _name(self, path: str) -> str | None:
+        """After the operation, and the attribute or input of it; none for what only names an operation."""
+        if not self._operations:
+            return None
+        operation, name = self._operations[-1]
+        place = _PLACE.fullmatch(path[len(operation) :])
+        if place is None:
+            return path
+        kind, key, rest = place.groups()
+        if (kind, key, rest) == ("attributes", "name", ""):
+            return None
+        return f"{name}{'' if key == 'val' else ':' + key}{rest}"
+
+    def _data(self, draft: Draft, found: _core.Finding, value: Any) -> Data:
+        dtype, shape = _typed(draft, value)
+        if draft.kind == "blob":
+            return self._outside(draft, value.blobFileValue, dtype, element_count(shape))
+        for name, member in _MEMBERS.items():
+            values = self._lists.get(f"{found.path}.immediateValue.tensor.{name}")
+            if values is not None and dtype.name in member.dtypes:
+                return self._listed(values, name, dtype, shape)
+            if values is not None:
+                raise CorruptModel(f"a constant of {dtype.name} has its values among the {name}")
+        raise CorruptModel("a constant has the type of a tensor, and no values of one")
+
+    def _listed(self, values: _core.Finding, name: str, dtype: Dtype, shape: tuple[int, ...]) -> Data:
+        if name == "strings":
+            texts = list(contents(self._proto, values, 1))
+            if len(texts) != element_count(shape):
+                raise CorruptModel(f"a constant of {element_count(shape)} strings has {len(texts)}")
+            return Strings(lambda: [Rope(text.rope, text.sources).read() for text in texts])
+        data: Stored | Later | None
+        if name == "bytes":
+            raw = content(self._proto, values, 1)
+            data = None if raw is None else Stored(raw, Encoding.PACKED if dtype.narrow else Encoding.PLAIN)
+        else:
+            data = numbers(self._proto, values, 1, _MEMBERS[name].encoding)
+        data = data or Stored(Bytes(_core.Rope([]), []))
+        return checked(data, dtype, shape) if isinstance(data, Stored) else data
+
+    def _outside(self, draft: Draft, place: Any, dtype: Dtype, count: int) -> Data:
+        name, offset = place.fileName, place.offset
+        if not name.startswith(_MODEL_PATH):
+            raise CorruptModel(f"a constant lies in {name[:200]!r}, which does not begin with {_MODEL_PATH}")
+        draft.file = beside(self._model.root, name.removeprefix(_MODEL_PATH))
+        source = self._model.beside(draft.file)
+        return Later(lambda: blob(source, offset, dtype, count))
+
+
+def _typed(draft: Draft, value: Any) -> tuple[Dtype, tuple[int, ...]]:
+    """What the type of `value` says; it is noted in `draft`."""
+    tensor = value.type.tensorType
+    if not value.type.HasField("tensorType"):
+        raise CorruptModel("a constant has no type, or one with too much in it")
+    if any(not each.HasField("constant") for each in tensor.dimensions):
+        raise CorruptModel("a constant has a dimension of which only somebody else knows the length")
+    shape = tuple(each.constant.size for each in tensor.dimensions)
+    element_count(shape)
+    draft.shape = shape
+    if tensor.dataType not in _DTYPES:
+        raise Unsupported(f"constants of data type {tensor.dataType} are not read")
+    draft.dtype = DTYPES[_DTYPES[tensor.dataType]]
+    return draft.dtype, shape

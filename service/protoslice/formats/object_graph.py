@@ -1,0 +1,33 @@
+"""What the objects of a checkpoint call its variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from protoslice import schema
+
+__all__ = ["GRAPH", "full_names", "plain_key"]
+
+GRAPH: Final = "_CHECKPOINTABLE_OBJECT_GRAPH"
+"""The key of the string tensor that holds the graph."""
+_ATTRIBUTE: Final = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def plain_key(key: str) -> str:
+    """A key without what all keys of variables end with."""
+    return key.removesuffix(_ATTRIBUTE)
+
+
+def full_names(graph: Sequence[bytes]) -> Iterator[tuple[str, str]]:
+    """Each key of the serialized `graph` with the name that its program gave the variable. Names may repeat."""
+    try:
+        message: Any = schema.bundled().message_class("tensorflow.TrackableObjectGraph").FromString(b"".join(graph))
+    except DecodeError:
+        return
+    for node in message.nodes:
+        for attribute in node.attributes:
+            if attribute.full_name:
+                yield attribute.checkpoint_key, attribute.full_name

@@ -1,0 +1,175 @@
+"""ONNX: initializers, sparse ones, attributes of nodes, functions and training graphs; data in files beside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from protoslice import _core, schema
+from protoslice.errors import CorruptModel, ProtosliceError, Unsupported
+from protoslice.formats.dtypes import DTYPES, Dtype
+from protoslice.formats.fields import content, contents, numbers
+from protoslice.formats.locations import beside
+from protoslice.formats.model import (
+    Bytes,
+    Data,
+    Encoding,
+    Fault,
+    Listed,
+    Model,
+    Proto,
+    Stored,
+    Strings,
+    Tensor,
+    Tensors,
+)
+from protoslice.formats.shapes import checked, element_count
+from protoslice.ropes import Rope
+
+__all__ = ["Onnx"]
+
+_TENSOR: Final = "onnx.TensorProto"
+_EXTERNAL: Final = 1
+_RAW, _FLOATS, _INT32S, _STRINGS, _INT64S, _DOUBLES, _UINT64S = 9, 4, 5, 6, 7, 10, 11
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """One value of `TensorProto.DataType`: the type, and the field its values stand in unless they are raw."""
+
+    dtype: Dtype
+    field: int
+    encoding: Encoding
+
+
+def _kinds() -> dict[int, _Kind]:
+    varint, plain, packed = Encoding.VARINT, Encoding.PLAIN, Encoding.PACKED_VARINT
+    rows: list[tuple[Sequence[tuple[int, str]], int, Encoding]] = [
+        ([(1, "F32"), (14, "C64")], _FLOATS, plain),
+        ([(11, "F64"), (15, "C128")], _DOUBLES, plain),
+        ([(7, "I64")], _INT64S, varint),
+        ([(12, "U32"), (13, "U64")], _UINT64S, varint),
+        ([(2, "U8"), (3, "I8"), (4, "U16"), (5, "I16"), (6, "I32"), (9, "BOOL")], _INT32S, varint),
+        ([(10, "F16"), (16, "BF16"), (17, "F8_E4M3FN"), (18, "F8_E4M3FNUZ"), (19, "F8_E5M2")], _INT32S, varint),
+        ([(20, "F8_E5M2FNUZ"), (24, "F8_E8M0FNU"), (27, "F6_E2M3FN"), (28, "F6_E3M2FN")], _INT32S, varint),
+        ([(21, "U4"), (22, "I4"), (23, "F4_E2M1"), (25, "U2"), (26, "I2")], _INT32S, packed),
+        ([(8, "STRING")], _STRINGS, plain),
+    ]
+    return {number: _Kind(DTYPES[name], field, encoding) for types, field, encoding in rows for number, name in types}
+
+
+_KINDS: Final = _kinds()
+
+
+def _kind(number: int) -> _Kind:
+    if number not in _KINDS:
+        raise CorruptModel(f"ONNX has no data type {number}")
+    return _KINDS[number]
+
+
+class Onnx:
+    """ONNX models, and any other message of theirs."""
+
+    name = "onnx"
+
+    def wants(self, model: Model) -> bool:
+        """Whether the root is a message of ONNX."""
+        return model.proto is not None and (model.type or "").startswith("onnx.")
+
+    def tensors(self, model: Model) -> Tensors:
+        """Every TensorProto, wherever it hides."""
+        if model.proto is None:
+            return Listed([])
+        make = _Maker(model, model.proto)
+        return Listed([make.tensor(found) for found in model.proto.document.find([_TENSOR])])
+
+
+class _Maker:
+    """Makes tensors out of the TensorProtos of one model."""
+
+    def __init__(self, model: Model, proto: Proto) -> None:
+        self._model = model
+        self._proto = proto
+        self._message = schema.bundled().message_class(_TENSOR)
+
+    def tensor(self, found: _core.Finding) -> Tensor:
+        """The tensor that `found` is; what is wrong with it shows when it is read."""
+        known: dict[str, Any] = {"name": found.path, "address": f"path:{found.path}", "kind": _role(found.path)}
+        tensor = partial(Tensor, **known, dtype=None, shape=None, file=self._model.root)
+        try:
+            message: Any = self._message.FromString(found.skeleton)
+        except DecodeError as error:
+            return tensor(data=Fault(CorruptModel(f"a TensorProto does not parse: {error}", path=found.path)))
+        tensor = partial(tensor, name=message.name or _name(found))
+        try:
+            element_count(message.dims)
+            tensor = partial(tensor, shape=tuple(message.dims))
+            kind = _kind(message.data_type)
+            tensor = partial(tensor, dtype=kind.dtype)
+            if message.data_location != _EXTERNAL:
+                return tensor(data=self._inside(found, kind, message.dims))
+            path, data = self._external(message, kind.dtype)
+            return tensor(file=path, data=data)
+        except ProtosliceError as error:
+            error.path = error.path or found.path
+            return tensor(data=Fault(error))
+
+    def _inside(self, found: _core.Finding, kind: _Kind, dims: Sequence[int]) -> Data:
+        if kind.field == _STRINGS:
+            return self._strings(found, element_count(dims))
+        raw = content(self._proto, found, _RAW)
+        if raw is not None and raw.size:
+            return checked(Stored(raw, Encoding.PACKED if kind.dtype.narrow else Encoding.PLAIN), kind.dtype, dims)
+        typed = numbers(self._proto, found, kind.field, kind.encoding)
+        if typed is None and not element_count(dims):
+            return Stored(Bytes(_core.Rope([]), []))
+        if typed is None:
+            raise CorruptModel("a tensor has elements by its shape, and no data of its type")
+        return checked(typed, kind.dtype, dims) if isinstance(typed, Stored) else typed
+
+    def _strings(self, found: _core.Finding, count: int) -> Strings:
+        places = list(contents(self._proto, found, _STRINGS))
+        if len(places) != count:
+            raise CorruptModel(f"a tensor of {count} strings has {len(places)}")
+        return Strings(lambda: [Rope(place.rope, place.sources).read() for place in places])
+
+    def _external(self, message: Any, dtype: Dtype) -> tuple[str, Data]:
+        entries = {entry.key: entry.value for entry in message.external_data}
+        path = beside(self._model.root, entries.get("location", ""))
+        source = self._model.beside(path)
+        offset = _number(entries, "offset", 0)
+        length = _number(entries, "length", source.size - offset)
+        if length < 0 or offset + length > source.size:
+            raise CorruptModel(
+                f"a tensor lies at byte {offset} of {path!r} with {length} bytes, and the file has {source.size}"
+            )
+        if dtype.bits == 0:
+            raise Unsupported("strings do not lie in files beside the model")
+        encoding = Encoding.PACKED if dtype.narrow else Encoding.PLAIN
+        return path, checked(Stored(Bytes.of(source, offset, offset + length), encoding), dtype, message.dims)
+
+
+def _number(entries: dict[str, str], key: str, default: int) -> int:
+    text = entries.get(key)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or len(text) > 19:
+        raise CorruptModel(f"external data has the {key} {text[:40]!r}, which is no number")
+    return int(text)
+
+
+def _role(path: str) -> str:
+    """What a tensor is to the model, by the field it stands in."""
+    field = path.rpartition(".")[2].partition("[")[0]
+    sparse = {"values": "sparse_values", "indices": "sparse_indices"}
+    return sparse.get(field) or {"initializer": "initializer", "": "tensor"}.get(field, "attr")
+
+
+def _name(found: _core.Finding) -> str:
+    """The name of a tensor that bears none: of the node and the attribute it belongs to, else its path."""
+    names = [name.decode("utf-8", "backslashreplace") for _, name in found.names[-2:] if name]
+    return "/".join(names) if found.names[-1:] and found.names[-1][0] == "onnx.AttributeProto" else found.path

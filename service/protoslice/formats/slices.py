@@ -1,0 +1,100 @@
+"""Slices of tensors in words: numpy's basic slicing, with positive steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from types import EllipsisType
+from typing import Final, TypeAlias
+
+from protoslice.errors import InvalidInput
+
+__all__ = ["Cut", "cut", "whole"]
+
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_MOST: Final = 4096  # characters of a slice
+
+_Item: TypeAlias = int | slice | EllipsisType
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a slice selects of a tensor: in each dimension `counts` indices, from `starts` on in steps of `steps`."""
+
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
+    counts: tuple[int, ...]
+    shape: tuple[int, ...]
+    """Of the result: an index in place of a slice takes its dimension away."""
+
+    @property
+    def count(self) -> int:
+        """How many elements it selects."""
+        return prod(self.counts)
+
+
+def whole(shape: Sequence[int]) -> Cut:
+    """All of a tensor of `shape`."""
+    return Cut((0,) * len(shape), (1,) * len(shape), tuple(shape), tuple(shape))
+
+
+def cut(text: str, shape: Sequence[int]) -> Cut:
+    """What `text`, such as `0:128,:,-3,::2`, selects of a tensor of `shape`."""
+    items = _spread(_parse(text), shape)
+    ranges = [_range(item, length, place) for place, (item, length) in enumerate(zip(items, shape, strict=True))]
+    left = tuple(len(found) for found, item in zip(ranges, items, strict=True) if isinstance(item, slice))
+    starts, steps, counts = (tuple(part) for part in zip(*map(_parts, ranges), strict=True)) if ranges else ((),) * 3
+    return Cut(starts, steps, counts, left)
+
+
+def _parse(text: str) -> list[_Item]:
+    if len(text) > _MOST:
+        raise InvalidInput(f"a slice has at most {_MOST} characters")
+    return [_item(part, place) for place, part in enumerate(text.split(","))] if text.strip() else []
+
+
+def _item(text: str, place: int) -> _Item:
+    parts = [part.strip() for part in text.split(":")]
+    if parts == ["..."]:
+        return ...
+    if len(parts) > 3 or not all(_NUMBER.fullmatch(part) or (not part and len(parts) > 1) for part in parts):
+        raise _bad(place, f"{text.strip()[:40]!r} is neither an index, nor start:stop:step, nor ...")
+    numbers = [int(part) if part else None for part in parts]
+    if len(numbers) == 1 and numbers[0] is not None:
+        return numbers[0]
+    start, stop, step = (*numbers, None)[:3]
+    if step is not None and step < 1:
+        raise _bad(place, f"the step is {step}; it has to be at least 1")
+    return slice(start, stop, step)
+
+
+def _spread(items: list[_Item], shape: Sequence[int]) -> list[int | slice]:
+    """One item for each dimension."""
+    wild = [place for place, item in enumerate(items) if item is ...]
+    if len(wild) > 1:
+        raise _bad(wild[1], "a slice has ... at most once")
+    if len(items) - len(wild) > len(shape):
+        raise _bad(len(shape), f"the tensor has {len(shape)} dimensions, of shape {list(shape)}")
+    at = wild[0] if wild else len(items)
+    rest: list[_Item] = [slice(None)] * (len(shape) - len(items) + len(wild))
+    return [item for item in [*items[:at], *rest, *items[at + 1 :]] if not isinstance(item, EllipsisType)]
+
+
+def _range(item: int | slice, length: int, place: int) -> range:
+    if isinstance(item, slice):
+        return range(*item.indices(length))
+    if not -length <= item < length:
+        raise _bad(place, f"index {item} is not among the {length} of its dimension")
+    return range(item % length, item % length + 1)
+
+
+def _parts(found: range) -> tuple[int, int, int]:
+    # Where nothing or one thing is selected, the start need not lie inside, and the step says nothing.
+    count = len(found)
+    return (found.start if count else 0, found.step if count > 1 else 1, count)
+
+
+def _bad(place: int, what: str) -> InvalidInput:
+    return InvalidInput(f"slice, item {place + 1}: {what}")

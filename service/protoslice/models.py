@@ -1,0 +1,145 @@
+"""Models in local files: their tensors by name, by slice, as ropes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from protoslice import schema
+from protoslice.errors import Conflict, InvalidInput, NotFound
+from protoslice.formats.model import Model, Tensor, Tensors
+from protoslice.formats.model import Proto as Root
+from protoslice.formats.reading import Reading, read
+from protoslice.formats.registry import tensors_of
+from protoslice.formats.roots import rank
+from protoslice.library import open_proto
+from protoslice.ropes import Rope
+from protoslice.sources import FileSource
+
+__all__ = ["LocalModel", "open_model"]
+
+
+class LocalModel:
+    """A model that lies in local files. Close it, or use it in a `with`."""
+
+    def __init__(self, model: Model, held: ExitStack) -> None:
+        self.model = model
+        """Its files, and its root."""
+        self._held = held
+
+    @cached_property
+    def tensors(self) -> Tensors:
+        """All its tensors, in its order; none of their bytes is read."""
+        return tensors_of(self.model)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self.tensors[number] for number in range(len(self.tensors)))
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor of this name or address."""
+        numbers = self.tensors.numbers(name)
+        if not numbers:
+            raise NotFound(f"there is no tensor {name!r}")
+        if len(numbers) > 1:
+            addresses = ", ".join(self.tensors[number].address for number in numbers[:20])
+            raise Conflict(f"{len(numbers)} tensors are called {name!r}: name one by its address, {addresses}")
+        return self.tensors[numbers[0]]
+
+    def read(self, tensor: str | Tensor, slice: str | None = None, form: str = "raw") -> Rope:
+        """A tensor, or a slice of it, as `raw`, `npy`, `packed` or `json`; read when somebody wants the bytes."""
+        data = self.look(tensor, slice, form).bytes
+        return Rope(data.rope, data.sources)
+
+    def look(self, tensor: str | Tensor, slice: str | None = None, form: str = "raw") -> Reading:
+        """The same, with the type and the shape of what is read."""
+        found = self.tensor(tensor) if isinstance(tensor, str) else tensor
+        return read(found, slice, form)
+
+    def close(self) -> None:
+        """Give back the files that opening it took."""
+        self._held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def open_model(path: str | os.PathLike[str], root: str | None = None, type: str | None = None) -> LocalModel:
+    """Open the model in the file or directory `path`.
+
+    The other files of a model lie beside its root: for a file those of its directory are taken along, for a directory
+    `root` names the root's path in it where that is not plain.
+    """
+    place = Path(path)
+    if not place.is_dir():
+        place, root = place.parent, root or place.name
+    with ExitStack() as held:
+        files = _Folder(place, held)
+        chosen = root or _likeliest(files)
+        return LocalModel(_opened(files, chosen, type, held), held.pop_all())
+    raise AssertionError("a with block that returns")  # pragma: no cover
+
+
+class _Folder(Mapping[str, FileSource]):
+    """The files below a directory, opened when they are asked for. Links that lead out of it are not followed."""
+
+    def __init__(self, place: Path, held: ExitStack) -> None:
+        self._place = place.resolve()
+        self._held = held
+        self._open: dict[str, FileSource] = {}
+
+    def __getitem__(self, path: str) -> FileSource:
+        if path not in self._open:
+            if not self._has(path):
+                raise KeyError(path)
+            self._open[path] = self._held.enter_context(FileSource(self._place / path))
+        return self._open[path]
+
+    def __contains__(self, path: object) -> bool:
+        return isinstance(path, str) and (path in self._open or self._has(path))
+
+    def __iter__(self) -> Iterator[str]:
+        for folder, folders, names in os.walk(self._place):
+            folders.sort()
+            for name in sorted(names):
+                path = Path(folder, name).relative_to(self._place).as_posix()
+                if self._has(path):
+                    yield path
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _has(self, path: str) -> bool:
+        if "\0" in path:
+            return False
+        found = (self._place / path).resolve()
+        return found.is_relative_to(self._place) and found.is_file()
+
+
+def _likeliest(files: Mapping[str, FileSource]) -> str:
+    found = min(files, key=lambda name: rank(name, _detect(name, files[name]).kind, files[name].size), default=None)
+    if found is None:
+        raise InvalidInput("the directory holds no file")
+    return found
+
+
+def _opened(files: Mapping[str, FileSource], root: str, type_name: str | None, held: ExitStack) -> Model:
+    if root not in files:
+        raise NotFound(f"there is no file {root!r}")
+    found = _detect(root, files[root])
+    is_text = found.kind == "text" and found.type_name is not None
+    if not is_text and found.kind not in {"proto", "riegeli", "unknown"} and type_name is None:
+        return Model(root, found.type_name, files, None)
+    proto = held.enter_context(open_proto(files[root], type_name or found.type_name))
+    return Model(root, proto.type, files, Root(proto.document, proto.sources))
+
+
+def _detect(name: str, source: FileSource) -> schema.Detection:
+    return schema.detect(source.read(0, min(source.size, 64 << 10)), name.rpartition("/")[2], source.size)

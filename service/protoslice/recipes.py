@@ -1,0 +1,193 @@
+"""Recipes: files written as what is new and what is copied from stores. No I/O; both ends of the wire use it.
+
+A recipe is lines of JSON, each an object with one member, and content right behind the line that announces it:
+
+    {"file": "model.onnx"}                       a file begins
+    {"bytes": 1048576}                           so many bytes follow, which are its next ones
+    {"copy": {"store": "<id>", "file": "model.onnx", "offset": 0, "length": 4194304}}
+                                                 its next bytes are those, of a store that is there
+    {"end": {"size": 5242880, "sha256": "<hex>"}}
+                                                 the file ends, and this is what it has to be
+    {"done": "<hex>"}                            the recipe ends; the sha-256 of all lines before, line feeds included
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from protoslice.errors import CorruptModel
+
+__all__ = ["MEDIA_TYPE", "Copy", "Event", "RecipeEnd", "RecipeFile", "RecipeReader", "RecipeWriter"]
+
+MEDIA_TYPE: Final = "application/vnd.protoslice.recipe"
+_LONGEST_LINE: Final = 16 << 10
+_LARGEST: Final = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeFile:
+    """A file begins."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """The next bytes of the file are `length` ones at `offset` in a file of a store."""
+
+    store: str
+    file: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeEnd:
+    """The file ends; it has to have this size and digest."""
+
+    size: int
+    sha256: str
+
+
+Event = RecipeFile | bytes | Copy | RecipeEnd
+
+
+class RecipeWriter:
+    """Gives the lines of a recipe. Content goes right behind the line of `literal`."""
+
+    def __init__(self) -> None:
+        self._lines = hashlib.sha256()
+
+    def file(self, path: str) -> bytes:
+        """A file begins."""
+        return self._line("file", path)
+
+    def literal(self, length: int) -> bytes:
+        """So many bytes follow."""
+        return self._line("bytes", length)
+
+    def copy(self, copy: Copy) -> bytes:
+        """Bytes that the service has."""
+        fields = {"store": copy.store, "file": copy.file, "offset": copy.offset, "length": copy.length}
+        return self._line("copy", fields)
+
+    def end(self, size: int, sha256: str) -> bytes:
+        """The file ends."""
+        return self._line("end", {"size": size, "sha256": sha256})
+
+    def done(self) -> bytes:
+        """The recipe ends."""
+        return self._line("done", self._lines.hexdigest())
+
+    def _line(self, name: str, value: object) -> bytes:
+        line = json.dumps({name: value}, separators=(",", ":")).encode() + b"\n"
+        self._lines.update(line)
+        return line
+
+
+class RecipeReader:
+    """Reads a recipe that is fed in pieces, in constant memory. Errors name the byte of the recipe they are about."""
+
+    def __init__(self) -> None:
+        self._offset = 0
+        self._line = bytearray()
+        self._lines = hashlib.sha256()
+        self._literal = 0  # bytes of content still to come
+        self._in_file = False
+        self._done = False
+
+    def feed(self, piece: bytes) -> Iterator[Event]:
+        """What `piece`, the next bytes of the recipe, brings; to be taken up before the next piece is fed."""
+        position = 0
+        while position < len(piece):
+            if self._literal:
+                taken = piece[position : position + self._literal]
+                self._literal -= len(taken)
+                yield taken
+            else:
+                found = piece.find(b"\n", position)
+                taken = piece[position : len(piece) if found < 0 else found + 1]
+                yield from self._take(taken, ended=found >= 0)
+            position += len(taken)
+            self._offset += len(taken)
+
+    def finish(self) -> None:
+        """Raise unless the recipe came to its end."""
+        if not self._done:
+            raise self._wrong("ends before its last line")
+
+    def _take(self, part: bytes, *, ended: bool) -> Iterator[Event]:
+        if self._done:
+            raise self._wrong("goes on after its end")
+        self._line += part
+        if len(self._line) > _LONGEST_LINE:
+            raise self._wrong(f"has a line of more than {_LONGEST_LINE} bytes")
+        if ended:
+            line, self._line = bytes(self._line), bytearray()
+            yield from self._read(line)
+            self._lines.update(line)
+
+    def _read(self, line: bytes) -> Iterator[Event]:
+        try:
+            ((name, value),) = json.loads(line).items()
+            event = self._event(name, value)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise self._wrong("has a line that is none of its own") from None
+        if event is not None:
+            yield event
+
+    def _event(self, name: str, value: Any) -> Event | None:
+        if name in {"bytes", "copy", "end"} and not self._in_file:
+            raise self._wrong(f"has a line {name!r} outside of a file")
+        match name:
+            case "file":
+                return self._begin(_text(value))
+            case "bytes":
+                self._literal = _number(value)
+                return None
+            case "copy":
+                return _copy(value)
+            case "end":
+                self._in_file = False
+                return RecipeEnd(_number(value["size"]), _text(value["sha256"]))
+            case "done":
+                self._finish(_text(value))
+                return None
+            case _:
+                raise ValueError(name)
+
+    def _begin(self, path: str) -> RecipeFile:
+        if self._in_file:
+            raise self._wrong("begins a file within another")
+        self._in_file = True
+        return RecipeFile(path)
+
+    def _finish(self, digest: str) -> None:
+        if self._in_file:
+            raise self._wrong("ends within a file")
+        if digest != self._lines.hexdigest():
+            raise self._wrong("has lines that fail their digest")
+        self._done = True
+
+    def _wrong(self, what: str) -> CorruptModel:
+        return CorruptModel(f"the recipe {what}", self._offset)
+
+
+def _copy(value: Mapping[str, Any]) -> Copy:
+    return Copy(_text(value["store"]), _text(value["file"]), _number(value["offset"]), _number(value["length"]))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or not 0 <= value < _LARGEST:
+        raise ValueError
+    return value

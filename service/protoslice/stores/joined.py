@@ -1,0 +1,101 @@
+"""Several stored objects that follow each other, read as one: a file that came in parts stays in its parts."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+
+from protoslice.errors import InvalidInput
+from protoslice.storage import Span, Storage
+from protoslice.stores.model import Stored
+from protoslice.stores.objects import Runner, StoredObject, open_object
+
+__all__ = ["JoinedObject", "open_file_object"]
+
+Piece = tuple[int, int, int]
+"""A part by its number, and a span of it."""
+
+
+class JoinedObject(StoredObject):
+    """Reads go to the parts they touch. Blocks are those of the parts, wherever a part begins."""
+
+    def __init__(self, parts: Sequence[StoredObject]) -> None:
+        self._parts = tuple(parts)
+        *self._starts, self.size = accumulate((part.size for part in parts), initial=0)
+        self.name = parts[0].name
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """See `StoredObject.read`."""
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise InvalidInput(f"bytes {offset} to {offset + length} are not in an object of {self.size}")
+        return b"".join(
+            [self._parts[number].read(start, end - start) for number, start, end in self._cut(offset, offset + length)]
+        )
+
+    async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes | bytearray]:
+        """See `StoredObject.fetch`."""
+        cut = [self._cut(*span) for span in spans]
+        wanted: dict[int, list[Span]] = {}
+        for number, start, end in (piece for pieces in cut for piece in pieces):
+            wanted.setdefault(number, []).append((start, end))
+        fetched = await asyncio.gather(*(self._parts[number].fetch(part) for number, part in wanted.items()))
+        found = {number: iter(part) for number, part in zip(wanted, fetched, strict=True)}
+        return [_whole([next(found[number]) for number, _, _ in pieces]) for pieces in cut]
+
+    def at_hand(self, offset: int, length: int) -> memoryview | None:
+        """See `StoredObject.at_hand`."""
+        found = []
+        for number, start, end in self._cut(offset, offset + length):
+            piece = self._parts[number].at_hand(start, end - start)
+            if piece is None:
+                return None
+            found.append(piece)
+        return found[0] if len(found) == 1 else memoryview(b"".join(found))
+
+    def covering(self, span: Span) -> Span:
+        """See `StoredObject.covering`."""
+        pieces = self._cut(*span)
+        if not pieces:
+            return span
+        (first, start, _), (last, _, end) = pieces[0], pieces[-1]
+        low = self._parts[first].covering((start, start + 1))[0]
+        high = self._parts[last].covering((end - 1, end))[1]
+        return self._starts[first] + low, self._starts[last] + high
+
+    def close(self) -> None:
+        """See `StoredObject.close`."""
+        for part in self._parts:
+            part.close()
+
+    def _cut(self, start: int, end: int) -> list[Piece]:
+        """The pieces that make up a span, none of them empty."""
+        pieces: list[Piece] = []
+        number = bisect_right(self._starts, start) - 1
+        while start < end:
+            base, part = self._starts[number], self._parts[number]
+            stop = min(end, base + part.size)
+            if start < stop:
+                pieces.append((number, start - base, stop - base))
+            start, number = stop, number + 1
+        return pieces
+
+
+def _whole(found: Sequence[bytes | bytearray]) -> bytes | bytearray:
+    return found[0] if len(found) == 1 else b"".join(found)
+
+
+async def open_file_object(storage: Storage, stored: Stored, runner: Runner, *, verify: bool) -> StoredObject:
+    """A file of a store, or of an upload: one object of ours, or several."""
+    if not stored.parts:
+        return await open_object(storage, stored, runner, verify=verify)
+    opened: list[StoredObject] = []
+    try:
+        for part in stored.parts:
+            opened.append(await open_object(storage, part, runner, verify=verify))
+    except BaseException:
+        for part_object in opened:
+            part_object.close()
+        raise
+    return JoinedObject(opened)

@@ -1,0 +1,155 @@
+"""The digests of the pieces of a store's files: made when somebody first asks, by reading them, and kept beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError
+from protoslice.pieces import cut
+from protoslice.storage import Storage
+from protoslice.stores import keys
+from protoslice.stores.model import Page
+from protoslice.stores.opened import OpenStore
+from protoslice.stores.runner import Worker
+from protoslice.stores.seal import seal, unseal
+
+__all__ = ["PieceInfo", "PieceTable", "Pieces", "Place"]
+
+_ROW: Final = struct.Struct("<IQI32s")  # the number of the file, offset, length, sha-256
+_NAME: Final = "pieces"
+
+
+@dataclass(frozen=True, slots=True)
+class PieceInfo:
+    """A piece of a file."""
+
+    file: str
+    offset: int
+    size: int
+    sha256: str
+
+    def as_json(self) -> dict[str, object]:
+        """The piece as the API shows it."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a piece that was asked for lies."""
+
+    sha256: str
+    size: int
+    store: str
+    file: str
+    offset: int
+
+    def as_json(self) -> dict[str, object]:
+        """The place as the API shows it."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class PieceTable:
+    """The pieces of one store, 48 bytes for each."""
+
+    def __init__(self, rows: bytes, files: Sequence[str]) -> None:
+        if len(rows) % _ROW.size:
+            raise IntegrityError("the table of a store's pieces is damaged")
+        self._rows = rows
+        self._files = files
+
+    def __len__(self) -> int:
+        return len(self._rows) // _ROW.size
+
+    def __iter__(self) -> Iterator[tuple[str, int, int, bytes]]:
+        for number, offset, size, digest in _ROW.iter_unpack(self._rows):
+            yield self._files[number], offset, size, digest
+
+    def page(self, limit: int, cursor: str | None) -> Page[PieceInfo]:
+        """Some of them, in order."""
+        if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 18):
+            raise InvalidInput("this cursor was not given by this service")
+        first = int(cursor or 0)
+        last = min(first + limit, len(self))
+        rows = _ROW.iter_unpack(self._rows[first * _ROW.size : last * _ROW.size])
+        items = [PieceInfo(self._files[number], offset, size, digest.hex()) for number, offset, size, digest in rows]
+        return Page(items, str(last) if items and last < len(self) else None)
+
+
+class Pieces:
+    """The tables of all stores."""
+
+    def __init__(self, storage: Storage, worker: Worker) -> None:
+        self._storage = storage
+        self._worker = worker
+        self._making: dict[str, asyncio.Task[bytes]] = {}
+
+    async def of(self, store: OpenStore) -> PieceTable:
+        """The table of a store. Who stops waiting for it does not stop it being made."""
+        store_id = store.info.id
+        rows = await self._kept(store_id)
+        if rows is None:
+            making = self._making.get(store_id)
+            if making is None:
+                making = self._making[store_id] = asyncio.create_task(self._make(store))
+                making.add_done_callback(lambda _: self._making.pop(store_id, None))
+            rows = await asyncio.shield(making)
+        return PieceTable(rows, [file.path for file in store.info.files])
+
+    async def known(self, store_id: str) -> bool:
+        """Whether the table of a store has been made."""
+        try:
+            await self._storage.stat(keys.derived(store_id, _NAME))
+        except NotFound:
+            return False
+        return True
+
+    async def locate(self, wanted: Mapping[str, int], stores: Sequence[OpenStore]) -> list[Place]:
+        """Where the pieces lie that are wanted, by digest with their sizes; one place for each."""
+        left = {bytes.fromhex(sha256): size for sha256, size in wanted.items()}
+        found: list[Place] = []
+        for store in stores:
+            if not left:
+                break
+            table = await self.of(store)
+            found += await self._worker.run(lambda table=table, store=store: list(_found(table, store.info.id, left)))  # type: ignore[misc]
+        return found
+
+    async def _kept(self, store_id: str) -> bytes | None:
+        """What was kept; whatever is damaged is made anew."""
+        key = keys.derived(store_id, _NAME)
+        with suppress(NotFound, IntegrityError, Conflict):
+            return unseal(
+                await self._storage.get_range(key, 0, (await self._storage.stat(key)).size), "a table of pieces"
+            )
+        return None
+
+    async def _make(self, store: OpenStore) -> bytes:
+        rows = bytearray()
+        for number, file in enumerate(store.info.files):
+            extents = store.extents() if file.path == store.info.root else []
+            for start, end in cut(file.size, extents):
+                rows += _ROW.pack(number, start, end - start, await self._digest(store, file.path, start, end))
+        # What another replica kept meanwhile says the same; and what cannot be kept can be told all the same.
+        with suppress(ProtosliceError):
+            await self._storage.put(keys.derived(store.info.id, _NAME), seal(bytes(rows)))
+        return bytes(rows)
+
+    async def _digest(self, store: OpenStore, path: str, start: int, end: int) -> bytes:
+        sha = hashlib.sha256()
+        async for piece in store.file(path).pieces(start, end):
+            await self._worker.run(lambda piece=piece: sha.update(piece))  # type: ignore[misc]
+        return sha.digest()
+
+
+def _found(table: PieceTable, store_id: str, left: dict[bytes, int]) -> Iterator[Place]:
+    """The places of what is `left` to be found, which is taken out of it."""
+    for file, offset, size, digest in table:
+        if left.get(digest) == size:
+            del left[digest]
+            yield Place(digest.hex(), size, store_id, file, offset)

@@ -1,0 +1,21 @@
+"""Uploads that survive: begun, continued after any interruption, joined, and made into stores. Without HTTP."""
+
+from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, Superseded, WrongOffset
+from protoslice.stores.uploads.model import Failure, NewUpload, State, Upload, UploadOptions
+from protoslice.stores.uploads.service import Body, Checksum, Uploads
+
+__all__ = [
+    "AlreadyComplete",
+    "Body",
+    "Checksum",
+    "Failure",
+    "InconsistentLength",
+    "JoinedUpload",
+    "NewUpload",
+    "State",
+    "Superseded",
+    "Upload",
+    "UploadOptions",
+    "Uploads",
+    "WrongOffset",
+]

@@ -1,0 +1,118 @@
+"""The parts of an upload: read again where that is needed, and small ones made into larger ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from protoslice.errors import ProtosliceError
+from protoslice.sources import RangeSource
+from protoslice.storage import ObjectKey, Storage
+from protoslice.stores import keys
+from protoslice.stores.arriving import BATCH, SummedObject
+from protoslice.stores.examine import Examination, Types
+from protoslice.stores.joined import open_file_object
+from protoslice.stores.listing import everything
+from protoslice.stores.model import Stored
+from protoslice.stores.objects import open_object
+from protoslice.stores.runner import Worker
+from protoslice.stores.uploads.model import Upload
+
+__all__ = ["compacted", "drop_parts", "read_on", "sweep", "taken_up"]
+
+RUN = 16
+"""So many small parts are made into one: a client that sends little at a time must not make a file of countless parts.
+
+Each byte is copied once for each power of this number, up to the size of a part.
+"""
+
+
+async def taken_up(
+    storage: Storage, worker: Worker, upload: Upload, types: Types, *, path: str, wanted: str | None
+) -> Examination:
+    """The examination of an upload, as far as its state was saved; from the beginning where that is of no use."""
+    saved = upload.saved
+    if saved is not None:
+        with suppress(ProtosliceError, ValueError, KeyError, TypeError):
+            state = await storage.get_range(ObjectKey(saved.key), 0, saved.bytes)
+            return await worker.run(lambda: Examination.load(state, path, wanted, types))
+    return Examination(path, wanted, types)
+
+
+async def read_on(storage: Storage, worker: Worker, examination: Examination, parts: Sequence[Stored]) -> None:
+    """Let an examination take what it has not seen yet of `parts`."""
+    begin = 0
+    for part in parts:
+        end = begin + part.size
+        if examination.size < end:
+            source = await open_object(storage, part, worker, verify=True)
+            try:
+                await worker.run(lambda source=source, begin=begin: _take(examination, source, begin))  # type: ignore[misc]
+            finally:
+                source.close()
+        begin = end
+
+
+def _take(examination: Examination, source: RangeSource, begin: int) -> None:
+    while (at := examination.size - begin) < source.size:
+        examination.take(bytes(source.read(at, min(BATCH, source.size - at))))
+
+
+async def compacted(storage: Storage, worker: Worker, upload: Upload, *, part_bytes: int) -> Upload:
+    """The upload with the small parts at its end made into one, when they have become many."""
+    run = _small_run(upload.parts, part_bytes)
+    if run < RUN:
+        return upload
+    small = upload.parts[-run:]
+    source = await open_file_object(storage, Stored.joined(small), worker, verify=True)
+    target = await SummedObject.open(storage, keys.new_object(upload.id, "part"))
+    try:
+        for at in range(0, source.size, BATCH):
+            piece = await worker.run(lambda at=at: source.read(at, min(BATCH, source.size - at)))  # type: ignore[misc]
+            target.sum(piece)
+            await target.write(piece)
+        stored = await target.commit()
+    except BaseException:
+        await target.abort()
+        raise
+    finally:
+        source.close()
+    return replace(upload, parts=(*upload.parts[:-run], stored))
+
+
+def _small_run(parts: Sequence[Stored], part_bytes: int) -> int:
+    """How many parts at the end are of the size of the last one, to a power of `RUN`, or smaller."""
+    most = part_bytes if not parts else min(part_bytes, RUN ** (_power(parts[-1].size) + 1))
+    count = 0
+    for part in reversed(parts):
+        if part.size >= most:
+            break
+        count += 1
+    return count
+
+
+def _power(size: int) -> int:
+    """The largest power of `RUN` within a size."""
+    return max(0, size.bit_length() - 1) // 4
+
+
+async def sweep(storage: Storage, upload: Upload) -> None:
+    """Remove what lies beside the parts of an upload that takes no more bytes, such as what broken requests left."""
+    named = {key for part in upload.parts for key in part.keys}
+    named |= {str(keys.sums_of(ObjectKey(key))) for key in named}
+    if upload.saved is not None:
+        named.add(upload.saved.key)
+    with suppress(ProtosliceError):
+        async for item in everything(storage, keys.OBJECTS / upload.id):
+            if str(item.key) not in named:
+                await storage.delete(item.key)
+
+
+async def drop_parts(storage: Storage, before: Upload, after: Upload) -> None:
+    """Remove the parts of `before` that `after` is not made of any more."""
+    needed = {key for part in after.parts for key in part.keys}
+    with suppress(ProtosliceError):
+        for key in (ObjectKey(key) for part in before.parts for key in part.keys if key not in needed):
+            await storage.delete(key)
+            await storage.delete(keys.sums_of(key))

@@ -1,0 +1,110 @@
+"""The records of uploads in a storage, changed by compare-and-set alone; and their end."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from protoslice.errors import Conflict, Gone, IntegrityError, NotFound
+from protoslice.storage import ObjectStat, Storage
+from protoslice.stores import keys
+from protoslice.stores.listing import everything
+from protoslice.stores.model import now
+from protoslice.stores.uploads.model import Upload
+
+__all__ = ["Held", "Records", "end_uploads"]
+
+_ID = re.compile(r"[0-9a-f]{10}-[0-9a-f]{20}")
+_MOVED = "another request has taken this upload on meanwhile: ask where it is, and go on from there"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A record as it was read, and the tag that says whether it still is so."""
+
+    upload: Upload
+    etag: str
+
+
+class Records:
+    """Uploads by id."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    async def create(self, upload: Upload) -> Held:
+        """A new record."""
+        return Held(upload, await self._storage.put_if_absent(keys.upload(upload.id), upload.encode()))
+
+    async def read(self, upload_id: str) -> Held:
+        """The record as it is now; `NotFound` when there is none, `Gone` when the upload has been ended."""
+        held = await self._read(upload_id)
+        if held.upload.state == "gone":
+            raise Gone("this upload has been removed, or has expired")
+        if held.upload.expires < now():
+            raise Gone("this upload has expired")
+        return held
+
+    async def change(self, held: Held, upload: Upload) -> Held:
+        """Put `upload` in the place of what is held; `Conflict` when somebody else was first."""
+        key = keys.upload(upload.id)
+        try:
+            return Held(upload, await self._storage.put(key, upload.encode(), if_etag=held.etag))
+        except Conflict:
+            found = await self._read(upload.id)
+            if found.upload == upload:  # it was we: the answer got lost on the way
+                return found
+            raise Conflict(_MOVED) from None
+
+    async def _read(self, upload_id: str) -> Held:
+        missing = NotFound("there is no such upload: it may have ended long ago")
+        if not _ID.fullmatch(upload_id):
+            raise missing
+        try:
+            return await _load(self._storage, await self._storage.stat(keys.upload(upload_id)))
+        except NotFound:
+            raise missing from None
+
+
+async def _load(storage: Storage, stat: ObjectStat) -> Held:
+    """The record that is there: read again when it has changed since it was looked at."""
+    while True:
+        try:
+            data = await storage.get_range(stat.key, 0, stat.size, if_etag=stat.etag)
+            return Held(Upload.decode(data), stat.etag)
+        except Conflict:
+            stat = await storage.stat(stat.key)
+
+
+async def end_uploads(storage: Storage, *, moment: datetime, before: datetime, dry_run: bool = False) -> set[str]:
+    """End the uploads that expired until `moment`, forget those that had ended before `before`; the ids of all others.
+
+    An upload that is ended here cannot become a store any more; its objects are needed until it is forgotten, since a
+    store may be in the making that has just been told of them. A dry run leaves all as it is.
+    """
+    alive: set[str] = set()
+    records = Records(storage)
+    async for stat in everything(storage, keys.UPLOADS):
+        try:
+            held = await _load(storage, stat)
+        except NotFound:
+            continue
+        except IntegrityError:
+            held = None
+        ended = held is None or held.upload.state == "gone"
+        if ended and stat.modified < before:
+            if not dry_run:
+                await storage.delete(stat.key)
+            continue
+        alive.add(stat.key.segments[-1])
+        if held is not None and not (ended or dry_run) and held.upload.expires < moment:
+            await _end(records, held)
+    return alive
+
+
+async def _end(records: Records, held: Held) -> None:
+    try:
+        await records.change(held, replace(held.upload, state="gone", parts=(), saved=None))
+    except (Conflict, NotFound):
+        return  # it has got on at the last moment

@@ -1,0 +1,310 @@
+"""The use cases: beginning an upload, going on with it, ending it, and making stores of what has arrived."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from protoslice.errors import (
+    ChecksumMismatch,
+    Conflict,
+    InvalidInput,
+    LimitExceeded,
+    ProtosliceError,
+    StorageError,
+    TooMany,
+)
+from protoslice.storage import Storage
+from protoslice.stores import keys
+from protoslice.stores.examine import Types
+from protoslice.stores.ingest import Ingest, drop_attempt
+from protoslice.stores.model import Created, FileInfo, IngestRequest, Stored, now
+from protoslice.stores.paths import check_file_path, check_request
+from protoslice.stores.receive import Received
+from protoslice.stores.runner import Worker
+from protoslice.stores.uploads.append import Appender, Means
+from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, WrongOffset
+from protoslice.stores.uploads.model import Failure, NewUpload, Upload, UploadOptions
+from protoslice.stores.uploads.parts import compacted, drop_parts, read_on, sweep, taken_up
+from protoslice.stores.uploads.records import Held, Records, end_uploads
+from protoslice.stores.uploads.turns import Turn, Turns
+
+__all__ = ["Body", "Checksum", "Uploads"]
+
+COUNTED_SECONDS = 60
+FULL_SECONDS = 1
+"""How long a count of the open uploads is believed; when it forbids more, for less."""
+
+
+class Checksum(Protocol):
+    """Takes the bytes of one request, and tells whether they are those that were meant."""
+
+    def update(self, piece: bytes, /) -> None: ...
+
+    def matches(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """The bytes that a request brings, and what it says of them."""
+
+    pieces: AsyncIterator[bytes]
+    offset: int
+    length: int | None = None
+    """Of the whole upload, where the client knows it by now."""
+    last: bool = False
+    """Whether the upload ends with the body."""
+    checksum: Checksum | None = None
+
+
+class Uploads:
+    """All uploads of one storage that are kept until they are whole."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        worker: Worker,
+        ingest: Callable[[IngestRequest], Awaitable[Ingest]],
+        types: Callable[[str | None], Awaitable[tuple[Types, bytes | None]]],
+        options: UploadOptions,
+    ) -> None:
+        self.options = options
+        self._storage = storage
+        self._worker = worker
+        self._ingest = ingest
+        self._types = types
+        self._records = Records(storage)
+        self._turns = Turns()
+        self._means = Means(storage, worker, options.part_bytes, self._change)
+        self._counted_at = float("-inf")
+        self._count = 0
+
+    async def create(self, wanted: NewUpload) -> Upload:
+        """A new upload; one of no bytes is whole at once."""
+        await self._check(wanted)
+        await self._check_room()
+        held = await self._records.create(self._new(wanted))
+        self._count += 1
+        return (await self._completed(held)).upload
+
+    async def get(self, upload_id: str) -> Upload:
+        """An upload as it is, and as the next request will find it: a request under way is ended first."""
+        held = await self._records.read(upload_id)
+        if held.upload.state != "open":
+            return held.upload
+        async with self._turns.take(upload_id):
+            return (await self._completed(await self._records.read(upload_id))).upload
+
+    async def append(self, upload_id: str, body: Body) -> Upload:
+        """The upload with the bytes of `body`, or as many of them as arrive; whole, it becomes a store."""
+        async with self._turns.take(upload_id) as turn:
+            held = await self._records.read(upload_id)
+            length = self._check_place(held.upload, body)
+            if held.upload.state != "open":
+                async for _ in turn.pieces(body.pieces):
+                    raise AlreadyComplete
+                return held.upload
+            if length != held.upload.length:
+                held = await self._change(held, replace(held.upload, length=length))
+            return (await self._completed(await self._append(held, turn, body))).upload
+
+    async def remove(self, upload_id: str) -> None:
+        """End an upload. Stores that were made of it stay."""
+        async with self._turns.take(upload_id):
+            held = await self._records.read(upload_id)
+            upload = held.upload
+            await self._records.change(held, replace(upload, state="gone", parts=(), saved=None))
+            if upload.state == "open" and not upload.is_whole:
+                await drop_attempt(self._storage, upload.id)  # a whole one may be on its way into a store
+
+    async def join(self, upload_ids: Sequence[str], wanted: NewUpload) -> Upload:
+        """An upload made of others, which follow each other and become one store."""
+        await self._check(replace(wanted, length=None))
+        await self._check_room()
+        parts = [await self._finished(upload_id) for upload_id in upload_ids]
+        new = self._new(wanted)
+        made = await self._make({new.filename: parts}, new.request, wanted.sha256)
+        length = sum(part.offset for part in parts)
+        done = replace(new, joined=tuple(upload_ids), length=length, state="stored", store=made.store.id)
+        self._count += 1
+        return (await self._records.create(done)).upload
+
+    async def assemble(self, files: Mapping[str, Sequence[str]], request: IngestRequest) -> Created:
+        """A store of several files, each made of one upload or of some that follow each other."""
+        check_request(request)
+        found = {
+            check_file_path(path): [await self._finished(upload_id) for upload_id in upload_ids]
+            for path, upload_ids in files.items()
+        }
+        return await self._make(found, request, None)
+
+    def _new(self, wanted: NewUpload) -> Upload:
+        return Upload(
+            id=keys.new_attempt(),
+            path=wanted.path,
+            request=wanted.request,
+            created=now(),
+            expires=now() + timedelta(seconds=self.options.lifetime_seconds),
+            length=wanted.length,
+            partial=wanted.partial,
+            sha256=wanted.sha256.hex() if wanted.sha256 else None,
+            told=wanted.told,
+        )
+
+    async def _check(self, wanted: NewUpload) -> None:
+        """Raise for whatever can be known to be wrong before a byte has come."""
+        check_request(wanted.request)
+        if wanted.path is not None:
+            check_file_path(wanted.path)
+        if not wanted.partial:
+            await self._types(wanted.request.type)
+        self._check_size(wanted.length or 0)
+
+    def _check_size(self, size: int) -> None:
+        if size > self.options.max_bytes:
+            raise LimitExceeded(f"the upload is larger than {self.options.max_bytes} bytes, the most that is taken")
+
+    async def _check_room(self) -> None:
+        """Raise when too many uploads are open. Counted anew, and expired ones ended, when it looks like it."""
+        time = asyncio.get_running_loop().time()
+        full = self._count >= self.options.max_open
+        if time > self._counted_at + (FULL_SECONDS if full else COUNTED_SECONDS):
+            self._counted_at = time
+            self._count = await self._open_count()
+        if self._count >= self.options.max_open:
+            raise TooMany(f"{self.options.max_open} uploads are open already: end some, or wait until they expire")
+
+    async def _open_count(self) -> int:
+        count = 0
+        for upload_id in await end_uploads(self._storage, moment=now(), before=datetime.min.replace(tzinfo=UTC)):
+            with suppress(ProtosliceError):
+                count += (await self._records.read(upload_id)).upload.state in {"open", "complete"}
+        return count
+
+    def _check_place(self, upload: Upload, body: Body) -> int | None:
+        """The length of the whole, as far as it is known with this body; raises unless the body fits on."""
+        if upload.joined:
+            raise JoinedUpload
+        if body.offset != upload.offset:
+            raise WrongOffset(upload.offset, body.offset)
+        if body.length is None or body.length == upload.length:
+            return upload.length
+        if upload.length is not None:
+            raise InconsistentLength(f"the upload has {upload.length} bytes, as was said before, and not {body.length}")
+        self._check_size(body.length)
+        if body.length < upload.offset:
+            raise InconsistentLength(f"the upload has {upload.offset} bytes by now: it cannot end at {body.length}")
+        return body.length
+
+    async def _append(self, held: Held, turn: Turn, body: Body) -> Held:
+        upload, checksum = held.upload, body.checksum
+        examination = None
+        if upload.path is not None or not upload.partial:
+            types, _ = await self._types(upload.wanted_type)
+            examination = await taken_up(
+                self._storage, self._worker, upload, types, path=upload.filename, wanted=upload.wanted_type
+            )
+            await read_on(self._storage, self._worker, examination, upload.parts)
+        watch = checksum.update if checksum is not None else None
+        appender = Appender(self._means, held, examination, watch=watch)
+        try:
+            size = await self._take(appender, turn, upload, body)
+            if checksum is not None:
+                await appender.flush()
+                if not checksum.matches():
+                    raise ChecksumMismatch("the bytes are not those that the checksum was taken of: nothing was kept")
+            held = await appender.finish(length=upload.offset + size if body.last else None)
+        finally:
+            await appender.abort()
+        return await self._compacted(held)
+
+    async def _take(self, appender: Appender, turn: Turn, upload: Upload, body: Body) -> int:
+        """Take the pieces of the body; when it breaks off, what has come of it is kept all the same."""
+        room = (self.options.max_bytes if upload.length is None else upload.length) - upload.offset
+        size = 0
+        try:
+            async for piece in turn.pieces(body.pieces):
+                size += len(piece)
+                if size > room:
+                    raise LimitExceeded(f"the body goes on past byte {upload.offset + room}, where the upload ends")
+                await appender.add(piece)
+        except StorageError:
+            raise
+        except BaseException:
+            if body.checksum is None:
+                await appender.finish()
+            raise
+        if body.last and upload.length is not None and size != room:
+            raise InconsistentLength(
+                f"the upload was to have {upload.length} bytes, and ends at {upload.offset + size}"
+            )
+        return size
+
+    async def _compacted(self, held: Held) -> Held:
+        changed = await compacted(self._storage, self._worker, held.upload, part_bytes=self.options.part_bytes)
+        if changed is held.upload:
+            return held
+        done = await self._change(held, changed)
+        await drop_parts(self._storage, held.upload, done.upload)
+        return done
+
+    async def _completed(self, held: Held) -> Held:
+        """The upload with what comes of it, when all bytes are there. What storage fails at can be tried again."""
+        upload = held.upload
+        if upload.state != "open" or not upload.is_whole:
+            return held
+        done = replace(upload, state="complete") if upload.partial else await self._stored(upload)
+        held = await self._change(held, done)
+        if done.state != "failed":
+            await sweep(self._storage, held.upload)
+        return held
+
+    async def _stored(self, upload: Upload) -> Upload:
+        """The upload with the store that has been made of it, or with the reason why there is none."""
+        sha256 = bytes.fromhex(upload.sha256) if upload.sha256 else None
+        try:
+            made = await self._make({upload.filename: [upload]}, upload.request, sha256)
+        except (StorageError, Conflict):
+            raise
+        except ProtosliceError as error:
+            return replace(upload, state="failed", failure=Failure.of(error))
+        return replace(upload, state="stored", store=made.store.id, saved=None)
+
+    async def _finished(self, upload_id: str) -> Upload:
+        """An upload that others may be made of."""
+        upload = await self.get(upload_id)
+        if upload.failure is not None:
+            raise upload.failure.error()
+        if not upload.is_whole or upload.joined:
+            raise InvalidInput(f"the upload {upload_id} is not complete, or has been joined from others")
+        return upload
+
+    async def _make(
+        self, files: Mapping[str, Sequence[Upload]], request: IngestRequest, sha256: bytes | None
+    ) -> Created:
+        self._check_size(sum(upload.offset for uploads in files.values() for upload in uploads))
+        types, _ = await self._types(request.type)
+        async with await self._ingest(request) as ingest:
+            for path, uploads in files.items():
+                if any(upload.offset for upload in uploads):
+                    ingest.adopt(await self._received(path, ingest.wanted_type(path), types, uploads))
+                else:
+                    await (await ingest.file(path)).close()
+            return await ingest.commit(expected_sha256=sha256)
+
+    async def _received(self, path: str, wanted: str | None, types: Types, uploads: Sequence[Upload]) -> Received:
+        """A file made of uploads that follow each other; what is known of the first of them is taken up."""
+        storage, worker = self._storage, self._worker
+        examination = await taken_up(storage, worker, uploads[0], types, path=path, wanted=wanted)
+        parts = [part for upload in uploads for part in upload.parts]
+        await read_on(storage, worker, examination, parts)
+        examined = await worker.run(examination.finish)
+        info = FileInfo(path, examination.size, examined.sha256.hex())
+        return Received(info, Stored.joined(parts), examined.detection, examined.scan)
+
+    async def _change(self, held: Held, upload: Upload) -> Held:
+        return await self._records.change(held, upload.kept(self.options.lifetime_seconds))

@@ -1,0 +1,139 @@
+"""Every golden model: what its own library says is in it is what we say, tensor by tensor and slice by slice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protoslice.errors import ProtosliceError
+from protoslice.formats.model import Bytes, Fault, Tensor, Tensors
+from protoslice.formats.reading import read
+from protoslice.models import LocalModel, open_model
+from protoslice.ropes import Rope
+
+GOLDEN = Path(__file__).parent / "golden"
+READ = ("onnx", "coreml", "caffe", "hlo", "tf_", "corrupt_onnx", "corrupt_bundle", "corrupt_tf")
+"""What the cases of formats that are read begin with."""
+CASES = sorted(path.parent.name for path in GOLDEN.glob("*/expected.json") if path.parent.name.startswith(READ))
+OURS = {"F4_E2M1FN": "F4_E2M1"}
+"""Where the contract of the API has a shorter word."""
+
+Json = dict[str, Any]
+
+
+def _expected(case: str) -> Json:
+    loaded: Json = json.loads((GOLDEN / case / "expected.json").read_text())
+    return loaded
+
+
+def _model(case: str, root: str | None = None) -> LocalModel:
+    return open_model(GOLDEN / case, root or _expected(case)["root"])
+
+
+def _named(found: Tensors, address: str) -> Tensor:
+    (number,) = found.numbers(address)
+    return found[number]
+
+
+def _read(data: Bytes) -> bytes:
+    return Rope(data.rope, data.sources).read()
+
+
+def _sha256(data: Bytes) -> str:
+    return hashlib.sha256(_read(data)).hexdigest()
+
+
+def _errors() -> list[Any]:
+    return [
+        pytest.param(case, entry, id=f"{case}-{entry.get('where') or entry.get('tensor') or number}")
+        for case in CASES
+        for number, entry in enumerate(_expected(case).get("errors", []))
+    ]
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if _expected(case).get("tensors")])
+def test_what_is_listed(case: str) -> None:
+    expected, found = _expected(case), _model(case).tensors
+    assert len(found) >= len(expected["tensors"])
+    for each in expected["tensors"]:
+        tensor = _named(found, each["where"])
+        assert tensor.dtype is not None
+        facts = (tensor.name, tensor.dtype.name, list(tensor.shape or ()))
+        assert facts == (each["name"], OURS.get(each["dtype"], each["dtype"]), each["shape"]), each["where"]
+        assert tensor.size == each.get("nbytes")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if _expected(case).get("tensors")])
+def test_what_is_read(case: str) -> None:
+    found = _model(case).tensors
+    for each in _expected(case)["tensors"]:
+        tensor = _named(found, each["where"])
+        if each["dtype"] == "STRING":
+            shown = json.loads(_read(read(tensor, None, "json").bytes))
+            assert shown == {"dtype": "STRING", "shape": each["shape"], "values": each["values_b64"]}
+            continue
+        assert _sha256(read(tensor, None, "raw").bytes) == each["sha256"], each["where"]
+        if "sha256_packed" in each:
+            assert _sha256(read(tensor, None, "packed").bytes) == each["sha256_packed"], each["where"]
+        for part in [*each.get("slices", []), *each.get("slices_ext", [])]:
+            reading = read(tensor, part["slice"], "raw")
+            assert (list(reading.shape), _sha256(reading.bytes)) == (part["shape"], part["sha256"]), (each, part)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if _expected(case).get("tensors")])
+def test_what_lies_in_one_piece_is_not_computed(case: str) -> None:
+    model = _model(case)
+    found = model.tensors
+    for each in _expected(case)["tensors"]:
+        lies = each.get("file")
+        if (
+            lies is None
+            or each["dtype"] == "STRING"
+            or "nbytes_packed" in each
+            or "sha256_stored" in each
+            or lies.get("field", "").startswith("int")
+        ):
+            continue
+        data = read(_named(found, each["where"]), None, "raw").bytes
+        if not lies["length"]:
+            assert data.size == 0
+            continue
+        (piece,) = data.rope.pieces()
+        assert not isinstance(piece, bytes)
+        source, offset, length = piece
+        assert data.sources[source] is model.model.files[lies["file"]], each["where"]
+        assert (offset, length) == (lies["offset"], lies["length"]), each["where"]
+
+
+@pytest.mark.parametrize(("case", "error"), _errors())
+def test_what_must_go_wrong(case: str, error: Json) -> None:
+    if "tensor" not in error:
+        with pytest.raises(ProtosliceError):
+            len(_model(case, error.get("root")).tensors)
+        return
+    found = _model(case, error.get("root")).tensors
+    numbers = found.numbers(error.get("where") or error["tensor"])
+    assert len(numbers) == 1
+    if error["kind"].startswith("too_large"):
+        reading = read(found[numbers[0]], None, "raw").bytes
+        assert reading.size == 4 << 40
+        assert len(Rope(reading.rope, reading.sources).read(reading.size - 1000, 1000)) == 1000
+        return
+    with pytest.raises(ProtosliceError) as caught:
+        _read(read(found[numbers[0]], None, "raw").bytes)
+    assert caught.value.message
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith("onnx_hostile")])
+def test_nothing_outside_of_the_model_is_read(case: str) -> None:
+    found = _model(case).tensors
+    evil = _named(found, _expected(case)["errors"][0]["where"])
+    assert isinstance(evil.data, Fault)
+
+
+def test_no_case_is_left_out() -> None:
+    assert len(CASES) == len([path for path in GOLDEN.iterdir() if path.name.startswith(READ)]) > 10

@@ -1,0 +1,368 @@
+"""Every way that elements are written is read back as NumPy sees them: whole, in slices, and by ranges of any slice."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protoslice import _core
+from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, Unsupported
+from protoslice.formats.dtypes import DTYPES
+from protoslice.formats.model import (
+    Bytes,
+    Data,
+    Encoding,
+    Fault,
+    Filled,
+    Later,
+    Stored,
+    Strided,
+    Strings,
+    Tensor,
+    Tile,
+    Tiled,
+)
+from protoslice.formats.reading import Place, place, read
+from protoslice.ropes import Rope
+from protoslice.sources import BytesSource
+from protoslice.testing.tensors import content, stored, tensor
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+NUMPY: dict[str, Any] = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": ml_dtypes.bfloat16, "F8_E5M2": ml_dtypes.float8_e5m2,
+    "F6_E2M3FN": ml_dtypes.float6_e2m3fn, "F4_E2M1": ml_dtypes.float4_e2m1fn, "I64": "<i8", "I32": "<i4", "I16": "<i2",
+    "I8": "i1", "I4": ml_dtypes.int4, "I2": ml_dtypes.int2, "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
+    "U4": ml_dtypes.uint4, "U2": ml_dtypes.uint2, "BOOL": "?", "C64": "<c8", "C128": "<c16",
+}  # fmt: skip
+INTEGERS = [name for name in NUMPY if name[0] in "IU"]
+
+
+def varint(value: int) -> bytes:
+    """`value` as protobuf writes an int64."""
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def zigzag(value: int) -> bytes:
+    """`value` as protobuf writes a sint64."""
+    return varint((value << 1) ^ (value >> 63))
+
+
+def patterns(array: Array, name: str) -> list[int]:
+    """The elements as numbers of as many bits as their type has."""
+    bits = DTYPES[name].bits
+    data, width = np.ascontiguousarray(array).tobytes(), array.dtype.itemsize
+    numbers = (int.from_bytes(data[at : at + width], "little") for at in range(0, len(data), width))
+    return [number & ((1 << bits) - 1) for number in numbers]
+
+
+def as_bits(array: Array, name: str) -> bytes:
+    """The elements as a stream of bits."""
+    bits = DTYPES[name].bits
+    stream = sum(number << (bits * place) for place, number in enumerate(patterns(array, name)))
+    return stream.to_bytes(-(-bits * array.size // 8), "little")
+
+
+def values(array: Array) -> list[int]:
+    """The elements as Python's numbers."""
+    return [int(number) for number in array.reshape(-1).tolist()]
+
+
+def one_by_one(array: Array, name: str) -> bytes:
+    """The elements as they are due: little-endian, narrow ones in a byte of their own, extended by their sign."""
+    if DTYPES[name].narrow and DTYPES[name].signed:
+        return np.ascontiguousarray(array).astype("i1").tobytes()
+    return np.ascontiguousarray(array).tobytes()
+
+
+def random_array(name: str, shape: Sequence[int], seed: int) -> Array:
+    """An array whose elements have any bits they can have."""
+    dtype = np.dtype(NUMPY[name])
+    rng = np.random.default_rng(seed)
+    count = int(np.prod(shape))
+    if name == "BOOL":
+        return rng.integers(0, 2, count).astype("?").reshape(shape)
+    data = rng.integers(0, 256, count * dtype.itemsize, dtype=np.uint8)
+    if DTYPES[name].narrow:
+        data &= (1 << DTYPES[name].bits) - 1
+    array: Array = data.view(dtype).reshape(shape)
+    return array
+
+
+def big_endian(array: Array) -> bytes:
+    """The elements with their bytes turned round."""
+    width = array.dtype.itemsize // (2 if array.dtype.kind == "c" else 1)
+    return np.ascontiguousarray(array).reshape(-1).view(f"<u{width}").byteswap().tobytes()
+
+
+def loose(array: Array, name: str) -> bytes:
+    """Narrow elements a byte each, with anything in the upper bits."""
+    return bytes(
+        number | (37 * place << DTYPES[name].bits & 0xFF) for place, number in enumerate(patterns(array, name))
+    )
+
+
+def tiled(array: Array, name: str, seed: int) -> Tiled:
+    """The array cut into a grid of boxes, out of order."""
+    rng = np.random.default_rng(seed)
+    boxes: list[tuple[tuple[int, ...], Array]] = [((0,) * array.ndim, array)]
+    for axis in range(array.ndim):
+        places = sorted({0, *map(int, rng.integers(0, array.shape[axis] + 1, 2))})
+        boxes = [
+            ((*start[:axis], start[axis] + low, *start[axis + 1 :]), part)
+            for start, box in boxes
+            for low, part in zip(places, np.split(box, places[1:], axis=axis), strict=True)
+        ]
+    rng.shuffle(boxes)
+    return Tiled(tuple(Tile(start, box.shape, stored(one_by_one(box, name))) for start, box in boxes))
+
+
+def strided(array: Array, name: str, seed: int) -> Strided:
+    """The array written in another order of its dimensions."""
+    order = np.random.default_rng(seed).permutation(array.ndim)
+    written = np.ascontiguousarray(array.transpose(order))
+    strides = [0] * array.ndim
+    for rank, axis in enumerate(order):
+        strides[axis] = int(np.prod(written.shape[rank + 1 :]))
+    return Strided(stored(one_by_one(written, name)), tuple(strides))
+
+
+def ways(array: Array, name: str, seed: int) -> dict[str, Data]:
+    """All ways to write the array that there are for its type."""
+    dtype = DTYPES[name]
+    found: dict[str, Data] = {
+        "plain": stored(one_by_one(array, name)),
+        "loose": stored(loose(array, name) if dtype.narrow else array.tobytes(), Encoding.LOOSE),
+        "packed": stored(as_bits(array, name), Encoding.PACKED),
+        "tiled": tiled(array, name, seed),
+        "strided": strided(array, name, seed),
+        "later": Later(lambda: stored(one_by_one(array, name))),
+        "pieces": Stored(in_pieces(one_by_one(array, name), seed)),
+    }
+    if not dtype.narrow:
+        found["big"] = stored(big_endian(array), Encoding.BIG_ENDIAN)
+    if name in (*INTEGERS, "BOOL"):
+        found["varints"] = stored(b"".join(map(varint, values(array))), Encoding.VARINT)
+        found["packed varints"] = stored(b"".join(map(varint, as_bits(array, name))), Encoding.PACKED_VARINT)
+    if name in INTEGERS and DTYPES[name].signed:
+        found["zigzag"] = stored(b"".join(map(zigzag, values(array))), Encoding.ZIGZAG)
+    return found
+
+
+def in_pieces(data: bytes, seed: int) -> Bytes:
+    """`data` in several sources."""
+    at = sorted(np.random.default_rng(seed).integers(0, len(data) + 1, 2))
+    return Bytes.joined(Bytes.of(BytesSource(data[: at[0]])) if not n else data[at[0] :] for n in range(2))
+
+
+ITEMS: list[Callable[[int, np.random.Generator], str]] = [
+    lambda length, rng: ":",
+    lambda length, rng: str(rng.integers(-length, length)) if length else ":",
+    lambda length, rng: f"{rng.integers(-length - 1, length + 2)}:{rng.integers(-length - 1, length + 2)}",
+    lambda length, rng: f"{rng.integers(-length - 1, length + 2)}::{rng.integers(1, 4)}",
+]
+
+
+def random_slice(shape: Sequence[int], seed: int) -> str:
+    """A slice of a tensor of `shape`."""
+    rng = np.random.default_rng(seed)
+    return ",".join(ITEMS[rng.integers(len(ITEMS))](length, rng) for length in shape)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(sorted(NUMPY)), st.lists(st.integers(0, 7), max_size=4), st.integers(0, 1 << 32))
+def test_every_way_to_write_an_array_is_read_back(name: str, shape: list[int], seed: int) -> None:
+    array = random_array(name, shape, seed)
+    text = random_slice(shape, seed)
+    key = eval(f"np.index_exp[{text}]", {"np": np}) if text else ()
+    expected = array[key]
+    for way, data in ways(array, name, seed).items():
+        subject = tensor(data, name, shape)
+        assert content(read(subject).bytes) == one_by_one(array, name), way
+        reading = read(subject, text)
+        assert reading.shape == expected.shape, way
+        assert content(reading.bytes) == one_by_one(expected, name), way
+        if DTYPES[name].narrow:
+            assert content(read(subject, text, "packed").bytes) == as_bits(expected, name), way
+            assert content(read(subject, form="packed").bytes) == as_bits(array, name), way
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(sorted(NUMPY)), st.integers(0, 1 << 32), st.data())
+def test_every_range_of_a_reading_is_that_part_of_it(name: str, seed: int, data: st.DataObject) -> None:
+    array = random_array(name, (5, 3, 7), seed)
+    for form in ["raw", "npy", *(["packed"] if DTYPES[name].narrow else [])]:
+        for subject in ways(array, name, seed).values():
+            reading = read(tensor(subject, name, array.shape), random_slice(array.shape, seed), form).bytes
+            rope, all_of_it = Rope(reading.rope, reading.sources), content(reading)
+            start = data.draw(st.integers(0, rope.size))
+            stop = data.draw(st.integers(start, rope.size))
+            assert rope.read(start, stop - start) == all_of_it[start:stop]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(sorted(NUMPY)), st.integers(0, 9), st.integers(0, 40), st.integers(0, 1 << 32), st.data())
+def test_the_last_element_stands_for_all_that_are_missing(
+    name: str, first: int, more: int, seed: int, data: st.DataObject
+) -> None:
+    some = random_array(name, (first,), seed)
+    array = np.concatenate([some, np.full(more, some[-1] if first else 0, some.dtype)])
+    for way, written in ways(some, name, seed).items():
+        if not isinstance(written, Stored) or way in ("packed", "packed varints"):
+            continue
+        reading = read(tensor(Filled(written), name, array.shape)).bytes
+        assert content(reading) == one_by_one(array, name), way
+        start = data.draw(st.integers(0, reading.size))
+        assert Rope(reading.rope, reading.sources).read(start) == one_by_one(array, name)[start:]
+
+
+def test_truths_are_true_whatever_varint_says_so() -> None:
+    data = stored(b"\x00\x01\x02\x80\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", Encoding.VARINT)
+    assert content(read(tensor(data, "BOOL", [5])).bytes) == b"\x00\x01\x01\x01\x01"
+
+
+def test_narrow_zigzags_have_32_bits() -> None:
+    data = stored(varint((1 << 34) | 3), Encoding.ZIGZAG)
+    assert content(read(tensor(data, "I32", [1])).bytes) == (-2).to_bytes(4, "little", signed=True)
+
+
+@pytest.mark.parametrize("count", [0, 1, 70_000])
+def test_ranges_far_into_many_varints(count: int) -> None:
+    array = np.random.default_rng(count).integers(-(1 << 62), 1 << 62, count) >> np.arange(count) % 63
+    data = stored(b"".join(map(varint, values(array))), Encoding.VARINT)
+    found = read(tensor(data, "I64", [count])).bytes
+    rope = Rope(found.rope, found.sources)
+    for start in {0, min(3, count), count * 4, count * 4 + 7 * (count > 1), max(0, count * 8 - 9)}:
+        stop = min(start + 100, found.size)
+        assert rope.read(start, stop - start) == array.tobytes()[start:stop]
+
+
+def test_plain_elements_stay_where_they_lie() -> None:
+    source = BytesSource(bytes(200))
+    subject = tensor(Stored(Bytes.of(source, 20, 20 + 96)), "I32", [4, 6], file="a")
+    assert place(subject, read(subject).bytes, {"a": source}) == Place("a", 20, 96)
+    assert place(subject, read(subject, "1:3").bytes, {"a": source}) == Place("a", 44, 48)
+    assert place(subject, read(subject, "2,1:3").bytes, {"a": source}) == Place("a", 72, 8)
+    assert place(subject, read(subject, ":,1:3").bytes, {"a": source}) is None
+    assert place(subject, read(subject).bytes, {"a": BytesSource(bytes(200))}) is None
+
+
+def test_tiles_of_whole_rows_stay_where_they_lie() -> None:
+    sources = [BytesSource(bytes([number]) * 24) for number in range(3)]
+    tiles = [Tile((2 * number, 0), (2, 3), Stored(Bytes.of(sources[number]))) for number in (1, 0, 2)]
+    reading = read(tensor(Tiled(tuple(tiles)), "F32", [6, 3])).bytes
+    assert [reading.sources[number] for number, _, _ in reading.rope.pieces()] == sources
+    assert content(reading) == b"".join(source.read(0, 24) for source in sources)
+
+
+def test_no_memory_goes_by_the_size_of_a_tensor() -> None:
+    huge = 1 << 60
+    filled = read(tensor(Filled(stored(b"\x01\x02")), "U16", [huge])).bytes
+    rope = Rope(filled.rope, filled.sources)
+    assert rope.size == 2 * huge
+    assert rope.read(2 * huge - 3, 3) == b"\x02\x01\x02"
+    column = read(tensor(Filled(stored(b"\x07")), "U8", [1 << 30, 1 << 30]), ":,::1024").bytes
+    assert Rope(column.rope, column.sources).read((1 << 50) - 5, 5) == b"\x07" * 5
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype", "shape"),
+    [
+        (stored(bytes(7)), "F32", [2]),
+        (stored(bytes(9)), "F32", [2]),
+        (stored(b"", Encoding.PACKED), "I4", [1]),
+        (stored(bytes(3), Encoding.PACKED), "I4", [4]),
+        (stored(bytes(6), Encoding.BIG_ENDIAN), "I32", [1]),
+        (stored(b"\x01\x01", Encoding.VARINT), "I32", [3]),
+        (stored(b"\x01\x01", Encoding.VARINT), "I32", [1]),
+        (stored(b"\x01\x81", Encoding.VARINT), "I32", [1]),
+        (stored(b"\xff" * 10 + b"\x01", Encoding.VARINT), "I32", [1]),
+        (stored(b"\x80" * 300_000 + b"\x01", Encoding.VARINT), "I32", [1]),
+        (Filled(stored(bytes(3))), "U16", [9]),
+        (Filled(stored(bytes(8))), "U16", [3]),
+        (Filled(stored(b"\x01" * 4, Encoding.VARINT)), "U16", [3]),
+        (Strided(stored(bytes(4)), (1, 3)), "U8", [2, 2]),
+        (Strided(stored(bytes(4)), (0, 1)), "U8", [2, 2]),
+        (Tiled(()), "U8", [1]),
+        (Tiled((Tile((0,), (2,), stored(b"ab")), Tile((1,), (2,), stored(b"ab")))), "U8", [4]),
+        (Tiled((Tile((0,), (2,), stored(b"ab")), Tile((3,), (1,), stored(b"a")))), "U8", [4]),
+        (Tiled((Tile((0,), (5,), stored(b"abcde")),)), "U8", [4]),
+        (Tiled((Tile((0, 0), (4, 1), stored(b"abcd")),)), "U8", [4]),
+        (Tiled((Tile((-1,), (5,), stored(b"abcde")),)), "U8", [4]),
+        (Tiled((Tile(((1 << 64) - 1,), (5,), stored(b"abcde")),)), "U8", [4]),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_its_shape_is_refused_with_the_address(data: Data, dtype: str, shape: list[int]) -> None:
+    with pytest.raises(CorruptModel) as caught:
+        content(read(tensor(data, dtype, shape)).bytes)
+    if not isinstance(data, Stored | Filled) or "arint" not in caught.value.message:
+        assert caught.value.path == "x"
+
+
+def test_strings_are_text_in_base64() -> None:
+    words = [bytes([65 + number]) * number for number in range(6)]
+    subject = tensor(Strings(lambda: words), "STRING", [2, 3])
+    reading = read(subject, ":,::2", "json")
+    assert reading.shape == (2, 2)
+    answer = json.loads(content(reading.bytes))
+    assert answer == {
+        "dtype": "STRING",
+        "shape": [2, 2],
+        "values": [base64.b64encode(words[number]).decode() for number in (0, 2, 3, 5)],
+    }
+    assert json.loads(content(read(subject, "0:0", "json").bytes))["values"] == []
+    with pytest.raises(Unsupported, match="format=json"):
+        read(subject)
+
+
+def test_strings_without_number_are_not_listed() -> None:
+    huge = tensor(Strings(lambda: range(1 << 40)), "STRING", [1 << 40])  # type: ignore[arg-type, return-value]
+    with pytest.raises(LimitExceeded, match="ask for a slice"):
+        read(huge, form="json")
+    long = tensor(Strings(lambda: [bytes(1 << 20)] * 100), "STRING", [100])
+    with pytest.raises(LimitExceeded, match="ask for a slice"):
+        read(long, form="json")
+    assert read(long, "3", "json").shape == ()
+
+
+def test_what_cannot_be_had_says_why() -> None:
+    fault = tensor(Fault(NotFound("there is no such file")), "F32", [1])
+    for _ in range(2):
+        with pytest.raises(NotFound, match="no such file"):
+            read(fault)
+    with pytest.raises(Unsupported, match="ask for raw, packed or npy"):
+        read(tensor(bytes(4), "F32", [1]), form="json")
+    with pytest.raises(InvalidInput, match="not a form"):
+        read(tensor(bytes(4), "F32", [1]), form="tar")
+    with pytest.raises(LimitExceeded, match="2\\^63"):
+        read(tensor(Filled(stored(b"")), "F32", [1 << 40, 1 << 40]))
+    with pytest.raises(CorruptModel, match="nobody knows"):
+        read(Tensor("x", "path:x", None, None, "initializer", None, stored(b"")))
+
+
+def test_computed_bytes_nest_and_say_what_is_missing() -> None:
+    inner = _core.Computed.cleaned(*_of(b"\xf7\x08\xff"), 4, signed=True)
+    assert inner.read(0, 3) == b"\x07\xf8\xff"
+    outer = _core.Computed.packed(*_of(inner), 4)
+    assert outer.read(0, outer.size) == b"\x87\x0f"
+    for offset, length in [(0, 3), (3, 0), ((1 << 64) - 1, 5)]:
+        with pytest.raises(CorruptModel, match="are needed"):
+            outer.read(offset, length)
+
+
+def _of(source: bytes | _core.Computed) -> tuple[_core.Rope, list[Any]]:
+    held = BytesSource(source) if isinstance(source, bytes) else source
+    return _core.Rope([(0, 0, held.size)]), [held]

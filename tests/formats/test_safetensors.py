@@ -1,0 +1,181 @@
+"""The safetensors library reads the files that we never write."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors import deserialize
+from safetensors.numpy import load
+
+from protoslice.errors import LimitExceeded, NotFound, Unsupported
+from protoslice.formats import safetensors as ours
+from protoslice.formats.dtypes import DTYPES
+from protoslice.formats.model import Bytes, Encoding, Fault, Filled, Stored, Strings
+from protoslice.ropes import Rope
+from protoslice.sources import RangeSource
+from protoslice.testing.tensors import content, stored, tensor
+
+NAMED = [dtype for dtype in DTYPES.values() if dtype.safetensors]
+
+
+def parsed(data: bytes) -> dict[str, dict[str, Any]]:
+    """What the library finds in a file."""
+    return dict(deserialize(data))  # type: ignore[no-untyped-call]
+
+
+def head(data: bytes) -> dict[str, Any]:
+    """The head of a file."""
+    found: dict[str, Any] = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return found
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.text(st.characters(), max_size=6).filter(lambda name: name != "__metadata__"),
+            st.sampled_from(NAMED),
+            st.lists(st.integers(0, 4), max_size=3),
+        ),
+        max_size=8,
+        unique_by=lambda entry: entry[0],
+    )
+)
+def test_the_library_finds_every_tensor(entries: list[tuple[str, Any, list[int]]]) -> None:
+    tensors, expected = [], {}
+    for number, (name, dtype, shape) in enumerate(entries):
+        count = int(np.prod(shape))
+        data = bytes((number + place) % (1 << min(8, dtype.bits)) for place in range(count * dtype.width))
+        tensors.append(tensor(data, dtype.name, shape, name=name))
+        label = name.encode("utf-8", "backslashreplace").decode()
+        expected["path:" + label if label != name else name] = (dtype, shape, data)
+    file = ours.safetensors(tensors)
+    whole = content(file)
+    found = parsed(whole)
+    assert found.keys() == expected.keys()
+    for name, (dtype, shape, data) in expected.items():
+        assert found[name]["shape"] == shape
+        if not dtype.narrow:
+            assert found[name]["dtype"] == dtype.safetensors
+            assert bytes(found[name]["data"]) == data
+    if entries:
+        start = len(whole) // 3
+        assert Rope(file.rope, file.sources).read(start) == whole[start:]
+
+
+def test_everything_is_aligned() -> None:
+    tensors = [tensor(bytes(dtype.width * 3), dtype.name, [3], name=dtype.name) for dtype in NAMED if not dtype.narrow]
+    data = content(ours.safetensors(tensors))
+    size = 8 + int.from_bytes(data[:8], "little")
+    assert size % 8 == 0
+    for name, entry in head(data).items():
+        assert (size + entry["data_offsets"][0]) % DTYPES[name].width == 0
+
+
+def test_numpy_loads_it() -> None:
+    arrays = {"a": np.arange(6, dtype="<f4").reshape(2, 3), "b": np.array(7, "<i8"), "c": np.zeros((0, 2), "?")}
+    names = {"a": "F32", "b": "I64", "c": "BOOL"}
+    file = content(
+        ours.safetensors([tensor(array.tobytes(), names[n], array.shape, name=n) for n, array in arrays.items()])
+    )
+    loaded = load(file)
+    assert loaded.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert np.array_equal(loaded[name], array)
+
+
+def test_types_that_the_format_lacks_are_shown_as_bytes_and_named() -> None:
+    nibbles = np.array([-8, 7, -1], ml_dtypes.int4)
+    floats = np.array([1.5, -2, 6], ml_dtypes.float4_e2m1fn)
+    data = content(
+        ours.safetensors(
+            [
+                tensor(stored(b"\x78\x0f", Encoding.PACKED), "I4", [3], name="i"),
+                tensor(floats.tobytes(), "F4_E2M1", [3], name="odd"),
+                tensor(bytes([3, 12]), "F4_E2M1", [2], name="even"),
+                tensor(b"abc", "F8_E3M4", [3], name="f"),
+            ]
+        )
+    )
+    found = parsed(data)
+    assert {name: entry["dtype"] for name, entry in found.items()} == {"i": "I8", "odd": "U8", "even": "F4", "f": "U8"}
+    assert np.array_equal(np.frombuffer(found["i"]["data"], "i1"), nibbles.astype("i1"))
+    assert bytes(found["odd"]["data"]) == floats.tobytes()
+    assert bytes(found["even"]["data"]) == b"\xc3"
+    said = json.loads(head(data)["__metadata__"]["protoslice.shown_as_bytes"])
+    assert said == {"i": "I4", "odd": "F4_E2M1", "f": "F8_E3M4"}
+
+
+def test_what_cannot_be_shown_is_left_out_and_named_or_raised() -> None:
+    tensors = [
+        tensor(Strings(lambda: [b"a"]), "STRING", [1], name="s"),
+        tensor(bytes(16), "C128", [1], name="c"),
+        tensor(Fault(NotFound("no such file")), "F32", [1], name="gone"),
+        tensor(bytes(3), "F32", [1], name="short"),
+        tensor(bytes(4), "F32", [1], name="good"),
+    ]
+    data = content(ours.safetensors(tensors))
+    assert parsed(data).keys() == {"good"}
+    said = json.loads(head(data)["__metadata__"]["protoslice.left_out"])
+    assert said.keys() == {"s", "c", "gone", "short"}
+    assert said["gone"] == "no such file"
+    with pytest.raises(Unsupported, match="no STRING elements"):
+        ours.safetensors(tensors, strict=True)
+    with pytest.raises(NotFound):
+        ours.safetensors(tensors[2:], strict=True)
+
+
+def test_names_that_repeat_become_addresses() -> None:
+    one, two = (tensor(bytes([number]), "U8", [1], name="w") for number in (1, 2))
+    two = replace(two, address="path:other")
+    odd = tensor(b"\x03", "U8", [1], name="path:other")
+    reserved = tensor(b"\x04", "U8", [1], name="__metadata__")
+    found = parsed(content(ours.safetensors([one, two, odd, reserved])))
+    assert {name: bytes(entry["data"]) for name, entry in found.items()} == {
+        "path:w": b"\x01",
+        "path:other'": b"\x02",
+        "path:other": b"\x03",
+        "path:__metadata__": b"\x04",
+    }
+
+
+def test_a_head_without_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ours, "_MOST", 1000)
+    tensors = [tensor(b"", "U8", [0], name=f"x{number}") for number in range(100)]
+    with pytest.raises(LimitExceeded, match="ask for fewer"):
+        ours.safetensors(tensors)
+
+
+def test_no_element_is_read_for_the_head() -> None:
+    class Unread:
+        """Bytes that nobody may ask for."""
+
+        size = 4 << 40
+
+        def read(self, offset: int, length: int, /) -> bytes:
+            """Fail."""
+            raise AssertionError
+
+    file = ours.safetensors(
+        [
+            tensor(stored_in(Unread()), "F32", [1 << 40], name="a"),
+            tensor(Filled(stored_in(Unread(), Encoding.VARINT)), "I64", [1 << 40], name="b"),
+        ]
+    )
+    assert file.size == int.from_bytes(Rope(file.rope, file.sources).read(0, 8), "little") + 8 + (12 << 40)
+
+
+def stored_in(source: RangeSource, encoding: Encoding = Encoding.PLAIN) -> Stored:
+    """All of `source` as the elements of a tensor."""
+    return Stored(Bytes.of(source), encoding)
+
+
+def test_an_empty_file() -> None:
+    assert parsed(content(ours.safetensors([]))) == {}

@@ -1,0 +1,83 @@
+"""Slices in words mean what they mean to NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protoslice.errors import InvalidInput
+from protoslice.formats.slices import Cut, cut, whole
+
+NUMBERS = st.integers(-7, 7)
+SLICES = st.builds(
+    lambda start, stop, step: f"{start}:{stop}{step}",
+    *([st.one_of(st.just(""), NUMBERS.map(str))] * 2),
+    st.one_of(st.just(""), st.just(":"), st.integers(1, 8).map(":{}".format)),
+)
+ITEMS = st.one_of(NUMBERS.map(str), SLICES, st.just(":"), st.just("..."))
+SHAPES = st.lists(st.integers(0, 6), max_size=4).map(tuple)
+
+
+def selected(array: np.ndarray, found: Cut) -> np.ndarray:
+    """What `found` says, taken out of `array`."""
+    parts = zip(found.starts, found.steps, found.counts, strict=True)
+    indices = [start + step * np.arange(count) for start, step, count in parts]
+    return array[np.ix_(*indices)].reshape(found.shape) if indices else array
+
+
+@given(SHAPES, st.lists(ITEMS, max_size=5), st.sampled_from([",", " , "]))
+def test_it_selects_what_numpy_selects(shape: tuple[int, ...], items: list[str], comma: str) -> None:
+    array = np.arange(int(np.prod(shape))).reshape(shape)
+    text = comma.join(items)
+    key = eval(f"np.index_exp[{text}]", {"np": np}) if text else ()
+    try:
+        expected = array[key]
+    except IndexError:
+        with pytest.raises(InvalidInput, match=r"slice, item \d"):
+            cut(text, shape)
+        return
+    found = selected(array, cut(text, shape))
+    assert found.shape == expected.shape
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "item", "words"),
+    [
+        ("x", 1, "neither an index"),
+        (":,", 2, "neither an index"),
+        ("0:1:2:3", 1, "neither an index"),
+        ("1_0", 1, "neither an index"),
+        ("٣", 1, "neither an index"),
+        ("1 2", 1, "neither an index"),
+        ("..", 1, "neither an index"),
+        (":,::0", 2, "the step is 0"),
+        ("::-1", 1, "the step is -1"),
+        ("9" * 20, 1, "neither an index"),
+        (":,:,:", 3, "the tensor has 2 dimensions"),
+        ("...,...", 2, "at most once"),
+        (":,5", 2, "index 5 is not among the 5"),
+        ("-4", 1, "index -4 is not among the 3"),
+    ],
+)
+def test_what_it_refuses(text: str, item: int, words: str) -> None:
+    with pytest.raises(InvalidInput, match=f"slice, item {item}: .*{words}"):
+        cut(text, (3, 5))
+
+
+def test_a_slice_has_a_bound() -> None:
+    with pytest.raises(InvalidInput, match="at most 4096 characters"):
+        cut(":," * 4000, (3,))
+
+
+def test_numbers_of_64_bits() -> None:
+    length = (1 << 63) - 1
+    assert cut(f"{length - 1}", (length,)) == Cut((length - 1,), (1,), (1,), ())
+    assert cut(f"-{length}::2", (length,)).counts == (1 << 62,)
+
+
+def test_whole_is_everything() -> None:
+    assert whole((2, 3)) == cut("...", (2, 3)) == cut("", (2, 3))
+    assert whole(()) == cut("...", ()) == Cut((), (), (), ())

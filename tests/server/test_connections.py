@@ -1,0 +1,176 @@
+"""The limits of connections, felt over real sockets; and the addresses a service listens on."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from protoslice.server import limits
+from protoslice.testing.live import LiveServer, exchange, read_answer
+from protoslice.testing.problems import assert_problem
+from protoslice.testing.process import service_process
+
+PING = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+def upload_head(more: bytes) -> bytes:
+    return b"PUT /v1/stores HTTP/1.1\r\nhost: x\r\n" + more + b"\r\n"
+
+
+def test_more_connections_than_allowed(serving: Any) -> None:
+    with serving(max_connections=3) as live:
+        with ExitStack() as held:
+            kept = [held.enter_context(live.connect()) for _ in range(3)]
+            for connection in kept:
+                connection.sendall(PING)
+                assert read_answer(connection).status == 200
+            answer = exchange(live, PING)
+            problem = assert_problem(answer.status, answer.headers, answer.body, expected=503, slug="too-busy")
+            assert "3 connections" in problem["detail"]
+            assert answer.headers["connection"] == "close"
+            kept[0].sendall(PING)
+            assert read_answer(kept[0]).status == 200, "those that are there are served"
+        await_answer(live)
+
+
+def await_answer(live: LiveServer) -> None:
+    """The others have left: there is room again, once the service has seen them go."""
+    deadline = time.monotonic() + 5
+    while exchange(live, PING).status != 200:
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("framing", [b"content-length: 100000\r\n", b"transfer-encoding: chunked\r\n"])
+def test_an_upload_that_only_trickles(serving: Any, monkeypatch: pytest.MonkeyPatch, framing: bytes) -> None:
+    """It is never silent for long, so only its rate gives it away."""
+    monkeypatch.setattr(limits, "_GRACE_SECONDS", 0.3)
+    drop = b"1\r\n\x00\r\n" if b"chunked" in framing else b"\x00"
+    with serving(body_timeout_seconds=5, body_min_bytes_per_second=1000) as live, live.connect() as connection:
+        connection.settimeout(0.02)
+        connection.sendall(upload_head(framing))
+        assert trickled(connection, drop)
+        connection.settimeout(5)
+        answer = read_answer(connection)
+        problem = assert_problem(answer.status, answer.headers, answer.body, expected=408, slug="request-timeout")
+        assert "1000 bytes" in problem["detail"]
+        assert answer.headers["connection"] == "close"
+        assert httpx.get(f"{live.url}/v1/stores").json()["items"] == []
+
+
+def trickled(connection: socket.socket, drop: bytes) -> bool:
+    """Send drop by drop, until something comes back."""
+    for _ in range(500):
+        connection.sendall(drop)
+        try:
+            return bool(connection.recv(1, socket.MSG_PEEK))
+        except TimeoutError:
+            continue
+    return False
+
+
+def test_a_steady_upload_may_be_slow(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_GRACE_SECONDS", 0.3)
+    with serving(body_timeout_seconds=5, body_min_bytes_per_second=1) as live, live.connect() as connection:
+        connection.sendall(upload_head(b"content-length: 20\r\n") + b"\x0a\x12")
+        for _ in range(18):
+            time.sleep(0.03)
+            connection.sendall(b"s")
+        assert read_answer(connection).status == 201
+
+
+@pytest.mark.parametrize("sent", [b"", b"5\r\n\x0a\x03", b"5\r\n\x0a\x03abc\r\n", b"5\r\n\x0a\x03abc\r\n0\r\n"])
+def test_a_chunked_body_that_stalls(serving: Any, sent: bytes) -> None:
+    with serving(body_timeout_seconds=0.3) as live:
+        answer = exchange(live, upload_head(b"transfer-encoding: chunked\r\n") + sent)
+        assert_problem(answer.status, answer.headers, answer.body, expected=408, slug="request-timeout")
+        assert httpx.get(f"{live.url}/v1/stores").json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    "sent", [b"x\r\n\x0a\x01a\r\n", b"ffffffffffffffffff\r\na", b"-1\r\n", b"3\r\n\x0a\x01abcdef\r\n0\r\n\r\n"]
+)
+def test_a_chunked_body_that_does_not_parse(serving: Any, sent: bytes) -> None:
+    with serving() as live:
+        answer = exchange(live, upload_head(b"transfer-encoding: chunked\r\n") + sent)
+        assert_problem(answer.status, answer.headers, answer.body, expected=400)
+        assert httpx.get(f"{live.url}/v1/stores").json()["items"] == []
+        assert exchange(live, PING).status == 200
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (b"GET /livez?" + b"a" * 3000 + b" HTTP/1.1\r\nhost: x\r\n\r\n", 431),
+        (b"GET /livez HTTP/1.1\r\nhost: x\r\n" + b"".join(b"x-%d: y\r\n" % n for n in range(300)) + b"\r\n", 431),
+        (b"GET /livez HTTP/1.1\r\nhost: x\r\nx: " + b"a" * 1500 + b"\r\n\r\n", 200),
+        (b"GET /livez HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n", 400),
+        (upload_head(b"content-length: 3\r\ntransfer-encoding: chunked\r\n"), 400),
+        (upload_head(b"content-length: -3\r\n"), 400),
+        (upload_head(b"content-length: +3\r\n"), 400),
+        (upload_head(b"transfer-encoding: gzip\r\n"), 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100), 400),
+    ],
+)
+def test_heads(serving: Any, head: bytes, expected: int) -> None:
+    with serving(max_header_bytes=2048) as live:
+        answer = exchange(live, head)
+        assert answer.status == expected
+        if expected != 200:
+            assert_problem(answer.status, answer.headers, answer.body, expected=expected)
+            assert answer.headers["connection"] == "close"
+        assert exchange(live, PING).status == 200
+
+
+def test_an_idle_connection_is_closed(serving: Any) -> None:
+    with serving(keep_alive_seconds=1) as live, live.connect() as connection:
+        connection.sendall(PING)
+        assert read_answer(connection).status == 200
+        assert connection.recv(1) == b""
+
+
+def test_over_ipv6(tmp_path: Path) -> None:
+    with service_process("--host", "::1", "--storage", tmp_path.as_uri()) as service:
+        assert service.url == f"http://[::1]:{service.server.port}"
+        made = httpx.put(f"{service.url}/v1/stores?tag=six", content=b"\x0a\x03six")
+        assert made.status_code == 201
+        assert httpx.get(f"{service.url}/v1/stores/six/merge").content == b"\x0a\x03six"
+        assert '"client":"::1"' in logged(service.log)
+
+
+def logged(log: Path) -> str:
+    """The log, as soon as there is something in it: lines are written a few times a second."""
+    deadline = time.monotonic() + 5
+    while not (text := log.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return text
+
+
+def test_the_first_line_is_the_address_and_the_only_one(tmp_path: Path) -> None:
+    with service_process("--storage", tmp_path.as_uri()) as service:
+        assert httpx.get(f"{service.url}/livez").status_code == 200
+        service.running.terminate()
+        rest, _ = service.running.communicate(timeout=20)
+    assert rest == ""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "no such host", "::2"])
+def test_where_it_cannot_listen(host: str) -> None:
+    """A port that is taken, a name that is none, addresses of others: one line, and an end."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "protoslice.cli", "serve", "--storage", "memory://", "--host", host]
+        done = subprocess.run([*command, "--port", port], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == (2 if "such" in host else 6), done.stderr
+    assert done.stderr.startswith("protoslice: ")
+    assert done.stderr.count("\n") == 1
+    assert host in done.stderr
+    assert done.stdout == ""

@@ -1,0 +1,183 @@
+"""A proto of any size goes in and out of a serving process that hardly grows; `make soak` takes one of 6 GiB."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from protoslice.testing.large import LargeGraph
+from protoslice.testing.process import ServiceProcess, service_process
+
+SIZE = int(os.environ.get("PROTOSLICE_SOAK_BYTES", 256 << 20))
+SECONDS = float(os.environ.get("PROTOSLICE_SOAK_SECONDS", "0"))
+BOUND = 128 << 20 if SIZE >= 1 << 30 else SIZE // 4
+STRETCH = 64 << 20
+READERS = 256
+WINDOWS = 3
+READ = 64 << 10
+SLACK = 16 << 20
+GRAPH = LargeGraph(8, SIZE // 8 >> 20 << 20)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """A service that has served already: what is imported and set up once is no growth."""
+    storage: Path = tmp_path_factory.mktemp("storage")
+    settings = {"PROTOSLICE_LOG_LEVEL": "error", "PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
+    with service_process("--storage", storage.as_uri(), settings=settings) as running:
+        small = LargeGraph(2, 4 << 20)
+        store = upload(running, small)["id"]
+        for view in ("files/graph.pb", "chunks/1", "cpb", "merge?omit_larger_than=1KiB"):
+            assert httpx.get(f"{running.url}/v1/stores/{store}/{view}").status_code == 200
+        shown = httpx.get(f"{running.url}/v1/stores/{store}/chunks/0", headers={"accept": "application/json"})
+        assert shown.status_code == 200
+        yield running
+
+
+@pytest.fixture(scope="module")
+def stored(service: ServiceProcess) -> dict[str, Any]:
+    """What the service says of the large proto, which came in while it grew by less than the bound."""
+    service.forget_peak()
+    before = service.peak()
+    store = upload(service, GRAPH)
+    report("in", service.peak() - before)
+    assert store["size"] == GRAPH.size
+    assert store["files"][0]["sha256"] == digest(GRAPH.pieces())
+    assert service.peak() - before < BOUND
+    return store
+
+
+def upload(service: ServiceProcess, graph: LargeGraph) -> dict[str, Any]:
+    """The store made of `graph`, sent in chunks as it is made."""
+    headers = {"transfer-encoding": "chunked", "content-type": "application/protobuf"}
+    url = f"/v1/stores?filename=graph.pb&type={graph.TYPE}"
+    with closing(HTTPConnection(service.server.host, service.server.port, timeout=600)) as connection:
+        connection.request("POST", url, body=graph.pieces(), headers=headers, encode_chunked=True)
+        answer = connection.getresponse()
+        made: dict[str, Any] = json.load(answer)
+    assert answer.status == 201, made
+    return made
+
+
+def digest(pieces: Iterable[bytes | memoryview]) -> str:
+    sha = hashlib.sha256()
+    for piece in pieces:
+        sha.update(piece)
+    return sha.hexdigest()
+
+
+def report(what: str, grown: int) -> None:
+    print(f"{GRAPH.size >> 20} MiB {what}: grown by {grown / (1 << 20):.1f} MiB")
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads over one connection, a mebibyte at a time."""
+
+    connection: HTTPConnection
+
+    def get(self, path: str, headers: dict[str, str], expected: int) -> Iterator[bytes]:
+        self.connection.request("GET", path, headers=headers)
+        answer = self.connection.getresponse()
+        assert answer.status == expected, answer.read(1000)
+        left = int(answer.headers["content-length"])
+        while piece := answer.read(1 << 20):
+            left -= len(piece)
+            yield piece
+        assert left == 0
+
+
+@pytest.fixture
+def reader(service: ServiceProcess) -> Iterator[Reader]:
+    with closing(HTTPConnection(service.server.host, service.server.port, timeout=600)) as connection:
+        yield Reader(connection)
+
+
+def test_out_whole_by_ranges_and_in_part(service: ServiceProcess, stored: dict[str, Any], reader: Reader) -> None:
+    views = f"/v1/stores/{stored['id']}"
+    service.forget_peak()
+    before = service.peak()
+
+    def whole() -> Iterator[bytes]:
+        return reader.get(f"{views}/files/graph.pb", {}, 200)
+
+    def by_ranges() -> Iterator[bytes]:
+        for start in range(0, GRAPH.size, STRETCH):
+            last = min(start + STRETCH, GRAPH.size) - 1
+            yield from reader.get(f"{views}/merge", {"range": f"bytes={start}-{last}"}, 206)
+
+    assert digest(whole()) == digest(by_ranges()) == stored["files"][0]["sha256"]
+
+    def merged(query: str) -> str:
+        return digest(reader.get(f"{views}/merge?{query}", {}, 200))
+
+    assert merged("fields=" + quote("node[2:5]")) == digest(piece for n in (2, 3, 4) for piece in GRAPH.node(n))
+    assert merged("path=" + quote('node[7].attr["value"].tensor')) == digest(GRAPH.tensor(7))
+    assert merged("path=" + quote("node[1]") + "&omit_larger_than=1KiB") == digest([outline(1)])
+    report("out", service.peak() - before)
+    assert service.peak() - before < BOUND
+
+
+def outline(number: int) -> bytes:
+    """The message `node[number]` without its content."""
+    name, data_type = b"\x0a\x08c%07d\x12\x05Const" % number, b"\x42\x02\x08\x01"
+    entry = b"\x0a\x05value\x12" + bytes([len(data_type)]) + data_type
+    return name + b"\x2a" + bytes([len(entry)]) + entry
+
+
+def test_a_crowd_of_readers(service: ServiceProcess, stored: dict[str, Any]) -> None:
+    """After a first window the peak of each further one is no higher: nothing piles up."""
+    counts, peaks = [], []
+    for window in range(WINDOWS + 1):
+        service.forget_peak()
+        counts.append(asyncio.run(crowd(service, f"/v1/stores/{stored['id']}/chunks/1", seed=window)))
+        peaks.append(service.peak())
+    shown = ", ".join(f"{peak / (1 << 20):.1f}" for peak in peaks)
+    print(f"{READERS} readers, {counts} ranges of 64 KiB in each window, peaks in MiB: {shown}")
+    assert max(peaks[1:]) < peaks[0] + SLACK
+
+
+async def crowd(service: ServiceProcess, path: str, seed: int) -> int:
+    """How many ranges the crowd has read, each compared with what it must be."""
+    until = monotonic() + SECONDS / WINDOWS
+    return sum(await asyncio.gather(*(reads(service, path, Random(seed * READERS + n), until) for n in range(READERS))))
+
+
+async def reads(service: ServiceProcess, path: str, random: Random, until: float) -> int:
+    """At least four ranges over one connection, and more until it is time to stop."""
+    source, sink = await asyncio.open_connection(service.server.host, service.server.port, limit=4 * READ)
+    count = 0
+    while count < 4 or monotonic() < until:
+        start = random.randrange(GRAPH.each - READ)
+        sink.write(f"GET {path} HTTP/1.1\r\nhost: x\r\nrange: bytes={start}-{start + READ - 1}\r\n\r\n".encode())
+        head = await source.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 206 "), head
+        assert await source.readexactly(READ) == GRAPH.content_range(0, start, start + READ)
+        count += 1
+    sink.close()
+    await sink.wait_closed()
+    return count
+
+
+def test_the_measure_sees_what_grows(service: ServiceProcess) -> None:
+    """A message shown as JSON is held several times over, by a worker: that must count."""
+    graph = LargeGraph(1, 16 << 20)
+    url = f"{service.url}/v1/stores/{upload(service, graph)['id']}/merge"
+    service.forget_peak()
+    before = service.peak()
+    assert httpx.get(url, headers={"accept": "application/json"}).status_code == 200
+    assert service.peak() - before > graph.size

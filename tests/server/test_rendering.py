@@ -1,0 +1,133 @@
+"""Processes that render: too slow, too large, gone. Each time there is an answer, and the next request is served."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import httpx
+import pytest
+
+from protoslice.server import rendering
+from protoslice.testing.live import LiveServer
+from protoslice.testing.problems import assert_problem
+from protoslice.testing.stores import field
+
+JSON = {"accept": "application/json"}
+GRAPH = "type=tensorflow.GraphDef"
+
+
+def workers() -> list[int]:
+    """The processes that render for a service in this process."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+            command = (path.parent / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if parent == os.getpid() and b"render_worker" in command:
+            found.append(int(path.parent.name))
+    return found
+
+
+@contextmanager
+def shown(serving: Any, **settings: Any) -> Iterator[tuple[httpx.Client, str]]:
+    """A client, and a message that can be shown."""
+    with serving(**settings) as live, httpx.Client(base_url=live.url, timeout=60) as client:
+        store = client.put(f"/v1/stores?{GRAPH}", content=field(1, field(1, b"small"))).json()["id"]
+        yield client, f"/v1/stores/{store}/merge"
+
+
+def assert_shown(client: httpx.Client, url: str) -> None:
+    answer = client.get(url, headers=JSON)
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {"node": [{"name": "small"}]}
+
+
+def assert_refused(client: httpx.Client, url: str, said: str) -> None:
+    answer = client.get(url, headers=JSON)
+    problem = assert_problem(answer.status_code, answer.headers, answer.content, expected=413, slug="limit-exceeded")
+    assert said in problem["detail"]
+
+
+def test_one_that_is_too_slow_is_replaced(serving: Any) -> None:
+    with shown(serving, render_timeout_seconds=3) as (client, url):
+        assert_shown(client, url)
+        (worker,) = workers()
+        os.kill(worker, signal.SIGSTOP)
+        assert_refused(client, url, "longer than 3 seconds")
+        assert workers() == []
+        assert_shown(client, url)
+    assert workers() == []
+
+
+@pytest.mark.parametrize("room", [2 << 20, 16 << 20, 64 << 20])
+def test_a_message_that_takes_too_much_memory(serving: Any, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    """Whichever step it is that finds no room: reading, parsing, or making JSON of it."""
+    with shown(serving, max_rendered_bytes=4 << 20) as (client, small):
+        assert_shown(client, small)
+        (worker,) = workers()
+        monkeypatch.setattr(rendering, "_MEMORY_BYTES", address_space(worker) + room - 40 * (4 << 20))
+        os.kill(worker, signal.SIGKILL)
+        store = client.put(f"/v1/stores?{GRAPH}", content=b"\x0a\x00" * 1_500_000).json()["id"]
+        for _ in range(2):
+            assert_refused(client, f"/v1/stores/{store}/merge", "memory")
+            assert_shown(client, small)
+
+
+def address_space(process: int) -> int:
+    """The bytes a process has mapped."""
+    found = re.search(r"VmSize:\s+(\d+)", Path(f"/proc/{process}/status").read_text())
+    assert found is not None
+    return int(found[1]) << 10
+
+
+def test_those_that_die_while_they_render(serving: Any) -> None:
+    with shown(serving) as (client, url):
+        stop = Event()
+        killer = Thread(target=kill_all, args=(stop,))
+        killer.start()
+        assert_refused(client, url, "memory")
+        stop.set()
+        killer.join()
+        assert_shown(client, url)
+
+
+def kill_all(stop: Event) -> None:
+    while not stop.wait(0.001):
+        for worker in workers():
+            os.kill(worker, signal.SIGKILL)
+
+
+def test_one_that_has_died_while_idle_is_not_asked(serving: Any) -> None:
+    """The kernel may have taken its memory: nobody's message was at fault."""
+    with shown(serving) as (client, url):
+        for pause in (0, 0.1, 0):
+            assert_shown(client, url)
+            (worker,) = workers()
+            os.kill(worker, signal.SIGKILL)
+            time.sleep(pause)
+        assert_shown(client, url)
+
+
+def test_a_client_that_leaves_takes_the_work_along(serving: Any) -> None:
+    with shown(serving) as (client, url):
+        assert_shown(client, url)
+        (worker,) = workers()
+        os.kill(worker, signal.SIGSTOP)
+        with LiveServer(str(client.base_url.host), client.base_url.port or 0).connect() as connection:
+            connection.sendall(f"GET {url} HTTP/1.1\r\nhost: x\r\naccept: application/json\r\n\r\n".encode())
+            time.sleep(0.3)
+        deadline = time.monotonic() + 5
+        while worker in workers():
+            assert time.monotonic() < deadline, "it still renders for nobody"
+            time.sleep(0.01)
+        assert_shown(client, url)

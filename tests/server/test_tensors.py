@@ -1,0 +1,207 @@
+"""The tensors of a model over a real socket: listed, by name, by slice, by range, and as files of other formats."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import fsspec
+import httpx
+import numpy as np
+import onnx
+import pytest
+import safetensors.numpy
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from protoslice.testing.live import LiveServer
+from protoslice.testing.problems import assert_problem
+
+RANDOM = np.random.default_rng(7)
+WEIGHT = RANDOM.standard_normal((37, 11, 5)).astype("<f4")
+OTHER = RANDOM.integers(-(2**40), 2**40, (4, 6))
+WORDS: Any = [b"a", b"\xff"]
+BESIDE = RANDOM.standard_normal((64, 32))
+
+
+def _directory() -> bytes:
+    """A model with a tensor in another file, as a tar stream."""
+    beside = numpy_helper.from_array(BESIDE, "far/away")
+    beside.ClearField("raw_data")
+    beside.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", "weights.bin"), ("offset", "64"), ("length", str(BESIDE.nbytes))):
+        entry = beside.external_data.add()
+        entry.key, entry.value = key, value
+    twice = [numpy_helper.from_array(np.array([n], "<f4"), "twice") for n in (1, 2)]
+    nodes = [helper.make_node("Constant", [], [f"c{n}"], value=tensor) for n, tensor in enumerate(twice)]
+    words = helper.make_tensor("words", TensorProto.STRING, [2], WORDS)
+    tensors = [numpy_helper.from_array(WEIGHT, "/layer/w"), numpy_helper.from_array(OTHER, "o"), beside, words]
+    model = helper.make_model(helper.make_graph(nodes, "main", [], [], tensors))
+    files = {"model.onnx": model.SerializeToString(), "weights.bin": bytes(64) + BESIDE.tobytes()}
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def _refused(answer: httpx.Response, expected: int, slug: str) -> None:
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=expected, slug=slug)
+
+
+@pytest.fixture(scope="module")
+def base(client: httpx.Client) -> str:
+    answer = client.post("/v1/stores", content=_directory(), headers={"content-type": "application/x-tar"})
+    assert answer.status_code == 201, answer.text
+    return f"/v1/stores/{answer.json()['id']}"
+
+
+@pytest.fixture(scope="module")
+def rows(client: httpx.Client, base: str) -> dict[str, dict[str, Any]]:
+    return {row["address"]: row for row in client.get(f"{base}/tensors").json()["items"]}
+
+
+def test_the_list_says_what_there_is(rows: dict[str, dict[str, Any]]) -> None:
+    assert rows["path:graph.initializer[2]"] == {
+        "name": "far/away",
+        "address": "path:graph.initializer[2]",
+        "dtype": "F64",
+        "shape": [64, 32],
+        "size": BESIDE.nbytes,
+        "file": "weights.bin",
+        "kind": "initializer",
+    }
+    assert [row["name"] for row in rows.values()] == ["twice", "twice", "/layer/w", "o", "far/away", "words"]
+    assert rows["path:graph.initializer[3]"]["size"] is None
+
+
+def test_the_list_comes_in_pages_and_is_filtered(client: httpx.Client, base: str) -> None:
+    found: list[str] = []
+    url: str | None = f"{base}/tensors?limit=2"
+    while url is not None:
+        answer = client.get(url)
+        found += [row["address"] for row in answer.json()["items"]]
+        url = answer.links["next"]["url"] if "next" in answer.links else None
+    assert len(found) == len(set(found)) == 6
+
+    def names(query: str) -> list[str]:
+        return [row["name"] for row in client.get(f"{base}/tensors?{query}").json()["items"]]
+
+    assert names("name=*a*") == ["/layer/w", "far/away"]
+    assert names("dtype=F32") == ["twice", "twice", "/layer/w"]
+    assert names("dtype=F32&name=twice") == ["twice", "twice"]
+    assert names("name=nothing") == []
+    _refused(client.get(f"{base}/tensors?dtype=F33"), 400, "invalid-input")
+
+
+@pytest.mark.parametrize(("name", "array"), [("/layer/w", WEIGHT), ("o", OTHER), ("far/away", BESIDE)])
+def test_a_tensor_is_what_was_written(client: httpx.Client, base: str, name: str, array: np.ndarray[Any, Any]) -> None:
+    answer = client.get(f"{base}/tensors/{quote(name, safe='')}")
+    assert answer.status_code == 200
+    assert answer.content == array.tobytes()
+    assert answer.headers["x-tensor-shape"] == ",".join(map(str, array.shape))
+    loaded = np.load(io.BytesIO(client.get(f"{base}/tensors/{name}?format=npy").content))
+    assert loaded.dtype == array.dtype
+    np.testing.assert_array_equal(loaded, array)
+
+
+def test_an_npy_download_can_be_mapped(client: httpx.Client, base: str, tmp_path: Path) -> None:
+    path = tmp_path / "w.npy"
+    path.write_bytes(client.get(f"{base}/tensors/far/away?format=npy&slice=::3,4:").content)
+    np.testing.assert_array_equal(np.load(path, mmap_mode="r"), BESIDE[::3, 4:])
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_range_of_a_slice_is_a_slice_of_the_slice(client: httpx.Client, base: str, data: st.DataObject) -> None:
+    parts: list[Any] = []
+    for length in WEIGHT.shape:
+        start = data.draw(st.integers(0, length - 1))
+        stop = data.draw(st.integers(start + 1, length))
+        parts.append(data.draw(st.sampled_from([slice(start, stop), slice(start, stop, 2), start])))
+    text = ",".join(str(p) if isinstance(p, int) else f"{p.start}:{p.stop}:{p.step or ''}" for p in parts)
+    due = np.array(WEIGHT[tuple(parts)])
+    first = data.draw(st.integers(0, due.nbytes - 1))
+    last = data.draw(st.integers(first, due.nbytes - 1))
+    answer = client.get(
+        f"{base}/tensors/%2Flayer%2Fw", params={"slice": text}, headers={"range": f"bytes={first}-{last}"}
+    )
+    assert answer.status_code == 206
+    assert answer.headers["x-tensor-shape"] == ",".join(map(str, due.shape))
+    assert answer.content == due.tobytes()[first : last + 1]
+
+
+def test_a_name_of_several_is_a_conflict_that_lists_them(client: httpx.Client, base: str) -> None:
+    answer = client.get(f"{base}/tensors/twice")
+    _refused(answer, 409, "conflict")
+    addresses = [f"path:graph.node[{n}].attribute[0].t" for n in (0, 1)]
+    assert all(address in answer.json()["detail"] for address in addresses)
+    for n, address in enumerate(addresses):
+        found = client.get(f"{base}/tensors/{quote(address, safe='')}").content
+        assert found == np.array([n + 1], "<f4").tobytes()
+
+
+def test_strings_are_json(client: httpx.Client, base: str) -> None:
+    answer = client.get(f"{base}/tensors/words?format=json")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == {"dtype": "STRING", "shape": [2], "values": ["YQ==", "/w=="]}
+    _refused(client.get(f"{base}/tensors/words"), 422, "unsupported")
+
+
+def test_what_makes_no_sense_is_refused(client: httpx.Client, base: str) -> None:
+    _refused(client.get(f"{base}/tensors/nothing"), 404, "not-found")
+    _refused(client.get(f"{base}/tensors/o?slice=9"), 400, "invalid-input")
+    _refused(client.get(f"{base}/tensors/o?slice=:,:,:"), 400, "invalid-input")
+    _refused(client.get(f"{base}/tensors/o?slice=::-1"), 400, "invalid-input")
+    _refused(client.get(f"{base}/tensors/o?format=png"), 400, "invalid-input")
+    _refused(client.get(f"{base}/safetensors?name=nothing"), 404, "not-found")
+
+
+def test_all_as_one_safetensors_file(client: httpx.Client, base: str) -> None:
+    whole = client.get(f"{base}/safetensors").content
+    loaded = safetensors.numpy.load(whole)
+    np.testing.assert_array_equal(loaded["/layer/w"], WEIGHT)
+    np.testing.assert_array_equal(loaded["o"], OTHER)
+    np.testing.assert_array_equal(loaded["far/away"], BESIDE)
+    for n in range(2):
+        np.testing.assert_array_equal(loaded[f"path:graph.node[{n}].attribute[0].t"], np.array([n + 1], "<f4"))
+    some = safetensors.numpy.load(client.get(f"{base}/safetensors?name=o&name=far*").content)
+    assert set(some) == {"o", "far/away"}
+    part = client.get(f"{base}/safetensors", headers={"range": "bytes=100-5000"})
+    assert part.content == whole[100:5001]
+
+
+def test_references_open_as_arrays(service: LiveServer, client: httpx.Client, base: str) -> None:
+    document = client.get(f"{base}/references.json").json()
+    files = fsspec.filesystem(
+        "reference", fo=document, asynchronous=True, remote_options={"asynchronous": True}, skip_instance_cache=True
+    )
+    group: Any = zarr.open_group(zarr.storage.FsspecStore(files, read_only=True), mode="r")
+    np.testing.assert_array_equal(group["far/away"][:], BESIDE)
+    assert document["refs"]["far/away/0.0"] == [f"{service.url}{base}/files/weights.bin", 64, BESIDE.nbytes]
+
+
+@pytest.fixture(scope="module")
+def broken(client: httpx.Client) -> str:
+    model = onnx.ModelProto()
+    model.CopyFrom(helper.make_model(helper.make_graph([], "g", [], [], [numpy_helper.from_array(OTHER, "short")])))
+    model.graph.initializer[0].dims[0] = 9
+    answer = client.put("/v1/stores?filename=short.onnx", content=model.SerializeToString())
+    return f"/v1/stores/{answer.json()['id']}"
+
+
+def test_a_broken_tensor_is_listed_and_not_served(client: httpx.Client, broken: str) -> None:
+    (row,) = client.get(f"{broken}/tensors").json()["items"]
+    assert "432 bytes" in row["problem"]
+    answer = client.get(f"{broken}/tensors/short")
+    _refused(answer, 422, "corrupt-part")
+    assert answer.json()["path"] == "graph.initializer[0]"
+    assert json.loads(client.get(f"{broken}/safetensors").content[8:])["__metadata__"]

@@ -1,0 +1,44 @@
+"""A live service over memory, and a client of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+
+from protoslice.server.app import create_app
+from protoslice.server.settings import Settings
+from protoslice.server.uvicorn_config import uvicorn_config
+from protoslice.testing.live import LiveServer, live_server
+from protoslice.testing.tus import TusClient, tus_client
+
+Serving = Callable[..., AbstractContextManager[LiveServer]]
+
+
+@contextmanager
+def _serving(**given: Any) -> Iterator[LiveServer]:
+    settings = Settings(**{"storage": "memory://", "log_level": "error", **given})
+    with live_server(uvicorn_config(create_app(settings), settings)) as live:
+        yield live
+
+
+@pytest.fixture(scope="session")
+def serving() -> Serving:
+    """Starts a service with other settings."""
+    return _serving
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[LiveServer]:
+    """A service."""
+    with _serving(max_upload_bytes=64 << 20) as live:
+        yield live
+
+
+@pytest.fixture
+def tus(service: LiveServer) -> Iterator[TusClient]:
+    """A client of the service."""
+    with tus_client(service.url) as client:
+        yield client
