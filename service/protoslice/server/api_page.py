@@ -34,7 +34,7 @@ class _Call:
 def api_page(document: Mapping[str, Any], origin: str) -> str:
     """Every call of `document`, with parameters, answers and problems; examples go to `origin`."""
     calls = list(_calls(document))
-    groups = [(tag, [call for call in calls if tag["name"] in call.said["tags"]]) for tag in document["tags"]]
+    groups = [(tag, [call for call in calls if tag["name"] == call.said["tags"][0]]) for tag in document["tags"]]
     sections = "".join(_section(tag, members, document, origin) for tag, members in groups)
     contents = "".join(map(_contents, groups))
     info = document["info"]

@@ -47,7 +47,7 @@ td.n, th.n { text-align: right; } td.n, td.one { white-space: nowrap; }
 .sides nav b a { color: var(--soft); text-decoration: none; }
 .call { border-top: 1px solid var(--line); padding: 1.8rem 0 1.4rem; }
 .call .url { margin: .1rem 0 .6rem; } .method { font-weight: 650; font-size: .86em; letter-spacing: .03em; }
-.get { color: var(--get); } .post, .put { color: var(--put); } .delete { color: var(--delete); }
+.get { color: var(--get); } .post, .put, .patch { color: var(--put); } .delete { color: var(--delete); }
 details { margin: .9rem 0; } summary { cursor: pointer; color: var(--soft); }
 .call dl { display: grid; grid-template-columns: minmax(9rem, max-content) minmax(0, 1fr); gap: .3rem 1.4rem;
   margin: .3rem 0; }
