@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -14,6 +15,7 @@ from protoslice.server.page import MARK, page, rich
 __all__ = ["api_page"]
 
 _READS: Final = "get"
+_UNSAID: Final = "Successful Response"  # what the framework says where nobody else does
 _PLACES: Final = ("path", "query", "header")
 
 
@@ -164,7 +166,8 @@ def _answer(status: str, said: Mapping[str, Any]) -> str:
         for name, header in said.get("headers", {}).items()
     )
     more = f"<details><summary>Headers of {status}</summary><dl>{headers}</dl></details>" if headers else ""
-    return f"<p><b>{status}</b> {rich(said['description'])}</p>{_content(said.get('content', {}))}{more}"
+    means = said["description"] if said["description"] != _UNSAID else HTTPStatus(int(status)).phrase
+    return f"<p><b>{status}</b> {rich(means)}</p>{_content(said.get('content', {}))}{more}"
 
 
 def _problems(call: _Call, document: Mapping[str, Any]) -> str:

@@ -53,8 +53,8 @@ details { margin: .9rem 0; } summary { cursor: pointer; color: var(--soft); }
   margin: .3rem 0; }
 .call dt { overflow-wrap: anywhere; } .call dd { margin: 0; }
 @media (max-width: 52rem) { .sides { display: block; } .sides > nav { position: static; max-height: none;
-  padding: 1.5rem 1.2rem 0; }
-  .sides nav ol { display: none; } .sides nav b { margin-right: 1rem; }
+  padding: 1.5rem 1.2rem 0; display: flex; flex-wrap: wrap; gap: .2rem 1rem; }
+  .sides nav ol { display: none; } .sides .mark { flex: none; margin: 0 calc(100% - 2.3rem) .6rem -.3rem; }
   .sides > main { border: 0; padding: 1rem 1.2rem 4rem; } .plain { padding: 2rem 1.2rem; }
   .call dl { display: block; } .call dd { margin: 0 0 .6rem; } }
 """
