@@ -33,7 +33,7 @@ def contents(proto: Proto, found: _core.Finding, number: int) -> Iterator[Bytes]
             yield Bytes(proto.document.at(place[2], place[3]), proto.sources)
 
 
-def numbers(proto: Proto, found: _core.Finding, number: int, encoding: Encoding) -> Stored | Later | None:
+def numbers(proto: Proto, found: _core.Finding, number: int, encoding: Encoding) -> Stored | Later[Stored] | None:
     """The values of the numeric field `number`, packed, one by one or both; none when there are none.
 
     `encoding` is PLAIN for fields of fixed width, and for the others what their varints are.

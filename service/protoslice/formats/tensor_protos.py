@@ -64,7 +64,7 @@ class TensorProtos:
             case stored:
                 return _looked_at(stored, count) if dtype.name == "BOOL" else _filled(stored, dtype, count)
 
-    def _typed(self, found: _core.Finding, dtype: Dtype) -> Stored | Later | None:
+    def _typed(self, found: _core.Finding, dtype: Dtype) -> Stored | Later[Stored] | None:
         """What stands in the field for values of this type."""
         if dtype.name in _FIXED:
             return numbers(self._proto, found, _FIXED[dtype.name], Encoding.PLAIN)
@@ -97,7 +97,7 @@ def _filled(stored: Stored, dtype: Dtype, count: int) -> Stored | Filled:
     return stored if have == count else Filled(stored)
 
 
-def _looked_at(stored: Stored, count: int) -> Later | Filled:
+def _looked_at(stored: Stored, count: int) -> Later[Stored | Filled] | Filled:
     """Truth values: as many bytes as elements, none of them above one, are the elements themselves."""
     if stored.bytes.size != count or count > _LOOKED_AT:
         return Filled(stored)

@@ -35,6 +35,7 @@ from protoslice.stores.uploads import UploadOptions
 
 __all__ = ["Application", "create_app", "open_stores"]
 
+Headers = list[tuple[bytes, bytes]]
 OpenStores = Callable[[Settings], Awaitable[Stores]]
 
 
@@ -56,6 +57,7 @@ async def open_stores(settings: Settings) -> Stores:
                 max_bytes=settings.max_upload_bytes,
                 max_open=settings.max_open_uploads,
                 lifetime_seconds=settings.upload_lifetime_seconds,
+                part_bytes=settings.upload_checkpoint_bytes,
             ),
         ),
     )
@@ -99,9 +101,9 @@ class Application(FastAPI):
         scope["app"] = self
         await self.middleware_stack(scope, receive, send)
 
-    def answer_at_once(self, scope: Scope, default_headers: list[tuple[bytes, bytes]]) -> bytes | None:
+    def answer_at_once(self, target: bytes, headers: Headers, client: str | None, defaults: Headers) -> bytes | None:
         """The answer to a request that needs no waiting: see `express`."""
-        return None if self._traced else self._express.answer(scope, default_headers)
+        return None if self._traced else self._express.answer(target, headers, client, defaults)
 
     def build_middleware_stack(self) -> ASGIApp:
         """The framework's own stack within ours."""
