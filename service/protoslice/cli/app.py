@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from protoslice.cli import diff, extract, inspect, serve, tensors, transfer, upkeep, verify
+from protoslice.cli import diff, doctor, extract, inspect, serve, tensors, transfer, upkeep, verify
 from protoslice.cli.failures import end_on_signals, one_line_errors
 from protoslice.cli.streams import settle_streams
 
@@ -38,6 +38,7 @@ _VERBS = (
     transfer.ls,
     transfer.tag,
     transfer.rm,
+    doctor.doctor,
     serve.serve,
     serve.config,
     upkeep.gc,
