@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from protoslice import schema
 from protoslice.client import Client
 from protoslice.testing.bundles import Variable, bundle
 from protoslice.testing.proxy import FaultyProxy, faulty_proxy
@@ -118,6 +119,19 @@ def test_small_things_are_named_by_path(call: Any, store: str, model: Path, tmp_
     assert ("part", "node[0].op") in {(each["what"], each["path"]) for each in parts}
 
 
+def test_what_moves_is_no_difference_but_of_the_file(call: Any, store: str, model: Path, tmp_path: Path) -> None:
+    message: Any = schema.bundled().message_class("tensorflow.GraphDef")()
+    message.ParseFromString(model.read_bytes())
+    del message.node[0]
+    other = tmp_path / "graph.pb"
+    other.write_bytes(message.SerializeToString())
+    assert _found(call("diff", store, other, "--json", code=8)) == [
+        ("changed", "file", "graph.pb"),
+        ("removed", "tensor", "constant_0"),
+        ("removed", "part", "node[0]"),
+    ]
+
+
 def test_another_shape_is_told(call: Any, tmp_path: Path) -> None:
     paths = []
     for name, shape in (("one", (4, 25)), ("two", (100,))):
@@ -131,3 +145,16 @@ def test_another_shape_is_told(call: Any, tmp_path: Path) -> None:
 def test_what_is_not_there_cannot_differ(call: Any, store: str, tmp_path: Path) -> None:
     call("diff", store, tmp_path / "absent.pb", code=4)
     call("diff", "@absent", store, code=4)
+
+
+def test_protos_that_are_no_models_are_compared_too(call: Any, service: str, tmp_path: Path) -> None:
+    one, other = tmp_path / "one.pb", tmp_path / "other.pb"
+    one.write_bytes(b"\x0a\x03abc\x10\x07")
+    other.write_bytes(b"\x0a\x03abc\x10\x09")
+    call("push", one, "--tag", "plain:1")
+    for before in (one, "@plain:1"):
+        assert _found(call("diff", before, other, "--json", code=8)) == [
+            ("changed", "file", "other.pb"),
+            ("changed", "part", "2"),
+        ]
+    assert call("verify", "@plain:1").stdout == "sound: 1 × file, 1 × chunk (14 B)\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
@@ -38,19 +38,23 @@ class Difference:
 def differences(before: Subject, after: Subject) -> list[Difference]:
     """In what `after` differs from `before`; nothing where both are the same, byte for byte."""
     files = _paired(before.files(), after.files())
-    changed = list(_changes("file", files, _sizes, same=_surely_equal))
+    changed = list(_changes("file", files))
     if not changed:
         return []
     same = {path for path, (one, other) in files.items() if one and other and _surely_equal(one, other)}
     chunks = _chunks(before, after)
     sound = bool(chunks) and all(one and other and _surely_equal(one, other) for one, other in chunks.values())
-    tensors = list(_Tensors(before, after, same, chunks).changes(everything_else_is_equal=sound))
-    covered = tuple(each for pair in tensors for each in pair[1])
-    parts = [] if sound else [part for part in _parts(before, after) if not _within(part.path, covered)]
-    seen = (*covered, *(part.path for part in parts))
-    left = [each for each in _changes("chunk", chunks, _sizes, same=_surely_equal) if each.path or not seen]
-    rest = [each for each in left if not _within(each.path, seen)]
-    return [*changed, *(difference for difference, _ in tensors), *parts, *rest]
+    tensors = _Tensors(before, after, same, chunks)
+    found = list(tensors.changes(everything_else_is_equal=sound))
+    shown = [difference for difference, _ in found]
+    # Of what was there tensors are known by where they were, of what is there by where they are.
+    told = {True: [old for _, (old, _) in found if old], False: [new for _, (_, new) in found if new]}
+    parts = (
+        [] if sound else [each for each in _parts(before, after) if not _within(each.path, told[each.after is None])]
+    )
+    seen = [*tensors.places, *(part.path for part in parts)]
+    left = [each for each in _changes("chunk", chunks) if each.path or not (shown or parts)]
+    return [*changed, *shown, *parts, *(each for each in left if not _within(each.path, seen))]
 
 
 def _paired(before: Mapping[str, T], after: Mapping[str, T]) -> dict[str, tuple[T | None, T | None]]:
@@ -61,22 +65,15 @@ def _paired(before: Mapping[str, T], after: Mapping[str, T]) -> dict[str, tuple[
 
 
 def _changes(
-    what: Literal["file", "chunk"],
-    pairs: Mapping[str, tuple[Digest | None, Digest | None]],
-    sizes: Callable[[Digest | None, Digest | None], tuple[int | None, int | None]],
-    *,
-    same: Callable[[Digest, Digest], bool],
+    what: Literal["file", "chunk"], pairs: Mapping[str, tuple[Digest | None, Digest | None]]
 ) -> Iterator[Difference]:
     for path, (one, other) in pairs.items():
+        sizes = one.size if one else None, other.size if other else None
         if one is None or other is None:
-            yield Difference(what, path, "added" if one is None else "removed", *sizes(one, other))
-        elif not same(one, other):
+            yield Difference(what, path, "added" if one is None else "removed", *sizes)
+        elif not _surely_equal(one, other):
             unknown = one.sha256 is None or other.sha256 is None
-            yield Difference(what, path, "changed", *sizes(one, other), "no digest is known" if unknown else "")
-
-
-def _sizes(one: Digest | None, other: Digest | None) -> tuple[int | None, int | None]:
-    return one.size if one else None, other.size if other else None
+            yield Difference(what, path, "changed", *sizes, "no digest is known" if unknown else "")
 
 
 def _surely_equal(one: Digest, other: Digest) -> bool:
@@ -107,18 +104,20 @@ class _Tensors:
         chunks: Mapping[str, tuple[Digest | None, Digest | None]],
     ) -> None:
         self._subjects = before, after
+        one, other = (_keyed(_rows(subject)) for subject in self._subjects)
+        self._pairs = {key: (one.get(key), other.get(key)) for key in dict.fromkeys([*one, *other])}
+        self.places = [place for pair in self._pairs.values() for row in pair if row and (place := _place(row))]
+        """Where in either proto tensors lie: what differs there is told of them."""
         self._same_files = same_files
         self._chunks = (
             {path: one for path, (one, _) in chunks.items() if one},
             {path: other for path, (_, other) in chunks.items() if other},
         )
 
-    def changes(self, *, everything_else_is_equal: bool) -> Iterator[tuple[Difference, tuple[str, ...]]]:
-        """The differences, and where in the protos they lie."""
-        one, other = (_keyed(list(subject.tensors(None, None))) for subject in self._subjects)
-        for key in dict.fromkeys([*one, *other]):
-            before, after = one.get(key), other.get(key)
-            places = tuple(_place(row) for row in (before, after) if row is not None)
+    def changes(self, *, everything_else_is_equal: bool) -> Iterator[tuple[Difference, tuple[str, str]]]:
+        """The differences, and where in each of the protos they lie."""
+        for key, (before, after) in self._pairs.items():
+            places = (before and _place(before)) or "", (after and _place(after)) or ""
             if before is None or after is None:
                 change: Change = "added" if before is None else "removed"
                 sizes = before.size if before else None, after.size if after else None
@@ -152,6 +151,13 @@ class _Tensors:
         return digest.hexdigest()
 
 
+def _rows(subject: Subject) -> list[Row]:
+    try:
+        return list(subject.tensors(None, None))
+    except (Unsupported, CorruptModel):  # a proto that is no model: its parts are compared
+        return []
+
+
 def _keyed(rows: Sequence[Row]) -> dict[str, Row]:
     names = [row.name for row in rows]
     many = {name for name, count in _counts(names).items() if count > 1}
@@ -167,7 +173,7 @@ def _counts(names: Sequence[str]) -> dict[str, int]:
 
 def _place(row: Row) -> str:
     """Where in the proto it lies: nowhere, when that is in another file."""
-    return row.address.removeprefix("path:") if row.address.startswith("path:") else "\0"
+    return row.address.removeprefix("path:") if row.address.startswith("path:") else ""
 
 
 def _facts(row: Row) -> str:
