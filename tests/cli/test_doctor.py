@@ -6,6 +6,7 @@ import gzip
 import http.client
 import json
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -61,10 +62,11 @@ class _Proxy(BaseHTTPRequestHandler):
             if not (name.lower() == "range" and self.meddling == "no ranges"):
                 upstream.putheader(name, value)
         upstream.endheaders(body)
-        if length and not body:
-            threading.Thread(target=self._relay, args=(upstream, length), daemon=True).start()
+        relay = threading.Thread(target=self._relay, args=(upstream.sock, 0 if body else length), daemon=True)
+        relay.start()
         answer = upstream.getresponse()
         self._pass_on(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        relay.join(10)
         upstream.close()
 
     do_POST = do_PUT = do_DELETE = do_HEAD = do_GET  # noqa: N815 - as the library asks for them
@@ -83,10 +85,10 @@ class _Proxy(BaseHTTPRequestHandler):
             raise ConnectionError("the client has left")
         return body
 
-    def _relay(self, upstream: http.client.HTTPConnection, length: int) -> None:
+    def _relay(self, upstream: socket.socket, length: int) -> None:
         with suppress(OSError, ValueError):
             while length > 0 and (piece := self.rfile.read1(min(length, 65536))):
-                upstream.sock.sendall(piece)
+                upstream.sendall(piece)
                 length -= len(piece)
 
     def _pass_on(self, status: int, headers: dict[str, str], body: bytes) -> None:
@@ -118,8 +120,7 @@ class _Proxy(BaseHTTPRequestHandler):
 def meddling_proxy(upstream: str, meddling: str) -> Iterator[str]:
     handler = type("Proxy", (_Proxy,), {"upstream": upstream, "meddling": meddling})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.daemon_threads = True
-        server.block_on_close = False
+        server.daemon_threads = False  # each comes to its end, and gives back its connections
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
         try:

@@ -256,7 +256,8 @@ def test_nobody_who_is_no_terminal_sees_a_bar(graph: Path, tmp_path: Path) -> No
 
 
 def test_help_shows_an_example_for_every_verb() -> None:
-    for verb in ("info", "tree", "chunks", "cat", "split", "merge"):
+    looking = ("info", "tree", "chunks", "cat", "split", "merge", "tensor", "verify", "diff")
+    for verb in (*looking, "push", "pull", "ls", "tag", "rm", "doctor"):
         assert b"Example: protoslice " + verb.encode() in _call(verb, "--help").stdout
 
 

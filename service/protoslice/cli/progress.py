@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+
+from protoslice.sizes import format_size
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -23,6 +26,7 @@ class Progress:
         self._what = what
         self._total = total
         self._done = 0
+        self._first: tuple[float, int] | None = None
         self._began = time.monotonic()
         self._watched = sys.stderr.isatty()
         self._bar: Bar | None = None
@@ -39,10 +43,21 @@ class Progress:
         self._tell()
 
     def _tell(self) -> None:
+        if self._first is None:
+            self._first = time.monotonic(), self._done  # what had been done before we began is not our speed
         if self._bar is None and self._watched and time.monotonic() - self._began > PATIENCE_SECONDS:
             self._show()
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=self._done, total=self._total)
+            self._bar.update(self._task, completed=self._done, total=self._total, pace=self._pace())
+
+    def _pace(self) -> str:
+        """The rate and the time left."""
+        began, first = self._first or (0.0, 0)
+        rate = (self._done - first) / max(time.monotonic() - began, 1e-3)
+        if rate < 1:
+            return ""
+        left = "" if self._total is None else f" {timedelta(seconds=round((self._total - self._done) / rate))}"
+        return f"{format_size(round(rate))}/s{left}"
 
     def __enter__(self) -> Self:
         return self
@@ -53,17 +68,10 @@ class Progress:
 
     def _show(self) -> None:
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-            TransferSpeedColumn,
-        )
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
-        console = Console(stderr=True)
-        self._bar = Progress(*columns, TransferSpeedColumn(), TimeRemainingColumn(), console=console, transient=True)
-        self._task = self._bar.add_task(self._what, total=self._total, completed=self._done)
+        sizes, pace = DownloadColumn(binary_units=True), TextColumn("{task.fields[pace]}")
+        columns = (TextColumn("{task.description}"), BarColumn(), sizes, pace)
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task(self._what, total=self._total, completed=self._done, pace=self._pace())
         self._bar.start()

@@ -1,0 +1,162 @@
+"""A terminal session: bars for what takes long, seen as the terminal shows them; nothing where nobody watches."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import socket
+import socketserver
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fcntl import ioctl
+from pathlib import Path
+from termios import TIOCSWINSZ
+from urllib.parse import urlsplit
+
+import pytest
+
+PROGRAM = [sys.executable, "-m", "protoslice.cli"]
+COLUMNS, ROWS = 100, 24
+RATE = 6 << 20
+SIZE = 20 << 20
+
+
+@contextmanager
+def slow_line(upstream: str) -> Iterator[str]:
+    """A line to the service that carries so many bytes a second each way, and no more."""
+    place = urlsplit(upstream)
+
+    class Line(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection((str(place.hostname), place.port or 80)) as far:
+                back = threading.Thread(target=_carry, args=(far, self.request), daemon=True)
+                back.start()
+                _carry(self.request, far)
+                back.join(10)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Line) as server:
+        server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)  # what is under way counts as sent
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join(10)
+
+
+def _carry(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while piece := source.recv(64 << 10):
+            target.sendall(piece)
+            time.sleep(len(piece) / RATE)
+        target.shutdown(socket.SHUT_WR)
+
+
+class Screen:
+    """As much of a terminal as bars need: what it shows, and all that it has shown."""
+
+    def __init__(self) -> None:
+        self.lines = [""]
+        self.seen: list[str] = []
+        self._row, self._column = 0, 0
+
+    def take(self, text: str) -> None:
+        """Act upon what a program wrote."""
+        for step in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n]|[^\x1b\r\n]+", text):
+            if step == "\r":
+                self._column = 0
+            elif step == "\n":
+                self._row += 1
+                self.lines += [""] * (self._row + 1 - len(self.lines))
+            elif step.startswith("\x1b["):
+                self._steer(step[2:-1], step[-1])
+            else:
+                line = self.lines[self._row].ljust(self._column)
+                self.lines[self._row] = line[: self._column] + step + line[self._column + len(step) :]
+                self._column += len(step)
+        self.seen.append("\n".join(self.lines).rstrip())
+
+    def _steer(self, argument: str, what: str) -> None:
+        if what == "A":
+            self._row = max(0, self._row - int(argument or "1"))
+        elif what == "K":
+            self.lines[self._row] = "" if argument == "2" else self.lines[self._row][: self._column]
+
+
+def on_a_terminal(*args: object) -> Screen:
+    """The screen on which the program has run to its end, successfully."""
+    pid, fd = pty.fork()
+    if pid == 0:  # pragma: no cover - the child
+        os.environ.update(TERM="xterm")
+        os.execv(sys.executable, [*PROGRAM, *map(str, args)])
+    ioctl(fd, TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    screen = Screen()
+    with suppress(OSError):  # how a terminal says that nobody is left on it
+        while piece := os.read(fd, 65536):
+            screen.take(piece.decode("utf-8", "ignore"))
+    _, status = os.waitpid(pid, 0)
+    os.close(fd)
+    assert os.waitstatus_to_exitcode(status) == 0, screen.lines
+    return screen
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that takes the line some seconds."""
+    path = tmp_path_factory.mktemp("large") / "large.pb"
+    path.write_bytes(b"\x0a\x80\x80\x80\x0a" + os.urandom(SIZE))
+    return path
+
+
+def assert_bar(screen: Screen, what: str, *, moves: bool) -> None:
+    """It has shown a bar with sizes, rate and time left, which is gone now."""
+    bar = re.compile(rf"^{what} +[━╸╺ ]+ +\d+\.\d+/20\.\d+ MiB +[\d.]+ [KM]iB/s +\d:\d\d:\d\d$", re.MULTILINE)
+    shown = [bar.findall(each) for each in screen.seen]
+    assert any(shown), screen.seen[-3:]
+    assert all(len(each) <= 1 for each in shown), "one bar, in its place"
+    assert not moves or len({each[0] for each in shown if each}) > 3
+    assert what not in "\n".join(screen.lines), "it leaves nothing behind"
+
+
+def test_what_takes_long_shows_a_bar_and_leaves_its_answer(service: str, large: Path, tmp_path: Path) -> None:
+    with slow_line(service) as url:
+        pushed = on_a_terminal("push", large, "--url", url, "--tag", "large:1")
+        pulled = on_a_terminal("pull", f"{url}/v1/stores/large:1", tmp_path / "back.pb")
+    assert_bar(pushed, "pushing", moves=True)
+    assert pushed.lines[0].startswith(f"{url}/v1/stores/")
+    assert pushed.lines[1] == "protoslice: 20.0 MiB sent"
+    assert_bar(pulled, "pulling", moves=False)  # it is told of parts, which come at the same time
+    assert pulled.lines[0] == f"{tmp_path / 'back.pb'}: 20.0 MiB"
+    assert (tmp_path / "back.pb").read_bytes() == large.read_bytes()
+
+
+def test_where_nobody_watches_nothing_is_shown(service: str, large: Path, tmp_path: Path) -> None:
+    with slow_line(service) as url:
+        command = [*PROGRAM, "push", str(large), "--url", url, "--tag", "large:2"]
+        pushed = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert pushed.stderr.count("\n") == 1
+    assert "\x1b" not in pushed.stdout + pushed.stderr
+    assert "pushing" not in pushed.stderr
+
+
+def test_completion_knows_verbs_and_options(tmp_path: Path) -> None:
+    def complete(words: str, at: int) -> list[str]:
+        asked = {"_PROTOSLICE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(at)}
+        program = Path(sys.executable).parent / "protoslice"
+        done = subprocess.run([program], env=os.environ | asked, capture_output=True, text=True, check=False)
+        return done.stdout.split()
+
+    assert complete("protoslice ver", 1) == ["verify"]
+    assert "--omit-larger-than" in complete("protoslice merge --o", 2)
+    home = os.environ | {"HOME": str(tmp_path), "SHELL": "/bin/bash"}
+    script = subprocess.run(
+        [*PROGRAM, "--show-completion", "bash"], env=home, capture_output=True, text=True, check=True
+    )
+    assert "complete -o default -F" in script.stdout
