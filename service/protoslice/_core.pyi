@@ -28,6 +28,7 @@ __all__ = [
     "crc32c",
     "first_bad_block",
     "index_source",
+    "read_cached",
 ]
 
 class _Side(Protocol):
@@ -41,7 +42,8 @@ class BlockSums:
     def update(self, piece: bytes) -> None: ...
     def finish(self) -> bytes: ...
 
-def first_bad_block(data: bytes | bytearray | memoryview, first: int, sums: bytes) -> int | None: ...
+def first_bad_block(data: bytes | bytearray, first: int, sums: bytes) -> int | None: ...
+def read_cached(descriptor: int, start: int, end: int, sums: bytes | None = None) -> bytes | None: ...
 
 _Entry = tuple[int, tuple[int, ...] | None, int, int, int, int | None]
 

@@ -18,13 +18,25 @@ from protoslice.formats.coreml import CoreMl
 from protoslice.formats.hlo import Hlo
 from protoslice.formats.model import Format, Model, Tensor, Tensors
 from protoslice.formats.onnx import Onnx
+from protoslice.formats.paddle import Paddle
 from protoslice.formats.tensorflow import TensorFlow
+from protoslice.formats.warmup import Warmup
 
 __all__ = ["formats_of", "tensors_of"]
 
 GROUP: Final = "protoslice.formats"
 
-_BUILT_IN: Final[tuple[Format, ...]] = (TensorFlow(), Bundle(), Onnx(), CoreMl(), Caffe(), Cntk(), Hlo())
+_BUILT_IN: Final[tuple[Format, ...]] = (
+    TensorFlow(),
+    Bundle(),
+    Warmup(),
+    Onnx(),
+    CoreMl(),
+    Caffe(),
+    Cntk(),
+    Hlo(),
+    Paddle(),
+)
 
 _OTHERWISE: Final[Format] = Anything()
 

@@ -4,6 +4,7 @@
 
 use std::sync::{Arc, LazyLock};
 
+use wire::bundle::{Bundle, Items, Types};
 use wire::document::Document;
 use wire::find::Query;
 use wire::index::Index;
@@ -136,6 +137,20 @@ pub fn chunked(data: &[u8]) {
     let source = RopeSource::new(&image, &sources);
     let _ = scanner(64).and_then(|scanner| scan::index_source(scanner, &source));
     let _ = cpb::image(&chunked, &records, &Schema::default(), None, &limits());
+}
+
+/// The index of a tensor bundle.
+pub fn bundle(data: &[u8]) {
+    let Ok(bundle) = Bundle::open(&Bytes(data), &limits()) else { return };
+    let types = Types::from([(1, ("F32".into(), 4)), (7, ("STRING".into(), 0))]);
+    let _ = Items::new(&bundle, "p", &types).write(0, usize::MAX, None);
+    for number in 0..bundle.len() {
+        let name = bundle.name(number).unwrap_or_default();
+        assert!(!name.is_empty() && bundle.find(name) == Some(number));
+        let Ok(placed) = bundle.tensor(number) else { continue };
+        let _ = placed.shape();
+        placed.slices.iter().for_each(|slice| drop(bundle.slice(name, slice)));
+    }
 }
 
 /// A path.

@@ -48,6 +48,15 @@ pub fn split() -> Vec<Vec<u8>> {
     (0..20).map(split).collect()
 }
 
+/// Indexes of tensor bundles, TensorFlow's own.
+pub fn tables() -> Vec<Vec<u8>> {
+    let folders = ["tf_ckpt_grid_slices", "tf_ckpt_sharded", "tf_ckpt_v1_partitioned", "tf_checkpoint_object"];
+    let found: Vec<_> =
+        folders.iter().flat_map(|name| files(&format!("formats/golden/{name}"), ".index", 9999)).collect();
+    assert_eq!(found.len(), folders.len());
+    found
+}
+
 /// Small protos of the tests' schema.
 pub fn protos() -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = (0..40).map(|seed| graph(&mut Rng::new(seed))).collect();
