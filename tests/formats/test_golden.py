@@ -16,7 +16,7 @@ from protoslice.models import LocalModel, open_model
 from protoslice.ropes import Rope
 
 GOLDEN = Path(__file__).parent / "golden"
-READ = ("onnx", "corrupt_onnx", "coreml", "caffe", "hlo", "tf_", "corrupt_bundle", "corrupt_tf")
+READ = ("onnx", "coreml", "caffe", "hlo", "tf_", "corrupt_onnx", "corrupt_bundle", "corrupt_tf")
 """What the cases of formats that are read begin with."""
 CASES = sorted(path.parent.name for path in GOLDEN.glob("*/expected.json") if path.parent.name.startswith(READ))
 OURS = {"F4_E2M1FN": "F4_E2M1"}

@@ -137,8 +137,8 @@ def test_the_shortest_way_is_taken_for_small_reads(tmp_path: Path, monkeypatch: 
     answered: list[bool] = []
     ordinary = app.answer_at_once
 
-    def watch(scope: Any, default_headers: list[tuple[bytes, bytes]]) -> bytes | None:
-        answer = ordinary(scope, default_headers)
+    def watch(*request: Any) -> bytes | None:
+        answer = ordinary(*request)
         answered.append(answer is not None)
         return answer
 

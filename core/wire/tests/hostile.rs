@@ -68,6 +68,15 @@ fn random_bytes() {
 }
 
 #[test]
+fn elements() {
+    for seed in 0..20 * cases() {
+        let mut rng = Rng::new(seed);
+        let case: Vec<u8> = (0..24 + rng.below(60)).map(|_| rng.next() as u8).collect();
+        run(seed, || common::elements::elements(&case));
+    }
+}
+
+#[test]
 fn paths() {
     hostile(&corpus::PATHS.map(|path| path.as_bytes().to_vec()), bodies::path);
 }

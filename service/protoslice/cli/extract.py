@@ -12,7 +12,7 @@ from protoslice import Rope, View
 from protoslice.cli.files import STDIO, opened, write_rope
 from protoslice.cli.options import ChunkSize, FileName, Json, TypeName
 from protoslice.cli.progress import Progress
-from protoslice.cli.show import print_json
+from protoslice.cli.show import escaped, note, print_json, say
 from protoslice.errors import Unsupported
 from protoslice.sizes import format_size, parse_size
 
@@ -46,7 +46,7 @@ def _show(view: View) -> None:
     if view.size > 1 << 20 or view.kind in {"message", "bytes", "unknown", "repeated"}:
         what = f"{view.kind} of {format_size(view.size)}"
         raise Unsupported(f"this is a {what}, nothing for a terminal: name a file with -o, or a pipe")
-    print(view.read().decode("utf-8", "backslashreplace"))
+    print(escaped(view.read().decode("utf-8", "backslashreplace"), keep="\n\t"))
 
 
 def split(
@@ -72,13 +72,13 @@ def split(
         if as_json:
             print_json({"file": out, "size": rope.size, "chunks": len(parts)})
         else:
-            print(f"{out}: {format_size(rope.size)} in {len(parts)} chunk{'' if len(parts) == 1 else 's'}")
+            say(f"{out}: {format_size(rope.size)} in {len(parts)} chunk{'' if len(parts) == 1 else 's'}")
 
 
 def _drop_other(other: str, file: str) -> None:
     """Readers of a prefix take the `.cpb` first: an old one beside a new `.pb` would be read in its place."""
     if other.endswith(".cpb") and os.path.exists(other) and not (file != STDIO and os.path.samefile(other, file)):
-        print(f"protoslice: note: {other} is older, and readers of the prefix take it first", file=sys.stderr)
+        note(f"note: {other} is older, and readers of the prefix take it first")
 
 
 def merge(
@@ -98,8 +98,8 @@ def merge(
         view = proto.merge(path, fields, limit)
         if view.kind == "message" and view.size > LARGEST_FOR_OTHERS:
             size = format_size(view.size)
-            print(f"protoslice: note: {size} is more than protobuf's own parsers take (2 GiB)", file=sys.stderr)
+            note(f"note: {size} is more than protobuf's own parsers take (2 GiB)")
         with Progress("merging", view.size) as progress:
             write_rope(view, out, progress, source=file)
         if out != STDIO:
-            print(f"{out}: {format_size(view.size)}", file=sys.stderr)
+            say(f"{out}: {format_size(view.size)}", sys.stderr)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 import protoslice
 from protoslice import Proto, Rope
@@ -25,8 +24,11 @@ _IN_MEMORY = 64 << 20
 @contextmanager
 def opened(name: str, type_name: str | None, *, floor: int = FLOOR) -> Iterator[Proto]:
     """The proto in the file `name`; `-` is standard input, which is kept in a temporary file while it is worked on."""
-    with _input(name) as source, _naming(name), protoslice.open(source, type_name, floor=floor) as proto:
-        yield proto
+    with _input(name) as source, _naming(name):
+        with Progress("indexing") as progress:
+            proto = protoslice.open(source, type_name, floor=floor, progress=progress.at)
+        with proto:
+            yield proto
 
 
 @contextmanager
@@ -36,11 +38,18 @@ def _input(name: str) -> Iterator[str | BinaryIO]:
         return
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
         if name == STDIO:
-            shutil.copyfileobj(sys.stdin.buffer, spool, 1 << 20)
+            _spool(sys.stdin.buffer, spool)
         else:  # a pipe with a name
             with open(name, "rb") as pipe:
-                shutil.copyfileobj(pipe, spool, 1 << 20)
+                _spool(pipe, spool)
         yield cast(BinaryIO, spool)
+
+
+def _spool(stream: BinaryIO, spool: IO[bytes]) -> None:
+    with Progress("reading") as progress:
+        while piece := stream.read(1 << 20):
+            spool.write(piece)
+            progress.advance(len(piece))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import typer
 from protoslice import Node, Proto
 from protoslice.cli.files import opened
 from protoslice.cli.options import ChunkSize, FileName, Json, TypeName
-from protoslice.cli.show import print_json, print_pairs, print_table, shorten, width
+from protoslice.cli.show import escaped, print_json, print_pairs, print_table, say, shorten, width
 from protoslice.library import FLOOR, SMALLEST_FLOOR
 from protoslice.sizes import format_size, parse_size
 
@@ -36,6 +36,7 @@ def info(file: FileName, type_name: TypeName = None, as_json: Json = False) -> N
                 {
                     "file": file,
                     "type": proto.type,
+                    "why": proto.why,
                     "size": proto.size,
                     "chunked": proto.chunked,
                     "chunks": len(split),
@@ -47,6 +48,7 @@ def info(file: FileName, type_name: TypeName = None, as_json: Json = False) -> N
         print_pairs(
             [
                 ("type", proto.type or "unknown (name it with --type to see names)"),
+                ("why", proto.why or ""),
                 ("size", f"{format_size(proto.size)} ({proto.size} bytes){', merged' if proto.chunked else ''}"),
                 ("form", "chunked proto" if proto.chunked else "serialized proto"),
                 ("chunks", f"{len(split)} (of at least 1 MiB each, beside the base)"),
@@ -58,7 +60,7 @@ def info(file: FileName, type_name: TypeName = None, as_json: Json = False) -> N
             for part in biggest
         ]
         if rows:
-            print()
+            say()
             print_table(["size", "share", "biggest parts"], rows, right=(0, 1))
 
 
@@ -89,7 +91,7 @@ def tree(
             print_json(_as_json(proto, path, depth, limit))
             return
         for line in _lines(proto, path, depth, limit, ""):
-            print(line)
+            say(line)
 
 
 def _as_json(proto: Proto, path: str, depth: int, limit: int) -> dict[str, object]:
@@ -104,11 +106,11 @@ def _as_json(proto: Proto, path: str, depth: int, limit: int) -> dict[str, objec
 
 def _lines(proto: Proto, path: str, depth: int, limit: int, indent: str) -> Iterator[str]:
     nodes = proto.tree(path, limit=limit)
-    labels = [_label(node, path) for node in nodes]
+    labels = [escaped(_label(node, path)) for node in nodes]
     column = max((len(label) for label in labels), default=0)
     for node, label in zip(nodes, labels, strict=True):
         start = f"{indent}{label.ljust(column)}  {format_size(node.size):>10}  "
-        yield start + shorten(_facts(node), max(20, width() - len(start)))
+        yield start + shorten(escaped(_facts(node)), max(20, width() - len(start)))
         if node.deeper and depth > 1:
             yield from _lines(proto, node.path, depth - 1, limit, indent + "  ")
     left = proto.count(path) - len(nodes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -91,6 +92,9 @@ class Connection:
         self._slow = httpx.Timeout(timeout_seconds, read=max(timeout_seconds, SLOW_SECONDS))
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=16)
         self._client = httpx.Client(headers=given, limits=limits, follow_redirects=True)
+        # A file system of fsspec is never closed: its connections go with it.
+        self.close = weakref.finalize(self, self._client.close)
+        """Gives back the connections."""
 
     def call(
         self,
@@ -144,10 +148,6 @@ class Connection:
                 yield answer
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise error_of_transport(error) from error
-
-    def close(self) -> None:
-        """Give back the connections."""
-        self._client.close()
 
 
 def path_of(*segments: str) -> str:

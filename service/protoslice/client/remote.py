@@ -19,13 +19,14 @@ from protoslice.errors import IntegrityError, InvalidInput, ProtosliceError, Sto
 
 __all__ = ["PART", "Remote", "in_order"]
 
-PART: Final = 8 << 20
+PART: Final = 4 << 20
 """What one request of a long transfer asks for."""
 DIGESTED: Final = 1 << 20
 """The longest answer that the service gives a Content-Digest for."""
 _PROGRESS: Final = 64 << 10
 
 T = TypeVar("T")
+Read = Callable[[int, int], bytes | bytearray]
 
 
 class Remote:
@@ -39,6 +40,7 @@ class Remote:
         *,
         size: int | None = None,
         sha256: str | None = None,
+        lean: bool = False,
     ) -> None:
         self.stopped = threading.Event()
         """Set it to have what is under way end soon."""
@@ -48,6 +50,7 @@ class Remote:
         self._path = path
         self._params = params
         self._expected = size, sha256
+        self._lean = lean  # so that nothing comes that nobody may want
         self._lock = threading.Lock()
         self._counting = threading.Lock()
         self._head = b""
@@ -82,11 +85,11 @@ class Remote:
         starts = range(offset, end, DIGESTED)
         return b"".join(self._span(start, min(start + DIGESTED, end), digested=True) for start in starts)
 
-    def read_unverified(self, offset: int, length: int, /) -> bytes:
+    def read_unverified(self, offset: int, length: int, /) -> bytearray:
         """The `length` bytes at `offset` in one answer, for whoever knows a digest of them: only the length is sure."""
-        return self._span(offset, offset + length, digested=False) if length else b""
+        return self._span(offset, offset + length, digested=False) if length else bytearray()
 
-    def parts(self, start: int, parallel: int) -> Iterator[bytes]:
+    def parts(self, start: int, parallel: int) -> Iterator[bytes | bytearray]:
         """All bytes from `start` on, in order, several answers at a time.
 
         Where the sha-256 of the whole is known, that is still to be compared; the bytes of any other are verified.
@@ -98,14 +101,25 @@ class Remote:
         if start < len(self._head):
             yield self._head[start:]
             start = len(self._head)
-        read, step = (self.read, DIGESTED) if facts.sha256 is None else (self.read_unverified, PART)
+        read: Read = self.read if facts.sha256 is None else self.read_unverified
+        step = DIGESTED if facts.sha256 is None else PART
         jobs = (_job(read, at, min(step, facts.size - at)) for at in range(start, facts.size, step))
         yield from in_order(jobs, parallel, self.stopped)
 
     def _begin(self) -> Facts:
-        taken = bytearray()
+        return self._look() if self._lean else self._read_head()
+
+    def _look(self) -> Facts:
+        with self._connection.stream("HEAD", self._path, params=self._params) as answer:
+            facts = judge(answer.status_code, answer.headers, 0, 0, None).facts
+        self._check(facts)
+        return facts
+
+    def _read_head(self) -> Facts:
+        buffer = bytearray(DIGESTED)
+        taken = _Taken(buffer)
         judged = self._answer(0, DIGESTED, None, True, taken)
-        facts, head = judged.facts, bytes(taken)
+        facts, head = judged.facts, bytes(buffer[: taken.size])
         self._check(facts)
         self._ranged = judged.end <= DIGESTED
         if self._ranged and head:
@@ -123,20 +137,21 @@ class Remote:
         if sha256 is not None and facts.sha256 is not None and facts.sha256.hex() != sha256:
             raise IntegrityError("the service gives another digest than the one it listed")
 
-    def _span(self, start: int, end: int, *, digested: bool) -> bytes:
+    def _span(self, start: int, end: int, *, digested: bool) -> bytearray:
         """The bytes from `start` to `end`; goes on where an answer broke off, and gives up when nothing moves."""
-        facts, taken, failures = self.facts, bytearray(), 0
+        facts, buffer, failures = self.facts, bytearray(end - start), 0
+        taken = _Taken(buffer)
         while not self.stopped.is_set():
-            before = len(taken)
+            before = taken.size
             try:
                 judged = self._answer(start + before, end, facts, digested, taken)
                 if digested:
-                    _compare(taken, judged.digest)
-                return bytes(taken)
+                    _compare(buffer, judged.digest)
+                return buffer
             except ProtosliceError as error:
-                failures = 1 if len(taken) - before >= _PROGRESS else failures + 1
+                failures = 1 if taken.size - before >= _PROGRESS else failures + 1
                 if digested:
-                    taken.clear()
+                    taken.size = 0
                 self._wait(failures, error)
         raise StorageUnavailable("the transfer has been stopped")
 
@@ -159,8 +174,8 @@ class Remote:
             raise error
         self.stopped.wait(pause)
 
-    def _answer(self, start: int, end: int, known: Facts | None, digested: bool, taken: bytearray) -> Judged:
-        """Append to `taken` what an answer brings of the bytes from `start` to `end`."""
+    def _answer(self, start: int, end: int, known: Facts | None, digested: bool, taken: _Taken) -> Judged:
+        """Add to `taken` what an answer brings of the bytes from `start` to `end`."""
         headers = {"range": f"bytes={start}-{end - 1}"}
         if digested:
             headers["want-content-digest"] = "sha-256=1"
@@ -168,7 +183,7 @@ class Remote:
             judged = judge(answer.status_code, answer.headers, start, end, known)
             at, due = judged.start, min(end, judged.facts.size)
             for piece in answer.iter_raw():
-                taken += piece[max(0, start - at) : max(0, due - at)]
+                taken.add(piece[max(0, start - at) : max(0, due - at)])
                 at += len(piece)
                 if at >= due or self.stopped.is_set():
                     break
@@ -187,6 +202,21 @@ class Remote:
                 if at + len(piece) > skip:
                     yield piece[max(0, skip - at) :]
                 at += len(piece)
+
+
+class _Taken:
+    """What has come for a buffer, from its start on."""
+
+    __slots__ = ("_view", "size")
+
+    def __init__(self, buffer: bytearray) -> None:
+        self._view = memoryview(buffer)
+        self.size = 0
+
+    def add(self, piece: bytes) -> None:
+        end = self.size + len(piece)
+        self._view[self.size : end] = piece
+        self.size = end
 
 
 def in_order(jobs: Iterable[Callable[[], T]], parallel: int, stopped: threading.Event) -> Iterator[T]:
@@ -211,7 +241,7 @@ def in_order(jobs: Iterable[Callable[[], T]], parallel: int, stopped: threading.
         pool.shutdown(cancel_futures=True)
 
 
-def _job(read: Callable[[int, int], bytes], offset: int, length: int) -> Callable[[], bytes]:
+def _job(read: Read, offset: int, length: int) -> Callable[[], bytes | bytearray]:
     return lambda: read(offset, length)
 
 

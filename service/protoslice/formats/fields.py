@@ -9,7 +9,7 @@ from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.model import Bytes, Encoding, Later, Proto, Stored
 from protoslice.ropes import Rope
 
-__all__ = ["content", "contents", "fixed_count", "numbers", "settled"]
+__all__ = ["content", "contents", "fixed_count", "numbers"]
 
 Place = tuple[int, int, int, int, int]
 """Field number, wire type, where the content begins and ends (of a run: its fields, tags and all), how many."""
@@ -33,7 +33,7 @@ def contents(proto: Proto, found: _core.Finding, number: int) -> Iterator[Bytes]
             yield Bytes(proto.document.at(place[2], place[3]), proto.sources)
 
 
-def numbers(proto: Proto, found: _core.Finding, number: int, encoding: Encoding) -> Stored | Later | None:
+def numbers(proto: Proto, found: _core.Finding, number: int, encoding: Encoding) -> Stored | Later[Stored] | None:
     """The values of the numeric field `number`, packed, one by one or both; none when there are none.
 
     `encoding` is PLAIN for fields of fixed width, and for the others what their varints are.
@@ -50,13 +50,6 @@ def fixed_count(found: _core.Finding, number: int, width: int) -> int:
     """How many values of `width` bytes each the numeric field `number` has."""
     places = _places(found, number)
     return sum(count if count > 1 else (end - start) // width for _, _, start, end, count in places)
-
-
-def settled(later: Later) -> Stored:
-    """What `numbers` put off."""
-    found = later.look()
-    assert isinstance(found, Stored)
-    return found
 
 
 def _places(found: _core.Finding, number: int) -> Sequence[Place]:

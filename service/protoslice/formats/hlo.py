@@ -12,7 +12,7 @@ from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.drafts import Draft, parsed
 from protoslice.formats.dtypes import DTYPES, Dtype
-from protoslice.formats.fields import content, numbers, settled
+from protoslice.formats.fields import content, numbers
 from protoslice.formats.model import (
     Bytes,
     Data,
@@ -111,7 +111,7 @@ class _Maker:
         if kind in _BYTES:
             name, field = _BYTES[kind]
             draft.dtype = DTYPES[name]
-            data: Stored | Later = _as_bytes(content(self._proto, found, field), draft.dtype, count)
+            data: Stored | Later[Stored] = _as_bytes(content(self._proto, found, field), draft.dtype, count)
         elif kind in _NUMBERS:
             name, field, encoding = _NUMBERS[kind]
             draft.dtype = DTYPES[name]
@@ -140,7 +140,7 @@ def _as_bytes(data: Bytes | None, dtype: Dtype, count: int) -> Stored:
     return Stored(data, Encoding.PACKED if packed else Encoding.LOOSE)
 
 
-def _as_numbers(data: Stored | Later | None, dtype: Dtype, count: int) -> Stored | Later:
+def _as_numbers(data: Stored | Later[Stored] | None, dtype: Dtype, count: int) -> Stored | Later[Stored]:
     if data is None:
         return Stored(Bytes(_core.Rope([]), []))
     if dtype.name == "BOOL" and isinstance(data, Stored) and data.bytes.size == count:
@@ -148,7 +148,7 @@ def _as_numbers(data: Stored | Later | None, dtype: Dtype, count: int) -> Stored
     return data
 
 
-def _laid_out(data: Stored | Later, shape: Sequence[int], minor_to_major: Sequence[int]) -> Data:
+def _laid_out(data: Stored | Later[Stored], shape: Sequence[int], minor_to_major: Sequence[int]) -> Data:
     """`data` in the order that the layout says: the first dimension it names changes fastest."""
     rank = len(shape)
     if not minor_to_major:
@@ -162,7 +162,7 @@ def _laid_out(data: Stored | Later, shape: Sequence[int], minor_to_major: Sequen
     steps = accumulate((shape[number] for number in minor_to_major), mul, initial=1)
     strides = tuple(step for _, step in sorted(zip(minor_to_major, steps, strict=False)))
     if isinstance(data, Later):
-        return Later(lambda: Strided(settled(data), strides))
+        return Later(lambda: Strided(data.look(), strides))
     return Strided(data, strides)
 
 

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.dtypes import Dtype
-from protoslice.formats.fields import content, contents, numbers, settled
+from protoslice.formats.fields import content, contents, numbers
 from protoslice.formats.model import Bytes, Data, Encoding, Filled, Later, Proto, Stored, Strings
 from protoslice.formats.shapes import checked, element_count
 from protoslice.formats.string_lengths import lengths_of
@@ -59,12 +59,12 @@ class TensorProtos:
         match self._typed(found, dtype):
             case None:
                 return Filled(Stored(_EMPTY))
-            case Later() as later:
-                return Later(lambda: _filled(settled(later), dtype, count))
+            case Later(look):
+                return Later(lambda: _filled(look(), dtype, count))
             case stored:
                 return _looked_at(stored, count) if dtype.name == "BOOL" else _filled(stored, dtype, count)
 
-    def _typed(self, found: _core.Finding, dtype: Dtype) -> Stored | Later | None:
+    def _typed(self, found: _core.Finding, dtype: Dtype) -> Stored | Later[Stored] | None:
         """What stands in the field for values of this type."""
         if dtype.name in _FIXED:
             return numbers(self._proto, found, _FIXED[dtype.name], Encoding.PLAIN)
@@ -97,7 +97,7 @@ def _filled(stored: Stored, dtype: Dtype, count: int) -> Stored | Filled:
     return stored if have == count else Filled(stored)
 
 
-def _looked_at(stored: Stored, count: int) -> Later | Filled:
+def _looked_at(stored: Stored, count: int) -> Later[Stored | Filled] | Filled:
     """Truth values: as many bytes as elements, none of them above one, are the elements themselves."""
     if stored.bytes.size != count or count > _LOOKED_AT:
         return Filled(stored)

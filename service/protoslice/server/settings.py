@@ -110,6 +110,10 @@ class Settings(BaseSettings):
         le=31_536_000,
         description="How long a resumable upload that does not get on is kept, and what became of one that ended.",
     )
+    upload_checkpoint_bytes: Annotated[Size, Field(ge=1 << 16)] = Field(
+        default=64 << 20,
+        description="After so many bytes a resumable upload is durable even within a request: a crash costs no more.",
+    )
     max_json_bytes: Size = Field(default=1 << 20, description="The largest JSON request body.")
     max_schema_bytes: Size = Field(default=16 << 20, description="The largest uploaded descriptor set.")
     max_header_bytes: Size = Field(

@@ -44,15 +44,13 @@ class JoinedObject(StoredObject):
         found = {number: iter(part) for number, part in zip(wanted, fetched, strict=True)}
         return [_whole([next(found[number]) for number, _, _ in pieces]) for pieces in cut]
 
-    def at_hand(self, offset: int, length: int) -> memoryview | None:
-        """See `StoredObject.at_hand`."""
-        found = []
-        for number, start, end in self._cut(offset, offset + length):
-            piece = self._parts[number].at_hand(start, end - start)
-            if piece is None:
-                return None
-            found.append(piece)
-        return found[0] if len(found) == 1 else memoryview(b"".join(found))
+    def at_hand(self, offset: int, length: int, scratch: memoryview) -> memoryview | None:
+        """See `StoredObject.at_hand`; none where the bytes lie in several parts."""
+        pieces = self._cut(offset, offset + length)
+        if len(pieces) != 1:
+            return None
+        number, start, end = pieces[0]
+        return self._parts[number].at_hand(start, end - start, scratch)
 
     def covering(self, span: Span) -> Span:
         """See `StoredObject.covering`."""

@@ -78,16 +78,16 @@ class StoredObject:
             self._verify(part, start)
         return parts
 
-    def at_hand(self, offset: int, length: int) -> memoryview | None:
-        """The bytes, verified, if they can be had without waiting; none where that is not so."""
-        if self._handle is None:
-            return None
+    def at_hand(self, offset: int, length: int, scratch: memoryview) -> memoryview | None:
+        """The bytes, verified, if they can be had without waiting: in `scratch`, and gone when that is used again."""
         start, end = self.covering((offset, offset + length))
-        cached = _cached(self._handle.fileno(), [(start, end)])
-        if cached is None:
+        if self._handle is None or end - start > len(scratch):
             return None
-        self._verify(cached[0], start)
-        return memoryview(cached[0])[offset - start : offset - start + length]
+        blocks = scratch[: end - start]
+        if not _is_cached(self._handle.fileno(), blocks, start):
+            return None
+        self._verify(blocks, start)
+        return blocks[offset - start : offset - start + length]
 
     def covering(self, span: Span) -> Span:
         """The whole blocks that `span` touches; `span` itself where there are no sums to compare."""
@@ -127,7 +127,7 @@ class StoredObject:
             return error
         return IntegrityError(f"the stored object {self.name!r} is missing, or another")
 
-    def _verify(self, data: bytes | bytearray, start: int) -> None:
+    def _verify(self, data: bytes | bytearray | memoryview, start: int) -> None:
         if self._sums is None:
             return
         bad = _core.first_bad_block(data, start // BLOCK, self._sums)
@@ -141,19 +141,19 @@ class StoredObject:
 
 def _cached(fd: int, spans: Sequence[Span]) -> Sequence[bytes | bytearray] | None:
     """The bytes of `spans`, if they lie in the page cache: a cold page must not hold up the loop."""
+    parts = [bytearray(end - start) for start, end in spans]
+    filled = all(_is_cached(fd, part, start) for part, (start, _) in zip(parts, spans, strict=True))
+    return parts if filled else None
+
+
+def _is_cached(fd: int, part: bytearray | memoryview, start: int) -> bool:
+    """Fill `part` with the bytes from `start` on, if they lie in the page cache."""
     if _NOWAIT is None:
-        return None
-    parts = []
-    for start, end in spans:
-        part = bytearray(end - start)
-        try:
-            count = os.preadv(fd, [part], start, _NOWAIT)
-        except OSError:
-            return None
-        if count < len(part):
-            return None
-        parts.append(part)
-    return parts
+        return False
+    try:
+        return os.preadv(fd, [part], start, _NOWAIT) == len(part)
+    except OSError:
+        return False
 
 
 async def open_object(storage: Storage, stored: Stored, runner: Runner, *, verify: bool) -> StoredObject:

@@ -83,6 +83,11 @@ class OpenStore:
                 )
         raise NotFound(f"the store has no file {path!r}")
 
+    @property
+    def facts_known(self) -> int:
+        """How much has been learnt of it: what a view said when this was less may be out of date."""
+        return self._facts.known
+
     async def metadata(self) -> Representation:
         """The `ChunkMetadata`, serialized."""
         data = await self._worker.run(self._known().plan.metadata)

@@ -74,7 +74,7 @@ def prepare_chunked(
     chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str, types: Types, request: IngestRequest
 ) -> Prepared:
     """The image of a chunked proto, its index and its plan; `sources` are the file and the side object."""
-    name = request.type_or(None if request.type else tell_type(chunked, sources, filename))
+    name = request.type_or(None if request.type else tell_type(chunked, sources, filename)[0])
     flat = types.flat(name) if name else None
     return _prepare_image(chunked.image(flat, name, sources), sources, name, flat, request)
 

@@ -44,13 +44,16 @@ class Representation:
         for batch in _batches(self.rope, start, end):
             yield await _read(batch, self.sources)
 
-    def at_hand(self, start: int, end: int) -> bytes | memoryview | None:
-        """The bytes from `start` up to `end`, verified, if they lie together and can be had without waiting."""
+    def at_hand(self, start: int, end: int, scratch: memoryview) -> bytes | memoryview | None:
+        """The bytes from `start` up to `end`, verified, if they lie together and can be had without waiting.
+
+        They may lie in `scratch`, and are gone when that is used again.
+        """
         pieces = self.rope.slice(start, end).pieces()
         if len(pieces) != 1:
             return None
         (piece,) = pieces
-        return piece if isinstance(piece, bytes) else self.sources[piece[0]].at_hand(piece[1], piece[2])
+        return piece if isinstance(piece, bytes) else self.sources[piece[0]].at_hand(piece[1], piece[2], scratch)
 
     async def read(self, limit: int) -> bytes:
         """All its bytes; `LimitExceeded` when there are more than `limit`."""

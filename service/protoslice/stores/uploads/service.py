@@ -245,12 +245,13 @@ class Uploads:
         return size
 
     async def _compacted(self, held: Held) -> Held:
-        changed = await compacted(self._storage, self._worker, held.upload, part_bytes=self.options.part_bytes)
-        if changed is held.upload:
-            return held
-        done = await self._change(held, changed)
-        await drop_parts(self._storage, held.upload, done.upload)
-        return done
+        while True:
+            before = held.upload
+            changed = await compacted(self._storage, self._worker, before, part_bytes=self.options.part_bytes)
+            if changed is before:
+                return held
+            held = await self._change(held, changed)
+            await drop_parts(self._storage, before, held.upload)
 
     async def _completed(self, held: Held) -> Held:
         """The upload with what comes of it, when all bytes are there. What storage fails at can be tried again."""

@@ -1,0 +1,151 @@
+//! Every message of some types, wherever in a proto it stands.
+//!
+//! Messages that the index has nodes for are walked by it; what is smaller is walked in memory, out of windows that
+//! hold many neighbours and none of the large payloads between them.
+
+mod frame;
+mod indexed;
+mod memory;
+mod window;
+
+use crate::document::Document;
+use crate::entry::Entry;
+use crate::error::{Kind, Result, WireError};
+use crate::schema::{Field, MISFIT, Schema, TypeId};
+
+use frame::{Frame, Step};
+use window::Window;
+
+/// A message that was looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The path that leads to it.
+    pub path: String,
+    /// Its type.
+    pub type_id: TypeId,
+    /// The enclosing messages that have a name, the outermost first: their types, and how they are called.
+    pub names: Vec<(TypeId, Vec<u8>)>,
+    /// The message without its large fields.
+    pub skeleton: Vec<u8>,
+    /// All its fields, in order, but for those whose wire type is not that of the field.
+    pub places: Vec<Place>,
+}
+
+/// Where a field of a found message lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its number.
+    pub number: u32,
+    /// Its wire type.
+    pub wire: u8,
+    /// Where the content begins; of a run of scalars, where the first tag stands.
+    pub start: u64,
+    /// Where it ends.
+    pub end: u64,
+    /// How many scalars the run has; otherwise 1.
+    pub count: u64,
+}
+
+/// What to look for.
+#[derive(Clone, Copy, Debug)]
+pub struct Query<'t> {
+    /// Messages of these types; of all types, where none are named.
+    pub types: Option<&'t [TypeId]>,
+    /// Fields up to so many bytes are part of the skeletons.
+    pub small: u64,
+    /// Messages of fewer bytes are passed over.
+    pub least: u64,
+}
+
+impl Document<'_> {
+    /// All messages that `query` asks for, as protobuf means them: what occurs many times is merged, and of what
+    /// replaces each other the last is taken.
+    pub fn find(&self, query: &Query<'_>) -> Result<Vec<Found>> {
+        let root = self.root()?;
+        let Some(type_id) = root.type_id else { return Ok(Vec::new()) };
+        let roles = roles(self.schema, query.types);
+        let mut search = Search { doc: self, query, roles, window: Window::new(self), found: Vec::new() };
+        let name = search.name_of(&root)?;
+        search.message(&root, &Frame::told(type_id, None, None, Step::Alone, name), 0)?;
+        Ok(search.found)
+    }
+}
+
+const WANTED: u8 = 1;
+const LEADS: u8 = 2;
+
+/// What each type is to the search: wanted, or on the way to what is wanted, or both.
+fn roles(schema: &Schema, types: Option<&[TypeId]>) -> Vec<u8> {
+    let mut roles = vec![if types.is_none() { WANTED } else { 0 }; schema.len()];
+    for id in types.unwrap_or_default() {
+        if let Some(role) = roles.get_mut(*id as usize) {
+            *role = WANTED;
+        }
+    }
+    loop {
+        let of = |target: u32| roles.get(target as usize).copied().unwrap_or(0);
+        let leading = |field: &Field| field.kind.is_message() && of(field.target) > 0;
+        let known = (0..).map_while(|id| schema.message(id).map(|message| (id, message)));
+        let new: Vec<TypeId> = known
+            .filter(|(id, message)| of(*id) & LEADS == 0 && message.fields().iter().any(leading))
+            .map(|(id, _)| id)
+            .collect();
+        if new.is_empty() {
+            return roles;
+        }
+        for id in new {
+            if let Some(role) = roles.get_mut(id as usize) {
+                *role |= LEADS;
+            }
+        }
+    }
+}
+
+struct Search<'d, 'a> {
+    doc: &'d Document<'a>,
+    query: &'d Query<'d>,
+    roles: Vec<u8>,
+    window: Window<'d, 'a>,
+    found: Vec<Found>,
+}
+
+impl Search<'_, '_> {
+    /// What type `id` is to the search.
+    fn role(&self, id: TypeId) -> u8 {
+        self.roles.get(id as usize).copied().unwrap_or(0)
+    }
+
+    /// Notes the message at `frame`, which has `places` and, of its small fields, `skeleton`.
+    fn note(&mut self, frame: &Frame<'_>, places: Vec<Place>, skeleton: Vec<u8>) -> Result<()> {
+        if self.found.len() as u64 >= self.doc.limits.nodes {
+            return Err(WireError::new(Kind::Limit, "more messages were found than may be held"));
+        }
+        let path = frame.path(self.doc.limits.path);
+        let names = frame.names(self.doc.schema, self.doc.limits.depth)?;
+        self.found.push(Found { path, type_id: frame.type_id, names, skeleton, places });
+        Ok(())
+    }
+}
+
+impl Place {
+    /// Where `entry` lies; none where it is not what its type says of that number.
+    fn of(entry: &Entry) -> Option<Self> {
+        let (start, end) = if entry.count > 1 { (entry.start, entry.end) } else { (entry.content, entry.content_end) };
+        let place = Self { number: entry.number, wire: entry.wire as u8, start, end, count: entry.count };
+        (entry.number & MISFIT == 0).then_some(place)
+    }
+}
+
+/// How often `number` was seen before.
+fn count_up(seen: &mut Vec<(u32, u64)>, number: u32) -> u64 {
+    match seen.iter_mut().find(|(known, _)| *known == number) {
+        Some((_, count)) => {
+            *count += 1;
+            *count - 1
+        }
+        None => {
+            seen.push((number, 1));
+            0
+        }
+    }
+}

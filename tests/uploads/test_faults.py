@@ -1,0 +1,91 @@
+"""A storage that fails at call 1, 2, 3 … of an upload: what was acknowledged stays, the rest can be sent again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import pairwise
+
+import pytest
+
+from protoslice.errors import ProtosliceError
+from protoslice.storage import MemoryStorage
+from protoslice.stores import StoreOptions, Stores
+from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions, Uploads
+from protoslice.testing import FaultyStorage
+from protoslice.testing.stores import assert_whole, keys_in, onnx, opened, visible
+
+DATA = onnx(300_000, 20_000, seed=5)
+OPTIONS = StoreOptions(uploads=UploadOptions(part_bytes=100_000))
+CUTS = (0, 70_001, 70_002, 200_000, len(DATA))
+HOW = pytest.mark.parametrize(
+    "how", [{}, {"after": True}, {"stays_down": True}, {"after": True, "stays_down": True}], ids=str
+)
+
+
+async def pieces(data: bytes) -> AsyncIterator[bytes]:
+    for at in range(0, len(data), 30_000):
+        yield data[at : at + 30_000]
+
+
+async def work(uploads: Uploads, said: list[tuple[str, int]]) -> Upload:
+    """An upload in several requests, which says what has been acknowledged."""
+    upload = await uploads.create(NewUpload(length=len(DATA), path="model.onnx"))
+    said.append((upload.id, 0))
+    for start, end in pairwise(CUTS):
+        upload = await uploads.append(upload.id, Body(pieces=pieces(DATA[start:end]), offset=start))
+        said.append((upload.id, upload.offset))
+    return upload
+
+
+async def go_on(stores: Stores, upload_id: str, acknowledged: int) -> Upload:
+    """The upload brought to its end, as a client would that asks first."""
+    upload = await stores.uploads.get(upload_id)
+    assert upload.offset >= acknowledged
+    if upload.state == "open":
+        rest = DATA[upload.offset :]
+        upload = await stores.uploads.append(upload_id, Body(pieces=pieces(rest), offset=upload.offset))
+    assert upload.state == "stored"
+    return upload
+
+
+async def with_a_fault(fail_at: int, how: dict[str, bool]) -> bool:
+    """Whether the fault has happened; afterwards all must be well."""
+    inner = MemoryStorage()
+    faulty = FaultyStorage(inner, 1 << 40)
+    said: list[tuple[str, int]] = []
+    async with opened(faulty, OPTIONS) as stores:
+        faulty.calls.clear()
+        faulty._fail_at = fail_at
+        faulty._after, faulty._stays_down = how.get("after", False), how.get("stays_down", False)
+        try:
+            await work(stores.uploads, said)
+        except ProtosliceError:
+            assert faulty.failed
+    async with opened(inner, OPTIONS) as fresh:
+        if said:
+            upload = await go_on(fresh, *said[-1])
+            found = await visible(fresh)
+            assert set(found) == {upload.store}
+            whole = await assert_whole(fresh, found[upload.store or ""])
+            assert whole["file model.onnx"] == DATA
+            await fresh.uploads.remove(upload.id)
+        for _ in range(3):
+            await asyncio.sleep(0.002)
+            await fresh.collect_garbage(grace_seconds=0)
+        for info in (await visible(fresh)).values():
+            await assert_whole(fresh, info)
+        left = await keys_in(inner)
+        if said:
+            assert not [key for key in left if key.startswith("uploads/")]
+            assert len({key.split("/")[1] for key in left if key.startswith("objects/")}) == 2  # parts, and index
+    return faulty.failed
+
+
+@HOW
+def test_every_call_may_fail(how: dict[str, bool]) -> None:
+    for fail_at in range(1, 300):
+        if not asyncio.run(with_a_fault(fail_at, how)):
+            assert fail_at > 30
+            return
+    raise AssertionError("there is no end to the calls")

@@ -1,0 +1,296 @@
+"""Parts: few however little comes at a time, read as one, never read again without need, and collected at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protoslice import _core
+from protoslice.errors import IntegrityError, NotFound, ProtosliceError, Unsupported
+from protoslice.storage import MemoryStorage, ObjectKey, Span
+from protoslice.stores import IngestRequest, StoreOptions, Stores
+from protoslice.stores.examine import Examination, Types
+from protoslice.stores.joined import open_file_object
+from protoslice.stores.model import Manifest, Stored
+from protoslice.stores.runner import Worker
+from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
+from protoslice.testing.stores import assert_whole, in_memory, keys_in, onnx, opened, read, upload
+
+BLOCK = 64 << 10
+
+
+async def pieces(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+async def send(stores: Stores, data: bytes, sizes: Sequence[int], **wanted: object) -> Upload:
+    """An upload of `data` in bodies of these sizes, over and over."""
+    found = await stores.uploads.create(NewUpload(length=len(data), path="model.onnx", **wanted))  # type: ignore[arg-type]
+    at, turn = 0, 0
+    while at < len(data):
+        body = Body(pieces=pieces(data[at : at + sizes[turn % len(sizes)]]), offset=at)
+        found = await stores.uploads.append(found.id, body)
+        at, turn = found.offset, turn + 1
+    return found
+
+
+def test_little_at_a_time_makes_few_parts() -> None:
+    data = onnx(250_000, seed=1)
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        found = await send(stores, data, [300])
+        assert len(found.parts) <= 50
+        assert len(await keys_in(storage, f"objects/{found.id}")) == 2 * len(found.parts)
+        await assert_whole(stores, (await stores.view(found.store or "")).info)
+
+    in_memory(work)
+
+
+def test_a_long_body_is_cut_into_parts() -> None:
+    data = onnx(6_000_000, seed=1)
+
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        found = await send(stores, data, [len(data)])
+        assert [part.size for part in found.parts[:-1]] == [1 << 20] * (len(found.parts) - 1) or len(found.parts) > 1
+        await assert_whole(stores, (await stores.view(found.store or "")).info)
+
+    in_memory(work, StoreOptions(uploads=UploadOptions(part_bytes=1 << 20)))
+
+
+def test_every_view_over_parts_is_what_it_is_over_one_object() -> None:
+    data = onnx(400_000, 100_000, *[3000] * 50, seed=2)
+    request = IngestRequest(min_chunk=20_000)
+
+    async def views(sizes: Sequence[int] | None) -> dict[str, bytes]:
+        async with opened(MemoryStorage(), StoreOptions(uploads=UploadOptions(part_bytes=70_000))) as stores:
+            if sizes is None:
+                info = (await upload(stores, data, request)).store
+            else:
+                found = await send(stores, data, sizes, request=request)
+                assert len(found.parts) > 2
+                info = (await stores.view(found.store or "")).info
+            store = await stores.view(info.id)
+            file = store.file("model.onnx")
+            random = Random(1)
+            for _ in range(200):
+                start, end = sorted(random.randrange(len(data) + 1) for _ in range(2))
+                assert await read(file, start, end) == data[start:end]
+            return await assert_whole(stores, info)
+
+    expected = asyncio.run(views(None))
+    for sizes in ([100_000], [1, 65_536, 99_999], [30_000]):
+        assert asyncio.run(views(sizes)) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from([1, 7, BLOCK - 1, BLOCK, BLOCK + 1, 150_000]), min_size=2, max_size=5), st.data())
+def test_joined_objects_read_like_their_bytes(sizes: list[int], data: st.DataObject) -> None:
+    whole = Random(1).randbytes(sum(sizes))
+
+    async def work() -> None:
+        storage, worker = MemoryStorage(), Worker(1)
+        parts, at = [], 0
+        for number, size in enumerate(sizes):
+            key, content = ObjectKey(f"objects/x/part-{number}"), whole[at : at + size]
+            sums = _core.BlockSums()
+            sums.update(content)
+            parts.append(Stored(size, key=str(key), etag=await storage.put_if_absent(key, content)))
+            await storage.put_if_absent(ObjectKey(f"{key}.sums"), sums.finish())
+            at += size
+        joined = await open_file_object(storage, Stored.joined(parts), worker, verify=True)
+        assert joined.size == len(whole)
+        offset = data.draw(st.integers(0, len(whole)))
+        length = data.draw(st.integers(0, len(whole) - offset))
+        assert await worker.run(lambda: joined.read(offset, length)) == whole[offset : offset + length]
+        if length:
+            low, high = joined.covering((offset, offset + length))
+            assert low <= offset
+            assert offset + length <= high
+            assert [bytes(part) for part in await joined.fetch([(low, high), (low, low)])] == [whole[low:high], b""]
+        key = ObjectKey(parts[-1].key or "")
+        await storage.put(key, bytes(sizes[-1]))
+        if any(whole[-sizes[-1] :]):
+            with pytest.raises(IntegrityError):
+                await joined.fetch([joined.covering((len(whole) - sizes[-1], len(whole)))])
+        joined.close()
+        await worker.close()
+
+    asyncio.run(work())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 90_000), min_size=1, max_size=6), st.sampled_from(["model.onnx", "odd.bin", "a.txt"]))
+def test_an_examination_may_be_left_after_any_piece(sizes: list[int], path: str) -> None:
+    data = {"a.txt": b"name: 'x' " * 20_000}.get(path, onnx(80_000, 70_000, 200, seed=3))
+    straight = Examination(path, None, Types())
+    straight.take(data)
+    left = Examination(path, None, Types())
+    at = 0
+    for size in [*sizes, len(data)]:
+        left.take(data[at : at + size])
+        at = min(at + size, len(data))
+        saved = left.save()
+        assert (saved is None) == (at < BLOCK)
+        if saved is not None:
+            left = Examination.load(saved, path, None, Types())
+            assert left.size == at
+    one, other = straight.finish(), left.finish()
+    assert (one.sha256, one.detection) == (other.sha256, other.detection)
+    assert (one.scan and one.scan.index) == (other.scan and other.scan.index)
+
+
+def test_a_failed_scan_is_remembered() -> None:
+    data = onnx(100_000, seed=1)[:70_000] + b"\xff" * 200_000
+    found = Examination("model.onnx", None, Types())
+    found.take(data)
+    again = Examination.load(found.save() or b"", "model.onnx", None, Types()).finish()
+    first = found.finish()
+    assert first.scan is not None
+    assert again.scan is not None
+    assert first.scan.error is not None
+    assert repr(first.scan.error) == repr(again.scan.error)
+
+
+def test_a_state_of_something_else_is_refused() -> None:
+    found = Examination("model.onnx", None, Types())
+    found.take(onnx(100_000))
+    saved = found.save() or b""
+    for path, wanted in (("other.onnx", None), ("model.onnx", "onnx.ModelProto")):
+        with pytest.raises(Unsupported):
+            Examination.load(saved, path, wanted, Types())
+    with pytest.raises(IntegrityError):
+        Examination.load(saved[:50] + b"!" + saved[51:], "model.onnx", None, Types())
+
+
+class Counting(MemoryStorage):
+    """Counts the bytes of parts that are read."""
+
+    read = 0
+
+    async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
+        found = await super().get_ranges(key, spans, if_etag=if_etag)
+        if "part-" in key.text and not key.text.endswith(".sums"):
+            self.read += sum(map(len, found))
+        return found
+
+
+def test_going_on_in_another_process_reads_little_again() -> None:
+    data = onnx(*[40_000] * 100, seed=4)
+
+    async def work() -> None:
+        storage, again = Counting(), []
+        async with opened(storage) as stores:
+            found = await stores.uploads.create(NewUpload(length=len(data), path="model.onnx"))
+        for at in range(0, len(data), 500_000):
+            async with opened(storage) as stores:
+                storage.read = 0
+                found = await stores.uploads.append(found.id, Body(pieces=pieces(data[at : at + 500_000]), offset=at))
+                again += [storage.read]
+        assert found.state == "stored"
+        assert max(again[:-1]) <= 100_000, again
+
+    asyncio.run(work())
+
+
+def test_a_state_that_is_lost_costs_only_time() -> None:
+    data = onnx(300_000, seed=5)
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        found = await stores.uploads.create(NewUpload(length=len(data), path="model.onnx"))
+        found = await stores.uploads.append(found.id, Body(pieces=pieces(data[:200_000]), offset=0))
+        assert found.saved is not None
+        await storage.delete(ObjectKey(found.saved.key))
+        found = await stores.uploads.append(found.id, Body(pieces=pieces(data[200_000:]), offset=200_000))
+        assert found.store == (await upload(stores, data)).store.id
+
+    in_memory(work)
+
+
+def test_what_expired_is_collected_and_stores_of_uploads_are_not() -> None:
+    data = onnx(200_000, seed=6)
+    options = StoreOptions(uploads=UploadOptions(lifetime_seconds=0.05, part_bytes=70_000))
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        stored = await send(stores, data, [90_000])
+        open_one = await stores.uploads.create(NewUpload(length=len(data)))
+        await stores.uploads.append(open_one.id, Body(pieces=pieces(data[:100_000]), offset=0))
+        await asyncio.sleep(0.1)
+        for _ in range(3):
+            await stores.collect_garbage(grace_seconds=0)
+            await asyncio.sleep(0.002)
+        assert await keys_in(storage, "uploads") == []
+        assert await keys_in(storage, f"objects/{open_one.id}") == []
+        info = (await stores.view(stored.store or "")).info
+        await assert_whole(stores, info)
+        with pytest.raises(NotFound):
+            await stores.uploads.get(open_one.id)
+        await stores.delete(info.id)
+        await asyncio.sleep(0.002)
+        for _ in range(2):
+            await stores.collect_garbage(grace_seconds=0)
+        assert await keys_in(storage, "objects") == []
+
+    in_memory(work, options)
+
+
+def test_an_upload_in_use_is_not_collected_within_the_grace() -> None:
+    data = onnx(200_000, seed=7)
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        found = await stores.uploads.create(NewUpload(length=len(data)))
+        await stores.uploads.append(found.id, Body(pieces=pieces(data[:100_000]), offset=0))
+        before = await keys_in(storage)
+        await asyncio.sleep(0.002)
+        await stores.collect_garbage(grace_seconds=0)
+        assert await keys_in(storage) == before
+        done = await stores.uploads.append(found.id, Body(pieces=pieces(data[100_000:]), offset=100_000))
+        assert done.state == "stored"
+
+    in_memory(work)
+
+
+def test_a_damaged_record_is_an_error_and_harms_no_other() -> None:
+    data = onnx(200_000, seed=7)
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        broken = await stores.uploads.create(NewUpload(length=len(data)))
+        await storage.put(ObjectKey(f"uploads/{broken.id}"), b"{}")
+        with pytest.raises(IntegrityError):
+            await stores.uploads.get(broken.id)
+        assert (await send(stores, data, [90_000])).state == "stored"
+        await stores.collect_garbage(grace_seconds=3600)
+
+    in_memory(work)
+
+
+def test_manifests_name_every_attempt_they_need() -> None:
+    data = onnx(200_000, seed=8)
+
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        found = await send(stores, data, [90_000])
+        manifest = (await stores.view(found.store or "")).manifest
+        assert manifest.attempts == {manifest.attempt, found.id}
+        assert Manifest.decode(manifest.encode()) == manifest
+
+    in_memory(work)
+
+
+@pytest.mark.parametrize("sizes", [[1000], [150_000]])
+def test_a_flipped_bit_in_a_part_is_never_given_out(sizes: list[int]) -> None:
+    data = onnx(250_000, seed=9)
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        found = await send(stores, data, sizes)
+        key = ObjectKey(found.parts[-1].key or "")
+        content = bytearray(await storage.get_range(key, 0, found.parts[-1].size))
+        content[len(content) // 2] ^= 1
+        await storage.put(key, bytes(content))
+        with pytest.raises(ProtosliceError):
+            await assert_whole(stores, (await stores.view(found.store or "")).info)
+
+    in_memory(work)
