@@ -28,12 +28,14 @@ def strings(data: Bytes, count: int, crc: int | None, name: str) -> Sequence[byt
     stored = Rope(data.rope, data.sources).read()
     lengths, start = lengths_of(stored, count)
     content = start + _CHECKSUM
-    if content + sum(lengths) != len(stored):
-        raise CorruptModel(f"the strings of {name!r} take {content + sum(lengths)} bytes, and there are {len(stored)}")
+    if content > len(stored):
+        raise CorruptModel(f"the lengths of the strings of {name!r} leave no room for their checksum", start)
     summed = 0
     for length in lengths:
         summed = crc32c(length.to_bytes(4 if length <= _SHORT else 8, "little"), summed)
     check(f"the lengths of the strings of {name!r}", summed, int.from_bytes(stored[start:content], "little"))
+    if content + sum(lengths) != len(stored):
+        raise CorruptModel(f"the strings of {name!r} take {content + sum(lengths)} bytes, and there are {len(stored)}")
     if crc is not None:
         check(f"the strings of {name!r}", crc32c(stored[content:], crc32c(stored[start:content], summed)), crc)
     ends = accumulate(lengths, initial=content)

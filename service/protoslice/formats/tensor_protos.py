@@ -60,7 +60,7 @@ class TensorProtos:
             case None:
                 return Filled(Stored(_EMPTY))
             case Later(look):
-                return Later(lambda: _filled(_stored(look()), dtype, count))
+                return Later(lambda: _filled(look(), dtype, count))
             case stored:
                 return _looked_at(stored, count) if dtype.name == "BOOL" else _filled(stored, dtype, count)
 
@@ -107,10 +107,6 @@ def _looked_at(stored: Stored, count: int) -> Later[Stored | Filled] | Filled:
         return Stored(stored.bytes) if plain else Filled(stored)
 
     return Later(look)
-
-
-def _stored(found: Stored | Filled) -> Stored:
-    return found.first if isinstance(found, Filled) else found
 
 
 def _unpacked(whole: Bytes, count: int) -> Sequence[bytes]:

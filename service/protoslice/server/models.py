@@ -103,7 +103,7 @@ class ChunkModel(BaseModel):
     type: str | None
     path: str
     size: int = Field(ge=0)
-    sha256: Sha256
+    sha256: Sha256 | None = Field(description="Null when digests were not asked for.")
 
 
 class TensorModel(BaseModel):

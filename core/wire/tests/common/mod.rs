@@ -12,6 +12,7 @@ pub mod damage;
 pub mod elements;
 pub mod memory;
 pub mod schema;
+pub mod tables;
 
 /// Bytes in memory as a source of any kind.
 pub struct Bytes<'a>(pub &'a [u8]);
