@@ -54,6 +54,7 @@ protos: .venv/ready ## compile protos/ into the descriptor set that the package 
 bench: .venv/core ## ratios against peers, from one run; results in bench/results
 	$(BIN)/python bench/run.py
 	$(BIN)/python bench/run.py service
+	$(BIN)/python bench/run.py client
 
 nginx: .venv/core ## try the nginx files of docker/ in a real nginx (Debian's is installed if there is none)
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
