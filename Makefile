@@ -6,7 +6,7 @@ RUST := $(shell find core -name '*.rs' -not -path '*/target/*' -o -name Cargo.to
 PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
-.PHONY: help dev run test soak check fmt protos bench nginx browser clean
+.PHONY: help dev run test soak check fmt protos bench nginx tus browser clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,8 +29,8 @@ test: check ## check, then the whole suite
 	cd core && $(CARGO) test --workspace --quiet
 	$(BIN)/python -m pytest -n 2
 
-soak: .venv/core ## the long versions: 200 kills of writers, 500 flipped bits, 6 GiB in and out, a crowd for a minute
-	PROTOSLICE_KILLS=200 PROTOSLICE_FLIPS=500 $(BIN)/python -m pytest -s --timeout 900 tests/stores/test_kill.py tests/stores/test_flips.py
+soak: .venv/core ## the long versions: 200 kills of writers and of uploads, 500 flipped bits, 6 GiB in and out, a crowd for a minute
+	PROTOSLICE_KILLS=200 PROTOSLICE_FLIPS=500 $(BIN)/python -m pytest -s --timeout 3000 tests/stores/test_kill.py tests/stores/test_flips.py tests/uploads/test_kill.py
 	PROTOSLICE_SOAK_BYTES=6442450944 PROTOSLICE_SOAK_SECONDS=60 $(BIN)/python -m pytest -s --timeout 900 tests/server/test_memory.py
 
 check: .venv/core ## formatting, lints, types, layers
@@ -62,6 +62,10 @@ nginx: .venv/core ## try the nginx files of docker/ in a real nginx (Debian's is
 browser: .venv/core ## try a browser's fetch against the service (Debian's chromium is installed if there is none)
 	@command -v chromium >/dev/null || apt-get install --yes --no-install-recommends chromium
 	$(BIN)/python -m pytest -n 2 tests/clients/chromium.py
+
+tus: .venv/core ## tus-js-client under Node (and npm), directly and through nginx, with the service killed meanwhile
+	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
+	PYTHONPATH=docker/tests $(BIN)/python -m pytest docker/tus -n 2
 
 clean: ## remove what the doors made
 	rm -rf .venv core/target .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache service/protoslice/*.so

@@ -15,7 +15,9 @@ HEAD = 64 << 10
 
 
 def tell_type(chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str | None) -> tuple[str | None, str]:
-    """The type of the root message, and what tells it; none when neither its own chunks nor a trial merge do."""
+    """The type of the root message, and what tells it: the file, its own chunks or a trial merge; none when none do."""
+    if chunked.declared is not None:
+        return chunked.declared, "the manifest of the split proto names it"
     found = _look(chunked.root(), sources, filename)
     if found.type_name is not None:
         return found.type_name, found.why

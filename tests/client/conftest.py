@@ -36,7 +36,7 @@ def client(service: LiveServer) -> Iterator[Client]:
 @pytest.fixture(scope="module")
 def proxy(service: LiveServer) -> Iterator[FaultyProxy]:
     """A proxy before the service."""
-    with faulty_proxy(service.url, stall_seconds=0.6) as proxy:
+    with faulty_proxy(service.url, stall_seconds=1.5) as proxy:
         yield proxy
 
 

@@ -29,7 +29,7 @@ def stores(client: Client, versions: Any) -> tuple[Store, Store]:
 
 @pytest.fixture
 def ours(proxy: FaultyProxy) -> Any:
-    with Client(proxy.url, timeout_seconds=0.5, attempts=3, backoff_seconds=0.001) as client:
+    with Client(proxy.url, timeout_seconds=1.0, attempts=3, backoff_seconds=0.001) as client:
         yield client
 
 

@@ -69,14 +69,12 @@ def test_what_something_between_answers(status: int, kind: type[errors.Protoslic
 )
 def test_retry_after(value: str | None, seconds: float | None) -> None:
     error = error_of_answer(503, {} if value is None else {"retry-after": value}, b"")
-    assert isinstance(error, errors.StorageUnavailable)
     assert error.retry_after_seconds == seconds
 
 
 def test_retry_after_a_date() -> None:
     then = datetime.now(UTC) + timedelta(seconds=100)
     error = error_of_answer(503, {"retry-after": format_datetime(then, usegmt=True)}, b"")
-    assert isinstance(error, errors.StorageUnavailable)
     assert 50 < (error.retry_after_seconds or 0) <= 100
 
 

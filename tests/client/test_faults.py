@@ -19,7 +19,7 @@ from protoslice.testing.proxy import FAULTS, Fault, FaultyProxy
 
 scripts = st.lists(st.builds(Fault, st.sampled_from(FAULTS), st.floats(0, 1, exclude_max=True)), max_size=8)
 few = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 
@@ -36,7 +36,7 @@ def store(client: Client, model: bytes) -> Store:
 
 @pytest.fixture
 def broken(proxy: FaultyProxy) -> Iterator[Client]:
-    with Client(proxy.url, timeout_seconds=0.3, attempts=10, backoff_seconds=0.001, parallel=2) as client:
+    with Client(proxy.url, timeout_seconds=1.0, attempts=10, backoff_seconds=0.001, parallel=2) as client:
         yield client
 
 

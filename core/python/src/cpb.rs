@@ -43,6 +43,12 @@ impl Chunked {
         self.chunked.len()
     }
 
+    /// The type that the file names: a split proto's.
+    #[getter]
+    fn declared(&self) -> Option<&str> {
+        self.chunked.declared.as_deref()
+    }
+
     /// The bytes of chunk `number`.
     fn chunk(&self, number: u64) -> Option<Rope> {
         self.chunked.chunk(number).map(|range| Rope(self.chunked.records.slice(range)))

@@ -101,6 +101,14 @@ impl Document {
         Ok(Findings::new(Arc::clone(&self.schema), found))
     }
 
+    /// Field `number` of the message type `name`: its name, its kind, whether it is repeated, and whether it is a part
+    /// of a map's entry.
+    fn field(&self, name: &str, number: u32) -> Option<(String, &'static str, bool, bool)> {
+        let message = self.schema.message(self.schema.type_named(name)?)?;
+        let field = message.field(number)?;
+        Some((field.name.clone(), field.kind.name(), field.repeated, message.map_entry))
+    }
+
     /// The bytes from `start` up to `end`, on the sources.
     fn at(&self, start: u64, end: u64) -> Rope {
         Rope(self.on_sources(wire::Rope::extent(IMAGE, 0, self.index.size()).slice(start..end)))

@@ -22,7 +22,7 @@ use crate::rope::Rope;
 /// A `RangeSource` of Python. A `FileSource` and a `Computed` are read from here; everything else through its own `read`.
 pub(crate) struct PySource {
     object: Py<PyAny>,
-    file: Option<File>,
+    file: Option<Arc<File>>,
     computed: Option<Arc<elements::Computed>>,
     size: u64,
 }
@@ -151,20 +151,34 @@ impl Source for Watched<'_> {
     }
 }
 
-/// The file of a `FileSource`, opened once more so that reading it takes neither the GIL nor a call into Python;
-/// none for other sources, and none when the path meanwhile names another file.
-fn same_file(object: &Bound<'_, PyAny>) -> PyResult<Option<File>> {
+/// The file of a `FileSource`, opened once more so that reading it takes neither the GIL nor a call into Python, and
+/// kept there for all that read from it; none for other sources, and none when the path meanwhile names another file.
+fn same_file(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<File>>> {
     let py = object.py();
     let class = py.import("protoslice.sources")?.getattr("FileSource")?;
     if !object.get_type().is(&class) {
         return Ok(None);
     }
+    if let Ok(opened) = object.getattr(OPENED)?.cast::<Opened>() {
+        return Ok(Some(Arc::clone(&opened.get().0)));
+    }
     let known = py.import("os")?.call_method1("fstat", (object.call_method0("fileno")?,))?;
     let known: (u64, u64) = (known.getattr("st_dev")?.extract()?, known.getattr("st_ino")?.extract()?);
-    let file = File::open(object.getattr("path")?.extract::<PathBuf>()?)?;
+    let file = Arc::new(File::open(object.getattr("path")?.extract::<PathBuf>()?)?);
     let found = file.metadata()?;
-    Ok((known == (found.dev(), found.ino())).then_some(file))
+    if known != (found.dev(), found.ino()) {
+        return Ok(None);
+    }
+    object.setattr(OPENED, Bound::new(py, Opened(Arc::clone(&file)))?)?;
+    Ok(Some(file))
 }
+
+/// Where a `FileSource` keeps its `Opened`, until it is closed.
+const OPENED: &str = "_opened";
+
+/// A file that is open.
+#[pyclass(frozen, module = "protoslice._core")]
+struct Opened(Arc<File>);
 
 /// The sources of a rope, by number; none once they are closed.
 #[pyclass(frozen, module = "protoslice._core")]

@@ -121,6 +121,11 @@ fn metadata() {
 }
 
 #[test]
+fn split_protos() {
+    hostile(&corpus::split(), bodies::chunked);
+}
+
+#[test]
 fn chunked_files() {
     hostile(&corpus::chunked(), bodies::chunked);
 }

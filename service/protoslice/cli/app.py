@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from protoslice.cli import extract, inspect, serve, upkeep
+from protoslice.cli import extract, inspect, serve, tensors, transfer, upkeep
 from protoslice.cli.failures import end_on_signals, one_line_errors
 from protoslice.cli.streams import settle_streams
 
@@ -30,6 +30,12 @@ _VERBS = (
     extract.cat,
     extract.split,
     extract.merge,
+    tensors.tensor,
+    transfer.push,
+    transfer.pull,
+    transfer.ls,
+    transfer.tag,
+    transfer.rm,
     serve.serve,
     serve.config,
     upkeep.gc,

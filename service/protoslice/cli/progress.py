@@ -33,8 +33,8 @@ class Progress:
         self._done += count
         self._tell()
 
-    def at(self, done: int, total: int) -> None:
-        """So many bytes are done, of so many."""
+    def up_to(self, done: int, total: int | None) -> None:
+        """So many bytes are done, of so many where that is known."""
         self._done, self._total = done, total
         self._tell()
 

@@ -65,7 +65,7 @@ class Download:
                 partial.drop()  # nobody can tell what of it is right
                 raise
 
-    def _fill(self, partial: PartialFile, parts: Iterator[bytes | bytearray]) -> str:
+    def _fill(self, partial: PartialFile, parts: Iterator[bytes | memoryview]) -> str:
         """Append the parts; the digest of all there is then."""
         size = self.remote.size
         with Hashing() as hashing:
@@ -73,18 +73,19 @@ class Download:
             for part in parts:
                 hashing.update(part)
                 partial.write(part)
+                hashing.wait()  # the part is valid until the next one is taken
                 if self.progress is not None:
                     self.progress(partial.size, size)
             if partial.size != size:
                 raise IntegrityError(f"{partial.size} bytes came where there should be {size}")
             return hashing.hexdigest()
 
-    def _parts(self, start: int) -> Iterator[bytes | bytearray]:
+    def _parts(self, start: int) -> Iterator[bytes | memoryview]:
         if self.cache is None or self.pieces is None or start == self.remote.size:
             return self.remote.parts(start, self.parallel)
         return in_order(self._jobs(self._table(self.pieces), start, self.cache), self.parallel, self.remote.stopped)
 
-    def _jobs(self, pieces: Sequence[Piece], start: int, cache: Cache) -> Iterator[Callable[[], bytes | bytearray]]:
+    def _jobs(self, pieces: Sequence[Piece], start: int, cache: Cache) -> Iterator[Callable[[], bytes | memoryview]]:
         """Reads of the pieces behind `start`: kept ones one by one, neighbours that must be fetched together."""
         group: list[Piece] = []
         for piece in pieces:
@@ -101,8 +102,8 @@ class Download:
         if group:
             yield self._job(group, start, cache)
 
-    def _job(self, group: list[Piece], start: int, cache: Cache) -> Callable[[], bytes | bytearray]:
-        def read() -> bytes | bytearray:
+    def _job(self, group: list[Piece], start: int, cache: Cache) -> Callable[[], bytes | memoryview]:
+        def read() -> bytes | memoryview:
             kept = cache.get(group[0].sha256, group[0].size) if len(group) == 1 else None
             data = self.patience.insist(lambda: self._fetch(group, cache)) if kept is None else kept
             behind = max(0, start - group[0].offset)
@@ -110,12 +111,12 @@ class Download:
 
         return read
 
-    def _fetch(self, group: Sequence[Piece], cache: Cache | None) -> bytearray:
+    def _fetch(self, group: Sequence[Piece], cache: Cache | None) -> memoryview:
         """Neighbouring pieces, in one answer, each compared with its digest."""
         first = group[0].offset
         data = self.remote.read_unverified(first, group[-1].end - first)
         for piece in group:
-            part = memoryview(data)[piece.offset - first : piece.end - first]
+            part = data[piece.offset - first : piece.end - first]
             if hashlib.sha256(part).hexdigest() != piece.sha256:
                 raise IntegrityError("a piece does not have the digest that it should have", piece.offset)
             if cache is not None:
@@ -159,7 +160,7 @@ def read_whole(remote: Remote, parallel: int) -> bytes:
     """All bytes of a representation, verified."""
     sha256 = remote.facts.sha256
     for _ in range(1 + _ROUNDS):
-        data = b"".join(remote.parts(0, parallel))
+        data = b"".join(bytes(part) for part in remote.parts(0, parallel))
         if sha256 is None or hashlib.sha256(data).digest() == sha256:
             return data
     raise IntegrityError("what comes does not have the digest that the service gives")

@@ -55,12 +55,12 @@ class PartialFile:
         self._path = self._path.with_name(f"{self._path.name[:-5]}-{os.urandom(4).hex()}.part")
         return os.open(self._path, flags | os.O_EXCL, 0o666)
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Append `data`."""
         self.write_at(self.size, data)
         self.size += len(data)
 
-    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+    def write_at(self, offset: int, data: bytes | memoryview) -> None:
         """Put `data` where it belongs."""
         left = memoryview(data)
         try:

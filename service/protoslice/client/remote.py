@@ -11,6 +11,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
 from protoslice.client.connection import Connection, Params
@@ -19,14 +21,13 @@ from protoslice.errors import IntegrityError, InvalidInput, ProtosliceError, Sto
 
 __all__ = ["PART", "Remote", "in_order"]
 
-PART: Final = 4 << 20
+PART: Final = 8 << 20
 """What one request of a long transfer asks for."""
 DIGESTED: Final = 1 << 20
 """The longest answer that the service gives a Content-Digest for."""
 _PROGRESS: Final = 64 << 10
 
 T = TypeVar("T")
-Read = Callable[[int, int], bytes | bytearray]
 
 
 class Remote:
@@ -82,15 +83,24 @@ class Remote:
             raise InvalidInput(f"bytes {offset} to {end} are not in something of {self.size}")
         if end <= len(self._head):
             return self._head[offset:end]
-        starts = range(offset, end, DIGESTED)
-        return b"".join(self._span(start, min(start + DIGESTED, end), digested=True) for start in starts)
+        data = bytearray(length)
+        for start in range(offset, end, DIGESTED):
+            at = start - offset
+            self._span(start, memoryview(data)[at : at + DIGESTED], digested=True)
+        return bytes(data)
 
-    def read_unverified(self, offset: int, length: int, /) -> bytearray:
-        """The `length` bytes at `offset` in one answer, for whoever knows a digest of them: only the length is sure."""
-        return self._span(offset, offset + length, digested=False) if length else bytearray()
+    def read_unverified(self, offset: int, length: int, buffer: bytearray | None = None) -> memoryview:
+        """The `length` bytes at `offset` in one answer, for whoever knows a digest of them: only the length is sure.
 
-    def parts(self, start: int, parallel: int) -> Iterator[bytes | bytearray]:
-        """All bytes from `start` on, in order, several answers at a time.
+        They come in `buffer`, if one is given that is long enough.
+        """
+        view = memoryview(bytearray(length) if buffer is None else buffer)[:length]
+        if length:
+            self._span(offset, view, digested=False)
+        return view
+
+    def parts(self, start: int, parallel: int) -> Iterator[bytes | memoryview]:
+        """All bytes from `start` on, in order, several answers at a time. A part is valid until the next one is taken.
 
         Where the sha-256 of the whole is known, that is still to be compared; the bytes of any other are verified.
         """
@@ -101,10 +111,22 @@ class Remote:
         if start < len(self._head):
             yield self._head[start:]
             start = len(self._head)
-        read: Read = self.read if facts.sha256 is None else self.read_unverified
+        # Fresh memory costs as much as what is done with it: buffers are used again.
+        spare: SimpleQueue[bytearray] = SimpleQueue()
         step = DIGESTED if facts.sha256 is None else PART
-        jobs = (_job(read, at, min(step, facts.size - at)) for at in range(start, facts.size, step))
-        yield from in_order(jobs, parallel, self.stopped)
+        starts = range(start, facts.size, step)
+        jobs = (partial(self._part, at, min(step, facts.size - at), spare, facts.sha256 is None) for at in starts)
+        for buffer, size in in_order(jobs, parallel, self.stopped):
+            yield memoryview(buffer)[:size]
+            spare.put(buffer)
+
+    def _part(self, offset: int, size: int, spare: SimpleQueue[bytearray], digested: bool) -> tuple[bytearray, int]:
+        try:
+            buffer = spare.get_nowait()
+        except Empty:
+            buffer = bytearray(size)
+        self._span(offset, memoryview(buffer)[:size], digested=digested)
+        return buffer, size
 
     def _begin(self) -> Facts:
         return self._look() if self._lean else self._read_head()
@@ -116,10 +138,10 @@ class Remote:
         return facts
 
     def _read_head(self) -> Facts:
-        buffer = bytearray(DIGESTED)
-        taken = _Taken(buffer)
+        view = memoryview(bytearray(DIGESTED))
+        taken = _Taken(view)
         judged = self._answer(0, DIGESTED, None, True, taken)
-        facts, head = judged.facts, bytes(buffer[: taken.size])
+        facts, head = judged.facts, bytes(view[: taken.size])
         self._check(facts)
         self._ranged = judged.end <= DIGESTED
         if self._ranged and head:
@@ -137,17 +159,17 @@ class Remote:
         if sha256 is not None and facts.sha256 is not None and facts.sha256.hex() != sha256:
             raise IntegrityError("the service gives another digest than the one it listed")
 
-    def _span(self, start: int, end: int, *, digested: bool) -> bytearray:
-        """The bytes from `start` to `end`; goes on where an answer broke off, and gives up when nothing moves."""
-        facts, buffer, failures = self.facts, bytearray(end - start), 0
-        taken = _Taken(buffer)
+    def _span(self, start: int, view: memoryview, *, digested: bool) -> None:
+        """Fill `view` from `start` on; goes on where an answer broke off, and gives up when nothing moves."""
+        facts, taken, failures = self.facts, _Taken(view), 0
+        end = start + view.nbytes
         while not self.stopped.is_set():
             before = taken.size
             try:
                 judged = self._answer(start + before, end, facts, digested, taken)
                 if digested:
-                    _compare(buffer, judged.digest)
-                return buffer
+                    _compare(view, judged.digest)
+                return
             except ProtosliceError as error:
                 failures = 1 if taken.size - before >= _PROGRESS else failures + 1
                 if digested:
@@ -205,12 +227,12 @@ class Remote:
 
 
 class _Taken:
-    """What has come for a buffer, from its start on."""
+    """How much of a view has been filled, from its start on."""
 
     __slots__ = ("_view", "size")
 
-    def __init__(self, buffer: bytearray) -> None:
-        self._view = memoryview(buffer)
+    def __init__(self, view: memoryview) -> None:
+        self._view = view
         self.size = 0
 
     def add(self, piece: bytes) -> None:
@@ -241,11 +263,7 @@ def in_order(jobs: Iterable[Callable[[], T]], parallel: int, stopped: threading.
         pool.shutdown(cancel_futures=True)
 
 
-def _job(read: Read, offset: int, length: int) -> Callable[[], bytes | bytearray]:
-    return lambda: read(offset, length)
-
-
-def _compare(data: bytes | bytearray, expected: bytes | None) -> None:
+def _compare(data: bytes | memoryview, expected: bytes | None) -> None:
     if expected is None:
         raise IntegrityError("an answer came without a digest: it cannot be verified")
     if hashlib.sha256(data).digest() != expected:

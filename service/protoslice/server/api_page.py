@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -14,6 +15,7 @@ from protoslice.server.page import MARK, page, rich
 __all__ = ["api_page"]
 
 _READS: Final = "get"
+_UNSAID: Final = "Successful Response"  # what the framework says where nobody else does
 _PLACES: Final = ("path", "query", "header")
 
 
@@ -34,7 +36,7 @@ class _Call:
 def api_page(document: Mapping[str, Any], origin: str) -> str:
     """Every call of `document`, with parameters, answers and problems; examples go to `origin`."""
     calls = list(_calls(document))
-    groups = [(tag, [call for call in calls if tag["name"] in call.said["tags"]]) for tag in document["tags"]]
+    groups = [(tag, [call for call in calls if tag["name"] == call.said["tags"][0]]) for tag in document["tags"]]
     sections = "".join(_section(tag, members, document, origin) for tag, members in groups)
     contents = "".join(map(_contents, groups))
     info = document["info"]
@@ -164,7 +166,8 @@ def _answer(status: str, said: Mapping[str, Any]) -> str:
         for name, header in said.get("headers", {}).items()
     )
     more = f"<details><summary>Headers of {status}</summary><dl>{headers}</dl></details>" if headers else ""
-    return f"<p><b>{status}</b> {rich(said['description'])}</p>{_content(said.get('content', {}))}{more}"
+    means = said["description"] if said["description"] != _UNSAID else HTTPStatus(int(status)).phrase
+    return f"<p><b>{status}</b> {rich(means)}</p>{_content(said.get('content', {}))}{more}"
 
 
 def _problems(call: _Call, document: Mapping[str, Any]) -> str:

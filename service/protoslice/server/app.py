@@ -16,6 +16,7 @@ from protoslice.server.cors import AllowOrigins, Preflight
 from protoslice.server.edge import Edge
 from protoslice.server.express import Express
 from protoslice.server.failures import HANDLED, answer_exception, send_failure
+from protoslice.server.fields import Headers
 from protoslice.server.lane import Lane, ViewEndpoint
 from protoslice.server.limits import GuardedBody, body_limit, check_length
 from protoslice.server.logs import RequestLog
@@ -35,7 +36,6 @@ from protoslice.stores.uploads import UploadOptions
 
 __all__ = ["Application", "create_app", "open_stores"]
 
-Headers = list[tuple[bytes, bytes]]
 OpenStores = Callable[[Settings], Awaitable[Stores]]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
@@ -20,6 +21,7 @@ from protoslice.ranges import ByteRange, Unsatisfiable, Whole, select
 from protoslice.server.answers import Answer, Terms, plan_answer
 from protoslice.server.context import RequestContext
 from protoslice.server.edge import Write
+from protoslice.server.fields import Headers
 from protoslice.server.lane import Lane
 from protoslice.server.services import Services
 from protoslice.stores import OpenStore, Representation
@@ -27,23 +29,20 @@ from protoslice.stores import OpenStore, Representation
 __all__ = ["Express"]
 
 LARGEST: Final = 64 << 10
-_BLOCKS: Final = 128 << 10
-"""What has to be read for as much: two blocks."""
-_MOST_PREPARED: Final = 1024
+_MOST_PREPARED: Final = 256
+"""Targets of one store."""
 _WITHOUT_WEIGHT: Final = frozenset(
     {b"host", b"user-agent", b"accept-encoding", b"accept-language", b"cache-control", b"pragma", b"referer"}
 )
 _USUAL: Final = frozenset({(b"accept", b"*/*"), (b"connection", b"keep-alive"), (b"connection", b"Keep-Alive")})
 _OF_THE_RANGE: Final = frozenset({b"content-range", b"content-length"})
 
-Headers = list[tuple[bytes, bytes]]
-
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """What the answers to one target have in common, as long as the store is the same and no more is known of it."""
+    """What the answers to one target have in common, as long as no more is known of the store."""
 
-    store: OpenStore
+    store: str
     facts: int
     route: str
     path: str
@@ -61,8 +60,8 @@ class Express:
         self._lane = lane
         self._services = services
         self._log = log
-        self._prepared: dict[bytes, _Prepared] = {}
-        self._scratch = memoryview(bytearray(_BLOCKS))
+        # Goes with the store: what is prepared holds files open.
+        self._prepared: WeakKeyDictionary[OpenStore, dict[bytes, _Prepared]] = WeakKeyDictionary()
         self._defaults: Headers = []
         self._default_lines = b""
 
@@ -91,7 +90,7 @@ class Express:
             return None
         whole = isinstance(selection, Whole)
         span = ByteRange(0, rope.size) if isinstance(selection, Whole) else selection.ranges[0]
-        body = rope.at_hand(span.start, span.end, self._scratch) if span.length <= LARGEST else None
+        body = rope.at_hand(span.start, span.end) if span.length <= LARGEST else None
         if body is None:
             return None
         self._record(context, prepared, 200 if whole else 206, span.length)
@@ -101,36 +100,39 @@ class Express:
         return b"".join((head, self._default_lines, b"x-request-id: ", context.id, b"\r\n\r\n", body))
 
     def _find(self, target: bytes) -> _Prepared | None:
-        """What was prepared for the target, if that still holds, or is prepared now."""
-        prepared, stores = self._prepared.get(target), self._services.opened
-        if prepared is not None and stores is not None:
-            store = prepared.store
-            if stores.at_hand(store.info.id) is store and store.facts_known == prepared.facts:
-                return prepared
-        prepared = self._prepare(target)
+        """What was prepared for the target, or is prepared now, if its store is at hand."""
+        stores, parts = self._services.opened, target.split(b"/", 4)
+        store = stores.at_hand(parts[3].decode("latin-1")) if stores is not None and len(parts) == 5 else None
+        if store is None:
+            return None
+        kept = self._prepared.setdefault(store, {})
+        prepared = kept.get(target)
+        if prepared is not None and prepared.facts == store.facts_known:
+            return prepared
+        prepared = self._prepare(store, target)
         if prepared is not None:
-            if len(self._prepared) >= _MOST_PREPARED:
-                self._prepared.clear()
-            self._prepared[target] = prepared
+            if len(kept) >= _MOST_PREPARED:
+                kept.clear()
+            kept[target] = prepared
         return prepared
 
-    def _prepare(self, target: bytes) -> _Prepared | None:
+    def _prepare(self, store: OpenStore, target: bytes) -> _Prepared | None:
         found = self._lane.find(target.decode("ascii")) if _is_plain(target) else None
-        if found is None or found[0].view.at_hand is None or self._services.opened is None:
+        if found is None:
             return None
-        endpoint, ref, rest = found
-        view, store = endpoint.view, self._services.opened.at_hand(ref)
-        if store is None or view.at_hand is None:
+        view, rest = found[0].view, found[2]
+        if view.at_hand is None:
             return None
         facts, rope = store.facts_known, view.at_hand(store, rest)
         terms = Terms(negotiated=view.rendered)
         whole, part = (plan_answer("GET", fields, rope, terms) for fields in ({}, {b"range": "bytes=0-0"}))
-        return _Prepared(store, facts, view.path, target.decode("ascii"), rope, _head(whole), _head(part))
+        path = target.decode("ascii")
+        return _Prepared(store.info.id, facts, view.path, path, rope, whole=_head(whole), part=_head(part))
 
     def _record(self, context: RequestContext, prepared: _Prepared, status: int, sent: int) -> None:
         context.path = prepared.path
         context.route = prepared.route
-        context.store = prepared.store.info.id
+        context.store = prepared.store
         context.status = status
         context.bytes_out = sent
         seconds = perf_counter() - context.started

@@ -47,14 +47,14 @@ td.n, th.n { text-align: right; } td.n, td.one { white-space: nowrap; }
 .sides nav b a { color: var(--soft); text-decoration: none; }
 .call { border-top: 1px solid var(--line); padding: 1.8rem 0 1.4rem; }
 .call .url { margin: .1rem 0 .6rem; } .method { font-weight: 650; font-size: .86em; letter-spacing: .03em; }
-.get { color: var(--get); } .post, .put { color: var(--put); } .delete { color: var(--delete); }
+.get { color: var(--get); } .post, .put, .patch { color: var(--put); } .delete { color: var(--delete); }
 details { margin: .9rem 0; } summary { cursor: pointer; color: var(--soft); }
 .call dl { display: grid; grid-template-columns: minmax(9rem, max-content) minmax(0, 1fr); gap: .3rem 1.4rem;
   margin: .3rem 0; }
 .call dt { overflow-wrap: anywhere; } .call dd { margin: 0; }
 @media (max-width: 52rem) { .sides { display: block; } .sides > nav { position: static; max-height: none;
-  padding: 1.5rem 1.2rem 0; }
-  .sides nav ol { display: none; } .sides nav b { margin-right: 1rem; }
+  padding: 1.5rem 1.2rem 0; display: flex; flex-wrap: wrap; gap: .2rem 1rem; }
+  .sides nav ol { display: none; } .sides .mark { flex: none; margin: 0 calc(100% - 2.3rem) .6rem -.3rem; }
   .sides > main { border: 0; padding: 1rem 1.2rem 4rem; } .plain { padding: 2rem 1.2rem; }
   .call dl { display: block; } .call dd { margin: 0 0 .6rem; } }
 """

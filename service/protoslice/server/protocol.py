@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from protoslice.server.fields import Headers
 from protoslice.server.problems import BAD_REQUEST, BUSY, HEADERS, MEDIA_TYPE, TIMEOUT, Problem
 
 __all__ = ["Answerer", "ConnectionLimits", "GuardedProtocol", "guarded"]
@@ -28,8 +29,6 @@ class Answerer(Protocol):
 
 
 LINGER_BYTES = 32 << 20
-
-Headers = list[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +94,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.expect_100_continue = False
 
     def _make_scope(self) -> None:
+        """What uvicorn makes at the beginning of every message."""
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects

@@ -112,7 +112,7 @@ class Settings(BaseSettings):
     )
     upload_checkpoint_bytes: Annotated[Size, Field(ge=1 << 16)] = Field(
         default=64 << 20,
-        description="After so many bytes a resumable upload is durable even within a request: a crash costs no more.",
+        description="After so many bytes a resumable upload is made durable within a request: what a crash costs.",
     )
     max_json_bytes: Size = Field(default=1 << 20, description="The largest JSON request body.")
     max_schema_bytes: Size = Field(default=16 << 20, description="The largest uploaded descriptor set.")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 PART_BYTES: Final = 16 << 20
 UPLOADS: Final = 3
+CREATIONS: Final = 4
+"""How often a creation is tried whose key turns out to be free."""
 
 # One request moves 16 MiB at most, so a minute is generous; a stalled one is given up and tried again.
 _CLIENT: ClientConfig = {
@@ -110,6 +112,12 @@ class CloudStorage(RemoteStorage):
 
     async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
         """See `Storage.put_if_absent`."""
+        for _ in range(CREATIONS - 1):
+            with suppress(Conflict):
+                return await self._put(key, data, "create")
+            if await self.exists(key):
+                raise Conflict(f"object {str(key)!r} exists")
+            # It was being removed meanwhile, which S3 answers with a conflict too: it wants to be asked again.
         return await self._put(key, data, "create")
 
     async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:

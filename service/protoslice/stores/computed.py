@@ -25,11 +25,11 @@ class Readable(Protocol):
     def covering(self, span: Span) -> Span:
         """What has to be fetched for `span`."""
 
-    async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes | bytearray]:
+    async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
         """The bytes of `spans`, which `covering` gave."""
 
-    def at_hand(self, offset: int, length: int, scratch: memoryview) -> memoryview | None:
-        """The bytes, if they can be had without waiting: in `scratch`, and gone when that is used again."""
+    def at_hand(self, offset: int, length: int) -> memoryview | None:
+        """The bytes, if they can be had without waiting."""
 
 
 class Computed:
@@ -52,6 +52,6 @@ class Computed:
         """The bytes of `spans`, made in a thread."""
         return await self._worker.run(lambda: [self._source.read(start, end - start) for start, end in spans])
 
-    def at_hand(self, offset: int, length: int, scratch: memoryview) -> None:
+    def at_hand(self, offset: int, length: int) -> None:
         """Never: making them takes its time."""
         return None

@@ -36,7 +36,7 @@ class ChunkInfo:
     type: str | None
     path: str
     size: int
-    sha256: str
+    sha256: str | None
 
     def as_json(self) -> dict[str, object]:
         """The chunk as the API shows it."""
@@ -125,15 +125,15 @@ class OpenStore:
             media_type=media,
         )
 
-    async def chunks(self, *, limit: int, cursor: str | None) -> Page[ChunkInfo]:
-        """A page of the chunks, with their digests: those not known yet are computed now."""
+    async def chunks(self, *, limit: int, cursor: str | None, digests: bool = True) -> Page[ChunkInfo]:
+        """A page of the chunks; with their digests, for which those never read before are read whole."""
         plan = self._known().plan
         first = place_of(cursor)
         items = []
         for n in range(first, min(first + limit, len(plan))):
             kind, type_name, path, rope = plan.chunk(n)
-            digest = await self._facts.digest(n, await self.chunk(n))
-            items.append(ChunkInfo(n, kind, type_name, path, rope.size, digest.hex()))
+            digest = (await self._facts.digest(n, self.planned_chunk(n))).hex() if digests else None
+            items.append(ChunkInfo(n, kind, type_name, path, rope.size, digest))
         await self._facts.save()
         last = first + len(items)
         return Page(items, str(last) if last < len(plan) else None)

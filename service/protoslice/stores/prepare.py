@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from protoslice import _core, schema
 from protoslice.chunked import tell_type
@@ -26,6 +27,13 @@ class Prepared:
     plan: bytes
     chunks: int
     image: bytes | None = None
+
+
+class Side(Protocol):
+    """Where records go that have to be decoded."""
+
+    def write(self, data: bytes, /) -> None:
+        """Append `data`."""
 
 
 class SideWriter:
@@ -60,7 +68,7 @@ def prepare_raw(source: RangeSource, scan: Scan, types: Types, request: IngestRe
     return Prepared(name, index, plan.encode(), len(plan))
 
 
-def chunked_of(source: RangeSource, side: SideWriter) -> _core.Chunked:
+def chunked_of(source: RangeSource, side: Side) -> _core.Chunked:
     """The chunks of a chunked proto; records that must be decoded go to `side`."""
     try:
         return _core.Chunked(source, side)

@@ -44,16 +44,13 @@ class Representation:
         for batch in _batches(self.rope, start, end):
             yield await _read(batch, self.sources)
 
-    def at_hand(self, start: int, end: int, scratch: memoryview) -> bytes | memoryview | None:
-        """The bytes from `start` up to `end`, verified, if they lie together and can be had without waiting.
-
-        They may lie in `scratch`, and are gone when that is used again.
-        """
+    def at_hand(self, start: int, end: int) -> bytes | memoryview | None:
+        """The bytes from `start` up to `end`, verified, if they lie together and can be had without waiting."""
         pieces = self.rope.slice(start, end).pieces()
         if len(pieces) != 1:
             return None
         (piece,) = pieces
-        return piece if isinstance(piece, bytes) else self.sources[piece[0]].at_hand(piece[1], piece[2], scratch)
+        return piece if isinstance(piece, bytes) else self.sources[piece[0]].at_hand(piece[1], piece[2])
 
     async def read(self, limit: int) -> bytes:
         """All its bytes; `LimitExceeded` when there are more than `limit`."""
@@ -99,7 +96,7 @@ def _widen(spans: list[Span], span: Span) -> None:
         spans.append(span)
 
 
-def _cut(extent: Extent, spans: Sequence[Span], found: Sequence[bytes | bytearray]) -> memoryview:
+def _cut(extent: Extent, spans: Sequence[Span], found: Sequence[bytes]) -> memoryview:
     _, offset, length = extent
     for (start, end), data in zip(spans, found, strict=True):
         if start <= offset and offset + length <= end:

@@ -1,7 +1,9 @@
 //! The way to a message: what its path is made of, and the names of what encloses it. Told only of what is found.
 
 use std::cell::OnceCell;
+use std::io::Write;
 
+use super::findings::Findings;
 use super::memory::Piece;
 use crate::error::Result;
 use crate::header::Fields;
@@ -63,37 +65,41 @@ impl<'u> Frame<'u> {
         Frame { type_id: self.type_id, up: self.up, field: self.field, step: self.step, pieces, name: OnceCell::new() }
     }
 
-    /// The path that leads here. Keys of more than `longest` bytes are not spelled out.
-    pub(super) fn path(&self, longest: usize) -> String {
-        let mut path = self.up.map_or_else(String::new, |up| up.path(longest));
-        let Some(field) = self.field else { return path };
-        if !path.is_empty() {
-            path.push('.');
-        }
-        path.push_str(&field.name);
-        match self.step {
-            Step::Alone => {}
-            Step::Index(at) => path.push_str(&format!("[{at}]")),
-            Step::Key(_, Key::Text(text)) if text.len() > longest => path.push_str("[…]"),
-            Step::Key(kind, key) => path.push_str(&format!("[{}]", label(kind, key))),
-        }
-        path
+    /// Writes the path that leads here to the end of `text`, where keys of more than `longest` bytes are left out.
+    pub(super) fn path(&self, longest: usize, text: &mut Vec<u8>) {
+        let begin = text.len();
+        self.path_from(begin, longest, text);
     }
 
-    /// The names of what encloses it, the outermost first.
-    pub(super) fn names(&self, schema: &Schema, depth: u32) -> Result<Vec<(TypeId, Vec<u8>)>> {
-        let mut names = Vec::new();
-        let mut next = self.up;
-        while let Some(frame) = next {
-            if frame.name.get().is_none() {
-                let _ = frame.name.set(name_of(schema, frame.type_id, frame.pieces, depth)?);
-            }
-            let name = frame.name.get().cloned().flatten();
-            names.extend(name.map(|name| (frame.type_id, name)));
-            next = frame.up;
+    fn path_from(&self, begin: usize, longest: usize, text: &mut Vec<u8>) {
+        if let Some(up) = self.up {
+            up.path_from(begin, longest, text);
         }
-        names.reverse();
-        Ok(names)
+        let Some(field) = self.field else { return };
+        if text.len() > begin {
+            text.push(b'.');
+        }
+        text.extend_from_slice(field.name.as_bytes());
+        // Writing to memory does not fail.
+        let _ = match self.step {
+            Step::Alone => Ok(()),
+            Step::Index(at) => write!(text, "[{at}]"),
+            Step::Key(_, Key::Text(key)) if key.len() > longest => write!(text, "[…]"),
+            Step::Key(kind, key) => write!(text, "[{}]", label(kind, key)),
+        };
+    }
+
+    /// Tells `found` the names of what encloses it, the outermost first.
+    pub(super) fn names(&self, schema: &Schema, depth: u32, found: &mut Findings) -> Result<()> {
+        let Some(up) = self.up else { return Ok(()) };
+        up.names(schema, depth, found)?;
+        if up.name.get().is_none() {
+            let _ = up.name.set(name_of(schema, up.type_id, up.pieces, depth)?);
+        }
+        if let Some(Some(name)) = up.name.get() {
+            found.name(up.type_id, name);
+        }
+        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use super::{LEADS, Place, Search, WANTED, count_up};
 use crate::document::{Message, Part};
 use crate::entry::Entry;
 use crate::error::Result;
-use crate::header::Fields;
+use crate::header::{Fields, Wire};
 use crate::key::{self, Key};
 use crate::schema::{Field, FieldKind, TypeId};
 
@@ -49,6 +49,11 @@ impl<'a> Search<'_, 'a> {
 
     /// Goes on in memory.
     fn hold(&mut self, message: &Message, frame: &Frame<'_>, depth: u32) -> Result<()> {
+        if let [Part::Span(span, _)] = message.parts.as_slice() {
+            let held = self.window.get(span)?;
+            let pieces = [Piece { bytes: held.bytes(), base: span.start }];
+            return self.within(&pieces, &frame.of(&pieces), depth);
+        }
         let mut held: Vec<(Held, u64)> = Vec::with_capacity(message.parts.len());
         for part in &message.parts {
             let span = self.doc.span(part)?;
@@ -103,30 +108,35 @@ impl<'a> Search<'_, 'a> {
 
     /// The values of a map: of entries with one key the last counts, where the first stands.
     fn map(&mut self, message: &Message, field: &'a Field, frame: &Frame<'_>, depth: u32) -> Result<()> {
-        let fields = self.doc.schema.field(Some(field.target), 1).zip(self.leading(field.target, 2));
-        let Some((key, value)) = fields else { return Ok(()) };
+        let Some(key) = self.doc.schema.field(Some(field.target), 1) else { return Ok(()) };
         for (own, entry) in self.entries_of(message, field, key)? {
-            let borrowed = own.borrowed();
-            let step = Step::Key(key.kind, borrowed);
-            if let [Part::Span(span, _)] = entry.parts.as_slice()
-                && span.end - span.start <= WINDOW
-            {
-                if span.end - span.start >= self.query.least {
+            let step = Step::Key(key.kind, own.borrowed());
+            let named = called(key.kind, own.borrowed());
+            match entry.parts.as_slice() {
+                [Part::Span(span, _)] if span.end - span.start < self.query.least => {}
+                [Part::Span(span, _)] if span.end - span.start <= WINDOW => {
                     let held = self.window.get(span)?;
                     let pieces = [Piece { bytes: held.bytes(), base: span.start }];
                     self.entry_within(field, step, &pieces, frame, depth)?;
                 }
-                continue;
-            }
-            let child = self.merged(&entry, value)?;
-            let above = Frame::told(field.target, Some(frame), Some(field), step, called(key.kind, borrowed));
-            if !child.parts.is_empty() {
-                let name = self.name_of(&child)?;
-                let frame = Frame::told(value.target, Some(&above), None, Step::Alone, name);
-                self.message(&child, &frame, depth + 1)?;
+                _ => self.entry(&entry, &Frame::told(field.target, Some(frame), Some(field), step, named), depth)?,
             }
         }
         Ok(())
+    }
+
+    /// The value of the map's `entry`, which stands at `frame`.
+    fn entry(&mut self, entry: &Message, frame: &Frame<'_>, depth: u32) -> Result<()> {
+        if self.takes_entries(frame.type_id) {
+            return self.take(entry, frame);
+        }
+        let Some(value) = self.leading(frame.type_id, 2) else { return Ok(()) };
+        let child = self.merged(entry, value)?;
+        if child.parts.is_empty() {
+            return Ok(());
+        }
+        let name = self.name_of(&child)?;
+        self.message(&child, &Frame::told(value.target, Some(frame), None, Step::Alone, name), depth + 1)
     }
 
     fn entries_of(&mut self, message: &Message, field: &Field, key: &Field) -> Result<Vec<Keyed>> {
@@ -171,17 +181,40 @@ impl<'a> Search<'_, 'a> {
     }
 
     fn take(&mut self, message: &Message, frame: &Frame<'_>) -> Result<()> {
-        let (mut places, mut skeleton) = (Vec::new(), Vec::new());
+        let path = self.begin(frame)?;
         for part in &message.parts {
+            let mut last: Option<Entry> = None;
             for entry in self.doc.entries(part)? {
                 let entry = entry?;
-                places.extend(Place::of(&entry));
                 if entry.end - entry.start <= self.query.small {
-                    skeleton.extend_from_slice(self.window.get(&entry.span())?.bytes());
+                    self.found.small(self.window.get(&entry.span())?.bytes());
+                }
+                match &mut last {
+                    Some(run) if self.together(run, &entry, frame.type_id) => {
+                        (run.content_end, run.end) = (entry.end, entry.end);
+                        run.count += 1;
+                    }
+                    _ => last
+                        .replace(entry)
+                        .and_then(|last| Place::of(&last))
+                        .into_iter()
+                        .for_each(|place| self.found.place(place)),
                 }
             }
+            last.and_then(|last| Place::of(&last)).into_iter().for_each(|place| self.found.place(place));
         }
-        self.note(frame, places, skeleton)
+        self.found.end(frame.type_id, path);
+        Ok(())
+    }
+
+    /// Whether nobody will ask for `entry` alone, which follows `run`: where only what is large is looked for, small
+    /// neighbours of one field that is not made of numbers have one place.
+    fn together(&self, run: &Entry, entry: &Entry, type_id: TypeId) -> bool {
+        let small = |entry: &Entry| entry.content_len() < self.query.least;
+        let delimited = matches!(entry.wire, Wire::Len | Wire::Group);
+        let field = self.doc.schema.field(Some(type_id), entry.number);
+        let alike = run.number == entry.number && delimited && !field.is_some_and(|field| field.kind.is_packable());
+        alike && small(entry) && (run.count > 1 || small(run))
     }
 
     /// The name of `message`, where its type has one, it is not long, and the message is none that is held in memory.

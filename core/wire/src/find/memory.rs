@@ -11,6 +11,9 @@ use crate::schema::{Field, TypeId};
 
 use std::collections::HashMap;
 
+/// Maps of up to so many entries need no table of their keys.
+const FEW: usize = 16;
+
 /// A piece of a message, and where it lies.
 #[derive(Clone, Copy)]
 pub(super) struct Piece<'b> {
@@ -49,6 +52,9 @@ impl<'a> Search<'_, 'a> {
             return Ok(());
         }
         let children = self.children(pieces, frame.type_id)?;
+        if let [child] = children.as_slice() {
+            return self.field_within(child.field, 0, std::slice::from_ref(&child.piece), frame, depth);
+        }
         let mut seen = Vec::new();
         let mut rest = children.as_slice();
         while let Some((child, after)) = rest.split_first() {
@@ -90,15 +96,19 @@ impl<'a> Search<'_, 'a> {
         let mut places: HashMap<Key<'_>, usize> = HashMap::new();
         for entry in entries {
             let key = key_of(key_field, std::slice::from_ref(entry), self.doc.limits.depth)?;
-            // A map with one entry needs no table of its keys.
-            let known = if entries.len() > 1 { places.insert(key, kept.len()) } else { None };
-            match known.and_then(|at| kept.get_mut(at).map(|kept| (at, kept))) {
-                Some((at, earlier)) => {
-                    earlier.1 = *entry;
-                    places.insert(key, at);
-                }
-                None => kept.push((key, *entry)),
+            let known = if entries.len() > FEW {
+                places.get(&key).copied()
+            } else {
+                kept.iter().position(|(other, _)| *other == key)
+            };
+            if let Some(earlier) = known.and_then(|at| kept.get_mut(at)) {
+                earlier.1 = *entry;
+                continue;
             }
+            if entries.len() > FEW {
+                places.insert(key, kept.len());
+            }
+            kept.push((key, *entry));
         }
         for (key, entry) in &kept {
             let step = Step::Key(key_field.kind, *key);
@@ -117,11 +127,21 @@ impl<'a> Search<'_, 'a> {
         depth: u32,
     ) -> Result<()> {
         let entry = Frame::held(field.target, Some(frame), Some(field), step, pieces);
-        let values: Vec<Piece<'_>> = self.children(pieces, field.target)?.iter().map(|child| child.piece).collect();
-        let Some(value) = self.doc.schema.field(Some(field.target), 2).filter(|_| !values.is_empty()) else {
+        if self.takes_entries(field.target) {
+            return self.take_within(pieces, &entry);
+        }
+        let children = self.children(pieces, field.target)?;
+        let Some(value) = self.doc.schema.field(Some(field.target), 2).filter(|_| !children.is_empty()) else {
             return Ok(());
         };
-        self.within(&values, &Frame::held(value.target, Some(&entry), None, Step::Alone, &values), depth + 1)
+        let many: Vec<Piece<'_>>;
+        let values = if let [child] = children.as_slice() {
+            std::slice::from_ref(&child.piece)
+        } else {
+            many = children.iter().map(|child| child.piece).collect();
+            &many
+        };
+        self.within(values, &Frame::held(value.target, Some(&entry), None, Step::Alone, values), depth + 1)
     }
 
     /// The messages in `pieces` that lead to what is wanted, without those that a oneof has taken back.
@@ -129,9 +149,10 @@ impl<'a> Search<'_, 'a> {
         let mut children = Vec::new();
         let mut choices: Vec<Choice> = Vec::new();
         let Some(message) = self.doc.schema.message(type_id) else { return Ok(children) };
+        let mask = self.masks.get(type_id as usize).copied().unwrap_or(u16::MAX);
         for piece in pieces {
             let mut fields = Fields::new(piece.bytes, piece.base, self.doc.limits.depth);
-            while let Some(found) = fields.next_field()? {
+            while let Some(found) = fields.next_among(mask)? {
                 let Some(field) = message.field(found.header.number) else { continue };
                 let change =
                     if field.oneof > 0 && field.fits(found.header.wire) { choose(&mut choices, field) } else { 0 };
@@ -150,9 +171,10 @@ impl<'a> Search<'_, 'a> {
     }
 
     fn take_within(&mut self, pieces: &[Piece<'_>], frame: &Frame<'_>) -> Result<()> {
-        let (mut places, mut skeleton) = (Vec::new(), Vec::new());
+        let path = self.begin(frame)?;
+        let mut entries = Vec::new();
         for piece in pieces {
-            let mut entries = Vec::new();
+            entries.clear();
             let mut fields = Fields::new(piece.bytes, piece.base, self.doc.limits.depth);
             while let Some(found) = fields.next_field()? {
                 let mut entry = entry_of(&found);
@@ -160,14 +182,15 @@ impl<'a> Search<'_, 'a> {
                 append(&mut entries, entry);
             }
             for entry in &entries {
-                places.extend(Place::of(entry));
+                Place::of(entry).into_iter().for_each(|place| self.found.place(place));
                 if entry.end - entry.start <= self.query.small {
                     let (from, to) = ((entry.start - piece.base) as usize, (entry.end - piece.base) as usize);
-                    skeleton.extend_from_slice(piece.bytes.get(from..to).unwrap_or_default());
+                    self.found.small(piece.bytes.get(from..to).unwrap_or_default());
                 }
             }
         }
-        self.note(frame, places, skeleton)
+        self.found.end(frame.type_id, path);
+        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 //! Messages that the index has nodes for are walked by it; what is smaller is walked in memory, out of windows that
 //! hold many neighbours and none of the large payloads between them.
 
+mod findings;
 mod frame;
 mod indexed;
 mod memory;
@@ -11,25 +12,11 @@ mod window;
 use crate::document::Document;
 use crate::entry::Entry;
 use crate::error::{Kind, Result, WireError};
-use crate::schema::{Field, MISFIT, Schema, TypeId};
+use crate::schema::{Field, MISFIT, Message, Schema, TypeId};
 
+pub use findings::{Findings, Found};
 use frame::{Frame, Step};
 use window::Window;
-
-/// A message that was looked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// The path that leads to it.
-    pub path: String,
-    /// Its type.
-    pub type_id: TypeId,
-    /// The enclosing messages that have a name, the outermost first: their types, and how they are called.
-    pub names: Vec<(TypeId, Vec<u8>)>,
-    /// The message without its large fields.
-    pub skeleton: Vec<u8>,
-    /// All its fields, in order, but for those whose wire type is not that of the field.
-    pub places: Vec<Place>,
-}
 
 /// Where a field of a found message lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +29,12 @@ pub struct Place {
     pub start: u64,
     /// Where it ends.
     pub end: u64,
-    /// How many scalars the run has; otherwise 1.
+    /// How many the run has; otherwise 1.
     pub count: u64,
 }
+
+/// Bytes of paths, names and skeletons that are kept. A path can be much longer than what it takes in the proto.
+const MOST_TEXT: usize = 512 << 20;
 
 /// What to look for.
 #[derive(Clone, Copy, Debug)]
@@ -53,18 +43,20 @@ pub struct Query<'t> {
     pub types: Option<&'t [TypeId]>,
     /// Fields up to so many bytes are part of the skeletons.
     pub small: u64,
-    /// Messages of fewer bytes are passed over.
+    /// Messages of fewer bytes are passed over. Unless it is 0, neighbouring elements that are smaller have one place.
     pub least: u64,
 }
 
 impl Document<'_> {
     /// All messages that `query` asks for, as protobuf means them: what occurs many times is merged, and of what
-    /// replaces each other the last is taken.
-    pub fn find(&self, query: &Query<'_>) -> Result<Vec<Found>> {
+    /// replaces each other the last is taken. Entries of maps are among them only where their values are no messages.
+    pub fn find(&self, query: &Query<'_>) -> Result<Findings> {
         let root = self.root()?;
-        let Some(type_id) = root.type_id else { return Ok(Vec::new()) };
+        let Some(type_id) = root.type_id else { return Ok(Findings::default()) };
         let roles = roles(self.schema, query.types);
-        let mut search = Search { doc: self, query, roles, window: Window::new(self), found: Vec::new() };
+        let masks = masks(self.schema, &roles);
+        let mut search =
+            Search { doc: self, query, roles, masks, window: Window::new(self), found: Findings::default() };
         let name = search.name_of(&root)?;
         search.message(&root, &Frame::told(type_id, None, None, Step::Alone, name), 0)?;
         Ok(search.found)
@@ -101,12 +93,29 @@ fn roles(schema: &Schema, types: Option<&[TypeId]>) -> Vec<u8> {
     }
 }
 
+/// The fields of each type that a search has to look at: those on the way to what is wanted, and all of oneofs that
+/// one of them belongs to. A bit for each number below 16.
+fn masks(schema: &Schema, roles: &[u8]) -> Vec<u16> {
+    let leads =
+        |field: &Field| field.kind.is_message() && roles.get(field.target as usize).is_some_and(|role| *role > 0);
+    let mask = |message: &Message| {
+        let fields = message.fields();
+        let matters = |field: &&Field| {
+            let rival = |other: &Field| other.oneof == field.oneof && leads(other);
+            leads(field) || (field.oneof > 0 && fields.iter().any(rival))
+        };
+        fields.iter().filter(matters).fold(0, |mask, field| mask | 1u16.checked_shl(field.number).unwrap_or(0))
+    };
+    (0..).map_while(|id| schema.message(id)).map(mask).collect()
+}
+
 struct Search<'d, 'a> {
     doc: &'d Document<'a>,
     query: &'d Query<'d>,
     roles: Vec<u8>,
+    masks: Vec<u16>,
     window: Window<'d, 'a>,
-    found: Vec<Found>,
+    found: Findings,
 }
 
 impl Search<'_, '_> {
@@ -115,15 +124,23 @@ impl Search<'_, '_> {
         self.roles.get(id as usize).copied().unwrap_or(0)
     }
 
-    /// Notes the message at `frame`, which has `places` and, of its small fields, `skeleton`.
-    fn note(&mut self, frame: &Frame<'_>, places: Vec<Place>, skeleton: Vec<u8>) -> Result<()> {
-        if self.found.len() as u64 >= self.doc.limits.nodes {
-            return Err(WireError::new(Kind::Limit, "more messages were found than may be held"));
+    /// Whether entries of maps, of the type `id`, are wanted themselves: there is no message in them.
+    fn takes_entries(&self, id: TypeId) -> bool {
+        let value = self.doc.schema.field(Some(id), 2);
+        self.role(id) & WANTED > 0 && value.is_some_and(|value| !value.kind.is_message())
+    }
+
+    /// Begins the finding of the message at `frame`; its fields follow. Returns where its path ends.
+    fn begin(&mut self, frame: &Frame<'_>) -> Result<usize> {
+        if self.found.len() as u64 >= self.doc.limits.nodes || self.found.text_len() > MOST_TEXT {
+            return Err(WireError::new(
+                Kind::Limit,
+                "more messages were found, or longer paths to them, than may be held",
+            ));
         }
-        let path = frame.path(self.doc.limits.path);
-        let names = frame.names(self.doc.schema, self.doc.limits.depth)?;
-        self.found.push(Found { path, type_id: frame.type_id, names, skeleton, places });
-        Ok(())
+        let path = self.found.path(|text| frame.path(self.doc.limits.path, text));
+        frame.names(self.doc.schema, self.doc.limits.depth, &mut self.found)?;
+        Ok(path)
     }
 }
 

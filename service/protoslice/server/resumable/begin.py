@@ -52,12 +52,15 @@ def new_draft_upload(fields: Fields, query: Query) -> NewUpload:
         if length not in {None, size}:
             raise InconsistentLength("the body is the whole upload, and Upload-Length says otherwise")
         length = size
-    name, disposition = query.one("filename"), fields.get(b"content-disposition")
+    told = fields.get(b"upload-metadata", "")
+    words = pairs(told)
+    name, disposition = words.get("filename") or query.one("filename"), fields.get(b"content-disposition")
     return NewUpload(
         length=length,
         path=raw_path(disposition, name) if name or disposition else None,
-        request=_request({}, query),
+        request=_request(words, query),
         sha256=parse_digest(fields.get(b"repr-digest")),
+        told=told,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Protocol
 
 from protoslice.errors import (
@@ -133,14 +134,19 @@ class Uploads:
         self._count += 1
         return (await self._records.create(done)).upload
 
-    async def assemble(self, files: Mapping[str, Sequence[str]], request: IngestRequest) -> Created:
-        """A store of several files, each made of one upload or of some that follow each other."""
+    async def assemble(
+        self, files: Mapping[str, Sequence[str]], request: IngestRequest, digests: Mapping[str, str] | None = None
+    ) -> Created:
+        """A store of several files, each made of one upload or of some that follow each other.
+
+        `digests` are the sha-256 that files are to have, by path.
+        """
         check_request(request)
         found = {
             check_file_path(path): [await self._finished(upload_id) for upload_id in upload_ids]
             for path, upload_ids in files.items()
         }
-        return await self._make(found, request, None)
+        return await self._make(found, request, None, digests or {})
 
     def _new(self, wanted: NewUpload) -> Upload:
         return Upload(
@@ -285,16 +291,24 @@ class Uploads:
         return upload
 
     async def _make(
-        self, files: Mapping[str, Sequence[Upload]], request: IngestRequest, sha256: bytes | None
+        self,
+        files: Mapping[str, Sequence[Upload]],
+        request: IngestRequest,
+        sha256: bytes | None,
+        digests: Mapping[str, str] = MappingProxyType({}),
     ) -> Created:
         self._check_size(sum(upload.offset for uploads in files.values() for upload in uploads))
         types, _ = await self._types(request.type)
         async with await self._ingest(request) as ingest:
             for path, uploads in files.items():
                 if any(upload.offset for upload in uploads):
-                    ingest.adopt(await self._received(path, ingest.wanted_type(path), types, uploads))
+                    received = await self._received(path, ingest.wanted_type(path), types, uploads)
+                    ingest.adopt(received)
+                    info = received.info
                 else:
-                    await (await ingest.file(path)).close()
+                    info = await (await ingest.file(path)).close()
+                if info.sha256 != digests.get(path, info.sha256):
+                    raise InvalidInput(f"{path!r} does not have the digest given: nothing was stored")
             return await ingest.commit(expected_sha256=sha256)
 
     async def _received(self, path: str, wanted: str | None, types: Types, uploads: Sequence[Upload]) -> Received:
