@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.bundle import Bundle, BundleTensors
-from protoslice.formats.listing import row
+from protoslice.formats.listing import items, row, row_text
 from protoslice.formats.model import Fault, Model, Stored, Tensor, Tiled
 from protoslice.formats.reading import read
 from protoslice.models import open_model
@@ -216,11 +216,14 @@ def test_what_is_written_is_read(data: st.DataObject) -> None:
 
 
 def listed(found: BundleTensors, step: int = 3) -> list[dict[str, Any]]:
-    items, at = [], 0
+    rows: list[dict[str, Any]] = []
+    at = 0
     while at < len(found):
-        text, at = found.items(at, step)
-        items += json.loads(b"[" + text + b"]")
-    return items
+        text, count, after = found.items(at, step)
+        assert count == len(json.loads(b"[" + text + b"]")) == after - at
+        rows += json.loads(b"[" + text + b"]")
+        at = after
+    return rows
 
 
 def shown(tensor: Tensor) -> dict[str, Any]:
@@ -236,6 +239,21 @@ def test_the_fast_listing_says_what_the_tensors_say(case: str) -> None:
         assert listed(found, 1000) == [shown(tensor) for tensor in model]
         floats = [shown(tensor) for tensor in model if tensor.dtype and tensor.dtype.name == "F32"]
         assert json.loads(b"[" + found.items(0, 10_000, "F32")[0] + b"]") == floats
+
+
+def test_joined_listings_say_what_the_tensors_say() -> None:
+    with open_model(GOLDEN / "tf_sm_functions") as model:
+        rows = [json.loads(row_text(tensor)) for tensor in model]
+        for dtype in (None, "F32"):
+            due = [each for each in rows if dtype is None or each["dtype"] == dtype]
+            for limit in (1, 3, 1000):
+                found: list[Any] = []
+                at = 0
+                while at < len(model.tensors):
+                    text, count, at = items(model.tensors, at, limit, dtype)
+                    assert count <= limit
+                    found += json.loads(b"[" + text + b"]")
+                assert found == due
 
 
 def test_narrow_integers_are_extended_by_their_sign() -> None:

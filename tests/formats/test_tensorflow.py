@@ -282,7 +282,7 @@ def test_records_that_are_damaged_are_told_with_their_place() -> None:
 def test_a_text_is_its_message() -> None:
     with open_model(GOLDEN / "tf_sm_pbtxt") as model:
         assert model.model.type == "tensorflow.SavedModel"
-        assert [each.name for each in formats_of(model.model)] == ["tensor bundle", "tensorflow"]
+        assert {each.name for each in formats_of(model.model)} == {"tensor bundle", "tensorflow"}
         assert model.tensor("Const").file == "saved_model.pbtxt"
 
 

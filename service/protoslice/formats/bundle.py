@@ -127,24 +127,21 @@ class BundleTensors:
         found = (self._index.find(each.encode()) for each in self._known_as.get(name_or_address, ()))
         return [number for number in found if number is not None]
 
-    def items(self, start: int, limit: int, dtype: str | None = None) -> tuple[bytes, int]:
-        """At most `limit` tensors from `start` on as items of a JSON list, and where to go on.
-
-        Only those of type `dtype`, if one is given. No `Tensor` is made of what lies in one piece where it should.
-        """
+    def items(self, start: int, limit: int, dtype: str | None = None) -> tuple[bytes, int, int]:
+        """As `listing.items`, but no `Tensor` is made of what lies in one piece where it should."""
         texts: list[bytes] = []
-        number = start
-        while limit > 0 and number < len(self):
-            text, count, number = self._index.items(self._prefix, self._room, number, limit, dtype)
+        number, left = start, limit
+        while left > 0 and number < len(self):
+            text, count, number = self._index.items(self._prefix, self._room, number, left, dtype)
             texts += [text] if count else []
-            limit -= count
-            if limit > 0 and number < len(self):  # in slices, or something is wrong with it
+            left -= count
+            if left > 0 and number < len(self):  # in slices, or something is wrong with it
                 tensor = self[number]
                 number += 1
                 if dtype is None or (tensor.dtype is not None and tensor.dtype.name == dtype):
                     texts.append(row_text(tensor))
-                    limit -= 1
-        return b",".join(texts), number
+                    left -= 1
+        return b",".join(texts), limit - left, number
 
     @cached_property
     def _room(self) -> Sequence[int | None]:
