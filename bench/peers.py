@@ -15,18 +15,18 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-SMALL = bytes(4096)
+FROM_MEMORY = {"/small": bytes(4 << 10), "/large": bytes(64 << 20)}
 PATH = os.environ.get("PEER_FILE", "")
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """`/small`: 4 KiB from memory; `/file`: Starlette's FileResponse; `/upload`: the body to a file, and an fsync."""
+    """`/small`, `/large`: 4 KiB, 64 MiB from memory; `/file`: FileResponse; `/upload`: to a file, and an fsync."""
     if scope["type"] != "http":
         return
     if scope["path"] == "/file":
         await FileResponse(PATH)(scope, receive, send)
         return
-    body = SMALL if scope["path"] == "/small" else await _upload(receive)
+    body = FROM_MEMORY.get(scope["path"]) or await _upload(receive)
     headers = [(b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -12,7 +12,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import client
 import engine
+import formats
 import records
 import service
 from timing import Row
@@ -26,16 +28,21 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "ropes": engine.ropes,
     "memory": engine.memory,
     "records": records.records,
+    "formats": formats.formats,
     "service": service.service,
+    "client": client.client,
 }
-ENGINE = [name for name in SUBJECTS if name != "service"]
+APART = ("service", "client")
+ENGINE = [name for name in SUBJECTS if name not in APART]
 
 
 def main() -> None:
     """Run what is asked for, show it, and keep it when it was measured at full size."""
     parser = argparse.ArgumentParser(description="Ratios against peers, from one run.")
     parser.add_argument(
-        "names", nargs="*", help=f"what to measure: {', '.join(SUBJECTS)}; all but the service when none is named"
+        "names",
+        nargs="*",
+        help=f"what to measure: {', '.join(SUBJECTS)}; all but the service and the client when none is named",
     )
     parser.add_argument(
         "--scale", type=float, default=1.0, help="shrink the data; results of a shrunk run are not kept"
@@ -51,8 +58,8 @@ def main() -> None:
             for row in SUBJECTS[name](Path(folder), options.scale):
                 rows.append(row)
                 print(_line(row), flush=True)
-    if options.scale == 1 and options.names in ([], ["service"]):
-        _keep("service" if options.names else options.keep, rows)
+    if options.scale == 1 and (not options.names or options.names in ([name] for name in APART)):
+        _keep(options.names[0] if options.names else options.keep, rows)
 
 
 def _line(row: Row) -> str:

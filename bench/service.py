@@ -24,7 +24,7 @@ import httpx
 import models
 from timing import Row, seconds
 
-__all__ = ["service"]
+__all__ = ["running_service", "service"]
 
 MIB = 1 << 20
 RUNS = 5
@@ -40,7 +40,7 @@ def service(folder: Path, scale: float) -> Iterator[Row]:
     if not path.exists():
         models.big_constants(path, int(scale * (1 << 30)))
     with ExitStack() as stack:
-        ours = stack.enter_context(_service(folder / "stores"))
+        ours = stack.enter_context(running_service(folder / "stores"))
         peer = stack.enter_context(_peer(path))
         nginx = stack.enter_context(_nginx(folder, path))
         store = _upload(ours, path)
@@ -183,7 +183,8 @@ def _upload(ours: str, path: Path) -> str:
 
 
 @contextmanager
-def _service(storage: Path) -> Iterator[str]:
+def running_service(storage: Path) -> Iterator[str]:
+    """The address of a service over a folder, in a process of its own."""
     environment = os.environ | {"PROTOSLICE_STORAGE": storage.as_uri()}
     command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0"]
     with _running(command, environment, stdout=subprocess.PIPE) as process:

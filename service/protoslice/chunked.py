@@ -14,11 +14,13 @@ __all__ = ["tell_type"]
 HEAD = 64 << 10
 
 
-def tell_type(chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str | None) -> str | None:
-    """The type of the root message; none when neither its own chunks nor a trial merge tell."""
+def tell_type(chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str | None) -> tuple[str | None, str]:
+    """The type of the root message, and what tells it: the file, its own chunks or a trial merge; none when none do."""
+    if chunked.declared is not None:
+        return chunked.declared, "the manifest of the split proto names it"
     found = _look(chunked.root(), sources, filename)
-    if found is not None:
-        return found
+    if found.type_name is not None:
+        return found.type_name, found.why
     # Without what was taken out of it, the rest of a message may look like anything. Merged as the right type it will
     # look like that type; as any other one its chunks have no place.
     types = schema.bundled()
@@ -27,11 +29,11 @@ def tell_type(chunked: _core.Chunked, sources: Sequence[RangeSource], filename: 
             image = chunked.image(types.flat(name), name, sources)
         except ProtosliceError:
             continue
-        if _look(image, sources, filename) == name:
-            return name
-    return None
+        if _look(image, sources, filename).type_name == name:
+            return name, f"merged as {name}, its fields are those of one"
+    return None, found.why
 
 
-def _look(rope: _core.Rope, sources: Sequence[RangeSource], filename: str | None) -> str | None:
+def _look(rope: _core.Rope, sources: Sequence[RangeSource], filename: str | None) -> schema.Detection:
     head = Rope(rope.slice(0, HEAD), sources).read()
-    return schema.detect_message(head, filename).type_name
+    return schema.detect_message(head, filename)

@@ -28,6 +28,9 @@ class ProtosliceError(Exception):
     request_id: str | None = None
     """The id of the request that failed, where a service said so: its operator finds the cause by it."""
 
+    retry_after_seconds: float | None = None
+    """How long to wait before trying again, where it was said."""
+
     def __init__(self, message: str, offset: int | None = None, path: str | None = None) -> None:
         super().__init__(message, offset, path)
         self.message = message
@@ -96,9 +99,6 @@ class StorageError(ProtosliceError):
 
 class StorageUnavailable(StorageError):
     """Storage, or a service, that does not answer now."""
-
-    retry_after_seconds: float | None = None
-    """How long to wait before trying again, where it was said."""
 
 
 class StorageDenied(StorageError):

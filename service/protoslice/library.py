@@ -14,7 +14,7 @@ from protoslice import _core, schema
 from protoslice.chunked import tell_type
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.ropes import Rope
-from protoslice.sources import FileObjectSource, FileSource, RangeSource, SourceLike, as_source
+from protoslice.sources import BytesSource, FileObjectSource, FileSource, RangeSource, SourceLike, as_source
 
 __all__ = ["Chunk", "Large", "Node", "Proto", "Split", "View", "open_proto"]
 
@@ -23,6 +23,7 @@ MAX_CHUNK = 1 << 30
 FLOOR = 16 << 10
 SMALLEST_FLOOR = 64
 """Below, an index may be twenty times the size of its proto; allowed for small ones alone."""
+NAMED = "it was named"
 _SMALL = 1 << 20
 _STRIDE = 64 << 20  # chunks are hashed in strides, so that somebody can watch
 _IN_MEMORY = 8 << 20  # decoded records beyond this go to a temporary file
@@ -136,6 +137,7 @@ class Proto:
         flat: _core.Schema | None,
         image: _core.Rope | None = None,
         limits: _core.Limits | None = None,
+        why: str | None = None,
     ) -> None:
         self.sources = tuple(sources)
         """What its ropes are over."""
@@ -147,6 +149,8 @@ class Proto:
         """The engine's view of it."""
         self.type = self.index.root_type
         """The full name of the root's message type; none when it is not known."""
+        self.why = why
+        """What told the type, or why it could not be told."""
         self.chunked = image is not None
         """Whether it came as a chunked file."""
         self._owned: list[FileSource | BinaryIO] = []
@@ -242,17 +246,19 @@ def open_proto(
     index: bytes | None = None,
     floor: int = FLOOR,
     limits: _core.Limits | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> Proto:
     """Open a proto, raw or chunked: a path, bytes, a seekable file, or any object with range reads.
 
     `type` names the root's message type where it cannot be detected; `types` has it when it is not a bundled one.
     `index` spares the scan when it is what `Proto.index_bytes` gave for the same bytes. Messages below `floor` bytes
     are looked into on demand: a small floor makes a large index.
+    `progress` is called now and then, as long as that takes, with how much has been looked at and how much there is.
     """
     opening = as_source(source)
     owned: list[FileSource | BinaryIO] = [opening] if opening is not source and isinstance(opening, FileSource) else []
     try:
-        proto = _Opener(opening, _filename(source), type, types, limits).proto(index, floor)
+        proto = _Opener(opening, _filename(source), type, types, limits, progress).proto(index, floor)
     except BaseException:
         for taken in owned:
             taken.close()
@@ -268,36 +274,61 @@ class _Opener:
     type: str | None
     types: schema.MessageTypes | None
     limits: _core.Limits | None
+    progress: Callable[[int, int], object] | None
 
     def proto(self, index: bytes | None, floor: int) -> Proto:
         head = self.source.read(0, min(self.source.size, 64 << 10))
         detection = schema.detect(head, self.filename, self.source.size)
         if detection.kind == "riegeli":
             return self._chunked(index, floor)
+        if detection.kind == "text" and (named := self.type or detection.type_name) is not None:
+            return self._text(named, index, floor)
         if detection.kind not in {"proto", "unknown"} and self.type is None:
             raise Unsupported(f"{detection.why}, not a serialized proto; name its type if it is one after all")
         type_name = self.type or (detection.type_name if detection.kind == "proto" else None)
         flat = self._flat(type_name)
         _check_floor(floor, self.source.size)
-        index = index or _core.index_source([self.source], None, flat, type_name, floor=floor, limits=self.limits)
-        return Proto([self.source], index=index, flat=flat, limits=self.limits)
+        index = index or self._index([self.source], None, flat, type_name, floor)
+        why = detection.why if self.type is None else NAMED
+        return Proto([self.source], index=index, flat=flat, limits=self.limits, why=why)
+
+    def _text(self, type_name: str, index: bytes | None, floor: int) -> Proto:
+        schema.check_text_size(self.source.size)
+        types = schema.find(type_name, [] if self.types is None else [self.types])
+        binary = schema.serialized(self.source.read(0, self.source.size), type_name, types)
+        sources, image = [self.source, BytesSource(binary)], _core.Rope([(1, 0, len(binary))])
+        flat = self._flat(type_name)
+        index = index or _core.index_source(sources, image, flat, type_name, floor=floor, limits=self.limits)
+        return Proto(sources, index=index, flat=flat, image=image, limits=self.limits)
 
     def _chunked(self, index: bytes | None, floor: int) -> Proto:
         side = cast(BinaryIO, tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - the proto owns it
         try:
-            chunked = _core.Chunked(self.source, side, limits=self.limits)
+            chunked = _core.Chunked(self.source, side, limits=self.limits, progress=self.progress)
             sources = [self.source, FileObjectSource(side)]
-            type_name = self.type or tell_type(chunked, sources, self.filename)
+            type_name, why = (self.type, NAMED) if self.type else tell_type(chunked, sources, self.filename)
             flat = self._flat(type_name)
             image = chunked.image(flat, type_name, sources)
             _check_floor(floor, image.size)
-            index = index or _core.index_source(sources, image, flat, type_name, floor=floor, limits=self.limits)
-            proto = Proto(sources, index=index, flat=flat, image=image, limits=self.limits)
+            index = index or self._index(sources, image, flat, type_name, floor)
+            proto = Proto(sources, index=index, flat=flat, image=image, limits=self.limits, why=why)
         except BaseException:
             side.close()
             raise
         proto._owned.append(side)
         return proto
+
+    def _index(
+        self,
+        sources: Sequence[RangeSource],
+        image: _core.Rope | None,
+        flat: _core.Schema | None,
+        type_name: str | None,
+        floor: int,
+    ) -> bytes:
+        return _core.index_source(
+            sources, image, flat, type_name, floor=floor, limits=self.limits, progress=self.progress
+        )
 
     def _flat(self, type_name: str | None) -> _core.Schema | None:
         if type_name is None:

@@ -11,12 +11,13 @@ from types import TracebackType
 from typing import Self
 
 from protoslice import schema
-from protoslice.errors import Conflict, InvalidInput, NotFound
+from protoslice.errors import InvalidInput, NotFound
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.model import Proto as Root
 from protoslice.formats.reading import Reading, read
 from protoslice.formats.registry import tensors_of
 from protoslice.formats.roots import rank
+from protoslice.formats.selection import each, single, wanted
 from protoslice.library import open_proto
 from protoslice.ropes import Rope
 from protoslice.sources import FileSource
@@ -38,17 +39,15 @@ class LocalModel:
         return tensors_of(self.model)
 
     def __iter__(self) -> Iterator[Tensor]:
-        return (self.tensors[number] for number in range(len(self.tensors)))
+        return each(self.tensors)
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of this name or address."""
-        numbers = self.tensors.numbers(name)
-        if not numbers:
-            raise NotFound(f"there is no tensor {name!r}")
-        if len(numbers) > 1:
-            addresses = ", ".join(self.tensors[number].address for number in numbers[:20])
-            raise Conflict(f"{len(numbers)} tensors are called {name!r}: name one by its address, {addresses}")
-        return self.tensors[numbers[0]]
+        return single(self.tensors, name)
+
+    def matching(self, name: str | None = None, dtype: str | None = None) -> Iterator[Tensor]:
+        """The tensors of a name, in which `*` stands for anything, and of a type."""
+        return filter(wanted(name, dtype), self)
 
     def read(self, tensor: str | Tensor, slice: str | None = None, form: str = "raw") -> Rope:
         """A tensor, or a slice of it, as `raw`, `npy`, `packed` or `json`; read when somebody wants the bytes."""
@@ -134,7 +133,8 @@ def _opened(files: Mapping[str, FileSource], root: str, type_name: str | None, h
     if root not in files:
         raise NotFound(f"there is no file {root!r}")
     found = _detect(root, files[root])
-    if found.kind not in {"proto", "riegeli", "unknown"} and type_name is None:
+    is_text = found.kind == "text" and found.type_name is not None
+    if not is_text and found.kind not in {"proto", "riegeli", "unknown"} and type_name is None:
         return Model(root, found.type_name, files, None)
     proto = held.enter_context(open_proto(files[root], type_name or found.type_name))
     return Model(root, proto.type, files, Root(proto.document, proto.sources))

@@ -7,15 +7,12 @@ import io
 import os
 import stat
 import threading
-from collections.abc import Iterator
 from typing import BinaryIO, Protocol, Self, cast, runtime_checkable
 
 from protoslice.errors import CorruptModel, InvalidInput, NotFound, ProtosliceError, StorageDenied, StorageError
 
 __all__ = ["BytesSource", "FileObjectSource", "FileSource", "RangeSource", "SourceLike", "as_source"]
 
-_GAP = 64  # neighbours this close are read by one call: the header of a riegeli block takes 24 bytes
-_VECTORS = 1000  # buffers per call; the kernel takes 1024
 _MOST = 1 << 30  # bytes per call; the kernel stops at 2 GiB
 
 
@@ -40,6 +37,7 @@ class FileSource:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._fd = -1
+        self._opened: object = None  # what the engine reads the file by, once it does
         try:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             if stat.S_ISDIR(os.fstat(self._fd).st_mode):
@@ -61,20 +59,10 @@ class FileSource:
         part = self._pread(offset, length)
         return part if len(part) == length else self._read_long(offset, length)
 
-    def read_into(self, offset: int, buffer: memoryview | bytearray, /) -> None:
-        """Fill `buffer` with the bytes at `offset`."""
-        self.readv([(offset, memoryview(buffer))])
-
-    def readv(self, parts: list[tuple[int, memoryview]], /) -> None:
-        """Fill each buffer with the bytes at its offset; near neighbours, in order, share a call."""
-        for offset, view in parts:
-            _check(offset, view.nbytes, self.size, self.path)
-        for offset, views in _runs(parts):
-            self._fill(offset, views)
-
     def close(self) -> None:
         """Give the file descriptor back; closing twice is harmless."""
         fd, self._fd = self._fd, -1
+        self._opened = None
         if fd >= 0:
             os.close(fd)
 
@@ -103,16 +91,6 @@ class FileSource:
             return os.pread(self._open_fd(), length, offset)
         except OSError as error:
             raise _cannot_read(self.path, error) from error
-
-    def _fill(self, offset: int, views: list[memoryview]) -> None:
-        while views:
-            try:
-                got = os.preadv(self._open_fd(), views, offset)
-            except OSError as error:
-                raise _cannot_read(self.path, error) from error
-            if not got:
-                raise _short(self.path, offset)
-            offset, views = offset + got, _after(views, got)
 
     def _open_fd(self) -> int:
         if self._fd < 0:
@@ -178,34 +156,6 @@ def _as_file(x: object) -> BinaryIO | None:
         raise InvalidInput("a file object has to be open in binary mode to be a source")
     seekable = getattr(x, "seekable", None)
     return cast(BinaryIO, x) if seekable is not None and seekable() else None
-
-
-def _runs(parts: list[tuple[int, memoryview]]) -> Iterator[tuple[int, list[memoryview]]]:
-    """The parts gathered into reads; a short gap between neighbours is read into bytes nobody looks at."""
-    start = end = 0
-    views: list[memoryview] = []
-    for offset, part in parts:
-        view = part.cast("B")
-        if views and (not 0 <= offset - end <= _GAP or len(views) >= _VECTORS or end - start > _MOST):
-            yield start, views
-            views = []
-        if not views:
-            start = end = offset
-        if offset > end:
-            views.append(memoryview(bytearray(offset - end)))
-        views.append(view)
-        end = offset + len(view)
-    if views:
-        yield start, views
-
-
-def _after(views: list[memoryview], count: int) -> list[memoryview]:
-    """What is left to fill once `count` bytes are there."""
-    for i, view in enumerate(views):
-        if count < len(view):
-            return [view[count:], *views[i + 1 :]]
-        count -= len(view)
-    return []
 
 
 def _check(offset: int, length: int, size: int, name: str) -> None:

@@ -57,6 +57,9 @@ def test_info_tells_type_size_and_biggest_parts(graph: Path) -> None:
     }
     text = _call("info", str(graph)).stdout.decode()
     assert "tensorflow.GraphDef" in text
+    assert told["why"] == "its fields are those of tensorflow.GraphDef"
+    assert f"why     {told['why']}\n" in text
+    assert _json("info", str(graph), "--type", "tensorflow.GraphDef")["why"] == "it was named"
     assert "\x1b" not in text, "no colours where nobody watches"
 
 
@@ -204,16 +207,34 @@ def test_a_terminal_gets_text_but_no_binary(graph: Path) -> None:
     assert "nothing for a terminal" in shown
 
 
-def test_a_terminal_sees_a_bar_when_it_takes_long(graph: Path, tmp_path: Path) -> None:
+BAR = """
+import sys
+import protoslice
+from protoslice.cli import main, progress
+
+progress.PATIENCE_SECONDS = -1
+plainly = protoslice.open
+
+def slowly(*args, progress, **options):
+    progress(1 << 20, 1 << 21)
+    return plainly(*args, **options)
+
+protoslice.open = slowly
+main()
+"""
+
+
+@pytest.mark.parametrize(("source", "due"), [("file", {b"indexing", b"merging"}), ("stdin", {b"reading", b"merging"})])
+def test_a_terminal_sees_a_bar_when_it_takes_long(graph: Path, tmp_path: Path, source: str, due: set[bytes]) -> None:
     slow = tmp_path / "slow.py"
-    slow.write_text(
-        "import sys\nfrom protoslice.cli import progress\n"
-        "progress.PATIENCE_SECONDS = -1\nfrom protoslice.cli import main\nmain()\n"
-    )
+    slow.write_text(BAR)
+    file, out = str(graph) if source == "file" else "-", tmp_path / "out.pb"
     pid, fd = pty.fork()
     if pid == 0:  # pragma: no cover - the child
         os.environ.update(COLUMNS="100", TERM="xterm")
-        os.execv(sys.executable, [sys.executable, str(slow), "merge", str(graph), str(tmp_path / "out.pb")])
+        if source == "stdin":
+            os.dup2(os.open(graph, os.O_RDONLY), 0)
+        os.execv(sys.executable, [sys.executable, str(slow), "merge", file, str(out)])
     shown = b""
     while True:
         try:
@@ -222,9 +243,16 @@ def test_a_terminal_sees_a_bar_when_it_takes_long(graph: Path, tmp_path: Path) -
             break
     os.waitpid(pid, 0)
     os.close(fd)
-    assert b"merging" in shown
+    assert {word for word in (b"indexing", b"reading", b"merging") if word in shown} >= due
     assert b"MiB" in shown or b"kB" in shown or b"KiB" in shown
-    assert (tmp_path / "out.pb").read_bytes() == graph.read_bytes()
+    assert out.read_bytes() == graph.read_bytes()
+
+
+def test_nobody_who_is_no_terminal_sees_a_bar(graph: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.pb"
+    done = subprocess.run([sys.executable, "-c", BAR, "merge", str(graph), str(out)], capture_output=True, check=True)
+    assert done.stderr.count(b"\n") == 1
+    assert done.stderr.startswith(f"{out}: ".encode())
 
 
 def test_help_shows_an_example_for_every_verb() -> None:

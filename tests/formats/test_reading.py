@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -32,7 +34,7 @@ from protoslice.formats.model import (
 )
 from protoslice.formats.reading import Place, place, read
 from protoslice.ropes import Rope
-from protoslice.sources import BytesSource
+from protoslice.sources import BytesSource, FileSource
 from protoslice.testing.tensors import content, stored, tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -266,6 +268,16 @@ def test_tiles_of_whole_rows_stay_where_they_lie() -> None:
     reading = read(tensor(Tiled(tuple(tiles)), "F32", [6, 3])).bytes
     assert [reading.sources[number] for number, _, _ in reading.rope.pieces()] == sources
     assert content(reading) == b"".join(source.read(0, 24) for source in sources)
+
+
+def test_a_file_is_opened_once_for_all_that_read_it(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(bytes(range(200)))
+    with FileSource(tmp_path / "x") as file:
+        before = len(os.listdir("/proc/self/fd"))
+        subject = tensor(Stored(Bytes.of(file), Encoding.BIG_ENDIAN), "U16", [100])
+        readings = [read(subject, f"{number}::2").bytes for number in range(100)]
+        assert [content(reading)[:1] for reading in readings[:3]] == [b"\x01", b"\x03", b"\x05"]
+        assert len(os.listdir("/proc/self/fd")) == before + 1
 
 
 def test_no_memory_goes_by_the_size_of_a_tensor() -> None:

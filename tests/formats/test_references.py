@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import fsspec  # type: ignore[import-untyped]
+import fsspec
 import ml_dtypes
 import numpy as np
 import zarr
-from fsspec.implementations.reference import ReferenceFileSystem  # type: ignore[import-untyped]
+from fsspec.implementations.reference import ReferenceFileSystem
 
 from protoslice.errors import NotFound
 from protoslice.formats.model import Bytes, Encoding, Fault, Stored, Strided, Strings, Tensor

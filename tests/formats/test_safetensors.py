@@ -19,7 +19,7 @@ from protoslice.formats import safetensors as ours
 from protoslice.formats.dtypes import DTYPES
 from protoslice.formats.model import Bytes, Encoding, Fault, Filled, Stored, Strings
 from protoslice.ropes import Rope
-from protoslice.sources import RangeSource
+from protoslice.sources import BytesSource, RangeSource
 from protoslice.testing.tensors import content, stored, tensor
 
 NAMED = [dtype for dtype in DTYPES.values() if dtype.safetensors]
@@ -77,6 +77,16 @@ def test_everything_is_aligned() -> None:
     assert size % 8 == 0
     for name, entry in head(data).items():
         assert (size + entry["data_offsets"][0]) % DTYPES[name].width == 0
+
+
+def test_neighbours_stay_neighbours() -> None:
+    source = BytesSource(bytes(64))
+    tensors = [
+        tensor(Stored(Bytes.of(source, at, at + 8)), "F32", [2], name=name)
+        for at, name in [(0, "b"), (8, "a"), (16, "c")]
+    ]
+    file = ours.safetensors(tensors)
+    assert file.rope.pieces()[1:] == [(0, 0, 24)]
 
 
 def test_numpy_loads_it() -> None:

@@ -2,7 +2,9 @@
 
 import io
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
@@ -178,3 +180,47 @@ def test_a_chunked_file_is_opened_like_a_plain_one() -> None:
         assert file.write_to(out) == file.size
         with protoslice.open(out, KIND) as proto:
             assert (proto.chunked, content(proto)) == (True, b"x" * 100_000)
+
+
+class Slow:
+    """A source that takes its time."""
+
+    data = bundled().message_class(KIND)(dtype=1, string_val=[b"x" * 100_000] * 5).SerializeToString()
+    size = len(data)
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """The bytes asked for, later."""
+        time.sleep(0.12)
+        return self.data[offset : offset + length]
+
+
+def test_who_waits_is_told_how_far_it_is() -> None:
+    told: list[tuple[int, int]] = []
+    protoslice.open(Slow(), KIND, progress=lambda done, total: told.append((done, total)))
+    assert told
+    assert told == sorted(told)
+    assert {total for _, total in told} == {Slow.size}
+
+
+def test_what_progress_raises_ends_the_opening() -> None:
+    class Enough(Exception):
+        pass
+
+    def stop(done: int, total: int) -> None:
+        raise Enough
+
+    with pytest.raises(Enough):
+        protoslice.open(Slow(), KIND, progress=stop)
+
+
+def test_what_told_the_type_is_kept() -> None:
+    graph: Any = bundled().message_class("tensorflow.GraphDef")()
+    for number in range(9):
+        graph.node.add(name=f"n{number}", op="NoOp", input=["n0", "n1"])
+    with protoslice.open(graph.SerializeToString()) as proto:
+        assert proto.why == "its fields are those of tensorflow.GraphDef"
+        chunked = proto.split().cpb().read()
+    with protoslice.open(chunked) as proto:
+        assert proto.why == "its fields are those of tensorflow.GraphDef"
+    assert protoslice.open(DATA, KIND).why == "it was named"
+    assert "none of the known types" in str(protoslice.open(b"").why)

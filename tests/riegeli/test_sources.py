@@ -76,48 +76,18 @@ def test_as_source_refuses_text_and_pipes(path: Path) -> None:
         as_source(pipe)
 
 
-def test_readv_fills_neighbours_and_strangers(path: Path) -> None:
-    buffers = [bytearray(n) for n in (100, 200, 0, 1, 70_000)]
-    offsets = [0, 124, 324, 5, 100_000]
-    with FileSource(path) as source:
-        source.readv([(offset, memoryview(b)) for offset, b in zip(offsets, buffers, strict=True)])
-    for offset, buffer in zip(offsets, buffers, strict=True):
-        assert buffer == DATA[offset : offset + len(buffer)]
-
-
-def test_readv_reads_across_small_gaps_in_one_call(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    real = os.preadv
-
-    def counted(fd: int, views: list[memoryview], at: int) -> int:
-        calls.append(at)
-        return real(fd, views, at)
-
-    monkeypatch.setattr(os, "preadv", counted)
-    buffers = [bytearray(1000) for _ in range(50)]
-    with FileSource(path) as source:
-        source.readv([(i * 1024, memoryview(b)) for i, b in enumerate(buffers)])
-    assert calls == [0]
-    assert all(buffer == DATA[i * 1024 : i * 1024 + 1000] for i, buffer in enumerate(buffers))
-
-
 def test_short_reads_are_continued(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    preadv, pread = os.preadv, os.pread
-    monkeypatch.setattr(os, "preadv", lambda fd, views, at: preadv(fd, [views[0][:7]], at))
+    pread = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, n, at: pread(fd, min(n, 11), at))
     with FileSource(path) as source:
-        buffer = bytearray(100)
-        source.read_into(3, buffer)
-        assert buffer == DATA[3:103]
         assert source.read(3, 100) == DATA[3:103]
 
 
 def test_a_file_that_shrank_is_an_error_with_its_name(path: Path) -> None:
     with FileSource(path) as source:
         path.write_bytes(DATA[:1000])
-        for read in (lambda: source.read(900, 200), lambda: source.read_into(900, bytearray(200))):
-            with pytest.raises(StorageError, match=r"data\.bin"):
-                read()
+        with pytest.raises(StorageError, match=r"data\.bin"):
+            source.read(900, 200)
 
 
 def test_a_closed_file_is_an_error_with_its_name(path: Path) -> None:
@@ -142,23 +112,17 @@ def test_file_objects_may_give_less_at_a_time() -> None:
     assert source.read(11, 1000) == DATA[11:1011]
 
 
-def test_long_reads_and_long_runs_take_several_calls(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_reads_take_several_calls(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "_MOST", 1000)
-    monkeypatch.setattr(sources, "_VECTORS", 3)
     with FileSource(path) as source:
-        source.readv([])
         assert source.read(5, 10_000) == DATA[5:10_005]
-        buffers = [bytearray(400) for _ in range(20)]
-        source.readv([(i * 410, memoryview(buffer)) for i, buffer in enumerate(buffers)])
-    assert all(buffer == DATA[i * 410 : i * 410 + 400] for i, buffer in enumerate(buffers))
 
 
 def test_what_the_system_refuses_is_a_storage_error(path: Path) -> None:
     source = FileSource(path)
     os.close(source.fileno())
-    for read in (lambda: source.read(0, 1), lambda: source.read_into(0, bytearray(1))):
-        with pytest.raises(StorageError, match=r"data\.bin cannot be read"):
-            read()
+    with pytest.raises(StorageError, match=r"data\.bin cannot be read"):
+        source.read(0, 1)
     source._fd = -1
 
 

@@ -39,9 +39,9 @@ CHECKS: Any = CHECKS_BY_NAME.get_by_names(
     "application/protobuf",
     "application/x-riegeli",
     "application/x-tar",
+    "application/vnd.protoslice.recipe",
     "application/offset+octet-stream",
     "application/partial-upload",
-    "application/vnd.protoslice.recipe",
 )
 def as_bytes(context: schemathesis.SerializationContext, value: Any) -> bytes:
     """Bytes as they are; for whatever else the generator thinks of, its text."""

@@ -7,62 +7,40 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from protoslice.server.app import create_app
-from protoslice.server.settings import Settings
-from protoslice.server.uvicorn_config import uvicorn_config
-from protoslice.testing.live import LiveServer, live_server, read_answer
+from protoslice.testing.live import read_answer
 from protoslice.testing.problems import assert_problem
+from protoslice.testing.process import service_process
 
-
-@contextmanager
-def process(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`protoslice serve` on a free port, and its address."""
-    command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0", *arguments]
-    settings = {f"PROTOSLICE_{name.upper()}": value for name, value in environment.items()}
-    running = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={"PATH": "/usr/bin:/bin", **settings}
-    )
-    try:
-        assert running.stdout is not None
-        yield running, running.stdout.readline().strip()
-    finally:
-        running.kill()
-        running.communicate()
-
-
-def connected(url: str) -> LiveServer:
-    host, _, port = url.removeprefix("http://").partition(":")
-    return LiveServer(host, int(port))
+ROOM = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
 
 
 def test_the_first_line_is_the_address_and_state_survives(tmp_path: Path) -> None:
     for expected in (201, 200):
-        with process("--storage", tmp_path.as_uri(), space_watermark_bytes="0") as (running, url):
+        with service_process("--storage", tmp_path.as_uri(), settings=ROOM) as service:
+            url = service.url
             assert url.startswith("http://127.0.0.1:")
             assert httpx.get(f"{url}/readyz").json() == {"status": "ok"}
             assert httpx.put(f"{url}/v1/stores?tag=kept", content=b"\x0a\x01a").status_code == expected
             assert httpx.get(f"{url}/v1/stores/kept/merge").content == b"\x0a\x01a"
-            running.send_signal(signal.SIGTERM)
-            running.wait(10)
+            service.running.terminate()
+            service.running.wait(10)
 
 
 def test_answers_under_way_end_before_the_process_does(tmp_path: Path, model: bytes) -> None:
     body = b"\x0a" + b"\x80\x80\x80\x08" + bytes(16 << 20)
-    with process("--storage", tmp_path.as_uri(), drain_notice_seconds="1", space_watermark_bytes="0") as (running, url):
-        store = httpx.put(f"{url}/v1/stores", content=body).json()["id"]
-        with connected(url).connect() as connection, httpx.Client(base_url=url) as kept:
+    settings = {**ROOM, "PROTOSLICE_DRAIN_NOTICE_SECONDS": "1"}
+    with service_process("--storage", tmp_path.as_uri(), settings=settings) as service:
+        store = httpx.put(f"{service.url}/v1/stores", content=body).json()["id"]
+        with service.server.connect() as connection, httpx.Client(base_url=service.url) as kept:
             assert kept.get("/readyz").status_code == 200
             connection.sendall(f"GET /v1/stores/{store}/merge HTTP/1.1\r\nhost: x\r\n\r\n".encode())
             assert connection.recv(9) == b"HTTP/1.1 "
-            running.send_signal(signal.SIGTERM)
+            service.running.terminate()
             time.sleep(0.4)
             answer = kept.get("/readyz")
             assert_problem(answer.status_code, answer.headers, answer.content, expected=503, slug="not-ready")
@@ -71,30 +49,33 @@ def test_answers_under_way_end_before_the_process_does(tmp_path: Path, model: by
             while more := connection.recv(1 << 20):
                 received += len(more)
             assert received > len(body)
-        assert running.wait(10) in {0, -signal.SIGTERM}
+        assert service.running.wait(10) in {0, -signal.SIGTERM}
 
 
 def test_answers_that_take_too_long_are_cut(tmp_path: Path) -> None:
     body = b"\x0a" + b"\x80\x80\x80\x08" + bytes(16 << 20)
-    with process("--storage", tmp_path.as_uri(), drain_seconds="1", space_watermark_bytes="0") as (running, url):
-        store = httpx.put(f"{url}/v1/stores", content=body).json()["id"]
-        with connected(url).connect() as connection:
+    settings = {**ROOM, "PROTOSLICE_DRAIN_SECONDS": "1"}
+    with service_process("--storage", tmp_path.as_uri(), settings=settings) as service:
+        store = httpx.put(f"{service.url}/v1/stores", content=body).json()["id"]
+        with service.server.connect() as connection:
             connection.sendall(f"GET /v1/stores/{store}/merge HTTP/1.1\r\nhost: x\r\n\r\n".encode())
             time.sleep(0.3)
-            running.send_signal(signal.SIGTERM)
-            running.wait(10)
+            service.running.terminate()
+            service.running.wait(10)
             assert not read_answer(connection).complete
 
 
 def test_each_request_is_one_line_without_secrets(tmp_path: Path) -> None:
-    with process("--storage", "memory://") as (running, url):
+    with service_process("--storage", "memory://") as service:
+        url = service.url
         headers = {"x-request-id": "my-request-1", "authorization": "Bearer hush"}
         answer = httpx.get(f"{url}/v1/stores/nobody/merge?path=hush", headers=headers)
         assert answer.headers["x-request-id"] == answer.json()["request_id"] == "my-request-1"
         forged = httpx.get(f"{url}/livez", headers={"x-request-id": "no good"})
         assert len(forged.headers["x-request-id"]) == 24
-        running.send_signal(signal.SIGTERM)
-        _, errors = running.communicate(timeout=10)
+        service.running.terminate()
+        service.running.wait(10)
+        errors = service.log.read_text()
     lines = [json.loads(line) for line in errors.splitlines()]
     first, second = (line for line in lines if line["event"] == "request")
     assert first["request_id"] == "my-request-1"
@@ -131,22 +112,19 @@ def test_pages_for_people_and_probes(client: httpx.Client, path: str) -> None:
     assert client.get(path).status_code == 200
 
 
-def test_the_shortest_way_is_taken_for_small_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0, trust_seconds=60)
-    app = create_app(settings)
-    answered: list[bool] = []
-    ordinary = app.answer_at_once
-
-    def watch(scope: Any, default_headers: list[tuple[bytes, bytes]]) -> bytes | None:
-        answer = ordinary(scope, default_headers)
-        answered.append(answer is not None)
-        return answer
-
-    monkeypatch.setattr(app, "answer_at_once", watch)
-    with live_server(uvicorn_config(app, settings)) as live, httpx.Client(base_url=live.url) as client:
-        store = client.put("/v1/stores", content=b"\x0a\x05small").json()["id"]
-        url = f"/v1/stores/{store}/chunks/0"
-        assert {client.get(url, headers={"range": "bytes=2-6"}).content for _ in range(3)} == {b"small"}
-        text = client.get("/metrics").text
-    assert answered[:3] == [False, True, True]
-    assert 'protoslice_requests_total{method="GET",route="/v1/stores/{ref}/chunks/{n}",status="206"} 3.0' in text
+def test_lines_of_the_last_answers_are_not_lost(tmp_path: Path) -> None:
+    body = b"\x0a" + b"\x80\x80\x80\x08" + bytes(16 << 20)
+    with service_process("--storage", tmp_path.as_uri(), settings=ROOM) as service:
+        store = httpx.put(f"{service.url}/v1/stores", content=body).json()["id"]
+        with service.server.connect() as connection:
+            connection.sendall(f"GET /v1/stores/{store}/merge HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+            assert connection.recv(9) == b"HTTP/1.1 "
+            service.running.terminate()
+            time.sleep(0.3)
+            while connection.recv(1 << 20):
+                pass
+        service.running.wait(10)
+        errors = service.log.read_text()
+    lines = [json.loads(line) for line in errors.splitlines()]
+    assert lines[-1]["route"] == "/v1/stores/{ref}/merge"
+    assert (lines[-1]["status"], lines[-1]["sent"]) == (200, len(body))

@@ -2,7 +2,10 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator
+import threading
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from obstore.exceptions import GenericError, PermissionDeniedError, UnauthenticatedError
@@ -72,6 +75,63 @@ def test_nobody_listening_is_unavailable() -> None:
                 assert "127.0.0.1" not in str(caught.value)
 
         asyncio.run(work())
+
+
+@contextmanager
+def bucket(puts: list[int], head: int) -> Iterator[dict[str, str]]:
+    """A server that answers each PUT with the next status, and every HEAD with `head`; as options."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self._answer(puts.pop(0))
+
+        def do_HEAD(self) -> None:
+            self._answer(head)
+
+        def _answer(self, status: int) -> None:
+            self.send_response(status)
+            for name, value in (
+                ("etag", '"made"'),
+                ("last-modified", self.date_time_string()),
+                ("content-length", "0"),
+            ):
+                self.send_header(name, value)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+        yield {"endpoint": endpoint, "region": "x", "access_key_id": "x", "secret_access_key": "x"}
+        server.shutdown()
+        thread.join(10)
+
+
+@pytest.mark.parametrize(
+    ("puts", "head", "made"),
+    [
+        ([409, 409, 200], 404, '"made"'),
+        ([412], 200, None),
+        ([409], 200, None),
+        ([409, 409, 409, 409], 404, None),
+    ],
+)
+def test_a_key_that_is_being_removed_is_tried_again(puts: list[int], head: int, made: str | None) -> None:
+    async def work(options: dict[str, str]) -> None:
+        async with CloudStorage.from_uri("s3://bucket", options) as storage:
+            if made is None:
+                with pytest.raises(Conflict, match="exists"):
+                    await storage.put_if_absent(KEY, b"new")
+            else:
+                assert await storage.put_if_absent(KEY, b"new") == made
+
+    with bucket(puts, head) as options:
+        asyncio.run(work(options))
+    assert puts == []
 
 
 class Target:

@@ -41,7 +41,7 @@ async def everything(stores: Stores, tags: dict[str, str], truth: Truth | None =
                 )
             found[tag][name] = bytes(whole)
         if store.info.chunks:
-            digests = [info.sha256 for info in (await store.chunks(limit=1000, cursor=None)).items]
+            digests = [info.sha256 or "" for info in (await store.chunks(limit=1000, cursor=None)).items]
             found[tag]["digests"] = "\n".join(digests).encode()
     return found
 

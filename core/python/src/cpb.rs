@@ -23,22 +23,30 @@ pub(crate) struct Chunked {
 
 #[pymethods]
 impl Chunked {
-    /// Finds the chunks of `source`; records that have to be decoded are given to `side.write`.
+    /// Finds the chunks of `source`; records that have to be decoded are given to `side.write`. `progress` is called now
+    /// and then with how much has been looked at, and how much there is.
     #[new]
-    #[pyo3(signature = (source, side, *, limits=None))]
+    #[pyo3(signature = (source, side, *, limits=None, progress=None))]
     fn new(
         py: Python<'_>,
         source: &Bound<'_, PyAny>,
         side: Py<PyAny>,
         limits: Option<&Bound<'_, Limits>>,
+        progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let (source, limits) = (PySource::new(source)?, limits::of(limits));
-        let chunked = py.detach(|| cpb::open(&Watched::new(&source), &mut PySide(side), &limits));
+        let chunked = py.detach(|| cpb::open(&Watched::new(&source, progress), &mut PySide(side), &limits));
         chunked.map(|chunked| Self { chunked, limits }).map_err(|error| errors::raise(py, error))
     }
 
     fn __len__(&self) -> usize {
         self.chunked.len()
+    }
+
+    /// The type that the file names: a split proto's.
+    #[getter]
+    fn declared(&self) -> Option<&str> {
+        self.chunked.declared.as_deref()
     }
 
     /// The bytes of chunk `number`.
@@ -55,7 +63,7 @@ impl Chunked {
     #[staticmethod]
     fn verify(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<()> {
         let source = PySource::new(source)?;
-        py.detach(|| wire::riegeli::verify_all(&Watched::new(&source))).map_err(|error| errors::raise(py, error))
+        py.detach(|| wire::riegeli::verify_all(&Watched::new(&source, None))).map_err(|error| errors::raise(py, error))
     }
 
     /// Its metadata, serialized anew.

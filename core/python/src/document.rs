@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use wire::cpb;
 use wire::document as engine;
+use wire::find::Query;
 use wire::listing::Child;
 use wire::mask::Mask;
 use wire::metadata::ChunkKind;
@@ -89,12 +90,23 @@ impl Document {
         })
     }
 
-    /// All messages of these types, wherever they stand; fields up to `small` bytes are part of their skeletons.
-    #[pyo3(signature = (types, *, small=256))]
-    fn find(&self, py: Python<'_>, types: Vec<String>, small: u64) -> PyResult<Findings> {
-        let types: Vec<_> = types.iter().filter_map(|name| self.schema.type_named(name)).collect();
-        let found = self.with(py, |doc| doc.find(&types, small))?;
+    /// All messages of these types, or of any, wherever they stand; fields up to `small` bytes are part of their
+    /// skeletons, and messages of fewer than `least` bytes are passed over.
+    #[pyo3(signature = (types, *, small=256, least=0))]
+    fn find(&self, py: Python<'_>, types: Option<Vec<String>>, small: u64, least: u64) -> PyResult<Findings> {
+        let known =
+            |types: Vec<String>| types.iter().filter_map(|name| self.schema.type_named(name)).collect::<Vec<_>>();
+        let types = types.map(known);
+        let found = self.with(py, |doc| doc.find(&Query { types: types.as_deref(), small, least }))?;
         Ok(Findings::new(Arc::clone(&self.schema), found))
+    }
+
+    /// Field `number` of the message type `name`: its name, its kind, whether it is repeated, and whether it is a part
+    /// of a map's entry.
+    fn field(&self, name: &str, number: u32) -> Option<(String, &'static str, bool, bool)> {
+        let message = self.schema.message(self.schema.type_named(name)?)?;
+        let field = message.field(number)?;
+        Some((field.name.clone(), field.kind.name(), field.repeated, message.map_entry))
     }
 
     /// The bytes from `start` up to `end`, on the sources.

@@ -14,11 +14,11 @@ type Place = (u32, u8, u64, u64, u64);
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Findings {
     schema: Arc<wire::Schema>,
-    found: Arc<Vec<Found>>,
+    found: Arc<wire::find::Findings>,
 }
 
 impl Findings {
-    pub(crate) fn new(schema: Arc<wire::Schema>, found: Vec<Found>) -> Self {
+    pub(crate) fn new(schema: Arc<wire::Schema>, found: wire::find::Findings) -> Self {
         Self { schema, found: Arc::new(found) }
     }
 }
@@ -41,7 +41,7 @@ impl Findings {
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Finding {
     schema: Arc<wire::Schema>,
-    found: Arc<Vec<Found>>,
+    found: Arc<wire::find::Findings>,
     number: usize,
 }
 
@@ -50,7 +50,7 @@ impl Finding {
     /// The path that leads to it.
     #[getter]
     fn path(&self) -> PyResult<&str> {
-        self.get().map(|found| found.path.as_str())
+        self.get().map(|found| found.path)
     }
 
     /// The full name of its type.
@@ -62,27 +62,27 @@ impl Finding {
     /// The enclosing messages that have a name, the outermost first: type and name.
     #[getter]
     fn names<'py>(&self, py: Python<'py>) -> PyResult<Vec<(&str, Bound<'py, PyBytes>)>> {
-        let names = &self.get()?.names;
+        let names = self.get()?.names;
         Ok(names.iter().map(|(id, name)| (self.type_name(*id), PyBytes::new(py, name))).collect())
     }
 
     /// The message, serialized, without its large fields.
     #[getter]
     fn skeleton<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.get().map(|found| PyBytes::new(py, &found.skeleton))
+        self.get().map(|found| PyBytes::new(py, found.skeleton))
     }
 
     /// All its fields, in order: number, wire type, where the content begins and ends, how many. A run of scalars
     /// stands as one, from its first tag on.
     #[getter]
     fn places(&self) -> PyResult<Vec<Place>> {
-        let places = self.get()?.places.iter();
-        Ok(places.map(|place| (place.number, place.wire, place.start, place.end, place.count)).collect())
+        let found = self.get()?;
+        Ok(found.places.iter().map(|place| (place.number, place.wire, place.start, place.end, place.count)).collect())
     }
 }
 
 impl Finding {
-    fn get(&self) -> PyResult<&Found> {
+    fn get(&self) -> PyResult<Found<'_>> {
         self.found.get(self.number).ok_or_else(|| PyIndexError::new_err("there is no such finding"))
     }
 

@@ -130,8 +130,10 @@ fn types(schema: Option<&Bound<'_, Schema>>, root: Option<&str>) -> wire::Result
 }
 
 /// The serialized index of all of one source, or of the rope `image` over some: reads tags, lengths and keys alone.
+/// `progress` is called now and then with how much has been scanned, and how much there is.
 #[pyfunction]
-#[pyo3(signature = (sources, image=None, schema=None, root=None, *, floor=16384, limits=None))]
+#[pyo3(signature = (sources, image=None, schema=None, root=None, *, floor=16384, limits=None, progress=None))]
+#[allow(clippy::too_many_arguments, reason = "options with names")]
 pub(crate) fn index_source<'py>(
     py: Python<'py>,
     sources: Vec<Bound<'py, PyAny>>,
@@ -140,11 +142,12 @@ pub(crate) fn index_source<'py>(
     root: Option<&str>,
     floor: u64,
     limits: Option<&Bound<'py, Limits>>,
+    progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let scanner = scanner(schema, root, floor, limits).map_err(|error| errors::raise(py, error))?;
     let image = image.map(|image| &image.get().0);
     let sources = Sources::new(&sources)?;
-    let bytes = py.detach(|| sources.with(image, |source| scan::index_source(scanner, source)));
+    let bytes = py.detach(|| sources.watched(image, progress, |source| scan::index_source(scanner, source)));
     bytes.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| errors::raise(py, error))
 }
 

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod blocks;
 mod bundle;
+mod cached;
 mod cpb;
 mod digest;
 mod document;
@@ -26,6 +27,8 @@ mod _core {
     use super::blocks::{BlockSums, first_bad_block};
     #[pymodule_export]
     use super::bundle::Bundle;
+    #[pymodule_export]
+    use super::cached::read_cached;
     #[pymodule_export]
     use super::cpb::{ChunkHasher, Chunked};
     #[pymodule_export]

@@ -22,7 +22,7 @@ use crate::rope::Rope;
 /// A `RangeSource` of Python. A `FileSource` and a `Computed` are read from here; everything else through its own `read`.
 pub(crate) struct PySource {
     object: Py<PyAny>,
-    file: Option<File>,
+    file: Option<Arc<File>>,
     computed: Option<Arc<elements::Computed>>,
     size: u64,
 }
@@ -96,19 +96,27 @@ impl Source for PySource {
     }
 }
 
-/// A source whose readers end when Python has a signal to handle, such as Ctrl-C.
+/// A source whose readers end when Python has a signal to handle, such as Ctrl-C, and who tell how far they are.
 pub(crate) struct Watched<'a> {
     inner: &'a dyn Source,
+    progress: Option<Py<PyAny>>,
     next: Cell<Instant>,
+    at: Cell<u64>,
 }
 
 impl<'a> Watched<'a> {
     /// How long a signal may wait.
     const PERIOD: Duration = Duration::from_millis(100);
 
-    /// `inner`, watched from now on.
-    pub(crate) fn new(inner: &'a dyn Source) -> Self {
-        Self { inner, next: Cell::new(Instant::now() + Self::PERIOD) }
+    /// `inner`, watched from now on; `progress` is called with the offset of the latest read, and the size.
+    pub(crate) fn new(inner: &'a dyn Source, progress: Option<Py<PyAny>>) -> Self {
+        Self { inner, progress, next: Cell::new(Instant::now() + Self::PERIOD), at: Cell::new(0) }
+    }
+
+    fn tell(&self, py: Python<'_>) -> PyResult<()> {
+        py.check_signals()?;
+        let told = self.progress.as_ref().map(|progress| progress.call1(py, (self.at.get(), self.inner.len())));
+        told.transpose().map(drop)
     }
 }
 
@@ -118,6 +126,7 @@ impl Source for Watched<'_> {
     }
 
     fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>> {
+        self.at.set(offset);
         self.carry_on()?;
         self.inner.read(offset, len)
     }
@@ -132,29 +141,44 @@ impl Source for Watched<'_> {
             return Ok(());
         }
         self.next.set(now + Self::PERIOD);
-        Python::attach(|py| py.check_signals()).map_err(WireError::from_source)
+        Python::attach(|py| self.tell(py)).map_err(WireError::from_source)
     }
 
     fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.at.set(offset);
         self.carry_on()?;
         self.inner.read_into(offset, buffer)
     }
 }
 
-/// The file of a `FileSource`, opened once more so that reading it takes neither the GIL nor a call into Python;
-/// none for other sources, and none when the path meanwhile names another file.
-fn same_file(object: &Bound<'_, PyAny>) -> PyResult<Option<File>> {
+/// The file of a `FileSource`, opened once more so that reading it takes neither the GIL nor a call into Python, and
+/// kept there for all that read from it; none for other sources, and none when the path meanwhile names another file.
+fn same_file(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<File>>> {
     let py = object.py();
     let class = py.import("protoslice.sources")?.getattr("FileSource")?;
     if !object.get_type().is(&class) {
         return Ok(None);
     }
+    if let Ok(opened) = object.getattr(OPENED)?.cast::<Opened>() {
+        return Ok(Some(Arc::clone(&opened.get().0)));
+    }
     let known = py.import("os")?.call_method1("fstat", (object.call_method0("fileno")?,))?;
     let known: (u64, u64) = (known.getattr("st_dev")?.extract()?, known.getattr("st_ino")?.extract()?);
-    let file = File::open(object.getattr("path")?.extract::<PathBuf>()?)?;
+    let file = Arc::new(File::open(object.getattr("path")?.extract::<PathBuf>()?)?);
     let found = file.metadata()?;
-    Ok((known == (found.dev(), found.ino())).then_some(file))
+    if known != (found.dev(), found.ino()) {
+        return Ok(None);
+    }
+    object.setattr(OPENED, Bound::new(py, Opened(Arc::clone(&file)))?)?;
+    Ok(Some(file))
 }
+
+/// Where a `FileSource` keeps its `Opened`, until it is closed.
+const OPENED: &str = "_opened";
+
+/// A file that is open.
+#[pyclass(frozen, module = "protoslice._core")]
+struct Opened(Arc<File>);
 
 /// The sources of a rope, by number; none once they are closed.
 #[pyclass(frozen, module = "protoslice._core")]
@@ -201,13 +225,26 @@ impl Sources {
 
     /// What `f` makes of the bytes of `image`, or of the first source where there is none.
     pub(crate) fn with<R>(&self, image: Option<&wire::Rope>, f: impl FnOnce(&dyn Source) -> Result<R>) -> Result<R> {
+        self.watched(image, None, f)
+    }
+
+    /// Like [`Sources::with`]; `progress` is told how far it is.
+    pub(crate) fn watched<R>(
+        &self,
+        image: Option<&wire::Rope>,
+        progress: Option<Py<PyAny>>,
+        f: impl FnOnce(&dyn Source) -> Result<R>,
+    ) -> Result<R> {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let held =
             held.ok_or_else(|| WireError::new(Kind::Syntax, "the proto that this is read from has been closed"))?;
         let sources: Vec<&dyn Source> = held.iter().map(|source| source as &dyn Source).collect();
         match (image, sources.first()) {
-            (None, Some(first)) => f(&Watched::new(*first)),
-            (image, _) => f(&Watched::new(&RopeSource::new(image.unwrap_or(&wire::Rope::default()), &sources))),
+            (None, Some(first)) => f(&Watched::new(*first, progress)),
+            (image, _) => {
+                let empty = wire::Rope::default();
+                f(&Watched::new(&RopeSource::new(image.unwrap_or(&empty), &sources), progress))
+            }
         }
     }
 

@@ -183,13 +183,19 @@ impl<'a> Fields<'a> {
     /// and length of a byte each.
     #[inline]
     pub fn next_but(&mut self, wanted: u32) -> Result<Option<InMemory<'a>>> {
+        self.next_among(1u16.checked_shl(wanted).unwrap_or(0))
+    }
+
+    /// The same with several numbers: those whose bits are set in `wanted`, and all from 16 on.
+    #[inline]
+    pub(crate) fn next_among(&mut self, wanted: u16) -> Result<Option<InMemory<'a>>> {
         while let Some([tag @ 0x08..0x80, len @ 0..0x80]) = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk) {
             let step = match tag & 7 {
                 0 => 2,
                 2 => usize::from(*len) + 2,
                 _ => break,
             };
-            if u32::from(tag >> 3) == wanted || self.bytes.len() - self.at < step {
+            if wanted >> (tag >> 3) & 1 > 0 || self.bytes.len() - self.at < step {
                 break;
             }
             self.at += step;

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::header::Wire;
 use crate::path::quote;
 use crate::resolve::Target;
-use crate::schema::{Field, FieldKind, MISFIT};
+use crate::schema::{Field, FieldKind, MISFIT, TypeId};
 
 /// Text and keys up to this many bytes are shown.
 const SHOWN: u64 = 120;
@@ -219,6 +219,21 @@ impl Document<'_> {
             Some(Target::Scalar { field, wire, raw }) => Some(self.text(field.as_ref(), wire, raw)),
             _ => None,
         })
+    }
+
+    /// The key of a map's `entry`, as it stands in paths.
+    fn entry_key(&self, entry: &Entry, entry_type: TypeId) -> Result<String> {
+        if let Some((kind, bytes)) = self.key_text(entry, entry_type, self.limits.path as u64)? {
+            return Ok(key_label(kind, &bytes));
+        }
+        let too_long = self.count(&Part::of(entry, Some(entry_type)), 1)? > 0;
+        Ok(match self.schema.field(Some(entry_type), 1).map(|field| field.kind) {
+            _ if too_long => "…",
+            Some(FieldKind::String) => "\"\"",
+            Some(FieldKind::Bool) => "false",
+            _ => "0",
+        }
+        .to_owned())
     }
 }
 

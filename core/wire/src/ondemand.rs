@@ -39,6 +39,11 @@ impl<'a> OnDemand<'a> {
         self.source.carry_on()
     }
 
+    /// Where the bytes come from.
+    pub(crate) fn source(&self) -> &'a dyn Source {
+        self.source
+    }
+
     /// The `len` bytes at `offset`.
     pub fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>> {
         if len > WINDOW / 2 {
@@ -146,7 +151,7 @@ impl Shallow {
                     }
                 }
                 Wire::EndGroup => self.end_group(header.number, start, start + head)?,
-                _ if self.open.is_empty() => self.push(Entry::new(&header, start)),
+                _ if self.open.is_empty() => append(&mut self.entries, Entry::new(&header, start)),
                 _ => {}
             }
             at += len;
@@ -158,36 +163,26 @@ impl Shallow {
         match self.open.pop() {
             Some((open, start, content)) if open == number => {
                 if self.open.is_empty() {
-                    self.push(Entry {
-                        number,
-                        wire: Wire::Group,
-                        start,
-                        content,
-                        content_end,
-                        end,
-                        count: 1,
-                        node: None,
-                    });
+                    let wire = Wire::Group;
+                    self.entries.push(Entry { number, wire, start, content, content_end, end, count: 1, node: None });
                 }
                 Ok(())
             }
             _ => Err(header::stray_end(number, content_end)),
         }
     }
+}
 
-    fn push(&mut self, entry: Entry) {
-        let scalar = !matches!(entry.wire, Wire::Len | Wire::Group);
-        match self.entries.last_mut() {
-            Some(run)
-                if scalar
-                    && run.number == entry.number
-                    && run.wire == entry.wire
-                    && entry.end - run.start <= RUN_BYTES =>
-            {
-                (run.content_end, run.end) = (entry.end, entry.end);
-                run.count += 1;
-            }
-            _ => self.entries.push(entry),
+/// Appends `entry`, or makes it part of the run that it goes on.
+pub(crate) fn append(entries: &mut Vec<Entry>, entry: Entry) {
+    let scalar = !matches!(entry.wire, Wire::Len | Wire::Group);
+    match entries.last_mut() {
+        Some(run)
+            if scalar && run.number == entry.number && run.wire == entry.wire && entry.end - run.start <= RUN_BYTES =>
+        {
+            (run.content_end, run.end) = (entry.end, entry.end);
+            run.count += 1;
         }
+        _ => entries.push(entry),
     }
 }

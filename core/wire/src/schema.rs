@@ -228,6 +228,16 @@ impl Schema {
         Ok(Self { messages, enums, names })
     }
 
+    /// How many message types there are.
+    pub fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
     /// The message type numbered `id`.
     #[inline]
     pub fn message(&self, id: TypeId) -> Option<&Message> {

@@ -7,7 +7,7 @@ mod common;
 
 use common::damage::{Rng, damaged};
 use common::memory::{Counting, peak_of};
-use common::{bodies, corpus};
+use common::{bodies, corpus, tables};
 use wire::metadata::Metadata;
 
 #[global_allocator]
@@ -54,8 +54,25 @@ fn random_bytes() {
     for seed in 0..cases() {
         let mut rng = Rng::new(seed);
         let case: Vec<u8> = (0..rng.below(200)).map(|_| rng.next() as u8).collect();
-        let all = [bodies::proto, bodies::untyped, bodies::chunked, bodies::path, bodies::rope, bodies::metadata];
+        let all = [
+            bodies::proto,
+            bodies::untyped,
+            bodies::chunked,
+            bodies::path,
+            bodies::rope,
+            bodies::metadata,
+            bodies::bundle,
+        ];
         all.iter().for_each(|body| run(seed, || body(&case)));
+    }
+}
+
+#[test]
+fn elements() {
+    for seed in 0..20 * cases() {
+        let mut rng = Rng::new(seed);
+        let case: Vec<u8> = (0..24 + rng.below(60)).map(|_| rng.next() as u8).collect();
+        run(seed, || common::elements::elements(&case));
     }
 }
 
@@ -70,9 +87,42 @@ fn ropes() {
 }
 
 #[test]
+fn bundles() {
+    hostile(&corpus::tables(), bodies::bundle);
+}
+
+/// The damage is in the blocks, which are sealed as they should be.
+#[test]
+fn bundles_with_sound_checksums() {
+    let all: Vec<_> = corpus::tables().iter().map(|data| tables::entries(data)).collect();
+    for seed in 0..cases() {
+        let mut rng = Rng::new(seed);
+        let mut entries = rng.of(&all).clone();
+        let at = rng.below(entries.len());
+        let other = entries[rng.below(entries.len())].1.clone();
+        if rng.below(2) == 0 {
+            entries[at].1 = damaged(&entries[at].1, &other, &mut rng);
+        }
+        let shape = tables::Shape { block: 1 + rng.below(20), share: rng.below(2) == 0, snappy: rng.below(2) == 0 };
+        let odds = 1 + rng.below(6);
+        let case = tables::table(&entries, &shape, |block| {
+            if rng.below(odds) == 1 {
+                *block = damaged(block, &other, &mut rng);
+            }
+        });
+        run(seed, || bodies::bundle(&case));
+    }
+}
+
+#[test]
 fn metadata() {
     let all: Vec<Vec<u8>> = corpus::chunked().iter().map(|file| corpus::records(file).1.encode()).collect();
     hostile(&all, bodies::metadata);
+}
+
+#[test]
+fn split_protos() {
+    hostile(&corpus::split(), bodies::chunked);
 }
 
 #[test]

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from importlib.metadata import version
-from io import TextIOWrapper
 from typing import Annotated
 
 import typer
 
-from protoslice.cli import extract, inspect, serve, upkeep
-from protoslice.cli.failures import one_line_errors
+from protoslice.cli import extract, inspect, serve, tensors, transfer, upkeep
+from protoslice.cli.failures import end_on_signals, one_line_errors
+from protoslice.cli.streams import settle_streams
 
 __all__ = ["app", "main"]
 
@@ -30,6 +30,12 @@ _VERBS = (
     extract.cat,
     extract.split,
     extract.merge,
+    tensors.tensor,
+    transfer.push,
+    transfer.pull,
+    transfer.ls,
+    transfer.tag,
+    transfer.rm,
     serve.serve,
     serve.config,
     upkeep.gc,
@@ -44,7 +50,6 @@ def _ending_well(verb: Callable[..., None]) -> Callable[..., None]:
     def run(*args: object, **options: object) -> None:
         with one_line_errors():
             verb(*args, **options)
-            sys.stdout.flush()
 
     return run
 
@@ -73,8 +78,10 @@ def _options(
 
 def main() -> None:
     """Run the program that the arguments say."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a letter is no error
+    settle_streams()
+    end_on_signals()
     with one_line_errors():
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()

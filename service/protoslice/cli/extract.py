@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
-from protoslice import Rope, View
-from protoslice.cli.files import STDIO, opened, write_rope
+from protoslice import Rope
+from protoslice.cli.files import STDIO, opened, write_content
 from protoslice.cli.options import ChunkSize, FileName, Json, TypeName
 from protoslice.cli.progress import Progress
-from protoslice.cli.show import print_json
+from protoslice.cli.show import escaped, note, print_json, say
+from protoslice.cli.subjects import Part, looking_at
 from protoslice.errors import Unsupported
 from protoslice.sizes import format_size, parse_size
 
@@ -32,21 +33,21 @@ def cat(
 
     Example: protoslice cat model.onnx graph.initializer[0].raw_data -o weights.bin
     """
-    with opened(file, type_name) as proto:
-        view = proto.merge(path)
+    with looking_at(file, type_name) as subject:
+        part = subject.part(path)
         if out == STDIO and sys.stdout.isatty():
-            _show(view)
+            _show(part)
             return
-        with Progress("writing", view.size) as progress:
-            write_rope(view, out, progress, source=file)
+        with Progress("writing", part.content.size) as progress:
+            write_content(part.content, out, progress, source=file)
 
 
-def _show(view: View) -> None:
+def _show(part: Part) -> None:
     """Show what people can read; anything else would only upset their terminal."""
-    if view.size > 1 << 20 or view.kind in {"message", "bytes", "unknown", "repeated"}:
-        what = f"{view.kind} of {format_size(view.size)}"
+    if part.content.size > 1 << 20 or part.kind in {"message", "bytes", "unknown", "repeated"}:
+        what = f"{part.kind} of {format_size(part.content.size)}"
         raise Unsupported(f"this is a {what}, nothing for a terminal: name a file with -o, or a pipe")
-    print(view.read().decode("utf-8", "backslashreplace"))
+    print(escaped(part.content.read().decode("utf-8", "backslashreplace"), keep="\n\t"))
 
 
 def split(
@@ -67,18 +68,18 @@ def split(
         out = out_prefix + (".pb" if whole else ".cpb")
         with Progress("splitting", (1 if whole else 2) * proto.size) as progress:
             rope: Rope = parts[0].rope if whole else parts.cpb(progress.advance)
-            write_rope(rope, out, progress, source=file)
+            write_content(rope, out, progress, source=file)
         _drop_other(out_prefix + (".cpb" if whole else ".pb"), file)
         if as_json:
             print_json({"file": out, "size": rope.size, "chunks": len(parts)})
         else:
-            print(f"{out}: {format_size(rope.size)} in {len(parts)} chunk{'' if len(parts) == 1 else 's'}")
+            say(f"{out}: {format_size(rope.size)} in {len(parts)} chunk{'' if len(parts) == 1 else 's'}")
 
 
 def _drop_other(other: str, file: str) -> None:
     """Readers of a prefix take the `.cpb` first: an old one beside a new `.pb` would be read in its place."""
     if other.endswith(".cpb") and os.path.exists(other) and not (file != STDIO and os.path.samefile(other, file)):
-        print(f"protoslice: note: {other} is older, and readers of the prefix take it first", file=sys.stderr)
+        note(f"note: {other} is older, and readers of the prefix take it first")
 
 
 def merge(
@@ -93,13 +94,13 @@ def merge(
 
     Example: protoslice merge model.cpb model.onnx
     """
-    with opened(file, type_name) as proto:
+    with looking_at(file, type_name) as subject:
         limit = None if omit_larger_than is None else parse_size(omit_larger_than)
-        view = proto.merge(path, fields, limit)
-        if view.kind == "message" and view.size > LARGEST_FOR_OTHERS:
-            size = format_size(view.size)
-            print(f"protoslice: note: {size} is more than protobuf's own parsers take (2 GiB)", file=sys.stderr)
-        with Progress("merging", view.size) as progress:
-            write_rope(view, out, progress, source=file)
+        part = subject.part(path, fields, limit)
+        size = part.content.size
+        if part.kind == "message" and size > LARGEST_FOR_OTHERS:
+            note(f"note: {format_size(size)} is more than protobuf's own parsers take (2 GiB)")
+        with Progress("merging", size) as progress:
+            write_content(part.content, out, progress, source=file)
         if out != STDIO:
-            print(f"{out}: {format_size(view.size)}", file=sys.stderr)
+            say(f"{out}: {format_size(size)}", sys.stderr)

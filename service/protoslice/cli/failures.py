@@ -9,19 +9,24 @@
 | 4 | there is no such file, or nothing at that path |
 | 5 | a limit was reached |
 | 6 | the system refused: permission, space, input and output |
-| 130 | interrupted |
+| 129, 130, 143 | interrupted: the terminal has gone, Ctrl-C, asked to end |
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import NoReturn, TextIO
 
+from protoslice.cli.show import note
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, StorageError
 
-__all__ = ["one_line_errors"]
+__all__ = ["end_on_signals", "one_line_errors"]
 
 _CODES: list[tuple[type[ProtosliceError], int]] = [
     (InvalidInput, 2),
@@ -38,19 +43,53 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        # Whoever read our output has had enough. Python would complain once more when it flushes at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop(sys.stdout)  # whoever read it has had enough
         sys.exit(0)
     except KeyboardInterrupt:
         sys.exit(130)
+    except _Ended as ended:
+        signal.signal(ended.number, signal.SIG_DFL)
+        signal.raise_signal(ended.number)  # whoever waits for us is to see what it was
     except ProtosliceError as error:
         _end(str(error), next(code for kind, code in _CODES if isinstance(error, kind)))
     except OSError as error:
-        name = f"{error.filename}: " if error.filename else ""
-        _end(f"{name}{error.strerror or error}", 4 if isinstance(error, FileNotFoundError) else 6)
+        name = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        why = "standard input or output is closed" if error.errno == errno.EBADF else error.strerror or error
+        _end(f"{name}{why}", 4 if isinstance(error, FileNotFoundError) else 6)
 
 
-def _end(message: str, code: int) -> None:
-    line = " ".join(message.split())
-    print(f"protoslice: {line}", file=sys.stderr)
+def end_on_signals() -> None:
+    """Ends the program by an exception when it is asked to end, so that what it began is tidied up."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # not where nohup or a caller says otherwise
+            signal.signal(number, _leave)
+
+
+class _Ended(BaseException):
+    """We have been asked to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    raise _Ended(number)
+
+
+def _end(message: str, code: int) -> NoReturn:
+    try:
+        note(message)
+    except OSError:
+        _drop(sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop(sys.stdout)
     sys.exit(code)
+
+
+def _drop(stream: TextIO) -> None:
+    """Send what is left of a stream nowhere: Python would complain once more of what it cannot flush at the end."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

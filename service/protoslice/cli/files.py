@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 import protoslice
-from protoslice import Proto, Rope
+from protoslice import Proto
 from protoslice.cli.progress import Progress
+from protoslice.cli.subjects import Content
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError
 from protoslice.library import FLOOR
 
-__all__ = ["opened", "write_rope"]
+__all__ = ["STDIO", "opened", "write_content"]
 
 STDIO = "-"
 _IN_MEMORY = 64 << 20
@@ -25,8 +25,11 @@ _IN_MEMORY = 64 << 20
 @contextmanager
 def opened(name: str, type_name: str | None, *, floor: int = FLOOR) -> Iterator[Proto]:
     """The proto in the file `name`; `-` is standard input, which is kept in a temporary file while it is worked on."""
-    with _input(name) as source, _naming(name), protoslice.open(source, type_name, floor=floor) as proto:
-        yield proto
+    with _input(name) as source, _naming(name):
+        with Progress("indexing") as progress:
+            proto = protoslice.open(source, type_name, floor=floor, progress=progress.up_to)
+        with proto:
+            yield proto
 
 
 @contextmanager
@@ -36,11 +39,18 @@ def _input(name: str) -> Iterator[str | BinaryIO]:
         return
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
         if name == STDIO:
-            shutil.copyfileobj(sys.stdin.buffer, spool, 1 << 20)
+            _spool(sys.stdin.buffer, spool)
         else:  # a pipe with a name
             with open(name, "rb") as pipe:
-                shutil.copyfileobj(pipe, spool, 1 << 20)
+                _spool(pipe, spool)
         yield cast(BinaryIO, spool)
+
+
+def _spool(stream: BinaryIO, spool: IO[bytes]) -> None:
+    with Progress("reading") as progress:
+        while piece := stream.read(1 << 20):
+            spool.write(piece)
+            progress.advance(len(piece))
 
 
 @contextmanager
@@ -55,18 +65,18 @@ def _naming(name: str) -> Iterator[None]:
         raise
 
 
-def write_rope(rope: Rope, out: str, progress: Progress, *, source: str | None = None) -> None:
-    """Write `rope` to the file `out`, under a temporary name until it is whole; `-` is standard output."""
+def write_content(content: Content, out: str, progress: Progress, *, source: str | None = None) -> None:
+    """Write `content` to the file `out`, under a temporary name until it is whole; `-` is standard output."""
     if out == STDIO:
-        for piece in rope.pieces():
+        for piece in content.pieces():
             sys.stdout.buffer.write(piece)
             progress.advance(len(piece))
         sys.stdout.buffer.flush()
         return
-    if source is not None and source != STDIO and os.path.exists(out) and os.path.samefile(source, out):
+    if source is not None and os.path.exists(source) and os.path.exists(out) and os.path.samefile(source, out):
         raise InvalidInput(f"{out} is the input: write to another file")
     if os.path.exists(out) and not os.path.isfile(out):
-        _write_through(rope, out, progress)
+        _write_through(content, out, progress)
         return
     out = os.path.realpath(out)  # a link stays, and leads to the new file
     folder = os.path.dirname(out)
@@ -75,7 +85,7 @@ def write_rope(rope: Rope, out: str, progress: Progress, *, source: str | None =
     fd, temporary = tempfile.mkstemp(prefix=".protoslice-", dir=folder)
     try:
         with os.fdopen(fd, "wb", buffering=0) as file:
-            for piece in rope.pieces():
+            for piece in content.pieces():
                 _write_all(file, piece)
                 progress.advance(len(piece))
             os.fsync(file.fileno())
@@ -87,10 +97,10 @@ def write_rope(rope: Rope, out: str, progress: Progress, *, source: str | None =
     _sync_folder(folder)
 
 
-def _write_through(rope: Rope, out: str, progress: Progress) -> None:
+def _write_through(content: Content, out: str, progress: Progress) -> None:
     """Write to a device or a pipe, which cannot be replaced."""
     with open(out, "wb", buffering=0) as file:
-        for piece in rope.pieces():
+        for piece in content.pieces():
             _write_all(file, piece)
             progress.advance(len(piece))
 

@@ -2,70 +2,71 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from protoslice import Node, Proto
-from protoslice.cli.files import opened
-from protoslice.cli.options import ChunkSize, FileName, Json, TypeName
-from protoslice.cli.show import print_json, print_pairs, print_table, shorten, width
-from protoslice.library import FLOOR, SMALLEST_FLOOR
+from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, TypeName
+from protoslice.cli.show import escaped, print_json, print_pairs, print_table, say, shorten, width
+from protoslice.cli.subjects import Line, Policy, Subject, looking_at
 from protoslice.sizes import format_size, parse_size
 
 __all__ = ["chunks", "info", "tree"]
 
-BIGGEST = 10
-SHOWN_SHARE = 0.001
-
 
 def info(file: FileName, type_name: TypeName = None, as_json: Json = False) -> None:
-    """What a file is: type, size, chunks, biggest parts.
+    """What a model is: type, size, chunks; of a file its biggest parts, of a store its files.
 
     Example: protoslice info model.onnx
     """
-    with opened(file, type_name, floor=_floor(file)) as proto:
-        split = proto.split()
-        biggest = [part for part in proto.largest(BIGGEST) if part.size >= proto.size * SHOWN_SHARE]
-        if as_json:
-            print_json(
-                {
-                    "file": file,
-                    "type": proto.type,
-                    "size": proto.size,
-                    "chunked": proto.chunked,
-                    "chunks": len(split),
-                    "index_size": len(proto.index_bytes),
-                    "biggest": [asdict(part) for part in biggest],
-                }
-            )
-            return
-        print_pairs(
-            [
-                ("type", proto.type or "unknown (name it with --type to see names)"),
-                ("size", f"{format_size(proto.size)} ({proto.size} bytes){', merged' if proto.chunked else ''}"),
-                ("form", "chunked proto" if proto.chunked else "serialized proto"),
-                ("chunks", f"{len(split)} (of at least 1 MiB each, beside the base)"),
-                ("index", format_size(len(proto.index_bytes))),
-            ]
-        )
-        rows = [
-            [format_size(part.size), f"{100 * part.size / max(proto.size, 1):.1f} %", _counted(part.path, part.count)]
-            for part in biggest
+    with looking_at(file, type_name, close_look=True) as subject:
+        facts: dict[str, Any] = subject.facts()
+    if as_json:
+        print_json(facts)
+    elif "files" in facts:
+        _show_store(facts)
+    else:
+        _show_file(facts)
+
+
+def _show_file(facts: dict[str, Any]) -> None:
+    size = facts["size"]
+    print_pairs(
+        [
+            ("type", facts["type"] or "unknown (name it with --type to see names)"),
+            ("why", facts["why"] or ""),
+            ("size", f"{format_size(size)} ({size} bytes){', merged' if facts['chunked'] else ''}"),
+            ("form", "chunked proto" if facts["chunked"] else "serialized proto"),
+            ("chunks", f"{facts['chunks']} (of at least 1 MiB each, beside the base)"),
+            ("index", format_size(facts["index_size"])),
         ]
-        if rows:
-            print()
-            print_table(["size", "share", "biggest parts"], rows, right=(0, 1))
+    )
+    rows = [
+        [format_size(part["size"]), f"{100 * part['size'] / max(size, 1):.1f} %", _counted(part["path"], part["count"])]
+        for part in facts["biggest"]
+    ]
+    if rows:
+        say()
+        print_table(["size", "share", "biggest parts"], rows, right=(0, 1))
 
 
-def _floor(file: str) -> int:
-    """How small a message may be and still be told apart: the smaller the file, the closer the look."""
-    size = os.path.getsize(file) if os.path.isfile(file) else FLOOR
-    return min(FLOOR, max(SMALLEST_FLOOR, size // 1000))
+def _show_store(facts: dict[str, Any]) -> None:
+    least, most = format_size(facts["min_chunk"]), format_size(facts["max_chunk"])
+    print_pairs(
+        [
+            ("store", facts["id"]),
+            ("tags", " ".join(facts["tags"]) or "none"),
+            ("type", facts["type"]),
+            ("size", f"{format_size(facts['size'])} ({facts['size']} bytes)"),
+            ("chunks", f"{facts['chunks']} (of {least} to {most} each)"),
+            ("created", f"{facts['created']} by {facts['source']}"),
+        ]
+    )
+    say()
+    rows = [[format_size(file["size"]), (file["sha256"] or "")[:12], file["path"]] for file in facts["files"]]
+    print_table(["size", "sha-256", "file"], rows, right=(0,))
 
 
 def _counted(path: str, count: int | None) -> str:
@@ -84,43 +85,45 @@ def tree(
 
     Example: protoslice tree model.onnx graph --depth 2
     """
-    with opened(file, type_name) as proto:
+    with looking_at(file, type_name) as subject:
         if as_json:
-            print_json(_as_json(proto, path, depth, limit))
+            print_json(_as_json(subject, path, depth, limit))
             return
-        for line in _lines(proto, path, depth, limit, ""):
-            print(line)
+        for line in _lines(subject, path, depth, limit, ""):
+            say(line)
 
 
-def _as_json(proto: Proto, path: str, depth: int, limit: int) -> dict[str, object]:
-    nodes = []
-    for node in proto.tree(path, limit=limit):
-        shown: dict[str, object] = asdict(node)
-        if node.deeper and depth > 1:
-            shown["children"] = _as_json(proto, node.path, depth - 1, limit)
-        nodes.append(shown)
-    return {"path": path, "total": proto.count(path), "items": nodes}
+def _as_json(subject: Subject, path: str, depth: int, limit: int) -> dict[str, object]:
+    listing = subject.tree(path, limit)
+    items = []
+    for line in listing.lines:
+        shown: dict[str, object] = asdict(line)
+        if line.deeper and depth > 1:
+            shown["children"] = _as_json(subject, line.path, depth - 1, limit)
+        items.append(shown)
+    return {"path": path, "total": listing.total, "items": items}
 
 
-def _lines(proto: Proto, path: str, depth: int, limit: int, indent: str) -> Iterator[str]:
-    nodes = proto.tree(path, limit=limit)
-    labels = [_label(node, path) for node in nodes]
+def _lines(subject: Subject, path: str, depth: int, limit: int, indent: str) -> Iterator[str]:
+    listing = subject.tree(path, limit)
+    labels = [escaped(_label(line, path)) for line in listing.lines]
     column = max((len(label) for label in labels), default=0)
-    for node, label in zip(nodes, labels, strict=True):
-        start = f"{indent}{label.ljust(column)}  {format_size(node.size):>10}  "
-        yield start + shorten(_facts(node), max(20, width() - len(start)))
-        if node.deeper and depth > 1:
-            yield from _lines(proto, node.path, depth - 1, limit, indent + "  ")
-    left = proto.count(path) - len(nodes)
-    if left > 0:
-        yield f"{indent}… {left} more"
+    for line, label in zip(listing.lines, labels, strict=True):
+        start = f"{indent}{label.ljust(column)}  {format_size(line.size):>10}  "
+        yield start + shorten(escaped(_facts(line)), max(20, width() - len(start)))
+        if line.deeper and depth > 1:
+            yield from _lines(subject, line.path, depth - 1, limit, indent + "  ")
+    if listing.total is None:
+        yield f"{indent}… more"
+    elif listing.total > len(listing.lines):
+        yield f"{indent}… {listing.total - len(listing.lines)} more"
 
 
-def _label(node: Node, path: str) -> str:
+def _label(node: Line, path: str) -> str:
     return node.path[len(path) :].removeprefix(".")
 
 
-def _facts(node: Node) -> str:
+def _facts(node: Line) -> str:
     kind = node.type or node.kind or "unknown"
     many = "" if node.count is None else f" × {node.count}"
     return f"{kind}{many}" + (f"  {node.text}" if node.text is not None else "")
@@ -128,24 +131,28 @@ def _facts(node: Node) -> str:
 
 def chunks(
     file: FileName,
-    min_chunk: ChunkSize = "1MiB",
-    max_chunk: ChunkSize = "1GiB",
+    min_chunk: MinChunk = None,
+    max_chunk: MaxChunk = None,
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
-    """The chunks that a split would give.
+    """The chunks that a split would give, or those of a store.
 
     Example: protoslice chunks model.onnx --min-chunk 64KiB
     """
-    with opened(file, type_name) as proto:
-        split = proto.split(min_chunk=parse_size(min_chunk), max_chunk=parse_size(max_chunk))
-        if as_json:
-            fields = ("index", "kind", "type", "path", "size")
-            print_json([{name: getattr(chunk, name) for name in fields} for chunk in split])
-            return
-        rows = [
-            [str(chunk.index), chunk.kind, format_size(chunk.size), chunk.type or "", chunk.path or "(the base)"]
-            for chunk in split
-        ]
-        print_table(["chunk", "kind", "size", "type", "path"], rows, right=(0, 2))
-        sys.stdout.flush()
+    policy = Policy(_size(min_chunk), _size(max_chunk))
+    with looking_at(file, type_name) as subject:
+        found: list[dict[str, Any]] = list(subject.chunks(policy))
+    if as_json:
+        print_json(found)
+    else:
+        print_table(["chunk", "kind", "size", "type", "path"], [_row(chunk) for chunk in found], right=(0, 2))
+
+
+def _size(text: str | None) -> int | None:
+    return None if text is None else parse_size(text)
+
+
+def _row(chunk: dict[str, Any]) -> list[str]:
+    path = chunk["path"] or "(the base)"
+    return [str(chunk["index"]), chunk["kind"], format_size(chunk["size"]), chunk["type"] or "", path]

@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 1.0
 class Progress:
     """Counts bytes towards a total, and shows rate and time left on a terminal once it has taken a while."""
 
-    def __init__(self, what: str, total: int) -> None:
+    def __init__(self, what: str, total: int | None = None) -> None:
         self._what = what
         self._total = total
         self._done = 0
@@ -31,10 +31,18 @@ class Progress:
     def advance(self, count: int) -> None:
         """Another `count` bytes are done."""
         self._done += count
+        self._tell()
+
+    def up_to(self, done: int, total: int | None) -> None:
+        """So many bytes are done, of so many where that is known."""
+        self._done, self._total = done, total
+        self._tell()
+
+    def _tell(self) -> None:
         if self._bar is None and self._watched and time.monotonic() - self._began > PATIENCE_SECONDS:
             self._show()
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=self._done)
+            self._bar.update(self._task, completed=self._done, total=self._total)
 
     def __enter__(self) -> Self:
         return self

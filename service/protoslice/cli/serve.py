@@ -9,7 +9,7 @@ import typer
 
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import service_settings
-from protoslice.cli.show import print_json
+from protoslice.cli.show import print_json, say
 
 __all__ = ["config", "serve"]
 
@@ -40,7 +40,8 @@ def config(as_json: Json = False) -> None:
         return
     descriptions = {environment_name(name): field.description for name, field in Settings.model_fields.items()}
     for name, value in shown.items():
-        print(f"# {descriptions[name]}\n{name}={_plain(value)}")
+        say(f"# {descriptions[name]}")
+        say(f"{name}={_plain(value)}")
 
 
 def _plain(value: Any) -> str:

@@ -1,30 +1,60 @@
-"""What people and programs read: tables and trees, or one JSON document."""
+"""What people and programs read: tables and trees, or one JSON document. Nothing of it steers a terminal."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Sequence
+from typing import TextIO
+from unicodedata import category
 
-__all__ = ["print_json", "print_pairs", "print_table", "shorten", "width"]
+__all__ = ["escaped", "note", "print_json", "print_pairs", "print_table", "say", "shorten", "width"]
+
+_STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Categories of what a terminal acts upon: controls, marks of direction, halves of pairs, separators of lines."""
+
+
+def escaped(text: str, *, keep: str = "") -> str:
+    """`text` with escapes in place of what would steer a terminal, but for what to `keep`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c in keep or category(c) not in _STEERING else _escape(c) for c in text)
+
+
+def _escape(c: str) -> str:
+    """As JSON has it, so that it can stand there too."""
+    units = c.encode("utf-16-be", "surrogatepass")
+    return {"\n": "\\n", "\t": "\\t"}.get(c) or "".join(
+        f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)
+    )
+
+
+def say(line: str = "", file: TextIO | None = None) -> None:
+    """One line, on standard output where no file is named."""
+    print(escaped(line), file=file)
+
+
+def note(message: str) -> None:
+    """A line of ours on standard error."""
+    say(f"protoslice: {' '.join(message.split())}", sys.stderr)
 
 
 def print_json(value: object) -> None:
     """One JSON document on standard output."""
     text = json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False)
-    # A file name that is no Unicode cannot stand in a JSON document as it is.
-    print(text if text.isprintable() or text.isascii() else json.dumps(value))
+    print(escaped(text, keep="\n"))
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
     """Names and what they are, the names in a column."""
     column = max(len(name) for name, _ in pairs)
     for name, value in pairs:
-        print(f"{_dim(name.ljust(column))}  {value}")
+        print(f"{_dim(name.ljust(column))}  {escaped(value)}")
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
     """A table with a heading; columns numbered in `right` are set to the right, the last takes what is left."""
+    rows = [[escaped(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in (titles, *rows)) for i in range(len(titles))]
     for n, row in enumerate((titles, *rows)):
         cells = [cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row[:-1])]

@@ -10,7 +10,7 @@ import typer
 
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import service_settings
-from protoslice.cli.show import print_json, print_pairs
+from protoslice.cli.show import print_json, print_pairs, say
 from protoslice.errors import IntegrityError
 from protoslice.sizes import format_size
 
@@ -45,7 +45,7 @@ def gc(
     if as_json:
         print_json(asdict(report) | {"dry_run": dry_run})
     elif report.unreadable is None:
-        print(_told(report, "would be removed" if dry_run else "removed"))
+        say(_told(report, "would be removed" if dry_run else "removed"))
     else:
         raise IntegrityError(f"no object was removed: {report.unreadable} is damaged, and might need any of them")
     if report.unreadable is not None:
@@ -112,4 +112,4 @@ def _show(uri: str, report: Report) -> None:
         ]
     )
     for outcome in broken:
-        print(f"broken: {outcome.promise}: {outcome.error}")
+        say(f"broken: {outcome.promise}: {outcome.error}")

@@ -58,7 +58,7 @@ class Cache:
         except OSError:
             return False
 
-    def put(self, sha256: str, data: bytes) -> None:
+    def put(self, sha256: str, data: bytes | memoryview) -> None:
         """Keep a piece. What cannot be kept is not: a full disk costs the cache, and no download."""
         if len(data) > self.max_bytes:
             return

@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack, overload
 from protoslice.client.bodies import Pushable
 from protoslice.client.cache import Cache
 from protoslice.client.connection import Connection, Params, Patience, path_of
-from protoslice.client.download import Download, Downloaded, Progress, read_whole, same_file
+from protoslice.client.download import Download, Downloaded, Progress, afresh, read_whole, same_file
 from protoslice.client.model import Chunk, File, Node, Piece, Pushed, Schema, Store, Tag, Tensor, read_json
 from protoslice.client.pages import each
 from protoslice.client.push import Push, PushOptions
@@ -42,6 +42,8 @@ class ClientOptions(TypedDict, total=False):
     """The longest silence of the service; 30 unless given."""
     attempts: int
     """How often something is tried that does not get on; 6 unless given."""
+    backoff_seconds: float
+    """How long to wait before the second try, doubled for each further one; 0.1 unless given."""
     parallel: int
     """Answers at the same time in a large download; 4 unless given."""
     cache: Cache | str | os.PathLike[str] | None
@@ -56,7 +58,9 @@ class Client:
 
     def __init__(self, url: str, **options: Unpack[ClientOptions]) -> None:
         self._parallel = max(1, options.get("parallel", 4))
-        self._patience = Patience(attempts=max(1, options.get("attempts", 6)))
+        self._patience = Patience(
+            attempts=max(1, options.get("attempts", 6)), first_seconds=options.get("backoff_seconds", 0.1)
+        )
         cache = options.get("cache")
         self.cache = Cache(cache) if isinstance(cache, str | os.PathLike) else cache
         """Where pieces are kept; none, or a `Cache`."""
@@ -110,12 +114,12 @@ class Client:
     def chunk(self, ref: str, chunk: int | Chunk) -> bytes:
         """A chunk: a serialized message, or raw bytes. Given as `chunks` gave it, it may come from the cache."""
         if isinstance(chunk, int):
-            return self._whole(Remote(self._connection, self._view(ref, "chunks", str(chunk))))
+            return self._whole(lambda: self.source(ref, f"chunks/{chunk}"))
         kept = self.cache.get(chunk.sha256, chunk.size) if self.cache else None
         if kept is not None:
             return kept
         path = self._view(ref, "chunks", str(chunk.index))
-        data = self._whole(Remote(self._connection, path, size=chunk.size, sha256=chunk.sha256))
+        data = self._whole(lambda: Remote(self._connection, path, size=chunk.size, sha256=chunk.sha256))
         if self.cache is not None:
             self.cache.put(chunk.sha256, data)
         return data
@@ -130,7 +134,7 @@ class Client:
 
     def metadata(self, ref: str) -> bytes:
         """The serialized `ChunkMetadata` of the store."""
-        return self._whole(self.source(ref, "metadata"))
+        return self._whole(lambda: self.source(ref, "metadata"))
 
     @overload
     def merge(
@@ -159,7 +163,8 @@ class Client:
 
         `fields` keep only these paths below it; `omit_larger_than` leaves out every field beyond that size.
         """
-        data = self._whole(self.source(ref, "merge", merge_params(path, fields, omit_larger_than)))
+        params = merge_params(path, fields, omit_larger_than)
+        data = self._whole(lambda: self.source(ref, "merge", params))
         if into is None:
             return data
         into.ParseFromString(data)
@@ -175,20 +180,14 @@ class Client:
         `name` may be the address. A tensor of strings is an array of `bytes`.
         """
         params = _params(slice=None if slice is None else slice_text(slice))
-        remote = self.source(ref, f"tensors/{name}", [*params, ("format", "raw")])
+        make = lambda: self.source(ref, f"tensors/{name}", [*params, ("format", "raw")])  # noqa: E731
         try:
-            data = self._whole(remote)
+            return afresh(make, self._array)
         except Unsupported:
-            path = self._view(ref, "tensors", name)
-            try:
-                said = self._connection.call("GET", path, params=[*params, ("format", "json")]).json()
-            except Unsupported:
-                said = None
-            if not isinstance(said, dict) or said.get("dtype") != "STRING":
+            strings = self._strings(ref, name, params)
+            if strings is None:
                 raise
-            return as_strings(said)
-        headers = remote.facts.headers
-        return as_array(data, headers.get("x-tensor-dtype", ""), shape_of(headers.get("x-tensor-shape", "")))
+            return strings
 
     def source(self, ref: str, view: str, params: Params = ()) -> Remote:
         """A view as a source of verified range reads, which `protoslice.open` takes too.
@@ -215,7 +214,7 @@ class Client:
         again. With a cache, pieces of other versions are not fetched again.
         """
         if view is not None:
-            return [self._download(self.source(ref, view, params), Path(target), progress)]
+            return [self._download(lambda: self.source(ref, view, params), Path(target), progress)]
         store = self.store(ref)
         folder = Path(target)
         if len(store.files) == 1 and not folder.is_dir():
@@ -286,34 +285,53 @@ class Client:
     def _view(self, ref: str, *steps: str) -> str:
         return path_of("v1", "stores", ref, *steps)
 
-    def _whole(self, remote: Remote) -> bytes:
+    def _whole(self, make: Callable[[], Remote]) -> bytes:
         """All bytes of a view, verified."""
-        return read_whole(remote, self._parallel)
+        return afresh(make, lambda remote: read_whole(remote, self._parallel))
+
+    def _array(self, remote: Remote) -> Any:
+        data, headers = read_whole(remote, self._parallel), remote.facts.headers
+        return as_array(data, headers.get("x-tensor-dtype", ""), shape_of(headers.get("x-tensor-shape", "")))
+
+    def _strings(self, ref: str, name: str, params: Params) -> Any:
+        """The tensor, if it is one of strings, which come as JSON alone; else none."""
+        try:
+            path = self._view(ref, "tensors", name)
+            said = self._connection.call("GET", path, params=[*params, ("format", "json")]).json()
+        except Unsupported:
+            return None
+        return as_strings(said) if isinstance(said, dict) and said.get("dtype") == "STRING" else None
 
     def _download(
         self,
-        remote: Remote,
+        make: Callable[[], Remote],
         target: Path,
         progress: Progress | None,
         pieces: Callable[[], Sequence[Piece]] | None = None,
     ) -> Downloaded:
-        return Download(
-            remote=remote,
-            target=target,
-            parallel=self._parallel,
-            patience=self._patience,
-            progress=progress,
-            cache=self.cache,
-            pieces=pieces,
-        ).run()
+        return afresh(
+            make,
+            lambda remote: Download(
+                remote=remote,
+                target=target,
+                parallel=self._parallel,
+                patience=self._patience,
+                progress=progress,
+                cache=self.cache,
+                pieces=pieces,
+            ).run(),
+        )
 
     def _download_file(self, store: Store, file: File, target: Path, progress: Progress | None) -> Downloaded:
         if same_file(target, file.size, file.sha256):
             return Downloaded(target, file.size, 0)
         path = self._view(store.id, "files", *file.path.split("/"))
-        remote = Remote(self._connection, path, size=file.size, sha256=file.sha256)
+        lean = self.cache is not None
         return self._download(
-            remote, target, progress, lambda: [piece for piece in self.pieces(store.id) if piece.file == file.path]
+            lambda: Remote(self._connection, path, size=file.size, sha256=file.sha256, lean=lean),
+            target,
+            progress,
+            lambda: [piece for piece in self.pieces(store.id) if piece.file == file.path],
         )
 
 

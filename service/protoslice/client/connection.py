@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import httpx
 
 from protoslice.client.digests import digest_in
 from protoslice.client.failures import error_of_answer, error_of_transport, may_pass
-from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, ProtosliceError, StorageUnavailable
+from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, ProtosliceError
 
 __all__ = ["Answer", "Connection", "Params", "Patience", "path_of"]
 
@@ -39,13 +40,24 @@ class Patience:
     longest_seconds: float = 10.0
     longest_retry_after_seconds: float = 120.0
 
-    def pause(self, failures: int, error: ProtosliceError) -> float | None:
-        """Seconds to wait after so many failures in a row; none when it is time to give up."""
-        asked = error.retry_after_seconds if isinstance(error, StorageUnavailable) else None
-        if failures >= self.attempts or not may_pass(error) or (asked or 0.0) > self.longest_retry_after_seconds:
+    def pause(self, failures: int, error: ProtosliceError, *, anyway: bool = False) -> float | None:
+        """Seconds to wait after so many failures in a row; none when it is time to give up.
+
+        An error that would only come again is one to give up at, unless it is to be tried `anyway`.
+        """
+        asked = error.retry_after_seconds or 0.0
+        hopeless = not (anyway or may_pass(error)) or asked > self.longest_retry_after_seconds
+        if failures >= self.attempts or hopeless:
             return None
         backoff = min(self.longest_seconds, self.first_seconds * 2.0 ** (failures - 1))
-        return max(asked or 0.0, backoff * random.uniform(0.5, 1.0))
+        return max(asked, backoff * random.uniform(0.5, 1.0))
+
+    def wait(self, failures: int, error: ProtosliceError, *, anyway: bool = False) -> None:
+        """Wait after so many failures in a row; raise the last when it is time to give up."""
+        pause = self.pause(failures, error, anyway=anyway)
+        if pause is None:
+            raise error
+        time.sleep(pause)
 
     def insist(self, work: Callable[[], T]) -> T:
         """What `work` gives, tried again after failures that may pass."""
@@ -55,10 +67,7 @@ class Patience:
                 return work()
             except ProtosliceError as error:
                 failures += 1
-                pause = self.pause(failures, error)
-                if pause is None:
-                    raise
-                time.sleep(pause)
+                self.wait(failures, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,9 @@ class Connection:
         self._slow = httpx.Timeout(timeout_seconds, read=max(timeout_seconds, SLOW_SECONDS))
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=16)
         self._client = httpx.Client(headers=given, limits=limits, follow_redirects=True)
+        # A file system of fsspec is never closed: its connections go with it.
+        self.close = weakref.finalize(self, self._client.close)
+        """Gives back the connections."""
 
     def call(
         self,
@@ -144,10 +156,6 @@ class Connection:
                 yield answer
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise error_of_transport(error) from error
-
-    def close(self) -> None:
-        """Give back the connections."""
-        self._client.close()
 
 
 def path_of(*segments: str) -> str:

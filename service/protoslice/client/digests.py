@@ -41,12 +41,12 @@ class Hashing:
 
     def update(self, data: bytes | bytearray | memoryview) -> None:
         """Take the next bytes, which must stay as they are; waits for the ones before."""
-        self._wait()
+        self.wait()
         self._before = self._pool.submit(self._sha.update, data)
 
     def update_all(self, pieces: Iterable[bytes]) -> None:
         """Take all pieces, in the thread; what is given next waits for them."""
-        self._wait()
+        self.wait()
         self._before = self._pool.submit(self._take, pieces)
 
     def _take(self, pieces: Iterable[bytes]) -> None:
@@ -55,10 +55,11 @@ class Hashing:
 
     def hexdigest(self) -> str:
         """The digest of all that was given."""
-        self._wait()
+        self.wait()
         return self._sha.hexdigest()
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """What was given has been taken."""
         before, self._before = self._before, None
         if before is not None:
             before.result()

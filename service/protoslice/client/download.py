@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from protoslice.client.cache import Cache
 from protoslice.client.connection import Patience
@@ -15,13 +15,15 @@ from protoslice.client.digests import Hashing
 from protoslice.client.model import Piece
 from protoslice.client.partial import PartialFile
 from protoslice.client.remote import PART, Remote, in_order
-from protoslice.errors import IntegrityError
+from protoslice.errors import Conflict, IntegrityError
 
-__all__ = ["Download", "Downloaded", "Progress", "read_whole", "same_file"]
+__all__ = ["Download", "Downloaded", "Progress", "afresh", "read_whole", "same_file"]
 
 Progress = Callable[[int, int | None], None]
 """Told how many bytes are done, of how many where that is known. What it raises ends the transfer."""
 _ROUNDS: Final = 2
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +53,19 @@ class Download:
         """The file, whole and right. What had arrived of the same content is not fetched again."""
         facts = self.remote.facts
         with PartialFile(self.target, facts) as partial:
-            digest = self._fill(partial, self._parts(partial.size))
-            for _ in range(_ROUNDS):
-                if facts.sha256 is None or digest == facts.sha256.hex():
-                    partial.finish()
-                    return Downloaded(self.target, facts.size, self.remote.received)
-                digest = self._mend(partial)
-            partial.drop()
-        raise IntegrityError(
-            f"{self.target.name} does not come as the service says it is: a byte is changed on the way"
-        )
+            try:
+                digest = self._fill(partial, self._parts(partial.size))
+                for _ in range(_ROUNDS):
+                    if facts.sha256 is None or digest == facts.sha256.hex():
+                        partial.finish()
+                        return Downloaded(self.target, facts.size, self.remote.received)
+                    digest = self._mend(partial)
+                raise IntegrityError(f"{self.target.name} does not come as the service says it is")
+            except (IntegrityError, Conflict):
+                partial.drop()  # nobody can tell what of it is right
+                raise
 
-    def _fill(self, partial: PartialFile, parts: Iterator[bytes]) -> str:
+    def _fill(self, partial: PartialFile, parts: Iterator[bytes | memoryview]) -> str:
         """Append the parts; the digest of all there is then."""
         size = self.remote.size
         with Hashing() as hashing:
@@ -70,18 +73,19 @@ class Download:
             for part in parts:
                 hashing.update(part)
                 partial.write(part)
+                hashing.wait()  # the part is valid until the next one is taken
                 if self.progress is not None:
                     self.progress(partial.size, size)
             if partial.size != size:
                 raise IntegrityError(f"{partial.size} bytes came where there should be {size}")
             return hashing.hexdigest()
 
-    def _parts(self, start: int) -> Iterator[bytes]:
+    def _parts(self, start: int) -> Iterator[bytes | memoryview]:
         if self.cache is None or self.pieces is None or start == self.remote.size:
             return self.remote.parts(start, self.parallel)
         return in_order(self._jobs(self._table(self.pieces), start, self.cache), self.parallel, self.remote.stopped)
 
-    def _jobs(self, pieces: Sequence[Piece], start: int, cache: Cache) -> Iterator[Callable[[], bytes]]:
+    def _jobs(self, pieces: Sequence[Piece], start: int, cache: Cache) -> Iterator[Callable[[], bytes | memoryview]]:
         """Reads of the pieces behind `start`: kept ones one by one, neighbours that must be fetched together."""
         group: list[Piece] = []
         for piece in pieces:
@@ -98,15 +102,16 @@ class Download:
         if group:
             yield self._job(group, start, cache)
 
-    def _job(self, group: list[Piece], start: int, cache: Cache) -> Callable[[], bytes]:
-        def read() -> bytes:
+    def _job(self, group: list[Piece], start: int, cache: Cache) -> Callable[[], bytes | memoryview]:
+        def read() -> bytes | memoryview:
             kept = cache.get(group[0].sha256, group[0].size) if len(group) == 1 else None
             data = self.patience.insist(lambda: self._fetch(group, cache)) if kept is None else kept
-            return data[max(0, start - group[0].offset) :]
+            behind = max(0, start - group[0].offset)
+            return data[behind:] if behind else data
 
         return read
 
-    def _fetch(self, group: Sequence[Piece], cache: Cache | None) -> bytes:
+    def _fetch(self, group: Sequence[Piece], cache: Cache | None) -> memoryview:
         """Neighbouring pieces, in one answer, each compared with its digest."""
         first = group[0].offset
         data = self.remote.read_unverified(first, group[-1].end - first)
@@ -140,11 +145,22 @@ class Download:
         return table
 
 
+def afresh(make: Callable[[], Remote], work: Callable[[Remote], T]) -> T:
+    """What `work` makes of a representation; begun anew when what was first said of it proves wrong."""
+    for _ in range(_ROUNDS):
+        try:
+            return work(make())
+        except (IntegrityError, Conflict) as error:
+            if error.request_id is not None:  # the service itself said so
+                raise
+    return work(make())
+
+
 def read_whole(remote: Remote, parallel: int) -> bytes:
     """All bytes of a representation, verified."""
     sha256 = remote.facts.sha256
     for _ in range(1 + _ROUNDS):
-        data = b"".join(remote.parts(0, parallel))
+        data = b"".join(bytes(part) for part in remote.parts(0, parallel))
         if sha256 is None or hashlib.sha256(data).digest() == sha256:
             return data
     raise IntegrityError("what comes does not have the digest that the service gives")

@@ -20,7 +20,10 @@ BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "bad-request": errors.InvalidInput,
     "not-found": errors.NotFound,
     "no-resource": errors.NotFound,
+    "gone": errors.Gone,
     "conflict": errors.Conflict,
+    "joined-upload": errors.Conflict,
+    "checksum-mismatch": errors.ChecksumMismatch,
     "precondition-failed": errors.Conflict,
     "precondition-required": errors.Conflict,
     "limit-exceeded": errors.LimitExceeded,
@@ -38,7 +41,7 @@ BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "storage-unavailable": errors.StorageUnavailable,
     "storage-error": errors.StorageError,
     "storage-denied": errors.StorageDenied,
-    "too-busy": errors.StorageUnavailable,
+    "too-busy": errors.TooMany,
     "not-ready": errors.StorageUnavailable,
     "out-of-space": errors.StorageFull,
 }
@@ -74,7 +77,7 @@ def may_pass(error: errors.ProtosliceError) -> bool:
     """
     if isinstance(error, errors.IntegrityError | errors.Conflict):
         return error.request_id is None
-    return isinstance(error, errors.StorageUnavailable)
+    return isinstance(error, errors.StorageUnavailable | errors.TooMany | errors.ChecksumMismatch)
 
 
 def error_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> errors.ProtosliceError:
@@ -89,8 +92,7 @@ def error_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> err
     error.request_id = _text(problem.get("request_id")) or headers.get("x-request-id")
     if isinstance(error, errors.IntegrityError):
         error.object = _text(problem.get("object"))
-    if isinstance(error, errors.StorageUnavailable):
-        error.retry_after_seconds = _wait(headers.get("retry-after"))
+    error.retry_after_seconds = _wait(headers.get("retry-after"))
     return error
 
 

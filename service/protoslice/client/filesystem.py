@@ -159,7 +159,7 @@ def _folder(name: str) -> Info:
     return {"name": name, "size": 0, "type": "directory"}
 
 
-def _file(name: str, size: int) -> Info:
+def _file(name: str, size: int | None) -> Info:
     return {"name": name, "size": size, "type": "file"}
 
 

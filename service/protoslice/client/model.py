@@ -143,11 +143,17 @@ class Tensor:
 
     name: str
     address: str
-    dtype: str
-    shape: tuple[int, ...]
-    size: int
+    dtype: str | None
+    """None where the model names a type that nobody knows."""
+    shape: tuple[int, ...] | None
+    """None where the model gives one that makes no sense."""
+    size: int | None
+    """Of its elements, one by one; none for strings."""
     file: str | None
+    """Where its bytes lie; none where that is more than one file, or none."""
     kind: str
+    problem: str | None = None
+    """Why its bytes cannot be had, where that is so."""
 
 
 def read_json(kind: type[T], data: object) -> T:
@@ -201,6 +207,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "datetime": lambda value: datetime.fromisoformat(_text(value)),
     "tuple[str, ...]": _each(_text),
     "tuple[int, ...]": _each(_count),
+    "tuple[int, ...] | None": _perhaps(_each(_count)),
     "tuple[File, ...]": _each(lambda value: read_json(File, value)),
     "tuple[Found, ...]": _each(lambda value: read_json(Found, value)),
     "tuple[Node, ...]": _each(lambda value: read_json(Node, value)),

@@ -7,11 +7,12 @@ from itertools import islice
 from typing import Final, TypedDict
 
 from protoslice.client.bodies import Pushable, items_of
-from protoslice.client.connection import Connection, Params, path_of
+from protoslice.client.connection import Answer, Connection, Params, path_of
 from protoslice.client.download import Progress
 from protoslice.client.model import Missing, Pushed, Store, read_json
 from protoslice.client.pages import each
 from protoslice.client.plans import Plan, Surveyed, content_length, recipe_of, survey
+from protoslice.client.resumable import MOST_FILES, WORTH_RESUMING, Uploads
 from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.recipes import MEDIA_TYPE, Copy
 from protoslice.sizes import parse_size
@@ -112,11 +113,29 @@ class Push:
         return places
 
     def _send(self, plans: Sequence[Plan]) -> Pushed:
+        answer = self._upload() if self._is_worth_resuming(plans) else self._follow(plans)
+        store = read_json(Store, answer.json())
+        self._check(store, plans)
+        copied = sum(plan.copied for plan in plans)
+        return Pushed(store, answer.status == 201, store.size - copied, copied)
+
+    def _is_worth_resuming(self, plans: Sequence[Plan]) -> bool:
+        """Whether what breaks off is to go on where it was: files are large, and the service has nothing of them."""
+        large = any((item.size or 0) >= WORTH_RESUMING for item in self._items)
+        plain = all(item.again and item.size is not None for item in self._items) and not any(p.copied for p in plans)
+        return large and plain and len(self._items) <= MOST_FILES
+
+    def _upload(self) -> Answer:
+        wanted: dict[str, object] = {name: value for name, value in self._params() if name != "tag"}
+        uploads = Uploads(self._connection, self._items, self._type, self._options.get("progress"))
+        return uploads.assemble(wanted | {"tags": self._tags})
+
+    def _follow(self, plans: Sequence[Plan]) -> Answer:
         headers = {"content-type": MEDIA_TYPE}
         length = content_length(plans)
         if length is not None:
             headers["content-length"] = str(length)
-        answer = self._connection.call(
+        return self._connection.call(
             "POST",
             "/v1/stores",
             params=self._params(),
@@ -125,10 +144,6 @@ class Push:
             again=all(plan.item.again for plan in plans),
             slow=True,
         )
-        store = read_json(Store, answer.json())
-        self._check(store, plans)
-        copied = sum(plan.copied for plan in plans)
-        return Pushed(store, answer.status == 201, store.size - copied, copied)
 
     def _params(self) -> Params:
         sizes = ((name, self._options.get(name)) for name in ("min_chunk", "max_chunk"))

@@ -11,6 +11,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
 from protoslice.client.connection import Connection, Params
@@ -39,6 +41,7 @@ class Remote:
         *,
         size: int | None = None,
         sha256: str | None = None,
+        lean: bool = False,
     ) -> None:
         self.stopped = threading.Event()
         """Set it to have what is under way end soon."""
@@ -48,6 +51,7 @@ class Remote:
         self._path = path
         self._params = params
         self._expected = size, sha256
+        self._lean = lean  # so that nothing comes that nobody may want
         self._lock = threading.Lock()
         self._counting = threading.Lock()
         self._head = b""
@@ -79,15 +83,24 @@ class Remote:
             raise InvalidInput(f"bytes {offset} to {end} are not in something of {self.size}")
         if end <= len(self._head):
             return self._head[offset:end]
-        starts = range(offset, end, DIGESTED)
-        return b"".join(self._span(start, min(start + DIGESTED, end), digested=True) for start in starts)
+        data = bytearray(length)
+        for start in range(offset, end, DIGESTED):
+            at = start - offset
+            self._span(start, memoryview(data)[at : at + DIGESTED], digested=True)
+        return bytes(data)
 
-    def read_unverified(self, offset: int, length: int, /) -> bytes:
-        """The `length` bytes at `offset` in one answer, for whoever knows a digest of them: only the length is sure."""
-        return self._span(offset, offset + length, digested=False) if length else b""
+    def read_unverified(self, offset: int, length: int, buffer: bytearray | None = None) -> memoryview:
+        """The `length` bytes at `offset` in one answer, for whoever knows a digest of them: only the length is sure.
 
-    def parts(self, start: int, parallel: int) -> Iterator[bytes]:
-        """All bytes from `start` on, in order, several answers at a time.
+        They come in `buffer`, if one is given that is long enough.
+        """
+        view = memoryview(bytearray(length) if buffer is None else buffer)[:length]
+        if length:
+            self._span(offset, view, digested=False)
+        return view
+
+    def parts(self, start: int, parallel: int) -> Iterator[bytes | memoryview]:
+        """All bytes from `start` on, in order, several answers at a time. A part is valid until the next one is taken.
 
         Where the sha-256 of the whole is known, that is still to be compared; the bytes of any other are verified.
         """
@@ -98,14 +111,37 @@ class Remote:
         if start < len(self._head):
             yield self._head[start:]
             start = len(self._head)
-        read, step = (self.read, DIGESTED) if facts.sha256 is None else (self.read_unverified, PART)
-        jobs = (_job(read, at, min(step, facts.size - at)) for at in range(start, facts.size, step))
-        yield from in_order(jobs, parallel, self.stopped)
+        # Fresh memory costs as much as what is done with it: buffers are used again.
+        spare: SimpleQueue[bytearray] = SimpleQueue()
+        step = DIGESTED if facts.sha256 is None else PART
+        starts = range(start, facts.size, step)
+        jobs = (partial(self._part, at, min(step, facts.size - at), spare, facts.sha256 is None) for at in starts)
+        for buffer, size in in_order(jobs, parallel, self.stopped):
+            yield memoryview(buffer)[:size]
+            spare.put(buffer)
+
+    def _part(self, offset: int, size: int, spare: SimpleQueue[bytearray], digested: bool) -> tuple[bytearray, int]:
+        try:
+            buffer = spare.get_nowait()
+        except Empty:
+            buffer = bytearray(size)
+        self._span(offset, memoryview(buffer)[:size], digested=digested)
+        return buffer, size
 
     def _begin(self) -> Facts:
-        taken = bytearray()
+        return self._look() if self._lean else self._read_head()
+
+    def _look(self) -> Facts:
+        with self._connection.stream("HEAD", self._path, params=self._params) as answer:
+            facts = judge(answer.status_code, answer.headers, 0, 0, None).facts
+        self._check(facts)
+        return facts
+
+    def _read_head(self) -> Facts:
+        view = memoryview(bytearray(DIGESTED))
+        taken = _Taken(view)
         judged = self._answer(0, DIGESTED, None, True, taken)
-        facts, head = judged.facts, bytes(taken)
+        facts, head = judged.facts, bytes(view[: taken.size])
         self._check(facts)
         self._ranged = judged.end <= DIGESTED
         if self._ranged and head:
@@ -123,20 +159,21 @@ class Remote:
         if sha256 is not None and facts.sha256 is not None and facts.sha256.hex() != sha256:
             raise IntegrityError("the service gives another digest than the one it listed")
 
-    def _span(self, start: int, end: int, *, digested: bool) -> bytes:
-        """The bytes from `start` to `end`; goes on where an answer broke off, and gives up when nothing moves."""
-        facts, taken, failures = self.facts, bytearray(), 0
+    def _span(self, start: int, view: memoryview, *, digested: bool) -> None:
+        """Fill `view` from `start` on; goes on where an answer broke off, and gives up when nothing moves."""
+        facts, taken, failures = self.facts, _Taken(view), 0
+        end = start + view.nbytes
         while not self.stopped.is_set():
-            before = len(taken)
+            before = taken.size
             try:
                 judged = self._answer(start + before, end, facts, digested, taken)
                 if digested:
-                    _compare(taken, judged.digest)
-                return bytes(taken)
+                    _compare(view, judged.digest)
+                return
             except ProtosliceError as error:
-                failures = 1 if len(taken) - before >= _PROGRESS else failures + 1
+                failures = 1 if taken.size - before >= _PROGRESS else failures + 1
                 if digested:
-                    taken.clear()
+                    taken.size = 0
                 self._wait(failures, error)
         raise StorageUnavailable("the transfer has been stopped")
 
@@ -159,8 +196,8 @@ class Remote:
             raise error
         self.stopped.wait(pause)
 
-    def _answer(self, start: int, end: int, known: Facts | None, digested: bool, taken: bytearray) -> Judged:
-        """Append to `taken` what an answer brings of the bytes from `start` to `end`."""
+    def _answer(self, start: int, end: int, known: Facts | None, digested: bool, taken: _Taken) -> Judged:
+        """Add to `taken` what an answer brings of the bytes from `start` to `end`."""
         headers = {"range": f"bytes={start}-{end - 1}"}
         if digested:
             headers["want-content-digest"] = "sha-256=1"
@@ -168,7 +205,7 @@ class Remote:
             judged = judge(answer.status_code, answer.headers, start, end, known)
             at, due = judged.start, min(end, judged.facts.size)
             for piece in answer.iter_raw():
-                taken += piece[max(0, start - at) : max(0, due - at)]
+                taken.add(piece[max(0, start - at) : max(0, due - at)])
                 at += len(piece)
                 if at >= due or self.stopped.is_set():
                     break
@@ -187,6 +224,21 @@ class Remote:
                 if at + len(piece) > skip:
                     yield piece[max(0, skip - at) :]
                 at += len(piece)
+
+
+class _Taken:
+    """How much of a view has been filled, from its start on."""
+
+    __slots__ = ("_view", "size")
+
+    def __init__(self, view: memoryview) -> None:
+        self._view = view
+        self.size = 0
+
+    def add(self, piece: bytes) -> None:
+        end = self.size + len(piece)
+        self._view[self.size : end] = piece
+        self.size = end
 
 
 def in_order(jobs: Iterable[Callable[[], T]], parallel: int, stopped: threading.Event) -> Iterator[T]:
@@ -211,11 +263,7 @@ def in_order(jobs: Iterable[Callable[[], T]], parallel: int, stopped: threading.
         pool.shutdown(cancel_futures=True)
 
 
-def _job(read: Callable[[int, int], bytes], offset: int, length: int) -> Callable[[], bytes]:
-    return lambda: read(offset, length)
-
-
-def _compare(data: bytes | bytearray, expected: bytes | None) -> None:
+def _compare(data: bytes | memoryview, expected: bytes | None) -> None:
     if expected is None:
         raise IntegrityError("an answer came without a digest: it cannot be verified")
     if hashlib.sha256(data).digest() != expected:

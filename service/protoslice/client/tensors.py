@@ -21,15 +21,15 @@ _NUMPY: Final[Mapping[str, str]] = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2",
     "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
-    "I4": "i1", "U4": "u1", "I2": "i1", "U2": "u1",
+    "I4": "i1", "U4": "u1", "I2": "i1", "U2": "u1", "I1": "i1", "U1": "u1",
     "BOOL": "?", "C64": "<c8", "C128": "<c16",
 }  # fmt: skip
 """Types that numpy has; those narrower than a byte come one element to a byte."""
 _ML_DTYPES: Final[Mapping[str, str]] = {
     "BF16": "bfloat16", "F8_E4M3FN": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E4M3": "float8_e4m3",
     "F8_E3M4": "float8_e3m4", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
-    "F8_E4M3B11FNUZ": "float8_e4m3b11fnuz", "F8_E8M0FNU": "float8_e8m0fnu", "F8_E8M0": "float8_e8m0fnu",
-    "F4_E2M1": "float4_e2m1fn", "F4_E2M1FN": "float4_e2m1fn",
+    "F8_E4M3B11FNUZ": "float8_e4m3b11fnuz", "F8_E8M0FNU": "float8_e8m0fnu",
+    "F6_E2M3FN": "float6_e2m3fn", "F6_E3M2FN": "float6_e3m2fn", "F4_E2M1": "float4_e2m1fn",
 }  # fmt: skip
 """Types that the package ml_dtypes adds to numpy."""
 

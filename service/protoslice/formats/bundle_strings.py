@@ -10,6 +10,7 @@ from protoslice._core import crc32c
 from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.checksums import check
 from protoslice.formats.model import Bytes
+from protoslice.formats.string_lengths import lengths_of
 from protoslice.ropes import Rope
 
 __all__ = ["strings"]
@@ -25,31 +26,17 @@ def strings(data: Bytes, count: int, crc: int | None, name: str) -> Sequence[byt
     if data.size > _MOST:
         raise LimitExceeded(f"the strings of {name!r} have {data.size} bytes; at most {_MOST} are read at once")
     stored = Rope(data.rope, data.sources).read()
-    lengths, start = _lengths(stored, count, name)
+    lengths, start = lengths_of(stored, count)
     content = start + _CHECKSUM
-    if content + sum(lengths) != len(stored):
-        raise CorruptModel(f"the strings of {name!r} take {content + sum(lengths)} bytes, and there are {len(stored)}")
+    if content > len(stored):
+        raise CorruptModel(f"the lengths of the strings of {name!r} leave no room for their checksum", start)
     summed = 0
     for length in lengths:
         summed = crc32c(length.to_bytes(4 if length <= _SHORT else 8, "little"), summed)
     check(f"the lengths of the strings of {name!r}", summed, int.from_bytes(stored[start:content], "little"))
+    if content + sum(lengths) != len(stored):
+        raise CorruptModel(f"the strings of {name!r} take {content + sum(lengths)} bytes, and there are {len(stored)}")
     if crc is not None:
         check(f"the strings of {name!r}", crc32c(stored[content:], crc32c(stored[start:content], summed)), crc)
     ends = accumulate(lengths, initial=content)
     return [stored[begin:end] for begin, end in pairwise(ends)]
-
-
-def _lengths(stored: bytes, count: int, name: str) -> tuple[list[int], int]:
-    """As many lengths, and where they end."""
-    lengths: list[int] = []
-    value = shift = at = 0
-    while len(lengths) < count:
-        if at >= len(stored) or shift > 63:
-            raise CorruptModel(f"the lengths of the strings of {name!r} are cut off or too long", at)
-        value |= (stored[at] & 0x7F) << shift
-        shift += 7
-        if stored[at] < 0x80:
-            lengths.append(value)
-            value = shift = 0
-        at += 1
-    return lengths, at

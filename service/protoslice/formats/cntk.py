@@ -101,7 +101,7 @@ class _Maker:
         data = data or Stored(Bytes(_core.Rope([]), []))
         return checked(data, draft.dtype, shape) if isinstance(data, Stored) else data
 
-    def _values_of(self, found: _core.Finding, member: str, encoding: Encoding) -> Stored | Later | None:
+    def _values_of(self, found: _core.Finding, member: str, encoding: Encoding) -> Stored | Later[Stored] | None:
         values = self._values.get(f"{found.path}.{member}" if found.path else member)
         if values is None:
             return None

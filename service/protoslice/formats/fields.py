@@ -9,7 +9,7 @@ from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.model import Bytes, Encoding, Later, Proto, Stored
 from protoslice.ropes import Rope
 
-__all__ = ["content", "contents", "fixed_count", "numbers"]
+__all__ = ["Place", "content", "contents", "fixed_count", "numbers", "places_of"]
 
 Place = tuple[int, int, int, int, int]
 """Field number, wire type, where the content begins and ends (of a run: its fields, tags and all), how many."""
@@ -28,17 +28,17 @@ def content(proto: Proto, found: _core.Finding, number: int) -> Bytes | None:
 
 def contents(proto: Proto, found: _core.Finding, number: int) -> Iterator[Bytes]:
     """The elements of the repeated bytes field `number`."""
-    for place in _places(found, number):
+    for place in places_of(found, number):
         if place[1] == _LENGTH:
             yield Bytes(proto.document.at(place[2], place[3]), proto.sources)
 
 
-def numbers(proto: Proto, found: _core.Finding, number: int, encoding: Encoding) -> Stored | Later | None:
+def numbers(proto: Proto, found: _core.Finding, number: int, encoding: Encoding) -> Stored | Later[Stored] | None:
     """The values of the numeric field `number`, packed, one by one or both; none when there are none.
 
     `encoding` is PLAIN for fields of fixed width, and for the others what their varints are.
     """
-    places = _places(found, number)
+    places = places_of(found, number)
     if not places:
         return None
     if any(count > 1 for *_, count in places):
@@ -48,11 +48,11 @@ def numbers(proto: Proto, found: _core.Finding, number: int, encoding: Encoding)
 
 def fixed_count(found: _core.Finding, number: int, width: int) -> int:
     """How many values of `width` bytes each the numeric field `number` has."""
-    places = _places(found, number)
+    places = places_of(found, number)
     return sum(count if count > 1 else (end - start) // width for _, _, start, end, count in places)
 
 
-def _places(found: _core.Finding, number: int) -> Sequence[Place]:
+def places_of(found: _core.Finding, number: int) -> Sequence[Place]:
     return [place for place in found.places if place[0] == number]
 
 

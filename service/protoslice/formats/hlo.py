@@ -105,13 +105,13 @@ class _Maker:
         return draft.tensor(lambda draft: self._elements(draft, found, shape))
 
     def _elements(self, draft: Draft, found: _core.Finding, shape: Any) -> Data:
+        count = element_count(shape.dimensions)
         draft.shape = tuple(shape.dimensions)
-        count = element_count(draft.shape)
         kind = shape.element_type
         if kind in _BYTES:
             name, field = _BYTES[kind]
             draft.dtype = DTYPES[name]
-            data: Stored | Later = _as_bytes(content(self._proto, found, field), draft.dtype, count)
+            data: Stored | Later[Stored] = _as_bytes(content(self._proto, found, field), draft.dtype, count)
         elif kind in _NUMBERS:
             name, field, encoding = _NUMBERS[kind]
             draft.dtype = DTYPES[name]
@@ -140,7 +140,7 @@ def _as_bytes(data: Bytes | None, dtype: Dtype, count: int) -> Stored:
     return Stored(data, Encoding.PACKED if packed else Encoding.LOOSE)
 
 
-def _as_numbers(data: Stored | Later | None, dtype: Dtype, count: int) -> Stored | Later:
+def _as_numbers(data: Stored | Later[Stored] | None, dtype: Dtype, count: int) -> Stored | Later[Stored]:
     if data is None:
         return Stored(Bytes(_core.Rope([]), []))
     if dtype.name == "BOOL" and isinstance(data, Stored) and data.bytes.size == count:
@@ -148,7 +148,7 @@ def _as_numbers(data: Stored | Later | None, dtype: Dtype, count: int) -> Stored
     return data
 
 
-def _laid_out(data: Stored | Later, shape: Sequence[int], minor_to_major: Sequence[int]) -> Data:
+def _laid_out(data: Stored | Later[Stored], shape: Sequence[int], minor_to_major: Sequence[int]) -> Data:
     """`data` in the order that the layout says: the first dimension it names changes fastest."""
     rank = len(shape)
     if not minor_to_major:
@@ -162,13 +162,8 @@ def _laid_out(data: Stored | Later, shape: Sequence[int], minor_to_major: Sequen
     steps = accumulate((shape[number] for number in minor_to_major), mul, initial=1)
     strides = tuple(step for _, step in sorted(zip(minor_to_major, steps, strict=False)))
     if isinstance(data, Later):
-        return Later(lambda: Strided(_stored(data), strides))
+        return Later(lambda: Strided(data.look(), strides))
     return Strided(data, strides)
-
-
-def _stored(later: Later) -> Stored:
-    found = later.look()
-    return found if isinstance(found, Stored) else found.stored
 
 
 def _kind(path: str) -> str:

@@ -132,7 +132,7 @@ class Constants:
             if len(texts) != element_count(shape):
                 raise CorruptModel(f"a constant of {element_count(shape)} strings has {len(texts)}")
             return Strings(lambda: [Rope(text.rope, text.sources).read() for text in texts])
-        data: Stored | Later | None
+        data: Stored | Later[Stored] | None
         if name == "bytes":
             raw = content(self._proto, values, 1)
             data = None if raw is None else Stored(raw, Encoding.PACKED if dtype.narrow else Encoding.PLAIN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from protoslice import _core
 from protoslice.errors import NotFound, ProtosliceError
@@ -16,6 +16,9 @@ __all__ = [
     "Bytes", "Data", "Encoding", "Fault", "Filled", "Format", "Later", "Listed", "Model", "Proto", "Stored", "Strided",
     "Strings", "Tensor", "Tensors", "Tile", "Tiled",
 ]  # fmt: skip
+
+
+Found = TypeVar("Found", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +152,10 @@ class Tiled:
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
+class Later(Generic[Found]):
     """Elements of which something must be read before it is known where they lie."""
 
-    look: Callable[[], Stored | Strided]
+    look: Callable[[], Found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +172,7 @@ class Fault:
     error: ProtosliceError
 
 
-Data = Stored | Filled | Strided | Tiled | Later | Strings | Fault
+Data = Stored | Filled | Strided | Tiled | Later[Stored | Filled | Strided] | Strings | Fault
 
 
 @dataclass(frozen=True, slots=True)

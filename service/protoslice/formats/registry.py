@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Final
 
 from protoslice.errors import Unsupported
+from protoslice.formats.anything import Anything
 from protoslice.formats.bundle import Bundle
 from protoslice.formats.caffe import Caffe
 from protoslice.formats.cntk import Cntk
@@ -17,12 +18,27 @@ from protoslice.formats.coreml import CoreMl
 from protoslice.formats.hlo import Hlo
 from protoslice.formats.model import Format, Model, Tensor, Tensors
 from protoslice.formats.onnx import Onnx
+from protoslice.formats.paddle import Paddle
+from protoslice.formats.tensorflow import TensorFlow
+from protoslice.formats.warmup import Warmup
 
 __all__ = ["formats_of", "tensors_of"]
 
 GROUP: Final = "protoslice.formats"
 
-_BUILT_IN: Final[tuple[Format, ...]] = (Bundle(), Onnx(), CoreMl(), Caffe(), Cntk(), Hlo())
+_BUILT_IN: Final[tuple[Format, ...]] = (
+    TensorFlow(),
+    Bundle(),
+    Warmup(),
+    Onnx(),
+    CoreMl(),
+    Caffe(),
+    Cntk(),
+    Hlo(),
+    Paddle(),
+)
+
+_OTHERWISE: Final[Format] = Anything()
 
 
 def tensors_of(model: Model) -> Tensors:
@@ -36,8 +52,9 @@ def tensors_of(model: Model) -> Tensors:
 
 
 def formats_of(model: Model) -> Sequence[Format]:
-    """The formats that `model` is of."""
-    return [each for each in _all() if each.wants(model)]
+    """The formats that `model` is of; where there is none, the one for anything whose type is known."""
+    found = [each for each in _all() if each.wants(model)]
+    return found or [each for each in (_OTHERWISE,) if each.wants(model)]
 
 
 @cache

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from protoslice.errors import LimitExceeded, ProtosliceError, Unsupported
-from protoslice.formats.dtypes import DTYPES, Dtype
+from protoslice.formats.dtypes import DTYPES
 from protoslice.formats.labels import labels
-from protoslice.formats.model import Bytes, Fault, Strings, Tensor
+from protoslice.formats.model import Bytes, Strings, Tensor
 from protoslice.formats.reading import read
 
 __all__ = ["METADATA", "safetensors"]
@@ -56,30 +56,28 @@ def safetensors(tensors: Iterable[Tensor], *, strict: bool = False) -> Bytes:
             if strict:
                 raise
             remarks.left_out[name] = "STRING" if isinstance(tensor.data, Strings) else str(error)
-    entries.sort(key=lambda entry: (-entry.bits, entry.name))
+    entries.sort(key=lambda entry: -entry.bits)  # and else as they come, which is mostly as they lie
     return Bytes.joined([_head(entries, remarks), *(entry.bytes for entry in entries)])
 
 
 def _entry(tensor: Tensor, name: str, remarks: _Remarks) -> _Entry:
-    dtype = tensor.dtype
-    if isinstance(tensor.data, Fault) or dtype is None:
-        raise Unsupported("it cannot be read") if not isinstance(tensor.data, Fault) else tensor.data.error
-    if isinstance(tensor.data, Strings) or dtype.name == "C128":
-        raise Unsupported(f"safetensors files have no {dtype.name} elements: ask for tensor {name!r} by itself")
-    reading = read(tensor, form="packed" if _whole_bytes(tensor, dtype) else "raw", compare=False)
-    shown = dtype if dtype.safetensors and (not dtype.narrow or _whole_bytes(tensor, dtype)) else _byte(dtype)
-    if shown is not dtype:
-        remarks.shown_as[name] = dtype.name
+    if tensor.dtype is not None and tensor.dtype.name in ("STRING", "C128"):
+        raise Unsupported(f"safetensors files have no {tensor.dtype.name} elements: ask for tensor {name!r} by itself")
+    packed = _whole_bytes(tensor)
+    reading = read(tensor, form="packed" if packed else "raw", compare=False)
+    shown = reading.dtype
+    if shown.safetensors is None or (shown.narrow and not packed):
+        shown = DTYPES["I8" if shown.signed else "U8"]
+        remarks.shown_as[name] = reading.dtype.name
     return _Entry(name, str(shown.safetensors), shown.bits, reading.shape, reading.bytes)
 
 
-def _whole_bytes(tensor: Tensor, dtype: Dtype) -> bool:
-    """Whether it is a type that safetensors files pack into bytes, and fills those."""
-    return dtype.narrow and dtype.safetensors is not None and (tensor.size or 0) * dtype.bits % 8 == 0
-
-
-def _byte(dtype: Dtype) -> Dtype:
-    return DTYPES["I8" if dtype.signed else "U8"]
+def _whole_bytes(tensor: Tensor) -> bool:
+    """Whether it is of a type that safetensors files pack into bytes, and fills those."""
+    dtype = tensor.dtype
+    if dtype is None or dtype.safetensors is None or not dtype.narrow:
+        return False
+    return (tensor.size or 0) * dtype.bits % 8 == 0
 
 
 def _head(entries: list[_Entry], remarks: _Remarks) -> bytes:

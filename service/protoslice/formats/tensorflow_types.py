@@ -7,7 +7,7 @@ from typing import Final
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.dtypes import DTYPES, Dtype
 
-__all__ = ["TYPES", "dtype_of"]
+__all__ = ["TYPES", "dtype_of", "known"]
 
 TYPES: Final = {
     number: DTYPES[name]
@@ -25,11 +25,20 @@ _REFERENCE: Final = 100
 """What is added to the number of a type for a reference to such a tensor."""
 
 
+def known(number: int) -> Dtype | None:
+    """The type numbered so, if there is one."""
+    return TYPES.get(_plain(number))
+
+
 def dtype_of(number: int) -> Dtype:
     """The type numbered so; `Unsupported` for those that hold objects, `CorruptModel` for those that do not exist."""
-    plain = number - _REFERENCE if number > _REFERENCE else number
-    if plain in _OBJECTS:
-        raise Unsupported(f"a tensor of TensorFlow's type {_OBJECTS[plain]} holds objects and no numbers")
-    if plain not in TYPES:
-        raise CorruptModel(f"TensorFlow has no data type {number}")
-    return TYPES[plain]
+    dtype = known(number)
+    if dtype is not None:
+        return dtype
+    if _plain(number) in _OBJECTS:
+        raise Unsupported(f"a tensor of TensorFlow's type {_OBJECTS[_plain(number)]} holds objects and no numbers")
+    raise CorruptModel(f"TensorFlow has no data type {number}")
+
+
+def _plain(number: int) -> int:
+    return number - _REFERENCE if number > _REFERENCE else number

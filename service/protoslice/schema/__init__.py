@@ -1,6 +1,7 @@
 """Message types: the bundled ones, those of descriptor sets, and which one a file is."""
 
 from protoslice.schema.detect import Detection, candidates, detect, detect_message
+from protoslice.schema.parsing import check_text_size, serialized
 from protoslice.schema.registry import MessageTypes, bundled, find
 from protoslice.schema.uploads import from_descriptor_set
 
@@ -9,8 +10,10 @@ __all__ = [
     "MessageTypes",
     "bundled",
     "candidates",
+    "check_text_size",
     "detect",
     "detect_message",
     "find",
     "from_descriptor_set",
+    "serialized",
 ]

@@ -51,6 +51,11 @@ def expected(filename: str | None) -> tuple[str, ...]:
     return next((types for ending, types in _ENDINGS.items() if name.endswith(ending) or plain.endswith(ending)), ())
 
 
+def means_text(filename: str | None) -> bool:
+    """Whether a file of this name is meant to be a proto in text format, if it is a text at all."""
+    return base(filename).endswith((*_TEXT, ".prototxt")) or bool(expected(filename))
+
+
 def base(filename: str | None) -> str:
     """The last part of a path, in small letters; empty for none."""
     return (filename or "").replace("\\", "/").rpartition("/")[2].lower()

@@ -16,6 +16,7 @@ from protoslice.server.cors import AllowOrigins, Preflight
 from protoslice.server.edge import Edge
 from protoslice.server.express import Express
 from protoslice.server.failures import HANDLED, answer_exception, send_failure
+from protoslice.server.fields import Headers
 from protoslice.server.lane import Lane, ViewEndpoint
 from protoslice.server.limits import GuardedBody, body_limit, check_length
 from protoslice.server.logs import RequestLog
@@ -24,7 +25,7 @@ from protoslice.server.problems import HttpProblem
 from protoslice.server.rendering import Renderer
 from protoslice.server.resumable.answers import PREFIX as UPLOADS
 from protoslice.server.resumable.answers import speaking_tus
-from protoslice.server.routes import chunks, operations, schemas, stores, tags, uploads, views
+from protoslice.server.routes import chunks, intake, operations, schemas, stores, tags, uploads, views
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 from protoslice.server.telemetry import FRAMEWORK_SPANS_OFF, Traced
@@ -73,6 +74,7 @@ class Application(FastAPI):
     def __init__(self, services: Services, open_stores: OpenStores) -> None:
         super().__init__(
             lifespan=_lifespan(services, open_stores),
+            docs_url=None,
             redoc_url=None,
             redirect_slashes=False,
             telemetry=FRAMEWORK_SPANS_OFF,
@@ -86,7 +88,7 @@ class Application(FastAPI):
         for endpoint in endpoints:
             view = endpoint.view
             self.router.routes.append(Route(view.path, endpoint, methods=["GET"], name=view.operation))
-        for module in (stores, uploads, chunks, views, tags, schemas, operations):
+        for module in (intake, stores, uploads, chunks, views, tags, schemas, operations):
             self.include_router(module.router)
         for kind in HANDLED:
             self.add_exception_handler(kind, answer_exception)
@@ -99,9 +101,9 @@ class Application(FastAPI):
         scope["app"] = self
         await self.middleware_stack(scope, receive, send)
 
-    def answer_at_once(self, scope: Scope, default_headers: list[tuple[bytes, bytes]]) -> bytes | None:
+    def answer_at_once(self, target: bytes, headers: Headers, client: str | None, defaults: Headers) -> bytes | None:
         """The answer to a request that needs no waiting: see `express`."""
-        return None if self._traced else self._express.answer(scope, default_headers)
+        return None if self._traced else self._express.answer(target, headers, client, defaults)
 
     def build_middleware_stack(self) -> ASGIApp:
         """The framework's own stack within ours."""

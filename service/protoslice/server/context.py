@@ -20,14 +20,22 @@ _GIVEN = re.compile(rb"[A-Za-z0-9._:+/=-]{8,64}")
 
 
 class RequestContext:
-    """One request: its id, where it went, what it moved."""
+    """One request: its id, what it asked for, where it went, what it moved."""
 
-    __slots__ = ("bytes_in", "bytes_out", "cause", "id", "route", "started", "status", "store")
+    __slots__ = (
+        "bytes_in", "bytes_out", "cause", "client", "id", "method", "path", "route", "started", "status", "store",
+        "trace",
+    )  # fmt: skip
 
-    def __init__(self, given_id: bytes | None = None) -> None:
+    def __init__(
+        self, given_id: bytes | None = None, *, method: str = "", path: str = "", client: str | None = None
+    ) -> None:
         self.id = (
             given_id if given_id is not None and _GIVEN.fullmatch(given_id) else b"%024x" % _random.getrandbits(96)
         )
+        self.method = method
+        self.path = path
+        self.client = client
         self.started = perf_counter()
         self.route = "unmatched"
         self.status = 0
@@ -35,6 +43,8 @@ class RequestContext:
         self.bytes_out = 0
         self.store: str | None = None
         self.cause: BaseException | None = None
+        self.trace: tuple[str, str] | None = None
+        """The ids of its trace and span, when there are spans."""
 
 
 def context_of(scope: Scope) -> RequestContext:

@@ -12,7 +12,7 @@ from time import perf_counter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from protoslice.errors import IntegrityError
-from protoslice.server.context import KEY, RequestContext
+from protoslice.server.context import KEY, TRACE, RequestContext
 from protoslice.server.failures import send_failure
 from protoslice.server.leaving import ClientGone
 from protoslice.server.metrics import Metrics
@@ -22,7 +22,7 @@ __all__ = ["CLIENT_GONE", "Edge"]
 CLIENT_GONE = 499
 """The status that logs and metrics show when the client left first."""
 
-Write = Callable[[Scope, RequestContext, float], None]
+Write = Callable[[RequestContext, float], None]
 
 
 class Edge:
@@ -39,7 +39,9 @@ class Edge:
             await self._app(scope, receive, send)
             return
         given_id, expects = _scan(scope)
-        context = RequestContext(given_id)
+        client = scope["client"][0] if scope.get("client") else None
+        context = RequestContext(given_id, method=scope["method"], path=scope["path"], client=client)
+        context.trace = scope.get(TRACE)
         scope[KEY] = context
         self._metrics.under_way += 1
         watched = _Watched(context, receive, send, expects, self._metrics)
@@ -48,7 +50,7 @@ class Edge:
         finally:
             self._metrics.under_way -= 1
             self._metrics.streams -= watched.streaming
-            self._record(scope, context)
+            self._record(context)
 
     async def _run(self, scope: Scope, watched: _Watched) -> None:
         try:
@@ -72,19 +74,12 @@ class Edge:
             raise error
         await send_failure(scope, watched.receive, watched.send, error)
 
-    def _record(self, scope: Scope, context: RequestContext) -> None:
+    def _record(self, context: RequestContext) -> None:
         seconds = perf_counter() - context.started
         if isinstance(context.cause, IntegrityError):
             self._metrics.damaged.inc()
-        self._metrics.record(
-            context.route,
-            scope["method"],
-            context.status,
-            seconds=seconds,
-            received=context.bytes_in,
-            sent=context.bytes_out,
-        )
-        self._log(scope, context, seconds)
+        self._metrics.record(context, seconds)
+        self._log(context, seconds)
 
 
 class _Watched:

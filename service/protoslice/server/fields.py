@@ -6,7 +6,10 @@ from typing import TypeAlias
 
 from starlette.types import Scope
 
-__all__ = ["Fields", "read_fields"]
+__all__ = ["Fields", "Headers", "read_fields"]
+
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+"""Headers as they stand on the wire, names in lower case."""
 
 Fields: TypeAlias = dict[bytes, str]
 """Header values by lower-case name, several lines of one joined by commas."""

@@ -17,24 +17,24 @@ from functools import lru_cache
 from typing import Any, TextIO
 
 import structlog
-from starlette.types import Scope
 
 from protoslice.errors import ProtosliceError
-from protoslice.server.context import TRACE, RequestContext
+from protoslice.server.context import RequestContext
 
-__all__ = ["RequestLog", "configure_logs"]
+__all__ = ["RequestLog", "configure_logs", "flush_logs"]
 
 FLUSH_SECONDS = 0.1
 _encode = json.JSONEncoder(default=repr, separators=(",", ":")).encode
+_quoted = lru_cache(maxsize=1024)(_encode)
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 def configure_logs(form: str, level: str, stream: TextIO | None = None) -> Callable[[], None]:
     """Send our log lines and those of libraries to `stream`, or standard error; what is returned writes the last."""
     out = stream or sys.stderr
-    lines = _Lines(out)
     shared: list[Any] = [structlog.processors.add_log_level, _stamp]
     last: Any = _render if form == "json" else structlog.dev.ConsoleRenderer(colors=False)
+    lines = _Lines(out)
     structlog.configure(
         processors=[*shared, last],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
@@ -52,9 +52,13 @@ def configure_logs(form: str, level: str, stream: TextIO | None = None) -> Calla
 
 
 def _stamp(_: Any, __: str, event: Any) -> Any:
-    seconds = time.time()
-    event["timestamp"] = f"{_second(int(seconds))}.{int(seconds % 1 * 1e6):06d}Z"
+    event["timestamp"] = _now()
     return event
+
+
+def _now() -> str:
+    seconds = time.time()
+    return f"{_second(int(seconds))}.{int(seconds % 1 * 1e6):06d}Z"
 
 
 @lru_cache(maxsize=2)
@@ -98,6 +102,13 @@ class _Lines:
             self._out.flush()
 
 
+def flush_logs() -> None:
+    """Write what waits to be written: a process that a signal ends calls nobody."""
+    lines = structlog.get_config()["logger_factory"]()
+    if isinstance(lines, _Lines):
+        lines.flush()
+
+
 class RequestLog:
     """Writes the line of a request."""
 
@@ -105,30 +116,49 @@ class RequestLog:
         self._log = structlog.get_logger().bind()
         # Most lines say that all went well. With nobody to see them they are not even made up.
         self._wanted = self._log.is_enabled_for(logging.INFO)
+        made = structlog.get_config()
+        self._lines: _Lines | None = made["logger_factory"]() if made["processors"][-1] is _render else None
 
-    def __call__(self, scope: Scope, context: RequestContext, seconds: float) -> None:
+    def __call__(self, context: RequestContext, seconds: float) -> None:
         """Write one line."""
-        if context.cause is None and not self._wanted:
+        if context.cause is not None:
+            self._log.error("request", **_facts(context, seconds), **_explain(context.cause))
+        elif not self._wanted:
             return
-        line: dict[str, Any] = {
-            "request_id": context.id.decode(),
-            "method": scope["method"],
-            "route": context.route,
-            "path": scope["path"][:500],
-            "status": context.status,
-            "seconds": round(seconds, 6),
-            "received": context.bytes_in,
-            "sent": context.bytes_out,
-            "client": scope["client"][0] if scope.get("client") else None,
-        }
-        if context.store is not None:
-            line["store"] = context.store
-        if TRACE in scope:
-            line["trace_id"], line["span_id"] = scope[TRACE]
-        if context.cause is None:
-            self._log.info("request", **line)
+        elif self._lines is not None and context.trace is None:
+            self._lines.msg(_as_json(context, seconds))
         else:
-            self._log.error("request", **line, **_explain(context.cause))
+            self._log.info("request", **_facts(context, seconds))
+
+
+def _facts(context: RequestContext, seconds: float) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "request_id": context.id.decode(),
+        "method": context.method,
+        "route": context.route,
+        "path": context.path[:500],
+        "status": context.status,
+        "seconds": round(seconds, 6),
+        "received": context.bytes_in,
+        "sent": context.bytes_out,
+        "client": context.client,
+    }
+    if context.store is not None:
+        facts["store"] = context.store
+    if context.trace is not None:
+        facts["trace_id"], facts["span_id"] = context.trace
+    return facts
+
+
+def _as_json(context: RequestContext, seconds: float) -> str:
+    """The line that `_facts` and `_render` make of a request that went well, at a quarter of the cost."""
+    store = "" if context.store is None else f'"store":"{context.store}",'
+    return (
+        f'{{"request_id":"{context.id.decode()}","method":"{context.method}","route":{_quoted(context.route)},'
+        f'"path":{_quoted(context.path[:500])},"status":{context.status},"seconds":{seconds:.6f},'
+        f'"received":{context.bytes_in},"sent":{context.bytes_out},"client":{_quoted(context.client)},{store}'
+        f'"event":"request","level":"info","timestamp":"{_now()}"}}'
+    )
 
 
 def _explain(error: BaseException) -> dict[str, Any]:

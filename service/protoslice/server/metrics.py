@@ -15,6 +15,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from protoslice.server.context import RequestContext
+
 __all__ = ["CONTENT_TYPE", "Metrics"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -90,16 +92,16 @@ class Metrics:
         self.broken = Counter("protoslice_broken_answers", "Answers cut after their head.", registry=registry)
         self.loop_lag = Gauge("protoslice_loop_lag_seconds", "How late the event loop was last.", registry=registry)
 
-    def record(self, route: str, method: str, status: int, *, seconds: float, received: int, sent: int) -> None:
-        """One request."""
-        key = (route, method, status)
+    def record(self, context: RequestContext, seconds: float) -> None:
+        """One request, which took that long."""
+        key = (context.route, context.method, context.status)
         tally = self._requests.tallies.get(key)
         if tally is None:
             tally = self._requests.tallies[key] = _Tally()
         tally.buckets[bisect_left(_BOUNDS, seconds)] += 1
         tally.seconds += seconds
-        tally.received += received
-        tally.sent += sent
+        tally.received += context.bytes_in
+        tally.sent += context.bytes_out
 
     def stage(self, name: str, seconds: float) -> None:
         """One stage of an ingest."""

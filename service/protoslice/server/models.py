@@ -103,7 +103,7 @@ class ChunkModel(BaseModel):
     type: str | None
     path: str
     size: int = Field(ge=0)
-    sha256: Sha256
+    sha256: Sha256 | None = Field(description="Null when digests were not asked for.")
 
 
 class TensorModel(BaseModel):
@@ -211,6 +211,9 @@ class Assemble(BaseModel):
         max_length=10_000,
         description="By the path of the file: an upload's id or URL, or several that follow each other.",
         examples=[{"saved_model.pb": "0069204b3a-9f0c9f0c9f0c9f0c9f0c"}],
+    )
+    sha256: dict[str, Sha256] = Field(
+        default={}, description="By path, what a file is to have: compared before the store can be seen."
     )
     type: str | None = None
     root: str | None = None

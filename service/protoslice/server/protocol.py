@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from protoslice.server.fields import Headers
 from protoslice.server.problems import BAD_REQUEST, BUSY, HEADERS, MEDIA_TYPE, TIMEOUT, Problem
 
 __all__ = ["Answerer", "ConnectionLimits", "GuardedProtocol", "guarded"]
@@ -23,8 +24,8 @@ __all__ = ["Answerer", "ConnectionLimits", "GuardedProtocol", "guarded"]
 class Answerer(Protocol):
     """What may answer simple requests while they are parsed."""
 
-    def answer_at_once(self, scope: dict[str, Any], default_headers: list[tuple[bytes, bytes]]) -> bytes | None:
-        """The whole answer, if no waiting is needed."""
+    def answer_at_once(self, target: bytes, headers: Headers, client: str | None, defaults: Headers) -> bytes | None:
+        """The whole answer to a GET, if no waiting is needed."""
 
 
 LINGER_BYTES = 32 << 20
@@ -86,6 +87,19 @@ class GuardedProtocol(HttpToolsProtocol):
             elif self._head_timer is None:
                 self._await_head()
 
+    def on_message_begin(self) -> None:
+        """Start anew; the scope is only made for what is not answered at once."""
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+
+    def _make_scope(self) -> None:
+        """What uvicorn makes at the beginning of every message."""
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers += headers
+
     def on_headers_complete(self) -> None:
         """Start the request."""
         self._in_head = False
@@ -96,6 +110,7 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         if self._answer_at_once():
             return
+        self._make_scope()
         super().on_headers_complete()
 
     def _answer_at_once(self) -> bool:
@@ -105,12 +120,8 @@ class GuardedProtocol(HttpToolsProtocol):
         idle = (self.cycle is None or self.cycle.response_complete) and not self.pipeline
         if not idle or self.flow.write_paused or self.transport.is_closing() or not self.parser.should_keep_alive():
             return False
-        if not _is_plain(self.url):
-            return False
-        path, _, query = self.url.partition(b"?")
-        scope: dict[str, Any] = {"method": "GET", "path": path.decode("ascii"), "raw_path": path, "query_string": query}
-        scope |= {"headers": self.headers, "client": self.client}
-        answer = self.express.answer_at_once(scope, self.server_state.default_headers)
+        client = self.client[0] if self.client else None
+        answer = self.express.answer_at_once(self.url, self.headers, client, self.server_state.default_headers)
         if answer is None:
             return False
         self.transport.write(answer)
@@ -202,11 +213,6 @@ class GuardedProtocol(HttpToolsProtocol):
     def _forget(timer: asyncio.TimerHandle | None) -> None:
         if timer is not None:
             timer.cancel()
-
-
-def _is_plain(url: bytes) -> bool:
-    """Whether the target is a path that needs no decoding."""
-    return url[:1] == b"/" and b"%" not in url and b"#" not in url and url.isascii()
 
 
 def guarded(limits: ConnectionLimits, express: Answerer | None = None) -> type[GuardedProtocol]:

@@ -11,7 +11,7 @@ import uvicorn
 
 from protoslice.errors import InvalidInput
 from protoslice.server.app import create_app, open_stores
-from protoslice.server.logs import configure_logs
+from protoslice.server.logs import configure_logs, flush_logs
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 from protoslice.server.telemetry import configure_tracing
@@ -42,6 +42,7 @@ class Server(uvicorn.Server):
         self._services.draining = True
         await asyncio.sleep(self._services.settings.drain_notice_seconds)
         await super().shutdown(sockets)
+        flush_logs()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 PART_BYTES: Final = 16 << 20
 UPLOADS: Final = 3
+CREATIONS: Final = 4
+"""How often a creation is tried whose key turns out to be free."""
 
 # One request moves 16 MiB at most, so a minute is generous; a stalled one is given up and tried again.
 _CLIENT: ClientConfig = {
@@ -110,6 +112,12 @@ class CloudStorage(RemoteStorage):
 
     async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
         """See `Storage.put_if_absent`."""
+        for _ in range(CREATIONS - 1):
+            with suppress(Conflict):
+                return await self._put(key, data, "create")
+            if await self.exists(key):
+                raise Conflict(f"object {str(key)!r} exists")
+            # It was being removed meanwhile, which S3 answers with a conflict too: it wants to be asked again.
         return await self._put(key, data, "create")
 
     async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
@@ -145,9 +153,8 @@ class CloudStorage(RemoteStorage):
                 chunk_size=min(limit + 1, PAGE),
             )
             async for page in pages:
-                for found in page:
-                    with suppress(InvalidInput):  # what has no name of ours is not ours to show
-                        items.append(_describe(ObjectKey(found["path"]), found))
+                # A server that does not know where to begin begins at the start: Azure's emulator is one.
+                items += [item for item in _ours(page) if after is None or item.key > after]
                 if len(items) > limit:
                     return Page(tuple(items[:limit]), items[limit - 1].key)
         return Page(tuple(items), None)
@@ -173,6 +180,13 @@ class CloudStorage(RemoteStorage):
         return _tag(result["e_tag"])
 
 
+def _ours(page: Iterable[ObjectMeta]) -> Iterator[ObjectStat]:
+    """The objects of a page; what has no name of ours is not ours to show."""
+    for found in page:
+        with suppress(InvalidInput):
+            yield _describe(ObjectKey(found["path"]), found)
+
+
 def _describe(key: ObjectKey, meta: ObjectMeta) -> ObjectStat:
     return ObjectStat(key, meta["size"], _tag(meta["e_tag"]), meta["last_modified"])
 
@@ -180,7 +194,8 @@ def _describe(key: ObjectKey, meta: ObjectMeta) -> ObjectStat:
 def _tag(etag: str | None) -> str:
     if not etag:
         raise StorageUnavailable("this storage gives its objects no entity tags, and cannot be read safely without")
-    return etag
+    # Azure's listings leave out the quotes that its answers have.
+    return etag if etag.endswith('"') else f'"{etag}"'
 
 
 def _reason(error: Exception, options: Mapping[str, str]) -> str:

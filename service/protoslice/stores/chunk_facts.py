@@ -32,6 +32,11 @@ class ChunkFacts:
         self._unsaved = False
         self._hashing = asyncio.Lock()
 
+    @property
+    def known(self) -> int:
+        """How many digests are known."""
+        return len(self._digests or ())
+
     def known_digest(self, n: int) -> bytes | None:
         """The SHA-256 of chunk `n`, if it is known already."""
         return (self._digests or {}).get(n)

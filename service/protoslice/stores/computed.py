@@ -25,7 +25,7 @@ class Readable(Protocol):
     def covering(self, span: Span) -> Span:
         """What has to be fetched for `span`."""
 
-    async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes | bytearray]:
+    async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
         """The bytes of `spans`, which `covering` gave."""
 
     def at_hand(self, offset: int, length: int) -> memoryview | None:
@@ -52,6 +52,6 @@ class Computed:
         """The bytes of `spans`, made in a thread."""
         return await self._worker.run(lambda: [self._source.read(start, end - start) for start, end in spans])
 
-    def at_hand(self, offset: int, length: int) -> memoryview | None:
+    def at_hand(self, offset: int, length: int) -> None:
         """Never: making them takes its time."""
         return None

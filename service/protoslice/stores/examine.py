@@ -28,7 +28,11 @@ class Types:
 
     def flat(self, name: str) -> _core.Schema:
         """What the engine needs to read messages of this type; `Unsupported` when nobody knows it."""
-        return schema.find(name, self.uploaded).flat(name)
+        return self.declaring(name).flat(name)
+
+    def declaring(self, name: str) -> schema.MessageTypes:
+        """The set that declares this type."""
+        return schema.find(name, self.uploaded)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from protoslice.stores.keep import keep
 from protoslice.stores.model import FileInfo, IngestRequest, Manifest, Stored
 from protoslice.stores.objects import CHANGED, StoredObject
 from protoslice.stores.paths import check_file_path
-from protoslice.stores.prepare import Prepared, SideWriter, chunked_of, prepare_chunked, prepare_raw
+from protoslice.stores.prepare import Prepared, chunked_of, prepare_chunked, prepare_raw
 from protoslice.stores.receive import Received, Scan, Types
 from protoslice.stores.roots import choose_root
 from protoslice.stores.runner import Worker
@@ -65,7 +65,7 @@ class Places:
         received = [await self._look(check_file_path(path), uri, worker) for path, uri in files.items()]
         root = choose_root(received, request.root)
         attempt = keys.new_attempt()
-        prepared = await self._prepare(root, request, types, attempt, storage, worker)
+        prepared = await self._prepare(root, request, types, worker)
         request = replace(request, source="register")
         return await keep(storage, attempt, request, received, root, prepared=prepared, own_schema=own)
 
@@ -81,9 +81,7 @@ class Places:
         scan = Scan(detection.type_name if detection.kind == "proto" else None)
         return Received(FileInfo(path, stat.size, None), stored, detection, scan)
 
-    async def _prepare(
-        self, root: Received, request: IngestRequest, types: Types, attempt: str, storage: Storage, worker: Worker
-    ) -> Prepared:
+    async def _prepare(self, root: Received, request: IngestRequest, types: Types, worker: Worker) -> Prepared:
         if root.detection.kind not in {"proto", "unknown", "riegeli"} and request.type is None:
             raise Unsupported(f"{root.detection.why}; only protos are registered in place")
         source = await self.open(root.stored, worker)
@@ -91,11 +89,7 @@ class Places:
             if root.detection.kind != "riegeli":
                 scan = root.scan or Scan(None)
                 return await worker.run(lambda: prepare_raw(source, scan, types, request))
-            async with await storage.writer(keys.object_key(attempt, "side")) as writer:
-                side = SideWriter(writer, worker)
-                chunked = await worker.run(lambda: chunked_of(source, side))
-                if side.size:
-                    raise Unsupported("a compressed chunked proto cannot be registered in place: upload it")
+            chunked = await worker.run(lambda: chunked_of(source, _NoSide()))
             sources: list[RangeSource] = [source, BytesSource(b"")]
             return await worker.run(lambda: prepare_chunked(chunked, sources, root.info.path, types, request))
         finally:
@@ -107,3 +101,12 @@ class Places:
         if storage is None:
             storage = self._storages[place.root] = open_source(place.root, networks=self._networks)
         return storage, place.key
+
+
+class _NoSide:
+    """Where decoded records would go, had the objects that stay in place any."""
+
+    def write(self, data: bytes, /) -> None:
+        """Refuse."""
+        if data:
+            raise Unsupported("a compressed chunked proto cannot be registered in place: upload it")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
-from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
+from protoslice.errors import CorruptModel, InvalidInput, ProtosliceError, Unsupported
+from protoslice.schema.names import means_text
 from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import Storage
 from protoslice.stores import keys
@@ -16,7 +17,15 @@ from protoslice.stores.keep import keep
 from protoslice.stores.model import Created, FileInfo, IngestRequest, Manifest, Stored
 from protoslice.stores.objects import StoredObject, open_object
 from protoslice.stores.paths import check_file_path, check_request
-from protoslice.stores.prepare import Prepared, SideWriter, chunked_of, prepare_chunked, prepare_raw
+from protoslice.stores.prepare import (
+    Prepared,
+    SideWriter,
+    binary_of,
+    chunked_of,
+    prepare_chunked,
+    prepare_raw,
+    prepare_text,
+)
 from protoslice.stores.receive import FileSink, Received, Scan, Types
 from protoslice.stores.roots import choose_root
 from protoslice.stores.runner import Worker
@@ -26,6 +35,8 @@ __all__ = ["Ingest", "IntakeOptions"]
 FILES = 10_000
 NOT_PROTOS = ("text", "json", "table", "tfrecord")
 """Kinds of root that are kept without an index: formats know what to do with them."""
+
+T = TypeVar("T")
 
 Announce = Callable[[Manifest, Sequence[str]], Awaitable[Created]]
 
@@ -155,7 +166,8 @@ class Ingest:
     async def _prepare(self, root: Received) -> tuple[Prepared | None, Stored | None]:
         options, request = self._options, self._request
         kind = root.detection.kind
-        if kind in NOT_PROTOS and request.type is None:
+        text_type = request.type_or(root.detection.type_name) if kind == "text" else None
+        if kind in NOT_PROTOS and request.type is None and text_type is None:
             return None, None
         if kind == "refused" and request.type is None:
             raise Unsupported(f"{root.detection.why}; name its type if it is a proto after all")
@@ -163,27 +175,54 @@ class Ingest:
         try:
             if kind == "riegeli":
                 return await self._chunked(source, root.info.path)
+            if kind == "text" and text_type is not None:
+                return await self._text(source, root.info.path, text_type)
             scan = root.scan or Scan(None)
             run = options.worker.run
             return await run(lambda: prepare_raw(source, scan, options.types, request)), None
         finally:
             source.close()
 
-    async def _chunked(self, source: StoredObject, path: str) -> tuple[Prepared, Stored | None]:
-        options, request = self._options, self._request
+    async def _chunked(self, source: StoredObject, path: str) -> tuple[Prepared | None, Stored | None]:
+        options = self._options
+        chunked, stored = await self._beside(lambda side: chunked_of(source, side))
+        return await self._on_image(
+            source,
+            stored,
+            lambda sources: prepare_chunked(chunked, sources, path, options.types, self._request),
+        )
+
+    async def _text(self, source: StoredObject, path: str, name: str) -> tuple[Prepared | None, Stored | None]:
+        types = self._options.types
+        try:
+            _, stored = await self._beside(lambda side: binary_of(source, name, types, side))
+        except CorruptModel:
+            if self._request.type is None and not means_text(path):
+                return None, None  # it only looked like one
+            raise
+        return await self._on_image(source, stored, lambda sources: prepare_text(sources, name, types, self._request))
+
+    async def _beside(self, work: Callable[[SideWriter], T]) -> tuple[T, Stored | None]:
+        """What `work` gives, and where that lies which it wrote beside the files, if it did."""
+        options = self._options
         key = keys.object_key(self._attempt, "side")
         async with await options.storage.writer(key) as writer:
             side = SideWriter(writer, options.worker)
-            chunked = await options.worker.run(lambda: chunked_of(source, side))
-            stored = None
-            if side.size:
-                stored = Stored(side.size, key=str(key), etag=await writer.commit())
-                await options.storage.put_if_absent(keys.sums_of(key), side.sums.finish())
-        extra = await open_object(options.storage, stored, options.worker, verify=options.verify) if stored else None
+            done = await options.worker.run(lambda: work(side))
+            if not side.size:
+                return done, None
+            stored = Stored(side.size, key=str(key), etag=await writer.commit())
+            await options.storage.put_if_absent(keys.sums_of(key), side.sums.finish())
+        return done, stored
+
+    async def _on_image(
+        self, source: StoredObject, side: Stored | None, prepare: Callable[[Sequence[RangeSource]], Prepared]
+    ) -> tuple[Prepared | None, Stored | None]:
+        options = self._options
+        extra = await open_object(options.storage, side, options.worker, verify=options.verify) if side else None
         sources: list[RangeSource] = [source, extra or BytesSource(b"")]
         try:
-            prepare = lambda: prepare_chunked(chunked, sources, path, options.types, request)  # noqa: E731
-            return await options.worker.run(prepare), stored
+            return await options.worker.run(lambda: prepare(sources)), side
         finally:
             if extra is not None:
                 extra.close()

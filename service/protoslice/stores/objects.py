@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -19,8 +18,6 @@ BLOCK = 64 << 10
 """Bytes that one sum covers."""
 
 CHANGED = "an object that this store was registered over has changed, or is gone: register it anew"
-
-_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
 T = TypeVar("T")
 
@@ -63,31 +60,25 @@ class StoredObject:
             raise InvalidInput(f"bytes {offset} to {offset + length} are not in an object of {self.size}")
         start, end = self.covering((offset, offset + length))
         data = self._blocking(start, end)
-        self._verify(data, start)
         return data[offset - start : offset - start + length]
 
-    async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes | bytearray]:
+    async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
         """The bytes of `spans`, which `covering` gave, verified."""
-        parts: Sequence[bytes | bytearray]
-        if self._handle is None:
-            parts = await self._ranges(spans)
-        else:
-            cached = _cached(self._handle.fileno(), spans)
-            parts = await self._runner.run(lambda: self._all(spans)) if cached is None else cached
+        cached = self._cached(spans)
+        if cached is not None:
+            return cached
+        if self._handle is not None:
+            return await self._runner.run(lambda: [self._blocking(*span) for span in spans])
+        parts = await self._ranges(spans)
         for part, (start, _) in zip(parts, spans, strict=True):
             self._verify(part, start)
         return parts
 
     def at_hand(self, offset: int, length: int) -> memoryview | None:
         """The bytes, verified, if they can be had without waiting; none where that is not so."""
-        if self._handle is None:
-            return None
         start, end = self.covering((offset, offset + length))
-        cached = _cached(self._handle.fileno(), [(start, end)])
-        if cached is None:
-            return None
-        self._verify(cached[0], start)
-        return memoryview(cached[0])[offset - start : offset - start + length]
+        cached = self._cached([(start, end)])
+        return None if cached is None else memoryview(cached[0])[offset - start : offset - start + length]
 
     def covering(self, span: Span) -> Span:
         """The whole blocks that `span` touches; `span` itself where there are no sums to compare."""
@@ -101,13 +92,29 @@ class StoredObject:
         if self._handle is not None:
             self._handle.close()
 
-    def _all(self, spans: Sequence[Span]) -> list[bytes]:
-        return [self._blocking(*span) for span in spans]
+    def _cached(self, spans: Sequence[Span]) -> list[bytes] | None:
+        """The bytes of `spans`, verified, if they lie in the page cache: a cold page must not hold up the loop."""
+        if self._handle is None:
+            return None
+        parts = []
+        for start, end in spans:
+            try:
+                part = _core.read_cached(self._handle.fileno(), start, end, self._sums)
+            except IntegrityError as error:
+                raise self._damaged(error.offset) from None
+            if part is None:
+                return None
+            parts.append(part)
+        return parts
 
     def _blocking(self, start: int, end: int) -> bytes:
+        """The bytes of a span, verified, from a worker thread."""
         if self._handle is not None:
-            return self._handle.pread(start, end)
-        return asyncio.run_coroutine_threadsafe(self._ranges([(start, end)]), self._runner.loop).result()[0]
+            data = self._handle.pread(start, end)
+        else:
+            data = asyncio.run_coroutine_threadsafe(self._ranges([(start, end)]), self._runner.loop).result()[0]
+        self._verify(data, start)
+        return data
 
     async def _ranges(self, spans: Sequence[Span]) -> Sequence[bytes]:
         try:
@@ -127,33 +134,15 @@ class StoredObject:
             return error
         return IntegrityError(f"the stored object {self.name!r} is missing, or another")
 
-    def _verify(self, data: bytes | bytearray, start: int) -> None:
-        if self._sums is None:
-            return
-        bad = _core.first_bad_block(data, start // BLOCK, self._sums)
+    def _verify(self, data: bytes, start: int) -> None:
+        bad = None if self._sums is None else _core.first_bad_block(data, start // BLOCK, self._sums)
         if bad is not None:
-            error = IntegrityError(
-                f"the stored object {self.name!r} is damaged: a block fails its checksum", bad * BLOCK
-            )
-            error.object = self.name
-            raise error
+            raise self._damaged(bad * BLOCK)
 
-
-def _cached(fd: int, spans: Sequence[Span]) -> Sequence[bytes | bytearray] | None:
-    """The bytes of `spans`, if they lie in the page cache: a cold page must not hold up the loop."""
-    if _NOWAIT is None:
-        return None
-    parts = []
-    for start, end in spans:
-        part = bytearray(end - start)
-        try:
-            count = os.preadv(fd, [part], start, _NOWAIT)
-        except OSError:
-            return None
-        if count < len(part):
-            return None
-        parts.append(part)
-    return parts
+    def _damaged(self, offset: int | None) -> IntegrityError:
+        error = IntegrityError(f"the stored object {self.name!r} is damaged: a block fails its checksum", offset)
+        error.object = self.name
+        return error
 
 
 async def open_object(storage: Storage, stored: Stored, runner: Runner, *, verify: bool) -> StoredObject:

@@ -36,7 +36,7 @@ class ChunkInfo:
     type: str | None
     path: str
     size: int
-    sha256: str
+    sha256: str | None
 
     def as_json(self) -> dict[str, object]:
         """The chunk as the API shows it."""
@@ -83,6 +83,11 @@ class OpenStore:
                 )
         raise NotFound(f"the store has no file {path!r}")
 
+    @property
+    def facts_known(self) -> int:
+        """How much has been learnt of it: what a view said when this was less may be out of date."""
+        return self._facts.known
+
     async def metadata(self) -> Representation:
         """The `ChunkMetadata`, serialized."""
         data = await self._worker.run(self._known().plan.metadata)
@@ -120,15 +125,15 @@ class OpenStore:
             media_type=media,
         )
 
-    async def chunks(self, *, limit: int, cursor: str | None) -> Page[ChunkInfo]:
-        """A page of the chunks, with their digests: those not known yet are computed now."""
+    async def chunks(self, *, limit: int, cursor: str | None, digests: bool = True) -> Page[ChunkInfo]:
+        """A page of the chunks; with their digests, for which those never read before are read whole."""
         plan = self._known().plan
         first = place_of(cursor)
         items = []
         for n in range(first, min(first + limit, len(plan))):
             kind, type_name, path, rope = plan.chunk(n)
-            digest = await self._facts.digest(n, await self.chunk(n))
-            items.append(ChunkInfo(n, kind, type_name, path, rope.size, digest.hex()))
+            digest = (await self._facts.digest(n, self.planned_chunk(n))).hex() if digests else None
+            items.append(ChunkInfo(n, kind, type_name, path, rope.size, digest))
         await self._facts.save()
         last = first + len(items)
         return Page(items, str(last) if last < len(plan) else None)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from protoslice import _core
+from protoslice import _core, schema
 from protoslice.chunked import tell_type
 from protoslice.errors import InconsistentChunks, Unsupported
 from protoslice.sources import RangeSource
@@ -14,7 +15,7 @@ from protoslice.stores.model import IngestRequest
 from protoslice.stores.receive import Scan, Types
 from protoslice.stores.runner import Worker
 
-__all__ = ["Prepared", "SideWriter", "chunked_of", "prepare_chunked", "prepare_raw"]
+__all__ = ["Prepared", "SideWriter", "binary_of", "chunked_of", "prepare_chunked", "prepare_raw", "prepare_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,13 @@ class Prepared:
     plan: bytes
     chunks: int
     image: bytes | None = None
+
+
+class Side(Protocol):
+    """Where records go that have to be decoded."""
+
+    def write(self, data: bytes, /) -> None:
+        """Append `data`."""
 
 
 class SideWriter:
@@ -60,7 +68,7 @@ def prepare_raw(source: RangeSource, scan: Scan, types: Types, request: IngestRe
     return Prepared(name, index, plan.encode(), len(plan))
 
 
-def chunked_of(source: RangeSource, side: SideWriter) -> _core.Chunked:
+def chunked_of(source: RangeSource, side: Side) -> _core.Chunked:
     """The chunks of a chunked proto; records that must be decoded go to `side`."""
     try:
         return _core.Chunked(source, side)
@@ -74,9 +82,30 @@ def prepare_chunked(
     chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str, types: Types, request: IngestRequest
 ) -> Prepared:
     """The image of a chunked proto, its index and its plan; `sources` are the file and the side object."""
-    name = request.type_or(None if request.type else tell_type(chunked, sources, filename))
+    name = request.type_or(None if request.type else tell_type(chunked, sources, filename)[0])
     flat = types.flat(name) if name else None
-    image = chunked.image(flat, name, sources)
+    return _prepare_image(chunked.image(flat, name, sources), sources, name, flat, request)
+
+
+def binary_of(source: RangeSource, type_name: str, types: Types, side: SideWriter) -> None:
+    """Write to `side` the bytes that the message of type `type_name` in a text stands for."""
+    schema.check_text_size(source.size)
+    side.write(schema.serialized(source.read(0, source.size), type_name, types.declaring(type_name)))
+
+
+def prepare_text(sources: Sequence[RangeSource], type_name: str, types: Types, request: IngestRequest) -> Prepared:
+    """The image of a text, which is all of the side object, with index and plan; `sources` as for chunked ones."""
+    image = _core.Rope([(1, 0, sources[1].size)] if sources[1].size else [])
+    return _prepare_image(image, sources, type_name, types.flat(type_name), request)
+
+
+def _prepare_image(
+    image: _core.Rope,
+    sources: Sequence[RangeSource],
+    name: str | None,
+    flat: _core.Schema | None,
+    request: IngestRequest,
+) -> Prepared:
     index = _core.index_source(sources, image, flat, name)
     plan = _core.Document(_core.Index(index), flat, sources, image).plan(request.min_chunk, request.max_chunk)
     return Prepared(name, index, plan.encode(), len(plan), image.encode())

@@ -96,7 +96,7 @@ def _widen(spans: list[Span], span: Span) -> None:
         spans.append(span)
 
 
-def _cut(extent: Extent, spans: Sequence[Span], found: Sequence[bytes | bytearray]) -> memoryview:
+def _cut(extent: Extent, spans: Sequence[Span], found: Sequence[bytes]) -> memoryview:
     _, offset, length = extent
     for (start, end), data in zip(spans, found, strict=True):
         if start <= offset and offset + length <= end:

@@ -23,6 +23,7 @@ __all__ = [
     "onnx",
     "opened",
     "read",
+    "some",
     "upload",
     "visible",
 ]
@@ -105,6 +106,11 @@ async def upload(
                 await sink.write(data[at : at + piece])
             await sink.close()
         return await ingest.commit(expected_sha256=expected_sha256)
+
+
+async def some(stores: Stores, count: int) -> list[str]:
+    """The ids of as many new stores, oldest first."""
+    return [(await upload(stores, onnx(10, seed=seed))).store.id for seed in range(count)]
 
 
 async def read(view: Representation, start: int = 0, end: int | None = None) -> bytes:

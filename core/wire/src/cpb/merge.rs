@@ -32,7 +32,10 @@ pub fn image(
 ) -> Result<Rope> {
     let merger = Merger { chunked, bytes: OnDemand::new(schema, records, *limits) };
     let mut tree = Tree::new(root);
-    merger.apply(&mut tree, &chunked.metadata.message, "", 0)?;
+    match &chunked.declared {
+        Some(declared) => merger.in_order(&mut tree, declared)?,
+        None => merger.apply(&mut tree, &chunked.metadata.message, "", 0)?,
+    }
     Ok(tree.rope(&merger.bytes)?.through(IMAGE, &chunked.records))
 }
 
@@ -56,6 +59,28 @@ impl Merger<'_> {
                 return Err(inconsistent(path, "a part of the message itself has no chunk".to_owned()));
             }
             self.place(tree, &field.tags, &field.message, path, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    /// Merges the records of a split proto of the type `declared` into `tree`, one after the other.
+    fn in_order(&self, tree: &mut Tree, declared: &str) -> Result<()> {
+        let known = tree.type_id.and_then(|id| self.bytes.schema.message(id)).map(|message| message.name.as_str());
+        if known.is_some_and(|known| known != declared) {
+            return Err(inconsistent("", format!("the file holds a {declared}: it cannot be opened as another type")));
+        }
+        // From now on each record is looked into, so that none that is cut off takes the next one's bytes for its own.
+        tree.items(&self.bytes)?;
+        for field in &self.chunked.metadata.message.fields {
+            let set = match field.tags.as_slice() {
+                [Tag::Field(number)] => self.bytes.schema.field(tree.type_id, *number),
+                _ => None,
+            };
+            if let Some(set) = set.filter(|set| set.repeated || !key::is_text(set.kind)) {
+                let text = format!("the split proto sets {:?}, which is neither a string nor bytes", set.name);
+                return Err(WireError::new(Kind::Unsupported, text));
+            }
+            self.place(tree, &field.tags, &field.message, "", 0)?;
         }
         Ok(())
     }

@@ -2,10 +2,12 @@
 //!
 //! Reading one gives an image: the merged proto as a rope, of the records' bytes and of lengths written anew. The
 //! image is then indexed like any proto, and every view of it works alike. Writing one gives a rope of the file.
+//! XLA's split protos, whose first record says what the others are, are read in the same way.
 
 mod merge;
 mod order;
 mod records;
+mod split;
 mod tree;
 mod values;
 

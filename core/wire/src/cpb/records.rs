@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::split;
 use crate::error::{Kind, Result, WireError};
 use crate::limits::Limits;
 use crate::metadata::Metadata;
@@ -31,8 +32,10 @@ impl Side for Vec<u8> {
 /// A chunked proto: its metadata, and its chunks one after the other as a rope over [`FILE`] and [`SIDE`].
 #[derive(Clone, Debug)]
 pub struct Chunked {
-    /// What the last record says.
+    /// What the last record says, or the manifest of a split proto comes to.
     pub metadata: Metadata,
+    /// The type that a split proto names.
+    pub declared: Option<String>,
     /// All chunks, by number, as one run of bytes.
     pub records: Rope,
     ends: Vec<u64>,
@@ -92,7 +95,10 @@ pub fn read_metadata(source: &dyn Source, limits: &Limits) -> Result<Metadata> {
 
 /// Finds the chunks of `source`; what is compressed or transposed is decoded into `side`.
 pub fn open(source: &dyn Source, side: &mut dyn Side, limits: &Limits) -> Result<Chunked> {
-    let metadata = read_metadata(source, limits)?;
+    let (mut metadata, declared) = match split::read(source, limits)? {
+        Some(split) => (split.metadata, Some(split.type_name)),
+        None => (read_metadata(source, limits)?, None),
+    };
     let mut finder = Finder { source, side, limits, side_len: 0, known: HashMap::new(), last: None };
     let mut records = RopeBuilder::new(limits);
     let mut ends = Vec::new();
@@ -101,7 +107,19 @@ pub fn open(source: &dyn Source, side: &mut dyn Side, limits: &Limits) -> Result
         records.check()?;
         ends.push(records.len());
     }
-    Ok(Chunked { metadata, records: records.finish(), ends })
+    if declared.is_some() {
+        note_sizes(&mut metadata, &ends);
+    }
+    Ok(Chunked { metadata, declared, records: records.finish(), ends })
+}
+
+/// Notes the lengths of the chunks, which a manifest does not tell.
+fn note_sizes(metadata: &mut Metadata, ends: &[u64]) {
+    let mut begin = 0;
+    for (chunk, end) in metadata.chunks.iter_mut().zip(ends) {
+        chunk.size = end.saturating_sub(begin);
+        begin = *end;
+    }
 }
 
 /// Finds records by their numeric positions; each riegeli chunk is looked into once.

@@ -52,7 +52,18 @@ pub(super) fn repeat(element: &[u8], offset: u64, buffer: &mut [u8]) -> Result<(
         return Ok(());
     }
     in_whole(element.len(), offset, buffer, |_, whole| {
-        whole.chunks_exact_mut(element.len()).for_each(|place| place.copy_from_slice(element));
+        match element.len() {
+            2 => repeat_element::<2>(element, whole),
+            4 => repeat_element::<4>(element, whole),
+            8 => repeat_element::<8>(element, whole),
+            _ => repeat_element::<16>(element, whole),
+        }
         Ok(())
     })
+}
+
+fn repeat_element<const WIDTH: usize>(element: &[u8], whole: &mut [u8]) {
+    if let Some(element) = element.first_chunk::<WIDTH>() {
+        whole.as_chunks_mut::<WIDTH>().0.fill(*element);
+    }
 }

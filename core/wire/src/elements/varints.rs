@@ -125,38 +125,59 @@ impl Varints {
         if whole.is_empty() {
             return Ok(());
         }
-        let mut at = self.place(ends, first)?;
-        let mut elements = whole.chunks_exact_mut(self.width);
-        while elements.len() > 0 {
+        let at = self.place(ends, first)?;
+        match self.width {
+            1 => self.decode_from::<1>(at, whole),
+            2 => self.decode_from::<2>(at, whole),
+            4 => self.decode_from::<4>(at, whole),
+            _ => self.decode_from::<8>(at, whole),
+        }
+    }
+
+    /// Fills `whole` with the elements from byte `at` on.
+    fn decode_from<const WIDTH: usize>(&self, mut at: u64, whole: &mut [u8]) -> Result<()> {
+        let mut elements = whole.as_chunks_mut::<WIDTH>().0;
+        while !elements.is_empty() {
             let most = (elements.len() as u64).saturating_mul(varint::MAX_LEN as u64);
             let bytes = self.window(at, most.min(1 << 16).min(self.source.len().saturating_sub(at)))?;
-            let taken = self.decode_some(&bytes, &mut elements).map_err(|error| error.shifted(at))?;
-            if taken == 0 {
+            let (taken, count) = decode_some(self.digits, &bytes, elements).map_err(|error| error.shifted(at))?;
+            if count == 0 {
                 return Err(WireError::corrupt(at, "a varint of a tensor is cut off"));
             }
             at += taken as u64;
+            elements = elements.split_at_mut_checked(count).map(|(_, rest)| rest).unwrap_or_default();
         }
         Ok(())
     }
+}
 
-    /// As many elements as `bytes` have; how many bytes those took.
-    fn decode_some(&self, bytes: &[u8], elements: &mut std::slice::ChunksExactMut<'_, u8>) -> Result<usize> {
-        let mut taken = 0;
-        while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty() && elements.len() > 0) {
-            let (value, len) = match varint::read(rest) {
-                Varint::Value(value, len) => (value, len),
+/// As many elements as `bytes` have: how many bytes those took, and how many elements they are.
+fn decode_some<const WIDTH: usize>(
+    digits: Digits,
+    bytes: &[u8],
+    elements: &mut [[u8; WIDTH]],
+) -> Result<(usize, usize)> {
+    let mut rest = bytes;
+    let mut count = 0;
+    for place in elements {
+        let (value, after) = match rest {
+            [byte, after @ ..] if *byte < 0x80 => (u64::from(*byte), after),
+            _ => match varint::read(rest) {
+                Varint::Value(value, len) => (value, rest.get(len..).unwrap_or_default()),
                 Varint::Truncated => break,
                 Varint::Overlong => {
-                    return Err(WireError::corrupt(taken as u64, "a varint of a tensor has more than 64 bits"));
+                    let at = (bytes.len() - rest.len()) as u64;
+                    return Err(WireError::corrupt(at, "a varint of a tensor has more than 64 bits"));
                 }
-            };
-            let value = self.digits.element(value, self.width);
-            let places = elements.next().unwrap_or_default();
-            places.iter_mut().zip(value).for_each(|(to, from)| *to = from);
-            taken += len;
+            },
+        };
+        if let Some(element) = digits.element(value, WIDTH).first_chunk::<WIDTH>() {
+            *place = *element;
         }
-        Ok(taken)
+        rest = after;
+        count += 1;
     }
+    Ok((bytes.len() - rest.len(), count))
 }
 
 impl Work for Varints {

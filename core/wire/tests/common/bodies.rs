@@ -4,7 +4,9 @@
 
 use std::sync::{Arc, LazyLock};
 
+use wire::bundle::{Bundle, Items, Types};
 use wire::document::Document;
+use wire::find::Query;
 use wire::index::Index;
 use wire::mask::Mask;
 use wire::metadata::Metadata;
@@ -85,9 +87,24 @@ fn views(index: &[u8], data: &[u8]) -> Result<()> {
         let _ = document.resolve(&path).and_then(|target| document.content(&target));
         let _ = Mask::new(&[path]).and_then(|mask| document.view(&root, Some(&mask), Some(50)));
     }
+    for (small, least) in [(40, 0), (0, 64)] {
+        let _ = found(&document, &Query { types: None, small, least });
+    }
     for (min_chunk, max_chunk) in [(1, 1), (20, 400), (1 << 20, 1 << 30)] {
         if let Ok(plan) = document.plan(&Policy { min_chunk, max_chunk }) {
             let _ = cpb::metadata(&plan, &limits()).map(|metadata| metadata.encode());
+        }
+    }
+    Ok(())
+}
+
+/// What a search finds: its fields lie in the proto, and its path leads to it.
+fn found(document: &Document<'_>, query: &Query<'_>) -> Result<()> {
+    for found in document.find(query)?.iter().take(200) {
+        assert!(found.places.iter().all(|place| place.start <= place.end && place.end <= document.index.size()));
+        let Ok(path) = Path::parse(found.path, &limits()) else { continue };
+        if let Ok(Target::Message(message)) = document.resolve(&path) {
+            assert_eq!(message.type_id, Some(found.type_id), "{}", found.path);
         }
     }
     Ok(())
@@ -120,6 +137,20 @@ pub fn chunked(data: &[u8]) {
     let source = RopeSource::new(&image, &sources);
     let _ = scanner(64).and_then(|scanner| scan::index_source(scanner, &source));
     let _ = cpb::image(&chunked, &records, &Schema::default(), None, &limits());
+}
+
+/// The index of a tensor bundle.
+pub fn bundle(data: &[u8]) {
+    let Ok(bundle) = Bundle::open(&Bytes(data), &limits()) else { return };
+    let types = Types::from([(1, ("F32".into(), 4)), (7, ("STRING".into(), 0))]);
+    let _ = Items::new(&bundle, "p", &types, &[Some(1 << 20)]).write(0, usize::MAX, None);
+    for number in 0..bundle.len() {
+        let name = bundle.name(number).unwrap_or_default();
+        assert!(!name.is_empty() && bundle.find(name) == Some(number));
+        let Ok(placed) = bundle.tensor(number) else { continue };
+        let _ = placed.shape();
+        placed.slices.iter().for_each(|slice| drop(bundle.slice(name, slice)));
+    }
 }
 
 /// A path.

@@ -30,6 +30,33 @@ pub fn chunked() -> Vec<Vec<u8>> {
     found
 }
 
+/// Split protos, as XLA writes them: a manifest, and the records that it tells of.
+pub fn split() -> Vec<Vec<u8>> {
+    let split = |seed| {
+        let mut rng = Rng::new(seed);
+        let (mut manifest, mut records) = (Vec::new(), vec![Vec::new()]);
+        delimited(1, rng.of(&["t.Graph", "t.Graph", "a.b.C", "Graph"]).as_bytes(), &mut manifest);
+        for _ in 0..rng.below(6) {
+            let entries: [&[u8]; 5] = [&[0x12, 0], &[0x12, 0], &[0x1a, 6, 0x0a, 2, 8, 2, 16, 1], &[0x1a, 0], &[]];
+            let entry = *rng.of::<&[u8]>(&entries);
+            delimited(2, entry, &mut manifest);
+            records.push(graph(&mut rng));
+        }
+        records[0] = manifest;
+        framed(&records)
+    };
+    (0..20).map(split).collect()
+}
+
+/// Indexes of tensor bundles, TensorFlow's own.
+pub fn tables() -> Vec<Vec<u8>> {
+    let folders = ["tf_ckpt_grid_slices", "tf_ckpt_sharded", "tf_ckpt_v1_partitioned", "tf_checkpoint_object"];
+    let found: Vec<_> =
+        folders.iter().flat_map(|name| files(&format!("formats/golden/{name}"), ".index", 9999)).collect();
+    assert_eq!(found.len(), folders.len());
+    found
+}
+
 /// Small protos of the tests' schema.
 pub fn protos() -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = (0..40).map(|seed| graph(&mut Rng::new(seed))).collect();

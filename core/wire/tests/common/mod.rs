@@ -9,8 +9,10 @@ use wire::source::Source;
 pub mod bodies;
 pub mod corpus;
 pub mod damage;
+pub mod elements;
 pub mod memory;
 pub mod schema;
+pub mod tables;
 
 /// Bytes in memory as a source of any kind.
 pub struct Bytes<'a>(pub &'a [u8]);

@@ -1,4 +1,4 @@
-"""What operators and people ask: alive, ready, metrics, what a problem means, and the page at the root."""
+"""What operators and people ask: alive, ready, metrics, what a problem means, and pages to read."""
 
 from __future__ import annotations
 
@@ -9,20 +9,17 @@ from pydantic import BaseModel
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from protoslice.errors import ProtosliceError
+from protoslice.server.api_page import api_page
 from protoslice.server.documented import problems
 from protoslice.server.home import home_page, problem_page
 from protoslice.server.metrics import CONTENT_TYPE
+from protoslice.server.page import PAGE_HEADERS
 from protoslice.server.problems import DRAINING, NOT_FOUND, PROBLEMS, RETRY_AFTER_SECONDS, HttpProblem
 from protoslice.server.services import Given
 
 router = APIRouter(tags=["operations"])
 
 _NO_STORE = {"cache-control": "no-store"}
-_PAGE_HEADERS = {
-    "cache-control": "no-cache",
-    "x-content-type-options": "nosniff",
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
-}
 
 
 class Status(BaseModel):
@@ -82,7 +79,7 @@ async def problem(slug: str) -> Response:
     found = next((each for each in PROBLEMS if each.slug == slug), None)
     if found is None:
         raise HttpProblem(NOT_FOUND, "there is no such problem")
-    return HTMLResponse(problem_page(found), headers=_PAGE_HEADERS)
+    return HTMLResponse(problem_page(found), headers=PAGE_HEADERS)
 
 
 @router.get(
@@ -94,4 +91,14 @@ async def home(request: Request, services: Given) -> Response:
         stores = (await services.stores.list(limit=10)).items
     except ProtosliceError:
         stores = ()
-    return HTMLResponse(home_page(stores, str(request.base_url).rstrip("/")), headers=_PAGE_HEADERS)
+    return HTMLResponse(home_page(stores, _origin(request)), headers=PAGE_HEADERS)
+
+
+@router.get("/docs", response_class=HTMLResponse, include_in_schema=False)
+async def docs(request: Request) -> Response:
+    """Every call, from the OpenAPI document."""
+    return HTMLResponse(api_page(request.app.openapi(), _origin(request)), headers=PAGE_HEADERS)
+
+
+def _origin(request: Request) -> str:
+    return str(request.base_url).rstrip("/")

@@ -226,7 +226,7 @@ async def assemble_store(request: Request, services: Given, body: Assemble) -> R
         for path, urls in body.uploads.items()
     }
     with counted(services):
-        made = await _joining(services.stores.uploads.assemble(files, wanted))
+        made = await _joining(services.stores.uploads.assemble(files, wanted, body.sha256))
     context_of(request.scope).store = made.store.id
     headers = {"location": f"/v1/stores/{made.store.id}"}
     return json_answer(request, made.store.as_json(), status=201 if made.created else 200, headers=headers)

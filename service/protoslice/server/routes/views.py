@@ -27,11 +27,16 @@ Cursor = Annotated[str | None, Query(description="`next` of the page before.")]
     summary="The chunk table",
 )
 async def list_chunks(
-    request: Request, services: Given, ref: str, limit: Limit = 100, cursor: Cursor = None
+    request: Request,
+    services: Given,
+    ref: str,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    digests: Annotated[bool, Query(description="With digests: chunks not read before are read whole for them.")] = True,
 ) -> Response:
-    """A page of chunks, in order."""
+    """A page of chunks, in order. The table of a large store comes at once without digests."""
     store = await services.stores.view(ref)
-    page = await store.chunks(limit=_at_most(limit, services), cursor=cursor)
+    page = await store.chunks(limit=_at_most(limit, services), cursor=cursor, digests=digests)
     items = [chunk.as_json() for chunk in page.items]
     return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from protoslice.errors import Conflict, ProtosliceError, StorageError
+from protoslice.errors import Conflict, InvalidInput, ProtosliceError, StorageError
 from protoslice.storage import Storage
 from protoslice.stores.examine import Types
 from protoslice.stores.ingest import Ingest
@@ -15,7 +15,7 @@ from protoslice.stores.runner import Worker
 from protoslice.stores.uploads.model import Failure, Upload, UploadOptions
 from protoslice.stores.uploads.parts import read_on, taken_up
 
-__all__ = ["Ingesting", "Making", "Typing"]
+__all__ = ["Ingesting", "Making", "Typing", "digests_of"]
 
 Ingesting = Callable[[IngestRequest], Awaitable[Ingest]]
 Typing = Callable[[str | None], Awaitable[tuple[Types, bytes | None]]]
@@ -35,9 +35,8 @@ class Making:
 
     async def stored(self, upload: Upload) -> Upload:
         """The upload with the store that has been made of it, or with the reason why there is none."""
-        sha256 = bytes.fromhex(upload.sha256) if upload.sha256 else None
         try:
-            made = await self.make({upload.filename: [upload]}, upload.request, sha256)
+            made = await self.make({upload.filename: [upload]}, upload.request, digests_of(upload))
         except (StorageError, Conflict):
             raise
         except ProtosliceError as error:
@@ -45,18 +44,22 @@ class Making:
         return replace(upload, state="stored", store=made.store.id, saved=None)
 
     async def make(
-        self, files: Mapping[str, Sequence[Upload]], request: IngestRequest, sha256: bytes | None
+        self, files: Mapping[str, Sequence[Upload]], request: IngestRequest, digests: Mapping[str, str]
     ) -> Created:
-        """The store of these files, each made of uploads that follow each other."""
+        """The store of these files, each made of uploads that follow each other; `digests` are what some must have."""
         self._options.check_size(sum(upload.offset for uploads in files.values() for upload in uploads))
         types, _ = await self._types(request.type)
         async with await self._ingest(request) as ingest:
             for path, uploads in files.items():
                 if any(upload.offset for upload in uploads):
-                    ingest.adopt(await self._received(path, ingest.wanted_type(path), types, uploads))
+                    received = await self._received(path, ingest.wanted_type(path), types, uploads)
+                    ingest.adopt(received)
+                    info = received.info
                 else:
-                    await (await ingest.file(path)).close()
-            return await ingest.commit(expected_sha256=sha256)
+                    info = await (await ingest.file(path)).close()
+                if info.sha256 != digests.get(path, info.sha256):
+                    raise InvalidInput(f"{path!r} does not have the digest given: nothing was stored")
+            return await ingest.commit()
 
     async def _received(self, path: str, wanted: str | None, types: Types, uploads: Sequence[Upload]) -> Received:
         """A file made of uploads that follow each other; what is known of the first of them is taken up."""
@@ -67,3 +70,8 @@ class Making:
         examined = await worker.run(examination.finish)
         info = FileInfo(path, examination.size, examined.sha256.hex())
         return Received(info, Stored.joined(parts), examined.detection, examined.scan)
+
+
+def digests_of(upload: Upload) -> dict[str, str]:
+    """The digest that the file of an upload is to have, by its path; none where its client gave none."""
+    return {upload.filename: upload.sha256} if upload.sha256 else {}

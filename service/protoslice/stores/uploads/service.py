@@ -25,7 +25,7 @@ from protoslice.stores.paths import check_file_path, check_request
 from protoslice.stores.runner import Worker
 from protoslice.stores.uploads.append import Appender, Means
 from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, WrongOffset
-from protoslice.stores.uploads.making import Ingesting, Making, Typing
+from protoslice.stores.uploads.making import Ingesting, Making, Typing, digests_of
 from protoslice.stores.uploads.model import NewUpload, Upload, UploadOptions
 from protoslice.stores.uploads.parts import compacted, drop_parts, read_on, sweep, taken_up
 from protoslice.stores.uploads.records import Held, Records, end_uploads
@@ -127,20 +127,25 @@ class Uploads:
         await self._check_room()
         parts = [await self._finished(upload_id) for upload_id in upload_ids]
         new = self._new(wanted)
-        made = await self._making.make({new.filename: parts}, new.request, wanted.sha256)
+        made = await self._making.make({new.filename: parts}, new.request, digests_of(new))
         length = sum(part.offset for part in parts)
         done = replace(new, joined=tuple(upload_ids), length=length, state="stored", store=made.store.id)
         self._count += 1
         return (await self._records.create(done)).upload
 
-    async def assemble(self, files: Mapping[str, Sequence[str]], request: IngestRequest) -> Created:
-        """A store of several files, each made of one upload or of some that follow each other."""
+    async def assemble(
+        self, files: Mapping[str, Sequence[str]], request: IngestRequest, digests: Mapping[str, str] | None = None
+    ) -> Created:
+        """A store of several files, each made of one upload or of some that follow each other.
+
+        `digests` are the sha-256 that files are to have, by path.
+        """
         check_request(request)
         found = {
             check_file_path(path): [await self._finished(upload_id) for upload_id in upload_ids]
             for path, upload_ids in files.items()
         }
-        return await self._making.make(found, request, None)
+        return await self._making.make(found, request, digests or {})
 
     def _new(self, wanted: NewUpload) -> Upload:
         return Upload(

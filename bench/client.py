@@ -1,0 +1,181 @@
+"""The client against curl, over loopback and to the same service; and what a second version of a model costs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import statistics
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import models
+from protoslice.client import Client
+from protoslice.testing.proxy import faulty_proxy
+from service import running_service
+from timing import Row, seconds
+
+__all__ = ["client"]
+
+MIB = 1 << 20
+RUNS = 3
+TENSORS = 8
+
+
+def client(folder: Path, scale: float) -> Iterator[Row]:
+    """All rows about the client."""
+    with running_service(folder / "client-stores") as url, Client(url) as ours:
+        yield from _whole(folder, url, ours, int(scale * (2 << 30)))
+        yield from _delta(folder, url, int(scale * (512 << 20)))
+
+
+def _whole(folder: Path, url: str, ours: Client, size: int) -> Iterator[Row]:
+    body, out = folder / "client-body", folder / "client-out"
+    pushes: tuple[list[float], list[float]] = ([], [])
+    pulls: tuple[list[float], list[float]] = ([], [])
+    for run in range(2 * RUNS):
+        # Every body differs: what is there already would not be kept again.
+        with body.open("wb") as file:
+            file.write(b"\x0a\x04" + b"\x0a\x02%02d" % run)
+            for piece in models.stream_of_constants(TENSORS, max(1, size // TENSORS)):
+                file.write(piece)
+        os.sync()
+        mine = run % 2 == 0
+        start = time.perf_counter()
+        store = _push(ours, body) if mine else _curl_up(url, body)
+        pushes[run % 2].append(time.perf_counter() - start)
+        for kept, pull in ((pulls[0], _pull(ours, store, out)), (pulls[1], _curl_down(url, store, out))):
+            os.sync()
+            start = time.perf_counter()
+            pull()
+            kept.append(time.perf_counter() - start)
+            out.unlink()
+        ours.delete(store)
+    for what, (mine_s, theirs) in (("push", pushes), ("pull", pulls)):
+        a, b = statistics.median(mine_s), statistics.median(theirs)
+        yield Row(f"{what} of 2 GiB, verified, speed against curl's", seconds(a), seconds(b), b / a, 0.9)
+    yield _resume(url, _push(ours, body), out, size)
+    body.unlink()
+
+
+def _resume(url: str, store: str, out: Path, size: int) -> Row:
+    """What a broken connection costs: the same download through a relay that breaks everything once, at half."""
+    times = []
+    for cut_at in (0, size // 2):
+        taken = []
+        for _ in range(RUNS):
+            with _Relay(url, cut_at) as relay, Client(relay.url) as ours:
+                start = time.perf_counter()
+                ours.download(store, out)
+                taken.append(time.perf_counter() - start)
+            out.unlink()
+        times.append(statistics.median(taken))
+    lost = max(0.0, times[1] - times[0])
+    return Row("pull of 2 GiB that breaks off once: seconds lost", seconds(lost), "1 s", lost, 1, False)
+
+
+def _delta(folder: Path, url: str, size: int) -> Iterator[Row]:
+    """One tensor of eight changed: bytes on the wire, whatever they are for, against that tensor."""
+    old, new, each = folder / "old.pb", folder / "new.pb", max(1, size // TENSORS)
+    with old.open("wb") as first, new.open("wb") as second:
+        for number in range(TENSORS):
+            head, *_ = models.stream_of_constants(1, each)
+            content = os.urandom(each)
+            first.write(head + content)
+            second.write(head + (os.urandom(each) if number == TENSORS // 2 else content))
+    with faulty_proxy(url) as proxy, Client(proxy.url, cache=folder / "client-cache") as ours:
+        options = {"filename": "model.pb", "type": models.GRAPH}
+        ours.push(old, tags=["bench:1"], **options)  # type: ignore[arg-type]
+        ours.download("bench:1", folder / "client-old")
+        before = proxy.sent_up + proxy.sent_down
+        ours.push(new, tags=["bench:2"], **options)  # type: ignore[arg-type]
+        pushed = proxy.sent_up + proxy.sent_down - before
+        ours.download("bench:2", folder / "client-new")
+        pulled = proxy.sent_up + proxy.sent_down - before - pushed
+    for what, moved in (("push", pushed), ("pull", pulled)):
+        peer = f"{each / MIB:.3g} MiB"
+        yield Row(
+            f"{what} of 512 MiB, one tensor of eight changed: bytes",
+            f"{moved / MIB:.3g} MiB",
+            peer,
+            moved / each,
+            1.1,
+            False,
+        )
+    for path in (old, new, folder / "client-old", folder / "client-new"):
+        path.unlink()
+
+
+def _push(ours: Client, body: Path) -> str:
+    return ours.push(body, filename="graph.pb", type=models.GRAPH).store.id
+
+
+def _curl_up(url: str, body: Path) -> str:
+    place = f"{url}/v1/stores?filename=graph.pb&type={models.GRAPH}"
+    command = ["curl", "-sS", "-f", "-H", "Expect:", "-T", str(body), place]
+    return str(json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["id"])
+
+
+def _pull(ours: Client, store: str, out: Path) -> Callable[[], object]:
+    return lambda: ours.download(store, out)
+
+
+def _curl_down(url: str, store: str, out: Path) -> Callable[[], object]:
+    command = ["curl", "-sS", "-f", "-o", str(out), f"{url}/v1/stores/{store}/files/graph.pb"]
+    return lambda: subprocess.run(command, check=True)
+
+
+class _Relay:
+    """Passes connections on to the service; once so many bytes have come from there, all of them break."""
+
+    def __init__(self, url: str, cut_at: int) -> None:
+        host, _, port = url.removeprefix("http://").partition(":")
+        self._service = host, int(port)
+        self._left: float = cut_at or math.inf
+        self._alive: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> _Relay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in (self._listener, *self._alive):
+            _shut(each)
+            each.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(self._service)
+                self._alive += (near, far)
+                for ends in ((near, far), (far, near)):
+                    threading.Thread(target=self._pump, args=(*ends, ends[0] is far), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, counted: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(MIB):
+                sink.sendall(data)
+                if counted:
+                    self._count(len(data))
+        _shut(source)
+        _shut(sink)
+
+    def _count(self, size: int) -> None:
+        self._left -= size
+        if self._left <= 0:
+            self._left = math.inf
+            for each in self._alive:
+                _shut(each)
+
+
+def _shut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,4 @@
+#![no_main]
+#[path = "../../wire/tests/common/mod.rs"]
+mod common;
+libfuzzer_sys::fuzz_target!(|data: &[u8]| common::bodies::bundle(data));

@@ -1,0 +1,82 @@
+//! `_core.read_cached`: what the page cache holds of a file, each block checked while the processor's cache holds it.
+
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+
+use pyo3::exceptions::PyOverflowError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use wire::{Kind, Result, WireError, blocks};
+
+use crate::errors;
+
+/// The bytes of a file from `start` up to `end`, if all of them can be had without waiting for a disk; else none.
+///
+/// With `sums`, `start` is where a block begins, and every block is compared: `IntegrityError` for the first that differs.
+#[pyfunction]
+#[pyo3(signature = (descriptor, start, end, sums=None))]
+pub(crate) fn read_cached<'py>(
+    py: Python<'py>,
+    descriptor: RawFd,
+    start: u64,
+    end: u64,
+    sums: Option<&[u8]>,
+) -> PyResult<Option<Bound<'py, PyBytes>>> {
+    let len = usize::try_from(end.saturating_sub(start)).ok().filter(|len| isize::try_from(*len).is_ok());
+    let len = len.ok_or_else(|| PyOverflowError::new_err("more bytes than memory can hold"))?;
+    let (bytes, room) = unfilled(py, len)?;
+    // Giving up the GIL costs more than a block or two.
+    let filled = if len <= 2 * blocks::BLOCK {
+        fill(descriptor, start, room, sums)
+    } else {
+        py.detach(|| fill(descriptor, start, room, sums))
+    };
+    Ok(filled.map_err(|error| errors::raise(py, error))?.then_some(bytes))
+}
+
+/// A bytes object, and its memory as it comes: clearing a mebibyte first would cost as much as filling it.
+#[allow(unsafe_code, reason = "memory that is filled before anybody sees it")]
+fn unfilled<'py>(py: Python<'py>, len: usize) -> PyResult<(Bound<'py, PyBytes>, &'py mut [MaybeUninit<u8>])> {
+    // SAFETY: without a pointer, Python makes a bytes object of `len` bytes to be filled by whoever asked for it; nobody
+    // else knows of it before it is returned, and that happens only once all of it has been filled.
+    unsafe {
+        let object = pyo3::ffi::PyBytes_FromStringAndSize(std::ptr::null(), len.cast_signed());
+        let bytes = Bound::from_owned_ptr_or_err(py, object)?.cast_into_unchecked::<PyBytes>();
+        let memory = pyo3::ffi::PyBytes_AsString(bytes.as_ptr()).cast();
+        Ok((bytes, std::slice::from_raw_parts_mut(memory, len)))
+    }
+}
+
+/// Fills `room`; whether all of it was at hand.
+fn fill(descriptor: RawFd, start: u64, room: &mut [MaybeUninit<u8>], sums: Option<&[u8]>) -> Result<bool> {
+    let mut at = start;
+    for room in room.chunks_mut(blocks::BLOCK) {
+        let Some(block) = read_block(descriptor, at, room) else { return Ok(false) };
+        let number = usize::try_from(at).unwrap_or(usize::MAX) / blocks::BLOCK;
+        if sums.is_some_and(|sums| blocks::first_bad_block(block, number, sums).is_some()) {
+            return Err(WireError::new(Kind::Checksum, "a block fails its checksum").at(at));
+        }
+        at = at.saturating_add(block.len() as u64);
+    }
+    Ok(true)
+}
+
+/// `room`, filled with the bytes from `at` on; none when some of them would have to be waited for, or are not there.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code, reason = "the standard library has no reads that do not wait")]
+fn read_block(descriptor: RawFd, at: u64, room: &mut [MaybeUninit<u8>]) -> Option<&[u8]> {
+    let vector = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+    // SAFETY: the kernel writes at most `iov_len` bytes, into memory that is ours alone; as many as it says it wrote are
+    // initialised. A descriptor that is none gives an error.
+    unsafe {
+        let count = libc::preadv2(descriptor, &vector, 1, i64::try_from(at).ok()?, libc::RWF_NOWAIT);
+        let all = usize::try_from(count).is_ok_and(|count| count == room.len());
+        all.then(|| std::slice::from_raw_parts(room.as_ptr().cast(), room.len()))
+    }
+}
+
+/// Elsewhere nothing says whether a read would wait.
+#[cfg(not(target_os = "linux"))]
+fn read_block(_: RawFd, _: u64, _: &mut [MaybeUninit<u8>]) -> Option<&[u8]> {
+    None
+}

@@ -1,0 +1,179 @@
+//! Split protos of XLA: a riegeli file whose first record is a manifest. It says what each of the records that follow
+//! is: a message that is merged into the result, or the value of one of its fields.
+//!
+//! Such a file is read as a chunked proto whose records are the chunks, but for the order: they are taken as they come.
+
+use crate::error::{Kind, Result, WireError};
+use crate::header::{Fields, InMemory, Wire};
+use crate::limits::Limits;
+use crate::metadata::{ChunkInfo, ChunkKind, ChunkedField, ChunkedMessage, Metadata, Tag};
+use crate::riegeli::{self, ChunkRef, Chunks};
+use crate::rope::{Rope, RopeBuilder, SourceId};
+use crate::source::{RopeSource, Source};
+
+/// A manifest of more bytes is none. Of a compressed chunk that decodes to more, the first record is none either.
+const LONGEST: u64 = 16 << 20;
+/// The one way XLA sets a field: as a string, or bytes.
+const TYPE_STRING: u64 = 1;
+
+/// What a manifest comes to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Split {
+    /// The full name of the result's type.
+    pub(super) type_name: String,
+    /// The records as chunks, and their places in the order of the records.
+    pub(super) metadata: Metadata,
+}
+
+/// The split proto in `source`; none when its first record is no manifest.
+pub(super) fn read(source: &dyn Source, limits: &Limits) -> Result<Option<Split>> {
+    let mut chunks = Chunks::new(source, 0);
+    let Some((first, record)) = opening(&mut chunks, source, limits)? else { return Ok(None) };
+    let Some(mut split) = manifest(&record, limits)? else { return Ok(None) };
+    let mut chunk = first;
+    let mut index = 1;
+    for record in &mut split.metadata.chunks {
+        while index >= chunk.header.records {
+            let next = chunks.next().transpose()?;
+            chunk = next.ok_or_else(|| {
+                WireError::new(Kind::Inconsistent, "the file has fewer records than its manifest announces")
+            })?;
+            index = 0;
+        }
+        record.offset = chunk.position(index);
+        index += 1;
+    }
+    Ok(Some(split))
+}
+
+/// The first chunk of a file that has records, and its first record. None where these cannot be read: whoever looks
+/// for something else in the file will say what is wrong.
+fn opening(
+    chunks: &mut Chunks<'_, dyn Source + '_>,
+    source: &dyn Source,
+    limits: &Limits,
+) -> Result<Option<(ChunkRef, Vec<u8>)>> {
+    match first_with_record(chunks, source, limits) {
+        Err(error) if error.kind() != Kind::Source => Ok(None),
+        found => found,
+    }
+}
+
+fn first_with_record(
+    chunks: &mut Chunks<'_, dyn Source + '_>,
+    source: &dyn Source,
+    limits: &Limits,
+) -> Result<Option<(ChunkRef, Vec<u8>)>> {
+    while let Some(chunk) = chunks.next().transpose()? {
+        if chunk.header.records > 0 {
+            return Ok(first_record(source, &chunk, limits)?.map(|record| (chunk, record)));
+        }
+    }
+    Ok(None)
+}
+
+/// The first record of `chunk`, if it could be a manifest.
+fn first_record(source: &dyn Source, chunk: &ChunkRef, limits: &Limits) -> Result<Option<Vec<u8>>> {
+    if let Some(spans) = riegeli::spans(source, chunk, limits).map_err(|fault| fault.error)? {
+        let mut rope = RopeBuilder::default();
+        spans.extents(chunk, 0, SourceId(0), &mut rope);
+        let rope: Rope = rope.finish();
+        let Some(len) = usize::try_from(rope.len()).ok().filter(|_| rope.len() <= LONGEST) else { return Ok(None) };
+        return Ok(Some(RopeSource::new(&rope, &[source]).read(0, len)?.into_owned()));
+    }
+    if chunk.header.decoded_size > LONGEST {
+        return Ok(None);
+    }
+    let decoded = riegeli::decode(source, chunk, limits).map_err(|fault| fault.error)?;
+    Ok(decoded.get(0).map(<[u8]>::to_vec))
+}
+
+/// What `record` says, if it is a manifest: a dotted type name, and nothing that a manifest does not have.
+fn manifest(record: &[u8], limits: &Limits) -> Result<Option<Split>> {
+    let mut split = Split::default();
+    let mut entries = Vec::new();
+    let mut fields = Fields::new(record, 0, limits.depth);
+    while let Ok(Some(field)) = fields.next_field() {
+        match (field.header.number, field.header.wire) {
+            (1, Wire::Len) => split.type_name = String::from_utf8_lossy(field.content).into_owned(),
+            (2, Wire::Len) => entries.push(field),
+            _ => return Ok(None),
+        }
+    }
+    if !is_type_name(&split.type_name) || !matches!(fields.next_field(), Ok(None)) {
+        return Ok(None);
+    }
+    for (number, entry) in (0..).zip(entries) {
+        let (kind, tags) = match kind_of(&entry)? {
+            Some(Entry::Merged) => (ChunkKind::Message, Some(Vec::new())),
+            Some(Entry::Field(field)) => (ChunkKind::Bytes, Some(vec![Tag::Field(field)])),
+            None => (ChunkKind::Unset, None),
+        };
+        split.metadata.chunks.push(ChunkInfo { kind, size: 0, offset: 0 });
+        let message = ChunkedMessage { chunk: Some(number), fields: Vec::new() };
+        split.metadata.message.fields.extend(tags.map(|tags| ChunkedField { tags, message }));
+    }
+    Ok(Some(split))
+}
+
+fn is_type_name(name: &str) -> bool {
+    let word = |word: &str| {
+        let first = word.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+        first && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    name.contains('.') && name.split('.').all(word)
+}
+
+/// What a record is.
+enum Entry {
+    /// A message, merged into the result.
+    Merged,
+    /// The value of this field.
+    Field(u32),
+}
+
+/// What `entry` of a manifest says of its record; none where it says nothing that is known: then it is stepped over.
+fn kind_of(entry: &InMemory<'_>) -> Result<Option<Entry>> {
+    let mut kind = None;
+    let mut fields = below(entry);
+    while let Some(field) = fields.next_field()? {
+        match (field.header.number, field.header.wire) {
+            (2, Wire::Len) => kind = Some(Entry::Merged),
+            (3, Wire::Len) => kind = Some(Entry::Field(overridden(&field)?)),
+            _ => {}
+        }
+    }
+    Ok(kind)
+}
+
+/// The field that a record is the value of: one of the result's own, as XLA writes and reads them.
+fn overridden(message: &InMemory<'_>) -> Result<u32> {
+    let (mut path, mut kind) = (Vec::new(), 0);
+    let mut fields = below(message);
+    while let Some(field) = fields.next_field()? {
+        match (field.header.number, field.header.wire) {
+            (1, Wire::Len) => path.push(field),
+            (2, Wire::Varint) => kind = field.header.value,
+            _ => {}
+        }
+    }
+    let refused = |what: &str| WireError::new(Kind::Unsupported, format!("the split proto's manifest {what}"));
+    let [part] = path.as_slice() else { return Err(refused("sets a field that is not one of the result's own")) };
+    if kind != TYPE_STRING {
+        return Err(refused("sets a field in a way that is not known"));
+    }
+    let mut number = 0;
+    let mut fields = below(part);
+    while let Some(field) = fields.next_field()? {
+        match (field.header.number, field.header.wire) {
+            (1, Wire::Varint) => number = field.header.value,
+            (2..=4, _) => return Err(refused("sets an element of a repeated field, which XLA does not read")),
+            _ => {}
+        }
+    }
+    u32::try_from(number).map_err(|_| refused("sets a field whose number no field can have"))
+}
+
+fn below<'a>(field: &InMemory<'a>) -> Fields<'a> {
+    Fields::new(field.content, field.end - field.content.len() as u64, 1)
+}

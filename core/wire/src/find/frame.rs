@@ -1,0 +1,153 @@
+//! The way to a message: what its path is made of, and the names of what encloses it. Told only of what is found.
+
+use std::cell::OnceCell;
+use std::io::Write;
+
+use super::findings::Findings;
+use super::memory::Piece;
+use crate::error::Result;
+use crate::header::Fields;
+use crate::key::{self, Key};
+use crate::listing::key_label;
+use crate::schema::{Field, FieldKind, Schema, TypeId};
+
+/// Names up to this many bytes are given whole; longer ones not at all.
+pub(super) const LONGEST_NAME: u64 = 4096;
+
+/// A message on the way down.
+pub(super) struct Frame<'u> {
+    pub(super) type_id: TypeId,
+    up: Option<&'u Frame<'u>>,
+    /// The field it stands in; none for the root, and for the value of a map's entry, whose way its entry tells.
+    field: Option<&'u Field>,
+    step: Step<'u>,
+    /// Its bytes, out of which its name is read when somebody wants it.
+    pieces: &'u [Piece<'u>],
+    name: OnceCell<Option<Vec<u8>>>,
+}
+
+/// Which of a field's messages it is.
+#[derive(Clone, Copy)]
+pub(super) enum Step<'u> {
+    /// The only one.
+    Alone,
+    /// An element of a repeated field.
+    Index(u64),
+    /// The entry of a map.
+    Key(FieldKind, Key<'u>),
+}
+
+impl<'u> Frame<'u> {
+    /// A message whose name is known.
+    pub(super) fn told(
+        type_id: TypeId,
+        up: Option<&'u Frame<'u>>,
+        field: Option<&'u Field>,
+        step: Step<'u>,
+        name: Option<Vec<u8>>,
+    ) -> Self {
+        Self { type_id, up, field, step, pieces: &[], name: OnceCell::from(name) }
+    }
+
+    /// A message that is made of `pieces`.
+    pub(super) fn held(
+        type_id: TypeId,
+        up: Option<&'u Frame<'u>>,
+        field: Option<&'u Field>,
+        step: Step<'u>,
+        pieces: &'u [Piece<'u>],
+    ) -> Self {
+        Self { type_id, up, field, step, pieces, name: OnceCell::new() }
+    }
+
+    /// The same message, made of `pieces`.
+    pub(super) fn of<'p>(&'p self, pieces: &'p [Piece<'p>]) -> Frame<'p> {
+        Frame { type_id: self.type_id, up: self.up, field: self.field, step: self.step, pieces, name: OnceCell::new() }
+    }
+
+    /// Writes the path that leads here to the end of `text`, where keys of more than `longest` bytes are left out.
+    pub(super) fn path(&self, longest: usize, text: &mut Vec<u8>) {
+        let begin = text.len();
+        self.path_from(begin, longest, text);
+    }
+
+    fn path_from(&self, begin: usize, longest: usize, text: &mut Vec<u8>) {
+        if let Some(up) = self.up {
+            up.path_from(begin, longest, text);
+        }
+        let Some(field) = self.field else { return };
+        if text.len() > begin {
+            text.push(b'.');
+        }
+        text.extend_from_slice(field.name.as_bytes());
+        // Writing to memory does not fail.
+        let _ = match self.step {
+            Step::Alone => Ok(()),
+            Step::Index(at) => write!(text, "[{at}]"),
+            Step::Key(_, Key::Text(key)) if key.len() > longest => write!(text, "[…]"),
+            Step::Key(kind, key) => write!(text, "[{}]", label(kind, key)),
+        };
+    }
+
+    /// Tells `found` the names of what encloses it, the outermost first.
+    pub(super) fn names(&self, schema: &Schema, depth: u32, found: &mut Findings) -> Result<()> {
+        let Some(up) = self.up else { return Ok(()) };
+        up.names(schema, depth, found)?;
+        if up.name.get().is_none() {
+            let _ = up.name.set(name_of(schema, up.type_id, up.pieces, depth)?);
+        }
+        if let Some(Some(name)) = up.name.get() {
+            found.name(up.type_id, name);
+        }
+        Ok(())
+    }
+}
+
+/// A map's key, as it stands in paths.
+fn label(kind: FieldKind, key: Key<'_>) -> String {
+    match key {
+        Key::Text(text) => key_label(kind, text),
+        Key::Number(number) => key_label(kind, &number.to_le_bytes()),
+    }
+}
+
+/// What people call a map's entry: the key as text.
+pub(super) fn called(kind: FieldKind, key: Key<'_>) -> Option<Vec<u8>> {
+    match key {
+        Key::Text(text) => (text.len() as u64 <= LONGEST_NAME).then(|| text.to_vec()),
+        number => Some(label(kind, number).into_bytes()),
+    }
+}
+
+/// The name of the message of type `id` that is made of `pieces`, where it has one and it is not long.
+fn name_of(schema: &Schema, id: TypeId, pieces: &[Piece<'_>], depth: u32) -> Result<Option<Vec<u8>>> {
+    let Some(message) = schema.message(id) else { return Ok(None) };
+    let Some(field) = message.key().and_then(|number| message.field(number)) else { return Ok(None) };
+    if message.map_entry {
+        return Ok(called(field.kind, key_of(field, pieces, depth)?));
+    }
+    let mut name = None;
+    for piece in pieces {
+        let mut fields = Fields::new(piece.bytes, piece.base, depth);
+        while let Some(found) = fields.next_but(field.number)? {
+            if found.header.number == field.number && found.header.wire == field.kind.wire() {
+                name = Some(found.content);
+            }
+        }
+    }
+    Ok(name.filter(|name| name.len() as u64 <= LONGEST_NAME).map(<[u8]>::to_vec))
+}
+
+/// The key of the map's entry that is made of `pieces`: the last one given, else the default.
+pub(super) fn key_of<'b>(field: &Field, pieces: &[Piece<'b>], depth: u32) -> Result<Key<'b>> {
+    let mut key = key::default_key(field.kind);
+    for piece in pieces {
+        let mut fields = Fields::new(piece.bytes, piece.base, depth);
+        while let Some(found) = fields.next_but(field.number)? {
+            if found.header.number == field.number {
+                key = key::of_field(field.kind, &found).unwrap_or(key);
+            }
+        }
+    }
+    Ok(key)
+}

@@ -1,0 +1,168 @@
+//! Every message of some types, wherever in a proto it stands.
+//!
+//! Messages that the index has nodes for are walked by it; what is smaller is walked in memory, out of windows that
+//! hold many neighbours and none of the large payloads between them.
+
+mod findings;
+mod frame;
+mod indexed;
+mod memory;
+mod window;
+
+use crate::document::Document;
+use crate::entry::Entry;
+use crate::error::{Kind, Result, WireError};
+use crate::schema::{Field, MISFIT, Message, Schema, TypeId};
+
+pub use findings::{Findings, Found};
+use frame::{Frame, Step};
+use window::Window;
+
+/// Where a field of a found message lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its number.
+    pub number: u32,
+    /// Its wire type.
+    pub wire: u8,
+    /// Where the content begins; of a run of scalars, where the first tag stands.
+    pub start: u64,
+    /// Where it ends.
+    pub end: u64,
+    /// How many the run has; otherwise 1.
+    pub count: u64,
+}
+
+/// Bytes of paths, names and skeletons that are kept. A path can be much longer than what it takes in the proto.
+const MOST_TEXT: usize = 512 << 20;
+
+/// What to look for.
+#[derive(Clone, Copy, Debug)]
+pub struct Query<'t> {
+    /// Messages of these types; of all types, where none are named.
+    pub types: Option<&'t [TypeId]>,
+    /// Fields up to so many bytes are part of the skeletons.
+    pub small: u64,
+    /// Messages of fewer bytes are passed over. Unless it is 0, neighbouring elements that are smaller have one place.
+    pub least: u64,
+}
+
+impl Document<'_> {
+    /// All messages that `query` asks for, as protobuf means them: what occurs many times is merged, and of what
+    /// replaces each other the last is taken. Entries of maps are among them only where their values are no messages.
+    pub fn find(&self, query: &Query<'_>) -> Result<Findings> {
+        let root = self.root()?;
+        let Some(type_id) = root.type_id else { return Ok(Findings::default()) };
+        let roles = roles(self.schema, query.types);
+        let masks = masks(self.schema, &roles);
+        let mut search =
+            Search { doc: self, query, roles, masks, window: Window::new(self), found: Findings::default() };
+        let name = search.name_of(&root)?;
+        search.message(&root, &Frame::told(type_id, None, None, Step::Alone, name), 0)?;
+        Ok(search.found)
+    }
+}
+
+const WANTED: u8 = 1;
+const LEADS: u8 = 2;
+
+/// What each type is to the search: wanted, or on the way to what is wanted, or both.
+fn roles(schema: &Schema, types: Option<&[TypeId]>) -> Vec<u8> {
+    let mut roles = vec![if types.is_none() { WANTED } else { 0 }; schema.len()];
+    for id in types.unwrap_or_default() {
+        if let Some(role) = roles.get_mut(*id as usize) {
+            *role = WANTED;
+        }
+    }
+    loop {
+        let of = |target: u32| roles.get(target as usize).copied().unwrap_or(0);
+        let leading = |field: &Field| field.kind.is_message() && of(field.target) > 0;
+        let known = (0..).map_while(|id| schema.message(id).map(|message| (id, message)));
+        let new: Vec<TypeId> = known
+            .filter(|(id, message)| of(*id) & LEADS == 0 && message.fields().iter().any(leading))
+            .map(|(id, _)| id)
+            .collect();
+        if new.is_empty() {
+            return roles;
+        }
+        for id in new {
+            if let Some(role) = roles.get_mut(id as usize) {
+                *role |= LEADS;
+            }
+        }
+    }
+}
+
+/// The fields of each type that a search has to look at: those on the way to what is wanted, and all of oneofs that
+/// one of them belongs to. A bit for each number below 16.
+fn masks(schema: &Schema, roles: &[u8]) -> Vec<u16> {
+    let leads =
+        |field: &Field| field.kind.is_message() && roles.get(field.target as usize).is_some_and(|role| *role > 0);
+    let mask = |message: &Message| {
+        let fields = message.fields();
+        let matters = |field: &&Field| {
+            let rival = |other: &Field| other.oneof == field.oneof && leads(other);
+            leads(field) || (field.oneof > 0 && fields.iter().any(rival))
+        };
+        fields.iter().filter(matters).fold(0, |mask, field| mask | 1u16.checked_shl(field.number).unwrap_or(0))
+    };
+    (0..).map_while(|id| schema.message(id)).map(mask).collect()
+}
+
+struct Search<'d, 'a> {
+    doc: &'d Document<'a>,
+    query: &'d Query<'d>,
+    roles: Vec<u8>,
+    masks: Vec<u16>,
+    window: Window<'d, 'a>,
+    found: Findings,
+}
+
+impl Search<'_, '_> {
+    /// What type `id` is to the search.
+    fn role(&self, id: TypeId) -> u8 {
+        self.roles.get(id as usize).copied().unwrap_or(0)
+    }
+
+    /// Whether entries of maps, of the type `id`, are wanted themselves: there is no message in them.
+    fn takes_entries(&self, id: TypeId) -> bool {
+        let value = self.doc.schema.field(Some(id), 2);
+        self.role(id) & WANTED > 0 && value.is_some_and(|value| !value.kind.is_message())
+    }
+
+    /// Begins the finding of the message at `frame`; its fields follow. Returns where its path ends.
+    fn begin(&mut self, frame: &Frame<'_>) -> Result<usize> {
+        if self.found.len() as u64 >= self.doc.limits.nodes || self.found.text_len() > MOST_TEXT {
+            return Err(WireError::new(
+                Kind::Limit,
+                "more messages were found, or longer paths to them, than may be held",
+            ));
+        }
+        let path = self.found.path(|text| frame.path(self.doc.limits.path, text));
+        frame.names(self.doc.schema, self.doc.limits.depth, &mut self.found)?;
+        Ok(path)
+    }
+}
+
+impl Place {
+    /// Where `entry` lies; none where it is not what its type says of that number.
+    fn of(entry: &Entry) -> Option<Self> {
+        let (start, end) = if entry.count > 1 { (entry.start, entry.end) } else { (entry.content, entry.content_end) };
+        let place = Self { number: entry.number, wire: entry.wire as u8, start, end, count: entry.count };
+        (entry.number & MISFIT == 0).then_some(place)
+    }
+}
+
+/// How often `number` was seen before.
+fn count_up(seen: &mut Vec<(u32, u64)>, number: u32) -> u64 {
+    match seen.iter_mut().find(|(known, _)| *known == number) {
+        Some((_, count)) => {
+            *count += 1;
+            *count - 1
+        }
+        None => {
+            seen.push((number, 1));
+            0
+        }
+    }
+}

@@ -1,0 +1,107 @@
+"""Models in local files, as the verbs see them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from functools import cached_property
+
+from protoslice import LocalModel, Proto, Rope, open_model
+from protoslice.cli.files import STDIO, opened
+from protoslice.cli.subjects import Line, Listing, Part, Policy, Row
+from protoslice.errors import Unsupported
+from protoslice.formats.model import Fault, Tensor
+from protoslice.library import FLOOR, MAX_CHUNK, MIN_CHUNK, SMALLEST_FLOOR
+
+__all__ = ["LocalSubject"]
+
+_BIGGEST = 10
+_SHOWN_SHARE = 0.001
+
+
+class LocalSubject:
+    """The proto in a file, and the model that it is the root of."""
+
+    def __init__(self, name: str, type_name: str | None, floor: int, held: ExitStack) -> None:
+        self._name = name
+        self._type = type_name
+        self._floor = floor
+        self._held = held
+
+    @classmethod
+    @contextmanager
+    def opened(cls, name: str, type_name: str | None, *, close_look: bool = False) -> Iterator[LocalSubject]:
+        """What is in the file `name`; a directory counts for its tensors."""
+        with ExitStack() as held:
+            yield cls(name, type_name, _floor(name) if close_look else FLOOR, held)
+
+    @cached_property
+    def proto(self) -> Proto:
+        """The proto."""
+        return self._held.enter_context(opened(self._name, self._type, floor=self._floor))
+
+    @cached_property
+    def _model(self) -> LocalModel:
+        if self._name == STDIO:
+            raise Unsupported("tensors may lie in the files beside the model: name it as a file or a directory")
+        return self._held.enter_context(open_model(self._name, type=self._type))
+
+    def facts(self) -> dict[str, object]:
+        """See `Subject.facts`."""
+        proto = self.proto
+        biggest = [part for part in proto.largest(_BIGGEST) if part.size >= proto.size * _SHOWN_SHARE]
+        return {
+            "file": self._name,
+            "type": proto.type,
+            "size": proto.size,
+            "chunked": proto.chunked,
+            "chunks": len(proto.split()),
+            "index_size": len(proto.index_bytes),
+            "why": proto.why,
+            "biggest": [asdict(part) for part in biggest],
+        }
+
+    def tree(self, path: str, limit: int) -> Listing:
+        """See `Subject.tree`."""
+        lines = [Line(**asdict(node)) for node in self.proto.tree(path, limit=limit)]
+        return Listing(lines, self.proto.count(path))
+
+    def chunks(self, policy: Policy) -> Iterable[dict[str, object]]:
+        """See `Subject.chunks`."""
+        fields = ("index", "kind", "type", "path", "size")
+        split = self.proto.split(min_chunk=policy.min_chunk or MIN_CHUNK, max_chunk=policy.max_chunk or MAX_CHUNK)
+        return [{name: getattr(chunk, name) for name in fields} for chunk in split]
+
+    def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> Part:
+        """See `Subject.part`."""
+        view = self.proto.merge(path, fields, omit_larger_than)
+        return Part(view, view.kind)
+
+    def tensors(self, name: str | None, dtype: str | None) -> Iterator[Row]:
+        """See `Subject.tensors`."""
+        return (_row(tensor) for tensor in self._model.matching(name, dtype))
+
+    def tensor(self, name: str, slice_: str | None, form: str) -> Rope:
+        """See `Subject.tensor`."""
+        return self._model.read(name, slice_, form)
+
+
+def _row(tensor: Tensor) -> Row:
+    return Row(
+        tensor.name,
+        tensor.address,
+        tensor.dtype.name if tensor.dtype is not None else None,
+        tensor.shape,
+        tensor.size,
+        tensor.file,
+        tensor.kind,
+        str(tensor.data.error) if isinstance(tensor.data, Fault) else None,
+    )
+
+
+def _floor(file: str) -> int:
+    """How small a message may be and still be told apart: the smaller the file, the closer the look."""
+    size = os.path.getsize(file) if os.path.isfile(file) else FLOOR
+    return min(FLOOR, max(SMALLEST_FLOOR, size // 1000))

@@ -1,0 +1,146 @@
+"""Any message of a known type: its large fields of bytes and of numbers, as tensors of one dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from protoslice import _core
+from protoslice.errors import LimitExceeded, NotFound
+from protoslice.formats.drafts import Draft
+from protoslice.formats.dtypes import DTYPES
+from protoslice.formats.fields import Place, numbers, places_of
+from protoslice.formats.model import Bytes, Data, Encoding, Model, Proto, Stored, Tensor, Tensors
+from protoslice.ropes import Rope
+
+__all__ = ["Anything"]
+
+_LEAST: Final = 64 << 10
+"""Fields of fewer bytes are part of the message, and no tensors."""
+_MOST_COUNTED: Final = 64 << 20
+_PIECE: Final = 1 << 20
+_CONTINUED: Final = bytes(range(0x80, 0x100))
+
+_NUMBERS: Final = {
+    "double": ("F64", Encoding.PLAIN), "float": ("F32", Encoding.PLAIN),
+    "fixed32": ("U32", Encoding.PLAIN), "fixed64": ("U64", Encoding.PLAIN),
+    "sfixed32": ("I32", Encoding.PLAIN), "sfixed64": ("I64", Encoding.PLAIN),
+    "int32": ("I32", Encoding.VARINT), "int64": ("I64", Encoding.VARINT),
+    "uint32": ("U32", Encoding.VARINT), "uint64": ("U64", Encoding.VARINT),
+    "sint32": ("I32", Encoding.ZIGZAG), "sint64": ("I64", Encoding.ZIGZAG),
+    "bool": ("BOOL", Encoding.VARINT), "enum": ("I32", Encoding.VARINT),
+}  # fmt: skip
+"""By the kind of a field: the type of its elements, and how they are written."""
+
+
+class Anything:
+    """Messages that no other format knows."""
+
+    name = "fields"
+
+    def wants(self, model: Model) -> bool:
+        """Whether the root is a message of a type that is known."""
+        return model.proto is not None and model.type is not None
+
+    def tensors(self, model: Model) -> Tensors:
+        """The fields of at least 64 KiB, wherever they stand. The index knows them all: nothing is read."""
+        return _Fields([] if model.proto is None else list(_fields(model.root, model.proto)))
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A field that is a tensor; how many elements it has may have to be counted."""
+
+    file: str
+    proto: Proto
+    path: str
+    kind: str
+    found: _core.Finding
+    number: int
+
+    @cached_property
+    def tensor(self) -> Tensor:
+        """The tensor that it is."""
+        return Draft(self.path, self.path, "field", self.file).tensor(self._data)
+
+    def _data(self, draft: Draft) -> Data:
+        if self.kind == "bytes":
+            _, _, rope = self.proto.document.view(self.path)
+            draft.dtype, draft.shape = DTYPES["U8"], (rope.size,)
+            return Stored(Bytes(rope, self.proto.sources))
+        name, encoding = _NUMBERS[self.kind]
+        draft.dtype = DTYPES[name]
+        width = draft.dtype.width if encoding is Encoding.PLAIN else None
+        draft.shape = (sum(self._count(*place, width) for place in places_of(self.found, self.number)),)
+        values = numbers(self.proto, self.found, self.number, encoding)
+        return values or Stored(Bytes(_core.Rope([]), []))
+
+    def _count(self, _: int, wire: int, start: int, end: int, count: int, width: int | None) -> int:
+        if wire != 2:
+            return count
+        if width is not None:
+            return (end - start) // width
+        if end - start > _MOST_COUNTED:
+            raise LimitExceeded(
+                f"{end - start} bytes of varints are too many to count how many numbers they are: the limit is "
+                f"{_MOST_COUNTED}; ask for the field itself",
+                start,
+            )
+        rope = Rope(self.proto.document.at(start, end), self.proto.sources)
+        return sum(len(bytes(piece).translate(None, _CONTINUED)) for piece in rope.pieces(_PIECE))
+
+
+class _Fields:
+    """Tensors that are made when they are asked for."""
+
+    def __init__(self, fields: Sequence[_Field]) -> None:
+        self._fields = fields
+        self._numbers = {f"{prefix}{field.path}": at for at, field in enumerate(fields) for prefix in ("", "path:")}
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __getitem__(self, number: int, /) -> Tensor:
+        return self._fields[number].tensor
+
+    def numbers(self, name_or_address: str) -> Sequence[int]:
+        """The tensor of that name or address."""
+        found = self._numbers.get(name_or_address)
+        return () if found is None else (found,)
+
+
+def _fields(file: str, proto: Proto) -> Iterator[_Field]:
+    for found in proto.document.find(None, small=0, least=_LEAST):
+        for number in dict.fromkeys(number for number, *_ in found.places):
+            known = proto.document.field(found.type, number)
+            if known is not None:
+                name, kind, repeated, in_map = known
+                # A map's value stands where its entry does.
+                path = found.path if in_map else f"{found.path}.{name}" if found.path else name
+                for each in _paths(proto, places_of(found, number), kind, path, repeated):
+                    yield _Field(file, proto, each, kind, found, number)
+
+
+def _paths(proto: Proto, places: Sequence[Place], kind: str, path: str, repeated: bool) -> Iterator[str]:
+    """The paths of the large tensors that the field at `path` is."""
+    size = sum(end - start for _, _, start, end, _ in places)
+    if kind in _NUMBERS and repeated and size >= _LEAST:
+        yield path
+    elif kind == "bytes" and repeated:
+        at = 0
+        for _, _, start, end, count in places:
+            if count == 1 and end - start >= _LEAST:
+                yield f"{path}[{at}]"
+            at += count
+    elif kind == "bytes" and size >= _LEAST and _is_there(proto, path):
+        yield path
+
+
+def _is_there(proto: Proto, path: str) -> bool:
+    """Whether what counts of the field is large: another member of its oneof may have taken its place."""
+    try:
+        return proto.document.view(path)[2].size >= _LEAST
+    except NotFound:
+        return False

@@ -1,0 +1,129 @@
+"""TensorFlow's protos: constants of graphs and functions, attributes, defaults of signatures, lone tensors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Final
+
+from protoslice import _core
+from protoslice.errors import CorruptModel, ProtosliceError
+from protoslice.formats.dtypes import Dtype
+from protoslice.formats.model import Data, Fault, Listed, Model, Proto, Tensor, Tensors
+from protoslice.formats.shapes import element_count
+from protoslice.formats.tensor_protos import TENSOR, TensorProtos
+from protoslice.formats.tensorflow_types import known
+from protoslice.ropes import Rope
+
+__all__ = ["GraphTensors", "TensorFlow"]
+
+_PACKAGE: Final = "tensorflow."
+_NODE: Final = "tensorflow.NodeDef"
+_CONSTANT: Final = 'attr["value"].tensor'
+_FUNCTION: Final = re.compile(r"((?:.*\.)?function\[\d+\]\.|)node_def\[\d+\]\.")
+_DEFAULT: Final = re.compile(r"(?:.*\.)?signature_def\[.*\]\.defaults\[.*\]|defaults\[.*\]", re.DOTALL)
+_ATTRIBUTE: Final = re.compile(r"(?:.*\.)?attr\[", re.DOTALL)
+
+
+class TensorFlow:
+    """SavedModels, graphs, and any other message of TensorFlow."""
+
+    name = "tensorflow"
+
+    def wants(self, model: Model) -> bool:
+        """Whether the root is a message of TensorFlow."""
+        return model.proto is not None and (model.type or "").startswith(_PACKAGE)
+
+    def tensors(self, model: Model) -> Tensors:
+        """Every TensorProto, wherever it hides."""
+        return Listed([]) if model.proto is None else GraphTensors(model.root, model.proto)
+
+
+class GraphTensors:
+    """The tensors of one proto, made when they are asked for."""
+
+    def __init__(self, root: str, proto: Proto) -> None:
+        self._root = root
+        self._proto = proto
+        self._protos = TensorProtos(proto)
+        self._found = proto.document.find([TENSOR])
+        self._functions: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[number] for number in range(len(self)))
+
+    def __getitem__(self, number: int, /) -> Tensor:
+        """Tensor `number`, in the order of the proto."""
+        found = self._found[number]
+        name, address, kind = self._name(found), f"path:{found.path}", self._kind(found)
+        dtype: Dtype | None = None
+        shape: tuple[int, ...] | None = None
+        data: Data
+        try:
+            head = self._protos.head(found)
+            dtype = known(head.dtype)
+            dims = tuple(dim.size for dim in head.tensor_shape.dim)
+            if head.tensor_shape.unknown_rank:
+                raise CorruptModel("a tensor does not say how many dimensions it has")
+            element_count(dims)
+            shape = dims
+            data = self._protos.data(found, head.dtype, dims)
+        except ProtosliceError as error:
+            error.path = error.path or found.path
+            data = Fault(error)
+        return Tensor(name, address, dtype, shape, kind, self._root, data)
+
+    def numbers(self, name_or_address: str) -> Sequence[int]:
+        """The tensors of that name, or the one of that address."""
+        return self._numbers.get(name_or_address, ())
+
+    @cached_property
+    def _numbers(self) -> Mapping[str, Sequence[int]]:
+        numbers: dict[str, list[int]] = {}
+        addresses: dict[str, list[int]] = {}
+        for number in range(len(self)):
+            found = self._found[number]
+            numbers.setdefault(self._name(found), []).append(number)
+            addresses[f"path:{found.path}"] = [number]
+        return numbers | addresses
+
+    def _name(self, found: _core.Finding) -> str:
+        """That of the node whose value it is, behind that of its function if it is in one; else its path."""
+        if not _is_constant(found):
+            return found.path or "tensor"
+        node = _text(found.names[-2][1])
+        function = _FUNCTION.match(found.path)
+        return node if function is None else f"{self._function(function[1])}/{node}"
+
+    def _function(self, path: str) -> str:
+        """The name of the function at `path`."""
+        name = self._functions.get(path)
+        if name is None:
+            try:
+                _, _, rope = self._proto.document.view(f"{path}signature.name")
+                name = _text(Rope(rope, self._proto.sources).read())
+            except ProtosliceError:  # it has none
+                name = ""
+            self._functions[path] = name
+        return name
+
+    def _kind(self, found: _core.Finding) -> str:
+        if _is_constant(found):
+            return "const" if _FUNCTION.match(found.path) is None else "function_const"
+        if _DEFAULT.fullmatch(found.path):
+            return "signature_default"
+        return "attr" if _ATTRIBUTE.match(found.path) else "other" if found.path else "tensor"
+
+
+def _is_constant(found: _core.Finding) -> bool:
+    """Whether it is the value of a node, as that of nodes of the kind Const is."""
+    owner = found.names[-2:-1]
+    return bool(owner) and owner[0][0] == _NODE and (f".{found.path}").endswith(f".{_CONSTANT}")
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")

@@ -1,0 +1,54 @@
+"""Messages in text format, made into the bytes that they stand for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from google.protobuf import text_format
+from google.protobuf.message import Message
+
+from protoslice.errors import CorruptModel, LimitExceeded
+from protoslice.schema.registry import MessageTypes
+
+__all__ = ["MAX_TEXT", "check_text_size", "serialized"]
+
+MAX_TEXT: Final = 64 << 20
+"""The longest text that is parsed: it is held in memory as messages, and takes the runtime a second for each MiB."""
+
+
+def check_text_size(size: int) -> None:
+    """A `LimitExceeded` for a text of more bytes than are parsed."""
+    if size > MAX_TEXT:
+        raise LimitExceeded(f"the text has {size} bytes; at most {MAX_TEXT} are parsed: give it in its binary form")
+
+
+def serialized(text: bytes, type_name: str, types: MessageTypes) -> bytes:
+    """The message of type `type_name` in `text`, serialized; a `CorruptModel` says where it breaks."""
+    check_text_size(len(text))
+    message = types.message_class(type_name)()
+    try:
+        _parse(text.decode(), message)
+        return message.SerializePartialToString(deterministic=True)
+    except UnicodeDecodeError as error:
+        raise CorruptModel("the text is not UTF-8", error.start) from error
+    except RecursionError as error:
+        raise CorruptModel("the text is nested too deep") from error
+
+
+def _parse(text: str, message: Message) -> None:
+    try:
+        text_format.Parse(text, message)
+    except text_format.ParseError as error:
+        what = str(error).removeprefix(f"{error.GetLine()}:{error.GetColumn()} : ")[:300]
+        name = message.DESCRIPTOR.full_name
+        where = "" if error.GetLine() is None else f" in line {error.GetLine()}, column {error.GetColumn()}"
+        raise CorruptModel(f"the text is no {name}{where}: {what}", _offset(text, error)) from error
+
+
+def _offset(text: str, error: text_format.ParseError) -> int | None:
+    line, column = error.GetLine(), error.GetColumn()
+    if line is None or column is None:
+        return None
+    lines = text.split("\n")[:line]
+    before = "\n".join([*lines[:-1], lines[-1][: column - 1]]) if lines else ""
+    return len(before.encode())

@@ -1,0 +1,144 @@
+"""What a terminal, a signal or a closed stream can do to the program, and the program to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protoslice import schema
+from protoslice.cli.show import escaped
+
+PROGRAM = [sys.executable, "-m", "protoslice.cli"]
+STEERING = "\x1b]0;title\x07\x1b[31m\x9b2J\x7f\u202eevil\u2028\r"
+
+
+def steers(shown: str) -> list[str]:
+    """What in `shown` a terminal would act upon, ends of lines aside."""
+    return [c for c in shown if c != "\n" and unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"}]
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    """A graph whose names would steer a terminal, in a file whose name would too."""
+    graph: Any = schema.bundled().message_class("tensorflow.GraphDef")()
+    for _ in range(3):
+        node = graph.node.add(name=STEERING, op=STEERING)
+        node.attr[STEERING].s = STEERING.encode() * 5000
+    path = tmp_path / f"{STEERING}.pb"
+    path.write_bytes(graph.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["info", "--json"],
+        ["info", "--type=tensorflow.GraphDef"],
+        ["tree", "", "--depth", "9"],
+        ["tree", "node", "--depth", "9", "--json"],
+        ["chunks", "--min-chunk", "100"],
+        ["chunks", "--min-chunk", "100", "--json"],
+        ["split", "{out}", "--min-chunk", "100"],
+        ["merge", "{out}"],
+        ["merge", "{out}/nowhere"],
+        ["cat", "node[0].name", "-o", "{out}"],
+        ["cat", f"nodes{STEERING}"],
+    ],
+)
+def test_no_name_steers_a_terminal(graph: Path, tmp_path: Path, args: list[str]) -> None:
+    verb, *rest = [arg.format(out=tmp_path / f"out{STEERING}") if "{out}" in arg else arg for arg in args]
+    command = [*PROGRAM, verb, str(graph), *rest, "--type", "tensorflow.GraphDef"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode in {0, 2, 4}, done.stderr
+    assert verb == "cat" or "evil" in done.stdout + done.stderr or verb in {"merge", "info"}
+    assert steers(done.stdout + done.stderr) == []
+    if "--json" in args:
+        assert json.loads(done.stdout)
+
+
+def test_a_missing_file_with_such_a_name() -> None:
+    done = subprocess.run([*PROGRAM, "info", STEERING], capture_output=True, text=True, check=False)
+    assert (done.returncode, steers(done.stderr), done.stderr.count("\n")) == (4, [], 1)
+
+
+def test_text_on_a_terminal_keeps_lines_and_nothing_else(graph: Path) -> None:
+    pid, fd = pty.fork()
+    if pid == 0:  # pragma: no cover - the child
+        os.execv(sys.executable, [*PROGRAM, "cat", str(graph), "node[1].op", "--type=tensorflow.GraphDef"])
+    shown = b""
+    while True:
+        try:
+            shown += os.read(fd, 65536)
+        except OSError:
+            break
+    os.waitpid(pid, 0)
+    os.close(fd)
+    assert shown.endswith(b"\r\n")
+    assert steers(shown[:-2].decode()) == []
+    assert b"evil" in shown
+
+
+def test_escapes_are_those_of_json() -> None:
+    assert escaped("a\x1b\n\u202e\U000e0001é") == "a\\u001b\\n\\u202e\\udb40\\udc01é"
+    assert escaped("a\n\tb", keep="\n\t") == "a\n\tb"
+    assert json.loads(f'"{escaped(STEERING)}"') == STEERING
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -15), (signal.SIGHUP, -1), (signal.SIGINT, 130)])
+def test_a_program_that_is_asked_to_end_leaves_nothing_half_written(
+    graph: Path, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    script = (
+        "import time\nfrom protoslice.cli import files, main\n"
+        "def stall(file, piece):\n    print('writing', flush=True)\n    time.sleep(60)\n"
+        "files._write_all = stall\nmain()\n"
+    )
+    out = tmp_path / "out"
+    out.mkdir()
+    command = [sys.executable, "-c", script, "merge", str(graph), str(out / "model.pb")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "writing\n"
+        assert len(list(out.iterdir())) == 1
+        process.send_signal(number)
+        _, complaint = process.communicate(timeout=30)
+    assert (process.returncode, complaint) == (code, "")
+    assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "says"),
+    [
+        ("info - <&-", 6, "standard input or output is closed"),
+        ('info "$1" >&-', 6, "standard input or output is closed"),
+        ('info "$1" >/dev/full', 6, "No space left on device"),
+        ('info "$1" <&-', 0, ""),
+        ('info "$1" 2>&-', 0, ""),
+        ('info "$1" 2>/dev/full', 0, ""),
+        ("info nothing 2>/dev/full", 4, ""),
+        ('info "$1" <&- >&- 2>&-', 6, ""),
+        ("--version >&-", 6, "standard input or output is closed"),
+        ("--help >/dev/full", 6, "No space left on device"),
+        ('merge "$1" out.pb <&- >&-', 0, "out.pb"),
+    ],
+)
+def test_closed_and_full_streams_give_a_line(
+    graph: Path, tmp_path: Path, redirection: str, code: int, says: str
+) -> None:
+    command = f'exec "{sys.executable}" -m protoslice.cli {redirection}'
+    done = subprocess.run(
+        ["bash", "-c", command, "_", str(graph)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert says in done.stderr

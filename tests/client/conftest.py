@@ -1,0 +1,72 @@
+"""A live service over memory, models to push to it, and a proxy that breaks things."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protoslice import schema
+from protoslice.client import Client
+from protoslice.server.app import create_app
+from protoslice.server.settings import Settings
+from protoslice.server.uvicorn_config import uvicorn_config
+from protoslice.testing.live import LiveServer, live_server
+from protoslice.testing.proxy import FaultyProxy, faulty_proxy
+
+
+@pytest.fixture(scope="package")
+def service() -> Iterator[LiveServer]:
+    """A service."""
+    settings = Settings(storage="memory://", log_level="error")
+    with live_server(uvicorn_config(create_app(settings), settings)) as live:
+        yield live
+
+
+@pytest.fixture(scope="module")
+def client(service: LiveServer) -> Iterator[Client]:
+    """A client of the service."""
+    with Client(service.url) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def proxy(service: LiveServer) -> Iterator[FaultyProxy]:
+    """A proxy before the service."""
+    with faulty_proxy(service.url, stall_seconds=1.5) as proxy:
+        yield proxy
+
+
+def graph(*tensors: bytes) -> bytes:
+    """A GraphDef with a constant for each of the tensors."""
+    made: Any = schema.bundled().message_class("tensorflow.GraphDef")()
+    for number, content in enumerate(tensors):
+        node = made.node.add(name=f"constant_{number}", op="Const")
+        node.attr["dtype"].type = 1
+        node.attr["value"].tensor.dtype = 1
+        node.attr["value"].tensor.tensor_shape.dim.add(size=len(content) // 4)
+        node.attr["value"].tensor.tensor_content = content
+    return bytes(made.SerializeToString())
+
+
+class Versions:
+    """Two versions of a model of five tensors, of which one differs."""
+
+    def __init__(self, folder: Path) -> None:
+        tensors = [os.urandom(4 * 750_000) for _ in range(5)]
+        self.old, self.changed = graph(*tensors), os.urandom(4 * 750_000)
+        tensors[2] = self.changed
+        self.new = graph(*tensors)
+        self.old_path, self.new_path = folder / "old" / "graph.pb", folder / "new" / "graph.pb"
+        for path, data in ((self.old_path, self.old), (self.new_path, self.new)):
+            path.parent.mkdir(parents=True)
+            path.write_bytes(data)
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory: pytest.TempPathFactory) -> Versions:
+    """Two versions of a model."""
+    return Versions(tmp_path_factory.mktemp("versions"))

@@ -1,0 +1,221 @@
+"""Downloading: whole or in pieces, taken up again, in parallel; and what is said when it cannot be right."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from protoslice.client import Cache, Client, Downloaded, remote
+from protoslice.client.download import same_file
+from protoslice.client.model import Store
+from protoslice.client.partial import PartialFile
+from protoslice.client.parts import Facts
+from protoslice.errors import IntegrityError, NotFound, StorageDenied, StorageError, StorageUnavailable
+from protoslice.testing.proxy import Fault, FaultyProxy
+
+GRAPH = "tensorflow.GraphDef"
+
+
+@pytest.fixture(scope="module")
+def stores(client: Client, versions: Any) -> tuple[Store, Store]:
+    """The stores of both versions."""
+    old = client.push(versions.old_path, type=GRAPH, tags=["down:1"]).store
+    return old, client.push(versions.new_path, type=GRAPH, tags=["down:2"]).store
+
+
+@pytest.fixture
+def ours(proxy: FaultyProxy) -> Any:
+    with Client(proxy.url, timeout_seconds=1.0, attempts=3, backoff_seconds=0.001) as client:
+        yield client
+
+
+def part_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob(".*.part"))
+
+
+def test_a_file_comes_in_parallel_parts(
+    ours: Client, proxy: FaultyProxy, stores: tuple[Store, Store], versions: Any, tmp_path: Path
+) -> None:
+    seen: list[tuple[int, int | None]] = []
+    proxy.done.clear()
+    (done,) = ours.download("down:1", tmp_path / "a", progress=lambda *now: seen.append(now))
+    assert done == Downloaded(tmp_path / "a", len(versions.old), len(versions.old))
+    assert (tmp_path / "a").read_bytes() == versions.old
+    assert len([path for method, path, _ in proxy.done if "/files/" in path]) == 5  # a mebibyte, and what is behind it
+    assert [at for at, _ in seen] == sorted(at for at, _ in seen)
+    assert seen[-1] == (len(versions.old), len(versions.old))
+    assert part_files(tmp_path) == []
+
+
+def test_what_is_there_is_not_fetched(ours: Client, stores: tuple[Store, Store], tmp_path: Path) -> None:
+    ours.download("down:1", tmp_path / "a")
+    (done,) = ours.download("down:1", tmp_path / "a")
+    assert done.fetched == 0
+    assert same_file(tmp_path / "a", stores[0].size, stores[0].files[0].sha256)
+    assert not same_file(tmp_path / "a", stores[1].size, stores[1].files[0].sha256)
+
+
+def test_what_broke_off_goes_on_where_it_was(
+    ours: Client, proxy: FaultyProxy, stores: tuple[Store, Store], versions: Any, tmp_path: Path
+) -> None:
+    proxy.script[:] = [Fault(), Fault(), Fault(), *[Fault("reset")] * 40]
+    with pytest.raises(StorageUnavailable):
+        ours.download("down:1", tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+    (part,) = part_files(tmp_path)
+    kept = part.stat().st_size
+    assert part.read_bytes() == versions.old[:kept]
+    proxy.script.clear()
+    (done,) = ours.download("down:1", tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == versions.old
+    assert done.fetched <= len(versions.old) - kept + (1 << 20)
+
+
+def test_what_another_version_left_is_not_gone_on_with(
+    ours: Client, proxy: FaultyProxy, stores: tuple[Store, Store], versions: Any, tmp_path: Path
+) -> None:
+    proxy.script[:] = [Fault(), Fault(), Fault(), *[Fault("reset")] * 40]
+    with pytest.raises(StorageUnavailable):
+        ours.download("down:1", tmp_path / "a")
+    proxy.script.clear()
+    ours.download("down:2", tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == versions.new
+
+
+def test_what_was_left_may_have_been_damaged(
+    ours: Client, proxy: FaultyProxy, stores: tuple[Store, Store], versions: Any, tmp_path: Path
+) -> None:
+    """Only the pieces that are wrong are fetched again."""
+    proxy.script[:] = [Fault(), Fault(), Fault(), *[Fault("reset")] * 40]
+    with pytest.raises(StorageUnavailable):
+        ours.download("down:1", tmp_path / "a")
+    proxy.script.clear()
+    (part,) = part_files(tmp_path)
+    kept = bytearray(part.read_bytes())
+    kept[1000] ^= 1
+    part.write_bytes(kept)
+    (done,) = ours.download("down:1", tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == versions.old
+    assert done.fetched <= len(versions.old) - len(kept) + (1 << 20) + (4 << 20)
+
+
+def test_a_proxy_that_knows_no_ranges(
+    ours: Client, proxy: FaultyProxy, stores: tuple[Store, Store], versions: Any, tmp_path: Path
+) -> None:
+    """Every answer brings the whole; what breaks off is skipped over the next time."""
+    proxy.script[:] = [Fault(), Fault("whole"), Fault("cut", 0.7), *[Fault("whole")] * 40]
+    ours.download("down:1", tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == versions.old
+    proxy.script[:] = [Fault("whole")] * 40
+    with pytest.raises(IntegrityError, match="ignores ranges"):
+        ours.merge("down:1", "node[1]")
+    proxy.script.clear()
+
+
+def test_a_service_that_never_gives_the_right_bytes(
+    ours: Client, proxy: FaultyProxy, stores: tuple[Store, Store], tmp_path: Path
+) -> None:
+    proxy.script[:] = [Fault(), *[Fault("flip")] * 400]
+    with pytest.raises(IntegrityError):
+        ours.download("down:1", tmp_path / "a")
+    proxy.script.clear()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_cache_spares_what_is_the_same(
+    proxy: FaultyProxy, stores: tuple[Store, Store], versions: Any, tmp_path: Path
+) -> None:
+    with Client(proxy.url, cache=tmp_path / "cache") as ours:
+        ours.download("down:1", tmp_path / "a")
+        before = proxy.sent_up + proxy.sent_down
+        (done,) = ours.download("down:2", tmp_path / "b")
+        moved = proxy.sent_up + proxy.sent_down - before
+        assert (tmp_path / "b").read_bytes() == versions.new
+        assert done.fetched <= moved < 1.1 * len(versions.changed)
+        for path in (tmp_path / "cache").rglob("*"):
+            if path.is_file():
+                path.write_bytes(b"damage" + path.read_bytes()[6:])
+        ours.download("down:2", tmp_path / "c")
+        assert (tmp_path / "c").read_bytes() == versions.new
+
+
+def test_the_cache_and_a_download_that_broke_off(
+    proxy: FaultyProxy, stores: tuple[Store, Store], versions: Any, tmp_path: Path
+) -> None:
+    """It goes on in the middle of a piece."""
+    with Client(proxy.url, cache=tmp_path / "cache", attempts=2, backoff_seconds=0.001) as ours:
+        facts = Facts(stores[0].size, f'"sha256-{stores[0].files[0].sha256}"', None, {})
+        with PartialFile(tmp_path / "a", facts) as partial:
+            partial.write(versions.old[:1_000_001])
+        ours.download("down:1", tmp_path / "a")
+        assert (tmp_path / "a").read_bytes() == versions.old
+
+
+def test_chunks_come_from_the_cache(
+    client: Client, proxy: FaultyProxy, stores: tuple[Store, Store], tmp_path: Path
+) -> None:
+    with Client(proxy.url, cache=Cache(tmp_path / "cache")) as ours:
+        chunks = list(ours.chunks("down:1"))
+        first = [ours.chunk("down:1", chunk) for chunk in chunks]
+        proxy.done.clear()
+        assert [ours.chunk("down:1", chunk) for chunk in chunks] == first
+        assert proxy.done == []
+        assert [client.chunk("down:1", n) for n in range(len(chunks))] == first
+        assert [hashlib.sha256(data).hexdigest() for data in first] == [chunk.sha256 for chunk in chunks]
+
+
+def test_a_view_is_downloaded_too(ours: Client, stores: tuple[Store, Store], tmp_path: Path) -> None:
+    """Of this one no digest is known before: it comes in answers that have their own."""
+    with patch.object(remote, "DIGESTED", 200_000):
+        (done,) = ours.download("down:1", tmp_path / "m.cpb", view="cpb")
+    import protoslice
+
+    with protoslice.open(tmp_path / "m.cpb") as proto:
+        assert hashlib.sha256(bytes(proto.merge())).hexdigest() == stores[0].files[0].sha256
+    assert done.size == (tmp_path / "m.cpb").stat().st_size
+
+
+def test_where_files_go(client: Client, stores: tuple[Store, Store], tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    assert client.download("down:1", tmp_path / "there")[0].path == tmp_path / "there" / "graph.pb"
+    assert client.download("down:1", tmp_path / "new" / "name")[0].path == tmp_path / "new" / "name"
+    with pytest.raises(NotFound):
+        client.download("nothing", tmp_path / "x")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError):
+        client.download("down:1", tmp_path / "file" / "below")
+
+
+def test_a_folder_that_may_not_be_written(client: Client, stores: tuple[Store, Store], tmp_path: Path) -> None:
+    with patch("os.open", side_effect=PermissionError(13, "Permission denied")), pytest.raises(StorageDenied):
+        client.download("down:1", tmp_path / "x")
+
+
+@pytest.mark.parametrize("path", ["../up", "/abs", "a//b", "a/../../b", "", ".", "a\\b", "a\0b"])
+def test_a_service_cannot_write_elsewhere(path: str, tmp_path: Path) -> None:
+    from protoslice.client.client import _inside
+
+    with pytest.raises(IntegrityError):
+        _inside(tmp_path, path)
+
+
+def test_two_downloads_of_the_same_at_once(tmp_path: Path) -> None:
+    facts = Facts(4, '"tag"', None, {})
+    with PartialFile(tmp_path / "a", facts) as first, PartialFile(tmp_path / "a", facts) as second:
+        first.write(b"1234")
+        second.write(b"1234")
+        first.finish()
+        second.finish()
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"1234"
+
+
+def test_more_than_there_should_be_is_begun_anew(tmp_path: Path) -> None:
+    with PartialFile(tmp_path / "a", Facts(4, '"tag"', None, {})) as first:
+        first.write(b"123456")
+    with PartialFile(tmp_path / "a", Facts(4, '"tag"', None, {})) as second:
+        assert second.size == 0

@@ -1,0 +1,170 @@
+"""Failures are the exceptions that the library raises too, with what the service said of them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from protoslice import errors
+from protoslice.client import Client
+from protoslice.client.connection import Patience
+from protoslice.client.failures import BY_PROBLEM, error_of_answer, error_of_transport, may_pass
+from protoslice.client.model import Chunk, Node, Store, read_json
+from protoslice.server.problems import PROBLEMS, READING, HttpProblem, problem_response
+from protoslice.testing.live import LiveServer
+from protoslice.testing.proxy import Fault, FaultyProxy
+
+
+def answered(problem: Any, **members: Any) -> errors.ProtosliceError:
+    answer = problem_response(HttpProblem(problem, "it failed", **members), request_id="abcdefgh")
+    return error_of_answer(problem.status, answer.headers, bytes(answer.body))
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: str(problem.slug))
+def test_every_problem_is_an_exception(problem: Any) -> None:
+    assert problem.slug in BY_PROBLEM
+    error = answered(problem, path="graph.node[3]", offset=17)
+    assert type(error) is BY_PROBLEM[problem.slug]
+    assert (error.message, error.path, error.offset, error.request_id) == ("it failed", "graph.node[3]", 17, "abcdefgh")
+
+
+@pytest.mark.parametrize(("kind", "problem"), READING.items(), ids=lambda each: getattr(each, "__name__", ""))
+def test_what_the_service_raises_is_what_the_client_raises(kind: type[errors.ProtosliceError], problem: Any) -> None:
+    assert type(answered(problem)) is kind
+
+
+def test_a_damaged_object_is_named() -> None:
+    problem = next(problem for problem in PROBLEMS if problem.slug == "damaged-object")
+    error = answered(problem, object="objects/a/file-0")
+    assert isinstance(error, errors.IntegrityError)
+    assert error.object == "objects/a/file-0"
+    assert not may_pass(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (403, errors.StorageDenied),
+        (404, errors.NotFound),
+        (418, errors.InvalidInput),
+        (429, errors.StorageUnavailable),
+        (502, errors.StorageUnavailable),
+        (599, errors.StorageError),
+    ],
+)
+def test_what_something_between_answers(status: int, kind: type[errors.ProtosliceError]) -> None:
+    for body in (b"<html>", b"[1]", b'{"detail": 3, "offset": -1, "path": []}'):
+        error = error_of_answer(status, {"content-type": "application/json"}, body)
+        assert type(error) is kind
+        assert (error.offset, error.path) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"), [("7", 7.0), ("0", 0.0), ("999999999999", 3600.0), ("soon", None), ("-1", None), (None, None)]
+)
+def test_retry_after(value: str | None, seconds: float | None) -> None:
+    error = error_of_answer(503, {} if value is None else {"retry-after": value}, b"")
+    assert error.retry_after_seconds == seconds
+
+
+def test_retry_after_a_date() -> None:
+    then = datetime.now(UTC) + timedelta(seconds=100)
+    error = error_of_answer(503, {"retry-after": format_datetime(then, usegmt=True)}, b"")
+    assert 50 < (error.retry_after_seconds or 0) <= 100
+
+
+def test_patience_honours_the_service_and_ends() -> None:
+    patience = Patience(attempts=3, first_seconds=1, longest_seconds=2, longest_retry_after_seconds=60)
+    plain, asked, long = (errors.StorageUnavailable("away") for _ in range(3))
+    asked.retry_after_seconds, long.retry_after_seconds = 30, 61
+    assert 0.5 <= (patience.pause(1, plain) or 0) <= 1
+    assert 1 <= (patience.pause(2, plain) or 0) <= 2
+    assert patience.pause(3, plain) is None
+    assert patience.pause(1, asked) == 30
+    assert patience.pause(1, long) is None
+    assert patience.pause(1, errors.NotFound("no")) is None
+
+
+def test_a_service_that_is_not_there() -> None:
+    with Client("http://127.0.0.1:9", attempts=2, backoff_seconds=0.001) as client:
+        with pytest.raises(errors.StorageUnavailable, match="cannot be reached"):
+            client.store("x")
+        with pytest.raises(errors.StorageUnavailable):
+            client.download("x", "never")
+
+
+@pytest.mark.parametrize("url", ["ftp://host", "host:8000", "", "http://[::1", "http://"])
+def test_addresses_that_are_none(url: str) -> None:
+    with pytest.raises(errors.ProtosliceError), Client(url, attempts=1) as client:
+        client.store("x")
+
+
+def test_every_exception_of_httpx_is_one_of_ours() -> None:
+    kinds = [kind for kind in vars(httpx).values() if isinstance(kind, type) and issubclass(kind, httpx.HTTPError)]
+    assert len(kinds) > 15
+    for kind in kinds:
+        error = kind.__new__(kind)
+        Exception.__init__(error, "said")
+        assert isinstance(error_of_transport(error), errors.ProtosliceError)
+
+
+def test_requests_that_must_not_be_repeated_are_not(service: LiveServer, proxy: FaultyProxy) -> None:
+    with Client(service.url) as direct, Client(proxy.url, backoff_seconds=0.001) as ours:
+        store = direct.push(b"\x0a\x03del", filename="del.pb").store
+        for call in (
+            lambda: ours.tag("cas:1", store.id, create=True),
+            lambda: ours.delete(store.id),
+            lambda: ours.untag("cas:1"),
+        ):
+            proxy.script[:], proxy.done[:] = [Fault("reset")], []
+            with pytest.raises(errors.ProtosliceError):
+                call()
+            assert len(proxy.done) == 1
+
+
+def test_busy_is_waited_out(service: LiveServer, proxy: FaultyProxy) -> None:
+    with Client(proxy.url, backoff_seconds=0.001) as ours:
+        proxy.script[:], proxy.done[:] = [Fault("busy"), Fault("bad gateway"), Fault("reset")], []
+        assert list(ours.schemas()) == []
+        assert len(proxy.done) == 4
+
+
+GOOD = {
+    "id": "0" * 64, "type": "t", "root": "r", "size": 1, "chunks": 1, "min_chunk": 1, "max_chunk": 1,
+    "created": "2026-11-21T10:00:00Z", "tags": ["a"], "files": [{"path": "r", "size": 1, "sha256": None}],
+    "source": "upload", "news": "from the future",
+}  # fmt: skip
+
+
+def test_json_is_read() -> None:
+    store = read_json(Store, json.loads(json.dumps(GOOD)))
+    assert store.files[0].sha256 is None
+    assert store.created == datetime(2026, 11, 21, 10, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"size": -1}, {"size": "1"}, {"size": True}, {"size": 1 << 64}, {"id": None}, {"created": "yesterday"},
+        {"tags": "a"}, {"tags": [1]}, {"files": [1]}, {"files": [{"path": "r"}]}, {"files": None},
+    ],
+)  # fmt: skip
+def test_json_that_is_not_as_agreed(wrong: dict[str, Any]) -> None:
+    with pytest.raises(errors.IntegrityError):
+        read_json(Store, GOOD | wrong)
+
+
+def test_json_that_is_something_else() -> None:
+    others: tuple[object, ...] = ([], None, {}, "store")
+    for data in others:
+        with pytest.raises(errors.IntegrityError):
+            read_json(Chunk, data)
+    node = {"path": "a", "field": 1, "name": None, "kind": "message", "type": None, "count": None, "size": 0}
+    more = {"deeper": True, "text": None, "children": [node | {"deeper": False, "text": "x"}], "more": 2}
+    read = read_json(Node, node | more)
+    assert (read.children[0].text, read.more) == ("x", 2)

@@ -1,0 +1,92 @@
+"""Between the client and the service lies something broken: never a wrong byte is accepted."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protoslice.client import Client, remote
+from protoslice.client.model import Store
+from protoslice.errors import ProtosliceError
+from protoslice.testing.proxy import FAULTS, Fault, FaultyProxy
+
+scripts = st.lists(st.builds(Fault, st.sampled_from(FAULTS), st.floats(0, 1, exclude_max=True)), max_size=8)
+few = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+@pytest.fixture(scope="module")
+def model() -> bytes:
+    """A GraphDef of 1.4 MB."""
+    return b"".join(b"\x0a\x84\x80\x02\x0a\x80\x80\x02" + hashlib.shake_256(b"%d" % n).digest(32768) for n in range(42))
+
+
+@pytest.fixture(scope="module")
+def store(client: Client, model: bytes) -> Store:
+    return client.push(model, filename="g.pb", type="tensorflow.GraphDef", tags=["faults:1"]).store
+
+
+@pytest.fixture
+def broken(proxy: FaultyProxy) -> Iterator[Client]:
+    with Client(proxy.url, timeout_seconds=1.0, attempts=10, backoff_seconds=0.001, parallel=2) as client:
+        yield client
+
+
+@given(script=scripts)
+@few
+def test_a_download_is_right_whatever_happens(
+    script: list[Fault], broken: Client, proxy: FaultyProxy, store: Store, model: bytes, tmp_path: Path
+) -> None:
+    target = tmp_path / hashlib.sha256(repr(script).encode()).hexdigest()
+    proxy.script[:] = [Fault(), *script]
+    with patch.object(remote, "PART", 200_000), patch.object(remote, "DIGESTED", 100_000):
+        (done,) = broken.download(store.id, target)
+    assert done.path.read_bytes() == model
+    assert list(tmp_path.glob(f".{target.name}*")) == []
+
+
+@given(script=scripts)
+@few
+def test_a_merge_is_right_whatever_happens(
+    script: list[Fault], broken: Client, proxy: FaultyProxy, store: Store, model: bytes
+) -> None:
+    """Of a part of a message nobody knows a digest before: each answer brings its own."""
+    proxy.script[:] = script
+    with patch.object(remote, "PART", 200_000), patch.object(remote, "DIGESTED", 10_000):
+        assert broken.merge(store.id, "node[7].name") == model[32776 * 7 + 8 : 32776 * 8]
+
+
+@given(script=scripts)
+@few
+def test_lists_are_right_whatever_happens(
+    script: list[Fault], broken: Client, proxy: FaultyProxy, client: Client, store: Store
+) -> None:
+    expected = list(client.pieces(store.id))
+    proxy.script[:] = script
+    assert list(broken.pieces(store.id)) == expected
+
+
+@given(script=scripts)
+@few
+def test_a_push_makes_that_store_or_none(
+    script: list[Fault], broken: Client, proxy: FaultyProxy, client: Client, model: bytes, tmp_path: Path
+) -> None:
+    data = model[: 32776 * 3] + b"\x0a\x08\x0a\x06" + hashlib.sha256(repr(script).encode()).digest()[:6]
+    proxy.script[:] = script
+    pushed = None
+    with suppress(ProtosliceError):
+        pushed = broken.push(data, filename="pushed.pb", type="tensorflow.GraphDef")
+    assert pushed or any(fault.kind == "flip upload" for fault in script)
+    made = [each for each in client.stores() if each.root == "pushed.pb"]
+    assert {file.sha256 for each in made for file in each.files} <= {hashlib.sha256(data).hexdigest()}
+    assert pushed is None or [each.id for each in made] == [pushed.store.id]
+    for each in made:
+        client.delete(each.id)

@@ -1,0 +1,263 @@
+"""Pushing: whatever is pushed comes back byte for byte, and what the service has is not sent again."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from protoslice import schema
+from protoslice.client import Client
+from protoslice.errors import Conflict, CorruptModel, InvalidInput, NotFound, StorageError
+from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
+from protoslice.testing.live import LiveServer
+from protoslice.testing.proxy import Fault, FaultyProxy
+
+GRAPH = "tensorflow.GraphDef"
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def files_of(client: Client, store: str, folder: Path) -> dict[str, bytes]:
+    client.download(store, folder / "down")
+    down = folder / "down"
+    if down.is_file():
+        return {"": down.read_bytes()}
+    return {path.relative_to(down).as_posix(): path.read_bytes() for path in down.rglob("*") if path.is_file()}
+
+
+def test_a_file(client: Client, tmp_path: Path) -> None:
+    path = tmp_path / "möd el?.pb"
+    path.write_bytes(b"\x0a\x03one")
+    seen: list[tuple[int, int | None]] = []
+    pushed = client.push(path, tags=["file:1"], progress=lambda *now: seen.append(now))
+    assert pushed.created
+    assert (pushed.sent, pushed.copied) == (5, 0)
+    assert pushed.store.root == "möd el?.pb"
+    assert pushed.store.tags == ("file:1",)
+    assert seen == [(5, 5)]
+    assert files_of(client, "file:1", tmp_path) == {"": b"\x0a\x03one"}
+    again = client.push(path, tags=["file:1"])
+    assert not again.created
+    assert again.store == pushed.store
+
+
+def test_a_folder(client: Client, tmp_path: Path) -> None:
+    given = {"saved_model.pb": b"\x0a\x01a", "variables/variables.data": os.urandom(300_000), "empty": b""}
+    for name, data in given.items():
+        path = tmp_path / "model" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    store = client.push(tmp_path / "model", root="saved_model.pb").store
+    assert store.root == "saved_model.pb"
+    assert files_of(client, store.id, tmp_path) == given
+
+
+def test_bytes_messages_files_and_iterators(client: Client, tmp_path: Path) -> None:
+    node: Any = schema.bundled().message_class("tensorflow.NodeDef")()
+    node.name, node.op = "a", "Const"
+    data = node.SerializeToString()
+    stores = [
+        client.push(node, root="model.pb").store,
+        client.push(data, type="tensorflow.NodeDef").store,
+        client.push(memoryview(data), type="tensorflow.NodeDef").store,
+        client.push(io.BytesIO(data), type="tensorflow.NodeDef").store,
+        client.push((data[i : i + 1] for i in range(len(data))), type="tensorflow.NodeDef").store,
+    ]
+    assert {store.id for store in stores} == {stores[0].id}
+    assert stores[0].type == "tensorflow.NodeDef"
+    assert client.merge(stores[0].id, into=type(node)()) == node
+    assert client.merge(stores[0].id, "name") == b"a"
+
+
+def test_the_policy_is_sent(client: Client, versions: Any) -> None:
+    store = client.push(versions.old_path, type=GRAPH, min_chunk="2MiB", max_chunk=1 << 22).store
+    assert (store.min_chunk, store.max_chunk, store.chunks) == (2 << 20, 4 << 20, 6)
+
+
+def test_what_cannot_be_pushed(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(NotFound):
+        client.push(tmp_path / "none")
+    with pytest.raises(InvalidInput, match="holds no file"):
+        client.push(tmp_path / "folder")
+    with pytest.raises(InvalidInput, match="pipe"):
+        client.push(tmp_path / "pipe")
+    with pytest.raises(InvalidInput, match="names of its files"):
+        client.push(tmp_path, filename="x")
+    with pytest.raises(InvalidInput, match="int"):
+        client.push(3)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="a str came"):
+        client.push(iter(["text"]))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput):
+        client.push(b"", tags=["no tag"])
+
+
+def test_a_file_that_changes_meanwhile_makes_no_store(client: Client, tmp_path: Path) -> None:
+    path = tmp_path / "changing.pb"
+    path.write_bytes(b"\x0a\x80\x80\x40" + bytes(1 << 20))
+
+    def shrink(done: int, total: int | None) -> None:
+        os.truncate(path, 300_000)
+
+    with pytest.raises(StorageError, match="shorter"):
+        client.push(path, progress=shrink)
+    assert [store for store in client.stores() if store.root == "changing.pb"] == []
+
+
+def test_a_progress_that_raises_ends_the_push(client: Client) -> None:
+    class Enough(Exception):
+        pass
+
+    def progress(done: int, total: int | None) -> None:
+        raise Enough
+
+    with pytest.raises(Enough):
+        client.push(b"\x0a\x01a", filename="never.pb", progress=progress)
+    assert "never.pb" not in {store.root for store in client.stores()}
+
+
+def test_another_version_sends_only_what_is_new(
+    proxy: FaultyProxy, client: Client, versions: Any, tmp_path: Path
+) -> None:
+    with Client(proxy.url) as counted:
+        first = counted.push(versions.old_path, type=GRAPH, tags=["delta:1"])
+        assert (first.sent, first.copied) == (len(versions.old), 0)
+        before = proxy.sent_up + proxy.sent_down
+        second = counted.push(versions.new_path, type=GRAPH, tags=["delta:2"])
+        moved = proxy.sent_up + proxy.sent_down - before
+    assert second.created
+    assert second.sent + second.copied == len(versions.new)
+    assert moved < 1.1 * len(versions.changed)
+    assert files_of(client, "delta:2", tmp_path) == {"": versions.new}
+
+
+def test_a_base_may_be_named_and_refused(client: Client, versions: Any) -> None:
+    base = client.push(versions.old_path, type=GRAPH).store
+    for options, copies in (({"base": [base.id]}, True), ({"base": []}, False), ({}, False)):
+        pushed = client.push(versions.new_path, type=GRAPH, min_chunk=1 << 19, **options)
+        assert (pushed.copied > 0) is copies
+        client.delete(pushed.store.id)
+
+
+def test_a_base_that_goes_away_meanwhile(client: Client, versions: Any, tmp_path: Path) -> None:
+    """Between finding the pieces and copying them: then everything is sent."""
+    base = client.push(versions.old_path, type=GRAPH, min_chunk=77777, tags=["gone:1"]).store
+
+    def remove(done: int, total: int | None) -> None:
+        if base.id in {store.id for store in client.stores()}:
+            client.delete(base.id)
+
+    pushed = client.push(
+        versions.new_path, type=GRAPH, min_chunk=77777, base=[base.id], tags=["gone:2"], progress=remove
+    )
+    assert files_of(client, pushed.store.id, tmp_path) == {"": versions.new}
+    assert pushed.copied == 0
+
+
+def recipe(path: str, parts: list[bytes | Copy], size: int, sha256: str) -> bytes:
+    writer = RecipeWriter()
+    body = writer.file(path)
+    for part in parts:
+        body += writer.copy(part) if isinstance(part, Copy) else writer.literal(len(part)) + part
+    return body + writer.end(size, sha256) + writer.done()
+
+
+def send(service: LiveServer, body: bytes) -> httpx.Response:
+    return httpx.post(f"{service.url}/v1/stores", content=body, headers={"content-type": MEDIA_TYPE})
+
+
+@pytest.fixture(scope="module")
+def source(client: Client) -> str:
+    """A store to copy from."""
+    return client.push(b"\x0a\x06secret", filename="s.pb").store.id
+
+
+def test_a_recipe_copies(service: LiveServer, source: str, client: Client) -> None:
+    data = b"\x0a\x03cre\x0a\x06secret"
+    parts: list[bytes | Copy] = [b"\x0a\x03", Copy(source, "s.pb", 4, 3), Copy(source, "s.pb", 0, 8)]
+    answer = send(service, recipe("c.pb", parts, len(data), sha(data)))
+    assert answer.status_code == 201
+    assert client.merge(answer.json()["id"]) == data
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "says"),
+    [
+        ({"sha256": sha(b"other")}, 400, "digest"),
+        ({"size": 9}, 400, "digest"),
+        ({"copy": {"store": "f" * 64}}, 409, "gone"),
+        ({"copy": {"file": "other.pb"}}, 409, "gone"),
+        ({"copy": {"offset": 1}}, 400, "no such range"),
+        ({"copy": {"length": 1 << 62}}, 400, "no such range"),
+        ({"copy": {"store": "file:1"}}, 400, "whole id"),
+        ({"path": "../up"}, 400, "path"),
+    ],
+)
+def test_a_recipe_that_is_wrong_stores_nothing(
+    service: LiveServer, source: str, client: Client, change: dict[str, Any], status: int, says: str
+) -> None:
+    before = [store.id for store in client.stores()]
+    copy = {"store": source, "file": "s.pb", "offset": 0, "length": 8} | change.pop("copy", {})
+    given: dict[str, Any] = {"path": "w.pb", "size": 8, "sha256": sha(b"\x0a\x06secret")} | change
+    answer = send(service, recipe(given["path"], [Copy(**copy)], given["size"], given["sha256"]))
+    assert answer.status_code == status
+    assert says in answer.json()["detail"]
+    assert [store.id for store in client.stores()] == before
+
+
+def test_a_recipe_without_its_end_or_its_files(service: LiveServer) -> None:
+    whole = recipe("x.pb", [b"\x0a\x01a"], 3, sha(b"\x0a\x01a"))
+    assert send(service, whole[:-10]).status_code == 400
+    assert send(service, RecipeWriter().done()).status_code == 400
+
+
+def test_pieces_are_looked_for_in_the_stores_named_or_in_the_newest(
+    service: LiveServer, client: Client, versions: Any
+) -> None:
+    store = client.push(versions.old_path, type=GRAPH, min_chunk=99999).store
+    piece = next(client.pieces(store.id))
+    asked = {"chunks": [{"sha256": piece.sha256, "size": piece.size}, {"sha256": "0" * 64, "size": 1}]}
+    for more in ({"stores": [store.id[:20]]}, {}):
+        said = httpx.post(f"{service.url}/v1/chunks/missing", json=asked | more).json()
+        assert said["missing"] == ["0" * 64]
+        (found,) = said["found"]
+        place = client.source(found["store"], f"files/{found['file']}")
+        assert sha(place.read(found["offset"], found["size"])) == piece.sha256
+    wrong_size = {"chunks": [{"sha256": piece.sha256, "size": piece.size + 1}], "stores": [store.id]}
+    assert httpx.post(f"{service.url}/v1/chunks/missing", json=wrong_size).json()["found"] == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ({"chunks": [{"sha256": "xyz", "size": 1}]}, 400),
+        ({"chunks": [{"sha256": "0" * 64, "size": -1}]}, 400),
+        ({"chunks": [{"sha256": "0" * 64, "size": 1}] * 10_001}, 400),
+        ({"chunks": [{"sha256": "0" * 64, "size": 1}], "stores": ["nothing"]}, 404),
+        ({}, 400),
+    ],
+)
+def test_asking_wrongly(service: LiveServer, asked: dict[str, Any], status: int) -> None:
+    assert httpx.post(f"{service.url}/v1/chunks/missing", json=asked).status_code == status
+
+
+def test_a_push_that_breaks_off_is_sent_again_only_if_it_can_be(proxy: FaultyProxy, client: Client) -> None:
+    with Client(proxy.url, backoff_seconds=0.001) as ours:
+        proxy.script[:] = [Fault("cut upload")]
+        assert ours.push(b"\x0a\x05again", filename="again.pb").created
+        proxy.script[:] = [Fault("reset")]
+        with pytest.raises(StorageError):
+            ours.push(iter([b"\x0a\x04once"]), filename="once.pb")
+        proxy.script[:] = [Fault("flip upload", 0.4)]
+        with pytest.raises((InvalidInput, CorruptModel, Conflict)):
+            ours.push(b"\x0a\x28" + b"f" * 40, filename="flipped.pb")
+    assert {"once.pb", "flipped.pb"} & {store.root for store in client.stores()} == set()

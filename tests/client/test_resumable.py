@@ -1,0 +1,130 @@
+"""Large pushes: what breaks off goes on where the service says it is, and no wrong byte makes a store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protoslice.client import Client, push
+from protoslice.errors import InvalidInput, ProtosliceError, StorageUnavailable
+from protoslice.testing.live import LiveServer
+from protoslice.testing.proxy import FAULTS, Fault, FaultyProxy
+
+GRAPH = "tensorflow.GraphDef"
+
+
+@pytest.fixture
+def ours(proxy: FaultyProxy) -> Iterator[Client]:
+    with (
+        Client(proxy.url, timeout_seconds=1.0, attempts=8, backoff_seconds=0.001) as client,
+        patch.object(push, "WORTH_RESUMING", 1 << 20),
+    ):
+        yield client
+        proxy.script.clear()
+
+
+def open_uploads(service: LiveServer) -> float:
+    text = httpx.get(f"{service.url}/metrics").text
+    counts = {line.split('"')[1]: float(line.split()[-1]) for line in text.splitlines() if "resumable_total{" in line}
+    return counts.get("begun", 0.0) - counts.get("removed", 0.0)
+
+
+def test_a_large_file_is_uploaded_and_nothing_is_left(
+    ours: Client, proxy: FaultyProxy, service: LiveServer, versions: Any
+) -> None:
+    before = open_uploads(service)
+    seen: list[tuple[int, int | None]] = []
+    proxy.done.clear()
+    pushed = ours.push(
+        versions.old_path, type=GRAPH, tags=["big:1"], min_chunk="3MB", base=[], progress=lambda *at: seen.append(at)
+    )
+    assert [method for method, _, _ in proxy.done] == ["POST", "PATCH", "POST", "DELETE"]
+    assert pushed.created
+    assert (pushed.store.tags, pushed.store.type, pushed.store.min_chunk) == (("big:1",), GRAPH, 3_000_000)
+    assert seen[-1] == (len(versions.old), len(versions.old))
+    assert ours.merge("big:1") == versions.old
+    assert open_uploads(service) == before
+
+
+def test_a_folder_with_large_files(ours: Client, proxy: FaultyProxy, tmp_path: Path) -> None:
+    given = {"saved_model.pb": b"\x0a\x01a", "variables/v": os.urandom(2 << 20), "empty": b""}
+    for name, data in given.items():
+        (tmp_path / "m" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "m" / name).write_bytes(data)
+    pushed = ours.push(tmp_path / "m", root="saved_model.pb")
+    ours.download(pushed.store.id, tmp_path / "d")
+    assert {name: (tmp_path / "d" / name).read_bytes() for name in given} == given
+    assert ours.push(tmp_path / "m", root="saved_model.pb").created is False
+
+
+def test_what_breaks_off_goes_on_where_it_was(ours: Client, service: LiveServer, versions: Any) -> None:
+    """Here nothing lies between: the connection breaks while the body is on its way."""
+    sent: list[int] = []
+
+    class Broken(httpx.HTTPTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            if request.method == "PATCH":
+                request.stream = Cut(request.stream, len(sent) < 2)
+            return super().handle_request(request)
+
+    class Cut(httpx.SyncByteStream):
+        def __init__(self, inner: Any, cut: bool) -> None:
+            self.inner, self.cut = inner, cut
+            sent.append(0)
+
+        def __iter__(self) -> Iterator[bytes]:
+            for piece in self.inner:
+                sent[-1] += len(piece)
+                yield piece
+                if self.cut and sent[-1] > 5_000_000:
+                    raise httpx.WriteError("broken")
+
+    with Client(service.url, backoff_seconds=0.001) as direct:
+        direct._connection._client._transport.close()
+        direct._connection._client._transport = Broken()
+        pushed = direct.push(versions.new_path, type=GRAPH, base=[], min_chunk=54321)
+        assert pushed.store.size == len(versions.new)
+        assert direct.merge(pushed.store.id) == versions.new
+    assert len(sent) == 3
+    assert sum(sent) < len(versions.new) + (1 << 20)
+
+
+def test_a_service_that_is_gone_for_good(ours: Client, proxy: FaultyProxy, versions: Any) -> None:
+    proxy.script[:] = [Fault(), *[Fault("reset")] * 100]
+    with pytest.raises(StorageUnavailable):
+        ours.push(versions.new_path, type=GRAPH, base=[])
+
+
+def test_a_flipped_bit_makes_no_store(ours: Client, proxy: FaultyProxy, client: Client, versions: Any) -> None:
+    proxy.script[:] = [Fault(), Fault("flip upload", 0.9)]
+    with pytest.raises(InvalidInput, match="digest"):
+        ours.push(versions.new_path, type=GRAPH, base=[], filename="flipped.pb")
+    assert "flipped.pb" not in {store.root for store in client.stores()}
+
+
+@given(script=st.lists(st.builds(Fault, st.sampled_from(FAULTS), st.floats(0, 1, exclude_max=True)), max_size=6))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_push_makes_that_store_or_none(
+    script: list[Fault], ours: Client, proxy: FaultyProxy, client: Client, versions: Any
+) -> None:
+    for store in list(client.stores()):
+        if store.root == "resumed.pb":
+            client.delete(store.id)
+    proxy.script[:] = script
+    try:
+        pushed = ours.push(versions.old_path, type=GRAPH, base=[], filename="resumed.pb").store
+    except ProtosliceError:
+        pushed = None
+    proxy.script.clear()
+    made = [store for store in client.stores() if store.root == "resumed.pb"]
+    assert [store.id for store in made if client.merge(store.id) == versions.old] == [store.id for store in made]
+    assert pushed is None or [store.id for store in made] == [pushed.id]
+    assert pushed or any(fault.kind in {"flip upload", "flip", "etag"} for fault in script)

@@ -1,0 +1,131 @@
+"""Tensors come as numpy arrays, whole and in slices, of every type that numpy or ml_dtypes has."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from numpy.testing import assert_array_equal
+
+from protoslice.client import Client
+from protoslice.client.filesystem import StoreFileSystem
+from protoslice.client.tensors import _ML_DTYPES, _NUMPY, as_array, as_strings, shape_of, slice_text
+from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, Unsupported
+from protoslice.formats.dtypes import DTYPES
+from protoslice.testing.live import LiveServer
+
+KINDS: dict[str, Any] = {
+    "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "I64": np.int64,
+    "I8": np.int8, "U16": np.uint16, "BOOL": np.bool_, "C64": np.complex64, "F8_E5M2": ml_dtypes.float8_e5m2,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def arrays() -> dict[str, Any]:
+    """An array of each kind, and a large one."""
+    made = {name: np.arange(24).reshape(2, 3, 4).astype(kind) for name, kind in KINDS.items()}
+    return made | {
+        "large": np.random.default_rng(1).random((700, 800), np.float32),
+        "scalar": np.float32(7).reshape(()),
+    }
+
+
+@pytest.fixture(scope="module")
+def ref(client: Client, arrays: dict[str, Any]) -> str:
+    """A store of an ONNX model that holds the arrays, and strings."""
+    tensors = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    words = np.array([[b"a", b""], [b"\x00\xff", b"four"]], object)
+    strings = onnx.helper.make_tensor("words", onnx.TensorProto.STRING, [2, 2], list(words.reshape(-1)))
+    nibbles = onnx.helper.make_tensor("nibbles", onnx.TensorProto.INT4, [5], [-8, -1, 0, 3, 7])
+    twice = [onnx.numpy_helper.from_array(np.zeros(1, np.float32), "twice")] * 2
+    graph = onnx.helper.make_graph([], "g", [], [], initializer=[*tensors, strings, nibbles, *twice])
+    model = onnx.helper.make_model(graph)
+    return client.push(model, filename="t.onnx", type="onnx.ModelProto", tags=["tensors:1"]).store.id
+
+
+def test_they_are_listed(client: Client, ref: str, arrays: dict[str, Any]) -> None:
+    listed = {each.name: each for each in client.tensors(ref)}
+    assert listed.keys() == arrays.keys() | {"words", "nibbles", "twice"}
+    for name, kind in KINDS.items():
+        assert (listed[name].dtype, listed[name].shape) == (name, (2, 3, 4))
+        assert listed[name].size == 24 * np.dtype(kind).itemsize
+    assert (listed["words"].dtype, listed["words"].size) == ("STRING", None)
+    assert [each.name for each in client.tensors(ref, dtype="BF16")] == ["BF16"]
+    assert [each.name for each in client.tensors(ref, name="large")] == ["large"]
+
+
+def test_whole_and_in_slices(client: Client, ref: str, arrays: dict[str, Any]) -> None:
+    for name, array in arrays.items():
+        found = client.tensor(ref, name)
+        assert (found.dtype, found.shape) == (array.dtype, array.shape), name
+        assert_array_equal(found, array)
+    found = client.tensor(ref, "large", "3:600:7,::3")
+    assert_array_equal(found, arrays["large"][3:600:7, ::3])
+    found[0, 0] = 1  # it may be written to
+    for index in ((slice(1, None), -1), (0, slice(None), slice(None, None, 2)), 1, slice(1, 2)):
+        assert_array_equal(client.tensor(ref, "F32", index), arrays["F32"][index])
+    (large,) = client.tensors(ref, name="large")
+    assert_array_equal(client.tensor(ref, large.address), arrays["large"])
+
+
+def test_strings_and_narrow_types(client: Client, ref: str) -> None:
+    words = client.tensor(ref, "words")
+    assert words.tolist() == [[b"a", b""], [b"\x00\xff", b"four"]]
+    assert client.tensor(ref, "nibbles").tolist() == [-8, -1, 0, 3, 7]
+
+
+def test_what_there_is_not(client: Client, ref: str) -> None:
+    with pytest.raises(NotFound):
+        client.tensor(ref, "none")
+    with pytest.raises(Conflict, match="twice"):
+        client.tensor(ref, "twice")
+    with pytest.raises(InvalidInput):
+        client.tensor(ref, "F32", "0:1:0")
+
+
+def test_as_files(client: Client, service: LiveServer, ref: str, arrays: dict[str, Any]) -> None:
+    fs = StoreFileSystem(skip_instance_cache=True)
+    root = f"protoslice://{service.host}:{service.port}/{ref}/tensors"
+    listed = fs.ls(root, detail=False)
+    assert len(listed) == len(arrays) + 4
+    (large,) = client.tensors(ref, name="large")
+    (place,) = [each for each in fs.ls(root) if each["size"] == large.size]
+    assert fs.cat_file(place["name"], start=4000, end=8000) == arrays["large"].tobytes()[4000:8000]
+
+
+def test_every_type_of_the_service_is_known_or_named() -> None:
+    assert DTYPES.keys() - _NUMPY.keys() - _ML_DTYPES.keys() == {"STRING"}
+    for name in _NUMPY.keys() | _ML_DTYPES.keys():
+        assert as_array(b"", name, (0,)).shape == (0,), name
+    with pytest.raises(Unsupported):
+        as_array(b"", "STRING", (0,))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        ("1:2,:", "1:2,:"),
+        (3, "3"),
+        (-1, "-1"),
+        (slice(None), ":"),
+        ((slice(1, 2), slice(None, None, 3), ...), "1:2,::3,..."),
+    ],
+)
+def test_slices_are_written_as_the_service_reads_them(wanted: Any, text: str) -> None:
+    assert slice_text(wanted) == text
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    assert [shape_of(text) for text in ("", "3", "3,4", "[3, 4]", "(3,)")] == [(), (3,), (3, 4), (3, 4), (3,)]
+    with pytest.raises(IntegrityError):
+        shape_of("3,x")
+    with pytest.raises(IntegrityError):
+        as_array(bytes(15), "F32", (4,))
+    for said in ({}, {"values": [1], "shape": [1]}, {"values": ["YQ=="], "shape": [2]}, {"values": 3, "shape": []}):
+        with pytest.raises(IntegrityError):
+            as_strings(said)
+    assert math.prod(as_strings({"values": [], "shape": [0, 3]}).shape) == 0

@@ -1,0 +1,196 @@
+"""Split protos of XLA: merged record by record as XLA reads them, refused with a reason where it would not."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import protoslice
+from protoslice.errors import CorruptModel, InconsistentChunks, ProtosliceError, Unsupported
+from protoslice.riegeli import RecordWriter
+from protoslice.schema import bundled
+
+MANIFEST: Any = bundled().message_class("xla.SplitProtoManifest")
+GPU: Any = bundled().message_class("xla.gpu.GpuExecutableProto")
+HLO: Any = bundled().message_class("xla.HloProto")
+NAME = "xla.gpu.GpuExecutableProto"
+
+Record = tuple[int | None, bytes]
+"""A record: the field it sets, or none for one that is merged; its bytes."""
+
+
+def manifest_of(records: Sequence[Record], name: str = NAME) -> Any:
+    manifest = MANIFEST(result_proto_type=name)
+    for field, _ in records:
+        entry = manifest.records.add()
+        if field is None:
+            entry.proto_merge_record.SetInParent()
+        else:
+            entry.field_override_record.field_path.add(field_number=field)
+            entry.field_override_record.field_type = 1
+    return manifest
+
+
+def file_of(manifest: Any, records: Sequence[bytes], options: str = "uncompressed") -> bytes:
+    out = io.BytesIO()
+    with RecordWriter(out, options=options) as writer:
+        for record in [manifest.SerializeToString(), *records]:
+            writer.write_record(record)
+    return out.getvalue()
+
+
+def split_of(records: Sequence[Record], name: str = NAME, options: str = "uncompressed") -> bytes:
+    return file_of(manifest_of(records, name), [data for _, data in records], options)
+
+
+def merged(data: bytes, message_class: Any = GPU) -> Any:
+    with protoslice.open(data) as proto:
+        assert proto.type == message_class.DESCRIPTOR.full_name
+        assert proto.chunked
+        return message_class.FromString(proto.rope.read())
+
+
+def by_xla(records: Sequence[Record], message_class: Any) -> Any:
+    """What XLA's reader makes of them."""
+    result = message_class()
+    for field, data in records:
+        if field is None:
+            result.MergeFromString(data)
+        else:
+            known = result.DESCRIPTOR.fields_by_number[field]
+            setattr(result, known.name, data if known.type == known.TYPE_BYTES else data.decode())
+    return result
+
+
+def executable(rng: Random) -> list[Record]:
+    """An executable as XLA writes it: text and binary, graphs, constants one by one, the rest."""
+    graphs, rest = GPU(), GPU(module_name="m")
+    graphs.dnn_compiled_graphs["a"] = rng.randbytes(rng.choice([0, 10, 5000]))
+    rest.hlo_module_with_config.hlo_module.name = "m"
+    constants = [GPU() for _ in range(rng.randint(0, 5))]
+    for number, part in enumerate(constants):
+        part.constants.add(symbol_name=f"c{number}").content.data = rng.randbytes(rng.choice([0, 3, 100_000]))
+    records: list[Record] = [(3, b"asm" * rng.randint(0, 2000)), (4, rng.randbytes(rng.choice([0, 70_000])))]
+    return [*records, *((None, each.SerializeToString()) for each in [graphs, *constants, rest])]
+
+
+OPTIONS = ["uncompressed", "brotli:1", "zstd:1", "snappy", "transpose,brotli:1", "chunk_size:100"]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_an_executable(options: str) -> None:
+    for seed in range(5):
+        records = executable(Random(seed))
+        assert merged(split_of(records, options=options)) == by_xla(records, GPU)
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_records_in_any_order(data: st.DataObject) -> None:
+    records: list[Record] = []
+    for _ in range(data.draw(st.integers(0, 8))):
+        part = GPU(module_name=data.draw(st.sampled_from(["", "a", "b"])))
+        if data.draw(st.booleans()):
+            part.binary = data.draw(st.binary(max_size=5))
+            part.asm_text = data.draw(st.sampled_from(["", "x"]))
+        for symbol in data.draw(st.lists(st.sampled_from("cd"), max_size=3)):
+            part.constants.add(symbol_name=symbol)
+        choices: list[Record] = [(None, part.SerializeToString()), (3, b"text"), (4, b"\xff\x00"), (8, b"name")]
+        records.append(data.draw(st.sampled_from(choices)))
+    assert merged(split_of(records)) == by_xla(records, GPU)
+
+
+def test_computations_one_by_one() -> None:
+    """A singular message that comes in many records is merged field by field."""
+    base = HLO()
+    base.hlo_module.name = "m"
+    parts = [HLO() for _ in range(300)]
+    for number, part in enumerate(parts):
+        part.hlo_module.computations.add(name=f"c{number}").instructions.add(name="i", opcode="constant")
+    records: list[Record] = [(None, each.SerializeToString()) for each in [base, *parts]]
+    data = split_of(records, "xla.HloProto", "snappy")
+    assert merged(data, HLO) == by_xla(records, HLO)
+    with protoslice.open(data) as proto:
+        assert proto.count("hlo_module.computations") == 300
+        computation: Any = bundled().message_class("xla.HloComputationProto")
+        assert computation.FromString(proto.merge("hlo_module.computations[299]").read()).name == "c299"
+
+
+def test_what_stands_uncompressed_is_not_copied() -> None:
+    data = split_of([(4, bytes(1 << 20)), (None, b"")])
+    with protoslice.open(data) as proto:
+        pieces = proto.merge("binary").core.pieces()
+        assert all(not isinstance(piece, bytes) and piece[0] == 0 for piece in pieces)
+        assert proto.merge("binary").read() == bytes(1 << 20)
+
+
+def test_later_records_win() -> None:
+    other = GPU(binary=b"merged").SerializeToString()
+    assert merged(split_of([(4, b"set"), (None, other)])).binary == b"merged"
+    assert merged(split_of([(None, other), (4, b"set")])).binary == b"set"
+    assert merged(split_of([(4, b"one"), (4, b"two")])).binary == b"two"
+
+
+def test_entries_of_unknown_kind_and_further_records_are_stepped_over() -> None:
+    manifest = manifest_of([(4, b"x"), (None, b""), (None, b"")])
+    manifest.records[1].Clear()
+    name = GPU(module_name="m").SerializeToString()
+    assert merged(file_of(manifest, [b"x", b"\xff not looked at", name, b"\xff more"])) == GPU(
+        binary=b"x", module_name="m"
+    )
+
+
+def _refused(change: Any) -> bytes:
+    manifest = manifest_of([(4, b"")])
+    change(manifest.records[0].field_override_record)
+    return file_of(manifest, [b"x"])
+
+
+CASES: dict[str, tuple[bytes, type[ProtosliceError], str]] = {
+    "few records": (file_of(manifest_of([(4, b""), (3, b"")]), [b"x"]), InconsistentChunks, "fewer records"),
+    "a field below": (_refused(lambda each: each.field_path.add(field_number=1)), Unsupported, "the result's own"),
+    "no field": (_refused(lambda each: each.ClearField("field_path")), Unsupported, "the result's own"),
+    "an element": (
+        _refused(lambda each: setattr(each.field_path[0], "repeated_field_index", 0)),
+        Unsupported,
+        "element of a repeated field",
+    ),
+    "another type": (_refused(lambda each: setattr(each, "field_type", 0)), Unsupported, "not known"),
+    "an unknown field": (split_of([(99, b"x")]), InconsistentChunks, "no field 99"),
+    "field 0": (split_of([(0, b"x")]), InconsistentChunks, "no field 0"),
+    "a message": (split_of([(1, b"x")]), Unsupported, "neither a string nor bytes"),
+    "a repeated field": (split_of([(12, b"x")]), Unsupported, "neither a string nor bytes"),
+    "cut off": (split_of([(None, b"\x22\x05ab"), (None, b"")]), InconsistentChunks, "chunk 0 is no message"),
+    "a type nobody knows": (split_of([(None, b"")], "a.b.C"), Unsupported, "a.b.C"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_refused(case: str) -> None:
+    data, kind, says = CASES[case]
+    with pytest.raises(kind, match=says), protoslice.open(data):
+        pass
+
+
+def test_a_record_never_takes_the_next_ones_bytes_for_its_own() -> None:
+    first, second = b"\x22\x0a", GPU(module_name="12345678").SerializeToString()
+    with pytest.raises(ProtosliceError), protoslice.open(split_of([(None, first), (None, second)])):
+        pass
+
+
+def test_it_cannot_be_opened_as_another_type() -> None:
+    with pytest.raises(InconsistentChunks, match=NAME), protoslice.open(split_of([(None, b"")]), "xla.HloProto"):
+        pass
+
+
+@pytest.mark.parametrize("name", ["", "NoPackage", "a b.c", "1.2", "a..b", ".a", "a."])
+def test_a_first_record_that_names_no_type_is_no_manifest(name: str) -> None:
+    data = split_of([(None, b"\xff")], name)
+    with pytest.raises((InconsistentChunks, CorruptModel), match="no ChunkMetadata"), protoslice.open(data):
+        pass

@@ -1,0 +1,377 @@
+"""Tensor bundles: everything a writer may do is read, and everything that is wrong is told."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, NotFound, ProtosliceError, Unsupported
+from protoslice.formats.bundle import Bundle, BundleTensors
+from protoslice.formats.listing import row
+from protoslice.formats.model import Fault, Model, Stored, Tensor, Tiled
+from protoslice.formats.reading import read
+from protoslice.models import open_model
+from protoslice.ropes import Rope
+from protoslice.sources import BytesSource
+from protoslice.testing.bundles import Box, Layout, Variable, bundle, table
+
+GOLDEN = Path(__file__).parent / "golden"
+NUMBERS = {
+    1: "<f4", 2: "<f8", 3: "<i4", 4: "|u1", 5: "<i2", 6: "|i1", 8: "<c8", 9: "<i8", 10: "|b1", 17: "<u2", 18: "<c16",
+    19: "<f2", 22: "<u4", 23: "<u8",
+}  # fmt: skip
+
+
+def opened(files: Mapping[str, bytes], root: str = "ck.index") -> BundleTensors:
+    model = Model(root, None, {path: BytesSource(data) for path, data in files.items()}, None)
+    assert Bundle().wants(model)
+    return Bundle().tensors(model)
+
+
+def raw(tensor: Tensor, slice_: str | None = None) -> bytes:
+    data = read(tensor, slice_).bytes
+    return Rope(data.rope, data.sources).read()
+
+
+def values(tensor: Tensor) -> list[bytes]:
+    data = read(tensor, None, "json").bytes
+    return [base64.b64decode(each) for each in json.loads(Rope(data.rope, data.sources).read())["values"]]
+
+
+def one(found: BundleTensors, name: str) -> Tensor:
+    (number,) = found.numbers(name)
+    return found[number]
+
+
+def error_of(found: BundleTensors, name: str) -> ProtosliceError:
+    data = one(found, name).data
+    assert isinstance(data, Fault)
+    return data.error
+
+
+def expected(case: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((GOLDEN / case / "expected.json").read_text())
+    return loaded
+
+
+# What TensorFlow wrote
+
+
+def test_all_of_nine_thousand_tensors() -> None:
+    with open_model(GOLDEN / "tf_ckpt_many", "many.index") as model:
+        found = model.tensors
+        assert len(found) == 9000
+        digest = hashlib.sha256()
+        for tensor in model:
+            assert tensor.dtype is not None
+            assert tensor.shape is not None
+            shape = json.dumps(list(tensor.shape), separators=(",", ":"))
+            content = hashlib.sha256(raw(tensor)).hexdigest()
+            digest.update(f"{tensor.name}\t{tensor.dtype.name}\t{shape}\t{content}\n".encode())
+        assert digest.hexdigest() == expected("tf_ckpt_many")["bundle"]["listing_sha256"]
+
+
+@pytest.mark.parametrize(("case", "root"), [("tf_ckpt_grid_slices", "ck.index"), ("tf_ckpt_v1_partitioned", None)])
+def test_slices_are_those_that_were_stored(case: str, root: str | None) -> None:
+    with open_model(GOLDEN / case, root or expected(case)["root"]) as model:
+        for each in expected(case)["tensors"]:
+            stored = each.get("slices_stored")
+            data = model.tensor(each["where"]).data
+            if stored is None:
+                assert not isinstance(data, Tiled)
+                continue
+            assert isinstance(data, Tiled)
+            shape = each["shape"]
+            boxes = [
+                (tuple(start for start, _ in box), tuple(n or full for (_, n), full in zip(box, shape, strict=True)))
+                for box in stored
+            ]
+            assert [(tile.start, tile.shape) for tile in data.tiles] == boxes
+            places = [tile.stored.bytes.rope.pieces()[0] for tile in data.tiles]
+            assert [place[1:] for place in places] == [(e["offset"], e["length"]) for e in each["slice_entries"]]
+
+
+def test_variables_are_found_by_the_names_that_programs_give_them() -> None:
+    with open_model(GOLDEN / "tf_sm_keras") as model:
+        found = model.tensors
+        assert sorted(found[number].name for number in found.numbers("sequential/d1/kernel")) == [
+            "_all_variables/3/.ATTRIBUTES/VARIABLE_VALUE",
+            "variables/0/.ATTRIBUTES/VARIABLE_VALUE",
+        ]
+        assert model.tensor("variables/0").name == "variables/0/.ATTRIBUTES/VARIABLE_VALUE"
+        assert found.numbers("sequential/d9/kernel") == []
+
+
+def test_flipped_bits_of_strings_and_numbers_are_noticed() -> None:
+    model = open_model(GOLDEN / "corrupt_bundle_string_flip", "ck.index")
+    with model, pytest.raises(IntegrityError, match="'c'"):
+        model.read("c", form="json")
+    with open_model(GOLDEN / "corrupt_bundle_data_flip", "ck.index") as model:
+        with pytest.raises(IntegrityError, match="'a'"):
+            model.read("a")
+        assert len(model.read("a", "0:1,:")) == 12  # no checksum covers a slice
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "offset", "match"),
+    [
+        ("corrupt_bundle_footer", CorruptModel, 183, "does not end as a table"),
+        ("corrupt_bundle_index_flip", IntegrityError, 0, "checksum of a block"),
+    ],
+)
+def test_a_damaged_index_is_told_with_its_place(
+    case: str, kind: type[ProtosliceError], offset: int, match: str
+) -> None:
+    with open_model(GOLDEN / case, "ck.index") as model, pytest.raises(kind, match=match) as caught:
+        len(model.tensors)
+    assert (caught.value.offset, caught.value.path) == (offset, "ck.index")
+
+
+# What any writer may do
+
+
+@st.composite
+def boxes(draw: st.DrawFn, shape: tuple[int, ...]) -> list[Box]:
+    """Boxes that make up a tensor of `shape`: a grid."""
+    cuts = [draw(st.sets(st.integers(1, max(1, n - 1)), max_size=2)) if n > 1 else set() for n in shape]
+    parts: list[list[tuple[int, int | None]]] = []
+    for length, at in zip(shape, cuts, strict=True):
+        edges = [0, *sorted(at), length]
+        spans: list[tuple[int, int | None]] = [(a, b - a) for a, b in pairwise(edges)]
+        parts.append([(0, None)] if len(spans) == 1 and draw(st.booleans()) else spans)
+    grid: list[Box] = [()]
+    for spans in parts:
+        grid = [(*box, span) for box in grid for span in spans]
+    return draw(st.permutations(grid))
+
+
+@st.composite
+def bundles(draw: st.DrawFn) -> tuple[Layout, list[Variable], dict[str, Any]]:
+    layout = Layout(
+        block=draw(st.sampled_from([1, 60, 500, 1 << 18])),
+        restart=draw(st.sampled_from([1, 2, 16, 1000])),
+        snappy=draw(st.booleans()),
+        shards=draw(st.integers(1, 4)),
+        big_endian=draw(st.booleans()),
+        gap=draw(st.integers(0, 5)),
+    )
+    names = draw(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1), unique=True))
+    variables: list[Variable] = []
+    truth: dict[str, Any] = {}
+    for name in names:
+        shard = st.integers(0, layout.shards - 1)
+        shape = tuple(draw(st.lists(st.integers(0, 6), max_size=3)))
+        dtype = draw(st.sampled_from([*NUMBERS, 7]))
+        if dtype == 7:
+            count = int(np.prod(shape))
+            strings = draw(st.lists(st.binary(max_size=200), min_size=count, max_size=count))
+            variables.append(Variable(name, 7, shape, shard=draw(shard), strings=strings))
+            truth[name] = strings
+            continue
+        kind = np.dtype(NUMBERS[dtype])
+        rng = np.random.default_rng(draw(st.integers(0, 1000)))
+        noise = np.frombuffer(rng.bytes(int(np.prod(shape)) * kind.itemsize), "|u1")
+        array = (noise & 1 if dtype == 10 else noise).view(kind).reshape(shape)
+        stored = array.astype(kind.newbyteorder(">")) if layout.big_endian else array
+        grid = draw(boxes(shape)) if shape and array.size and draw(st.booleans()) else []
+        slices = []
+        for box in grid:
+            at = tuple(slice(a, None if n is None else a + n) for a, n in box)
+            slices.append((box, stored[at].shape, stored[at].tobytes(), draw(shard)))
+        variables.append(Variable(name, dtype, shape, stored.tobytes(), draw(shard), slices=slices))
+        truth[name] = array
+    return layout, variables, truth
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_what_is_written_is_read(data: st.DataObject) -> None:
+    layout, variables, truth = data.draw(bundles())
+    found = opened(bundle("ck", variables, layout))
+    assert [found[number].name for number in range(len(found))] == sorted(truth, key=str.encode)
+    for name, array in truth.items():
+        tensor = one(found, f"bundle:{name}")
+        if isinstance(array, list):
+            assert values(tensor) == array
+            continue
+        assert (tensor.shape, raw(tensor)) == (array.shape, array.tobytes())
+        parts = [
+            data.draw(st.tuples(st.integers(0, n), st.integers(0, n), st.integers(1, 3)), label="slice")
+            for n in array.shape
+        ]
+        text = ",".join(f"{a}:{b}:{step}" for a, b, step in parts)
+        cut = array[tuple(slice(*part) for part in parts)]
+        assert raw(tensor, text) == cut.tobytes()
+    assert listed(found) == [shown(found[number]) for number in range(len(found))]
+
+
+def listed(found: BundleTensors, step: int = 3) -> list[dict[str, Any]]:
+    items, at = [], 0
+    while at < len(found):
+        text, at = found.items(at, step)
+        items += json.loads(b"[" + text + b"]")
+    return items
+
+
+def shown(tensor: Tensor) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(json.dumps(row(tensor)))
+    return loaded
+
+
+@pytest.mark.parametrize("case", [path.name for path in GOLDEN.glob("tf_c*")] + ["corrupt_bundle_beyond_shard"])
+def test_the_fast_listing_says_what_the_tensors_say(case: str) -> None:
+    with open_model(GOLDEN / case, expected(case)["root"]) as model:
+        found = model.tensors
+        assert isinstance(found, BundleTensors)
+        assert listed(found, 1000) == [shown(tensor) for tensor in model]
+        floats = [shown(tensor) for tensor in model if tensor.dtype and tensor.dtype.name == "F32"]
+        assert json.loads(b"[" + found.items(0, 10_000, "F32")[0] + b"]") == floats
+
+
+def test_narrow_integers_are_extended_by_their_sign() -> None:
+    found = opened(bundle("ck", [Variable("a", 29, [3], b"\x0f\x07\xf8"), Variable("b", 30, [2], b"\xff\x01")]))
+    assert (raw(one(found, "a")), raw(one(found, "b"))) == (b"\xff\x07\xf8", b"\x0f\x01")
+
+
+def test_prefixes_may_be_odd() -> None:
+    files = bundle("", [Variable("a", 4, [1], b"x")])
+    assert raw(one(opened(files, ".index"), "a")) == b"x"
+    files = bundle("dir/x", [Variable("a", 4, [1], b"x")])
+    assert one(opened(files, "dir/x.index"), "a").file == "dir/x.data-00000-of-00001"
+    files["plain"] = files.pop("dir/x.index")  # no name says what it is, but its end does
+    assert isinstance(error_of(opened(files, "plain"), "a"), NotFound)
+
+
+def test_names_that_are_no_text() -> None:
+    files = bundle("ck", [])
+    entry = {b"": files_header(files), b"a\xff": b"\x08\x04\x12\x00", b'b"\\': b"\x08\x04\x12\x00"}
+    files["ck.index"] = table(sorted(entry.items()))
+    found = opened(files)
+    assert [found[number].name for number in range(2)] == ["a\\xff", 'b"\\']
+    assert found.numbers("a\\xff") == found.numbers("bundle:a\\xff") == [0]
+    assert listed(found) == [shown(found[0]), shown(found[1])]
+
+
+def files_header(_: Mapping[str, bytes]) -> bytes:
+    return b"\x08\x01\x1a\x02\x08\x01"
+
+
+# What must not be taken for good
+
+GRID: list[tuple[Box, list[int], bytes, int]] = [(((0, 2), (0, None)), [2, 3], bytes(6), 0)]
+FAULTS: list[tuple[Variable, type[ProtosliceError], str]] = [
+    (Variable("a", 1, [3], bytes(11)), CorruptModel, "takes 12 bytes"),
+    (Variable("a", 1, [-1], b""), CorruptModel, "makes no sense"),
+    (Variable("a", 1, [1 << 40, 1 << 40], b""), CorruptModel, "makes no sense"),
+    (Variable("a", 999, [1], bytes(4)), CorruptModel, "no data type 999"),
+    (Variable("a", 20, [], bytes(4)), Unsupported, "resource"),
+    (Variable("a", 21, [], bytes(4)), Unsupported, "variant"),
+    (Variable("a", 4, [2], slices=GRID), CorruptModel, "2 dimensions|slice of 2"),
+    (Variable("a", 7, [4, 3], slices=GRID), CorruptModel, "strings cannot be"),
+    (Variable("a", 4, [4, 4], slices=GRID), CorruptModel, "another type or shape"),
+]
+
+
+@pytest.mark.parametrize(("variable", "kind", "match"), FAULTS)
+def test_what_is_wrong_with_one_tensor_is_told_when_it_is_read(
+    variable: Variable, kind: type[ProtosliceError], match: str
+) -> None:
+    found = opened(bundle("ck", [variable, Variable("z", 4, [1], b"z")]))
+    with pytest.raises(kind, match=match):
+        read(one(found, "a"))
+    assert listed(found)[0] == shown(found[0])
+    assert raw(one(found, "z")) == b"z"
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [
+        [((0, 2), (0, None))],
+        [((0, 2), (0, None)), ((1, 3), (0, None))],
+        [((0, 4), (0, 2)), ((0, 4), (1, 2))],
+        [((0, 4), (0, 2)), ((0, 2), (2, 1))],
+        [((0, 2), (0, None)), ((3, 2), (0, None))],
+    ],
+)
+def test_slices_that_do_not_make_up_the_tensor_are_refused(grid: list[Box]) -> None:
+    parts = []
+    for box in grid:
+        lengths = [3 if length is None else length for _, length in box]
+        parts.append((box, lengths, bytes(int(np.prod(lengths))), 0))
+    found = opened(bundle("ck", [Variable("a", 4, [4, 3], slices=parts)]))
+    with pytest.raises(CorruptModel):
+        raw(one(found, "a"))
+
+
+def test_a_slice_that_is_missing_is_told() -> None:
+    files = bundle("ck", [Variable("a", 4, [2, 3], slices=GRID)])
+    entries = {b"": files_header(files), b"a": whole_entry()}
+    files["ck.index"] = table(sorted(entries.items()))
+    assert "missing" in error_of(opened(files), "a").message
+
+
+def whole_entry() -> bytes:
+    return bytes.fromhex("0804120812020802120208033a060a0210020a00")
+
+
+Damage = Callable[[bytes], bytes]
+DAMAGES: list[tuple[str, Layout, type[ProtosliceError]]] = [
+    ("not for programs", Layout(version={"min_consumer": 2}), Unsupported),
+    ("not for programs", Layout(version={"producer": 2, "bad_consumers": [300, 1]}), Unsupported),
+]
+
+
+@pytest.mark.parametrize(("match", "layout", "kind"), DAMAGES)
+def test_bundles_for_other_programs_are_refused(match: str, layout: Layout, kind: type[ProtosliceError]) -> None:
+    with pytest.raises(kind, match=match):
+        opened(bundle("ck", [], layout))
+
+
+@pytest.mark.parametrize(
+    ("entries", "match"),
+    [
+        ([], "empty"),
+        ([(b"", b"")], "no shards"),
+        ([(b"a", b"")], "does not begin with its header"),
+        ([(b"", b"\x08\x01"), (b"b", b""), (b"a", b"")], "not in order"),
+        ([(b"", b"\x08\x01"), (b"a", b""), (b"a", b"")], "not in order"),
+    ],
+)
+@pytest.mark.parametrize("block", [1, 4096])
+def test_indexes_that_are_none_are_refused(entries: list[tuple[bytes, bytes]], match: str, block: int) -> None:
+    with pytest.raises(CorruptModel, match=match):
+        opened({"ck.index": table(entries, Layout(block=block))})
+
+
+def test_names_that_repeat_each_other_without_end_are_refused() -> None:
+    long = b"n" * 1000
+    entries = [(b"", b"\x08\x01"), *((long + bytes([a, b]), b"") for a in range(16) for b in range(256))]
+    packed = table(entries, Layout(block=1 << 30, restart=1 << 30))
+    assert len(packed) < 1 << 18
+    with pytest.raises(LimitExceeded, match="more names"):
+        opened({"ck.index": packed})
+
+
+def test_a_checksum_is_compared_once() -> None:
+    found = opened(bundle("ck", [Variable("a", 4, [3], b"abc")]))
+    tensor = one(found, "a")
+    assert isinstance(tensor.data, Stored)
+    assert tensor.data.compare is not None
+    tensor.data.compare()
+    assert raw(tensor) == raw(one(found, "a")) == b"abc"
+
+
+def test_long_numbers_of_slices() -> None:
+    box: Box = ((0, 70_000),)
+    files = bundle("ck", [Variable("a", 4, [70_000], slices=[(box, [70_000], bytes(70_000), 0)])])
+    assert raw(one(opened(files), "a"), "69999:") == b"\0"

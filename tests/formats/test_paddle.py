@@ -1,0 +1,315 @@
+"""Paddle's models: what a fresh writer of its layout saves is what we list and read; what does not fit is refused."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protoslice.errors import CorruptModel, LimitExceeded, NotFound, ProtosliceError, Unsupported
+from protoslice.formats import paddle_programs
+from protoslice.formats.dtypes import DTYPES
+from protoslice.formats.model import Fault, Model, Tensors
+from protoslice.formats.paddle import Paddle
+from protoslice.formats.paddle_blobs import Heads
+from protoslice.formats.reading import place, read
+from protoslice.models import LocalModel, open_model
+from protoslice.sources import BytesSource, RangeSource
+from protoslice.testing.paddle import TYPES, Parameter, blob, combined, json_program, program, variable
+from protoslice.testing.tensors import content
+
+GOLDEN = Path(__file__).parent / "golden"
+
+Files = dict[str, bytes]
+
+
+def filled(name: str, dtype: str, shape: tuple[int, ...], **more: Any) -> Parameter:
+    """A parameter of any bytes."""
+    size = DTYPES[dtype].width
+    for length in shape:
+        size *= length
+    return Parameter(name, dtype, shape, random.Random(name).randbytes(size), **more)
+
+
+PARAMETERS = st.lists(
+    st.builds(
+        filled,
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\\\0"), min_size=1, max_size=5).filter(
+            lambda name: name not in (".", "..") and len(name.encode()) < 200
+        ),
+        st.sampled_from(sorted(TYPES)),
+        st.lists(st.integers(0, 4), max_size=3).map(tuple),
+        levels=st.lists(st.lists(st.integers(0, 9), max_size=3).map(tuple), max_size=2).map(tuple),
+    ),
+    max_size=9,
+    unique_by=lambda parameter: parameter.name,
+)
+
+
+def saved(parameters: list[Parameter], layout: str) -> Files:
+    """The files of a model, the root first."""
+    apart = {parameter.name: blob(parameter) for parameter in parameters}
+    match layout:
+        case "combined":
+            return {"m.pdmodel": program(parameters), "m.pdiparams": combined(parameters)}
+        case "old combined":
+            return {"__model__": program(parameters), "__params__": combined(parameters)}
+        case "json":
+            return {"m.json": json_program(parameters), "m.pdiparams": combined(parameters)}
+        case "separate json":
+            return {"__model__.json": json_program(parameters), **apart}
+        case _:
+            return {"__model__": program(parameters), **apart}
+
+
+def written(files: Files, folder: Path) -> LocalModel:
+    """The model that `files` are, the first of them its root."""
+    for path, data in files.items():
+        (folder / path).write_bytes(data)
+    root = next(iter(files))
+    return open_model(folder, root, None if root.endswith("json") else paddle_programs.PROGRAM)
+
+
+def tensors(files: Files, folder: Path) -> Tensors:
+    """The tensors of the model that `files` are."""
+    return written(files, folder).tensors
+
+
+LAYOUTS = ["combined", "old combined", "json", "separate json", "separate"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(PARAMETERS, st.sampled_from(LAYOUTS))
+def test_what_is_saved_is_listed_and_read(
+    tmp_path_factory: pytest.TempPathFactory, parameters: list[Parameter], layout: str
+) -> None:
+    with written(saved(parameters, layout), tmp_path_factory.mktemp("model")) as model:
+        found = list(model)
+        ordered = sorted(parameters, key=lambda parameter: parameter.name)
+        facts = [(tensor.name, tensor.dtype, tensor.shape) for tensor in found]
+        assert facts == [(each.name, DTYPES[each.dtype], each.shape) for each in ordered]
+        for tensor, parameter in zip(found, ordered, strict=True):
+            reading = read(tensor)
+            assert content(reading.bytes) == parameter.data
+            lies = place(tensor, reading.bytes, model.model.files)
+            assert (lies is None) == (not parameter.data)
+        assert len({tensor.address for tensor in found}) == len(found)
+
+
+def test_the_address_is_where_a_parameter_is_declared(tmp_path: Path) -> None:
+    parameters = [filled("b", "F32", (2,)), filled("a", "F32", (3,)), filled("c", "F32", (4,))]
+    found = tensors(saved(parameters, "combined"), tmp_path)
+    assert [found[number].address for number in range(3)] == [
+        "path:blocks[1].vars[0]", "path:blocks[0].vars[0]", "path:blocks[0].vars[1]",
+    ]  # fmt: skip
+    found = tensors(saved(parameters, "json"), tmp_path)
+    inside = "program.regions[0].blocks[0].ops"
+    assert [found[number].address for number in range(3)] == [
+        f"path:{inside}[1].regions[0].blocks[0].ops[0]", f"path:{inside}[0]", f"path:{inside}[2]",
+    ]  # fmt: skip
+
+
+def test_what_is_persistable_and_in_no_file(tmp_path: Path) -> None:
+    parameters = [filled("w", "F32", (2,))]
+    others = [variable(f"v{kind}", kind) for kind in (9, 10, 15, 17)]
+    twice = program([*parameters, *parameters], others)
+    found = tensors({"m.pdmodel": twice, "m.pdiparams": combined(parameters)}, tmp_path)
+    assert [found[number].name for number in range(len(found))] == ["w"]
+
+
+def test_only_heads_are_read() -> None:
+    read_at: list[tuple[int, int]] = []
+
+    class Watched(BytesSource):
+        """Bytes that note who reads them."""
+
+        def read(self, offset: int, length: int, /) -> bytes:
+            """As `RangeSource.read`."""
+            read_at.append((offset, length))
+            return super().read(offset, length)
+
+    parameters = [filled(f"p{number:03}", "F32", (50_000,)) for number in range(20)]
+    heads = Heads(Watched(combined(parameters)), "m.pdiparams")
+    blobs = [heads.next() for _ in parameters]
+    heads.finish()
+    assert blobs[-1].end == heads.size
+    assert len(read_at) == 20
+    assert sum(length for _, length in read_at) < heads.size // 40
+
+
+def test_rows_of_a_sparse_gradient(tmp_path: Path) -> None:
+    source = BytesSource((GOLDEN / "paddle_dtypes_separate" / "selected_rows.bin").read_bytes())
+    heads = Heads(source, "selected_rows.bin")
+    found = heads.next(rows=True)
+    heads.finish()
+    assert (found.shape, found.start, found.end) == ((2, 3), 50, 74)
+    parameter = filled("g", "F32", (2, 3), rows=(0, 4))
+    held = tensors({"__model__": program([parameter]), "g": blob(parameter)}, tmp_path)
+    assert held[0].shape == (2, 3)
+    assert content(read(held[0]).bytes) == parameter.data
+    with pytest.raises(CorruptModel, match="cannot lie in a file with others"):
+        tensors({"__model__": program([parameter]), "__params__": blob(parameter)}, tmp_path)
+
+
+GOOD = [filled("a", "F32", (2, 3)), filled("b", "I64", (4,), levels=((0, 2, 4),)), filled("c", "U8", (5,))]
+AT_B = len(blob(GOOD[0]))
+
+
+def with_number(offset: int, width: str, value: int) -> Callable[[bytes], bytes]:
+    """Puts a number into a file."""
+
+    def put(data: bytes) -> bytes:
+        number = struct.pack("<" + width, value)
+        return data[:offset] + number + data[offset + len(number) :]
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("damage", "words", "offset"),
+    [
+        (lambda data: data + b"\0", "1 bytes follow the last tensor", len(combined(GOOD))),
+        (lambda data: data[:-1], "5 bytes are due where 4 are left", len(combined(GOOD)) - 5),
+        (lambda data: data[: AT_B + 3], "4 bytes are due where 3 are left", AT_B),
+        (lambda data: data[:AT_B], "the file ends before 'b': 3 tensors are due", AT_B),
+        (lambda data: b"", "the file ends before 'a'", 0),
+        (with_number(0, "I", 1), "the blob has version 1", 0),
+        (with_number(4, "Q", 1 << 60), "levels of detail", 4),
+        (with_number(12, "I", 7), "the tensor has version 7", 12),
+        (with_number(16, "i", -1), "takes -1 bytes", 16),
+        (with_number(16, "i", 0), "takes 0 bytes", 16),
+        (with_number(16, "i", (1 << 31) - 1), "takes 2147483647 bytes", 16),
+        (with_number(20, "B", 0xFF), "does not parse", 20),
+        (with_number(21, "B", 25), "data type 25", 20),
+        (with_number(23, "B", 3), "I64|F32 .3, 3. stands where 'a' is due, F32 .2, 3.", 0),
+        (with_number(AT_B + 12, "Q", 12), "takes 12 bytes, which are no whole numbers", AT_B + 12),
+        (with_number(AT_B + 12, "Q", 1 << 63), "are due where", AT_B + 20),
+    ],
+)  # fmt: skip
+def test_a_file_that_does_not_fit_is_refused_with_the_place(
+    damage: Callable[[bytes], bytes], words: str, offset: int, tmp_path: Path
+) -> None:
+    files = saved(GOOD, "combined")
+    files["m.pdiparams"] = damage(files["m.pdiparams"])
+    with pytest.raises((CorruptModel, Unsupported), match=words) as caught:
+        tensors(files, tmp_path)
+    assert (caught.value.offset, caught.value.path) == (offset, "m.pdiparams")
+
+
+def test_names_in_another_order_are_noticed(tmp_path: Path) -> None:
+    other = [GOOD[0], filled("bb", "I64", (4,)), GOOD[2], filled("aa", "F32", (1,))]
+    with pytest.raises(CorruptModel, match=r"'aa' is due, F32 .1.: the names of the program are not those"):
+        tensors({"m.pdmodel": program(other), "m.pdiparams": combined(GOOD)}, tmp_path)
+
+
+def test_a_file_of_its_own_goes_wrong_by_itself(tmp_path: Path) -> None:
+    files = saved(GOOD, "separate")
+    files["a"] += b"\0"
+    del files["b"]
+    found = tensors(files, tmp_path)
+    wrong = [found[number].data for number in range(2)]
+    assert isinstance(wrong[0], Fault)
+    assert isinstance(wrong[0].error, CorruptModel)
+    assert wrong[0].error.path == "a"
+    assert isinstance(wrong[1], Fault)
+    assert isinstance(wrong[1].error, NotFound)
+    assert (found[1].dtype, found[1].shape) == (DTYPES["I64"], (4,))
+    assert content(read(found[2]).bytes) == GOOD[2].data
+
+
+def test_no_name_leads_out_of_the_model(tmp_path: Path) -> None:
+    (tmp_path / "w").write_bytes(blob(filled("w", "F32", (1,))))
+    (tmp_path / "model").mkdir()
+    for name in ("../w", "/etc/passwd", "a/../../w", "", "..\\w"):
+        found = tensors({"__model__": program([filled(name, "F32", (1,))])}, tmp_path / "model")
+        wrong = found[0].data
+        assert isinstance(wrong, Fault), name
+        assert isinstance(wrong.error, CorruptModel), name
+
+
+def test_what_is_no_tensor_is_listed_and_cannot_be_read(tmp_path: Path) -> None:
+    found = tensors({"__model__": program([], [variable("v", 27)])}, tmp_path)
+    assert isinstance(found[0].data, Fault)
+    with pytest.raises(Unsupported, match="kind 27"):
+        read(found[0])
+
+
+def test_a_model_without_its_parameters_says_where_they_should_be(tmp_path: Path) -> None:
+    found = tensors({"m.pdmodel": program(GOOD)}, tmp_path)
+    with pytest.raises(NotFound, match=r"'m\.pdiparams' with all of them"):
+        read(found[0])
+
+
+@pytest.mark.parametrize("layout", ["combined", "separate"])
+def test_pickles_are_not_opened(layout: str, tmp_path: Path) -> None:
+    files = saved(GOOD, layout)
+    root, *others = files
+    model = {root: files[root]} | dict.fromkeys(others, PICKLE)
+    with pytest.raises(Unsupported, match="a Python pickle, which is never opened"):
+        read(tensors(model, tmp_path)[0])
+
+
+PICKLE = b"\x80\x04\x95\x05\x00\x00\x00\x00\x00\x00\x00\x8c\x01x\x94."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"base_code":{"magic":"pir"},"program":',
+        b'{"base_code":{"magic":"pir"}}',
+        b'{"base_code":{"magic":"pir"},"program":[]}',
+        b'{"base_code":{"magic":"pir"},"program":{"regions":7}}',
+        b'{"base_code":{"magic":"pir"},"program":{"regions":[{"blocks":[{"ops":[{"#":"p","A":[1]}]}]}]}}',
+        b'{"base_code":{"magic":"pir"},"program":{"regions":[{"blocks":[{"ops":[{"#":"p","A":["x"],"O":1}]}]}]}}',
+        b'{"base_code":{"magic":"pir"},"program":' + b"[" * 100_000,
+        b'{"base_code":{"magic":"pir"},"program":' + b'{"regions":[{"blocks":[{"ops":[' * 60,
+        b'{"base_code":{"magic":"pir"},"program":' + b"9" * 10_000 + b"}",
+        b'{"base_code":{"magic":"pir"},"program":"\xff"}',
+    ],
+)
+def test_json_that_is_no_program(text: bytes) -> None:
+    with pytest.raises(CorruptModel, match="no program in the JSON of Paddle 3"):
+        Paddle().tensors(in_memory({"m.json": text}))
+
+
+def test_json_without_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paddle_programs, "_MOST_JSON", 100)
+    with pytest.raises(LimitExceeded, match="more than 100"):
+        Paddle().tensors(in_memory(saved(GOOD, "json")))
+
+
+def test_other_json_is_no_program() -> None:
+    assert not Paddle().wants(in_memory({"m.json": b'{"config": {}}'}))
+    assert not Paddle().wants(in_memory({"m.json": b""}))
+    assert Paddle().wants(in_memory({"m.json": json_program([])}))
+
+
+def in_memory(files: Files) -> Model:
+    """The model that `files` are, its root in no protobuf."""
+    sources: Mapping[str, RangeSource] = {path: BytesSource(data) for path, data in files.items()}
+    return Model(next(iter(files)), None, sources, None)
+
+
+def test_damaged_files_raise_our_errors_and_no_others() -> None:
+    files = saved(GOOD, "json")
+    refused = 0
+    for seed in range(3000):
+        rng = random.Random(seed)
+        damaged = {path: bytearray(data) for path, data in files.items()}
+        for _ in range(rng.randint(1, 4)):
+            data = damaged[rng.choice(["m.json", "m.pdiparams", "m.pdiparams"])]
+            at = rng.randrange(len(data))
+            data[at : at + rng.choice([0, 1, 1, 1, 4, 8])] = rng.choice([b"", b"\0", b"\xff" * 8, rng.randbytes(2)])
+        try:
+            found = Paddle().tensors(in_memory({path: bytes(data) for path, data in damaged.items()}))
+            for number in range(len(found)):
+                assert found[number].size == read(found[number]).bytes.size
+        except ProtosliceError:
+            refused += 1
+    assert 1000 < refused < 3000

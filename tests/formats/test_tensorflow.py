@@ -1,0 +1,313 @@
+"""TensorFlow's protos: TensorProtos written in every way, wherever they stand; texts; warm-up requests."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protoslice import schema
+from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, ProtosliceError, Unsupported
+from protoslice.formats.model import Model, Proto, Tensor
+from protoslice.formats.reading import read
+from protoslice.formats.registry import formats_of, tensors_of
+from protoslice.library import open_proto
+from protoslice.models import open_model
+from protoslice.ropes import Rope
+from protoslice.sources import BytesSource
+from protoslice.testing.bundles import crc32c, masked
+
+GOLDEN = Path(__file__).parent / "golden"
+TYPED = {
+    1: ("float_val", "<f4"), 2: ("double_val", "<f8"), 3: ("int_val", "<i4"), 4: ("int_val", "|u1"),
+    5: ("int_val", "<i2"), 6: ("int_val", "|i1"), 8: ("scomplex_val", "<c8"), 9: ("int64_val", "<i8"),
+    10: ("bool_val", "|b1"), 17: ("int_val", "<u2"), 18: ("dcomplex_val", "<c16"), 19: ("half_val", "<f2"),
+    22: ("uint32_val", "<u4"), 23: ("uint64_val", "<u8"),
+}  # fmt: skip
+
+
+def message(name: str) -> Any:
+    return schema.bundled().message_class(f"tensorflow.{name}")()
+
+
+def tensors(data: bytes, type_name: str) -> list[Tensor]:
+    proto = open_proto(data, type_name)
+    model = Model("m.pb", type_name, {"m.pb": BytesSource(data)}, Proto(proto.document, proto.sources))
+    found = tensors_of(model)
+    return [found[number] for number in range(len(found))]
+
+
+def raw(tensor: Tensor, slice_: str | None = None) -> bytes:
+    data = read(tensor, slice_).bytes
+    return Rope(data.rope, data.sources).read()
+
+
+def expected(case: str) -> Any:
+    return json.loads((GOLDEN / case / "expected.json").read_text())
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> tuple[int, Any, Any]:
+    """A type, an array of it, and how many of its elements are written; the last of them stands for the others."""
+    number = draw(st.sampled_from(sorted(TYPED)))
+    kind = np.dtype(TYPED[number][1])
+    shape = tuple(draw(st.lists(st.integers(0, 5), max_size=3)))
+    count = int(np.prod(shape))
+    noise = np.frombuffer(np.random.default_rng(draw(st.integers(0, 999))).bytes(count * kind.itemsize), "|u1")
+    flat = (noise & 1 if number == 10 else noise & 0x3F).view(kind).copy()
+    written = draw(st.integers(0, count))
+    flat[written:] = flat[written - 1] if written else 0
+    return number, flat.reshape(shape), written
+
+
+def values_of(number: int, flat: Any) -> list[Any]:
+    if number in (8, 18):
+        parts: list[Any] = flat.view("<f4" if number == 8 else "<f8").tolist()
+        return parts
+    listed: list[Any] = (flat.view("<u2") if number == 19 else flat).tolist()
+    return listed
+
+
+@given(arrays(), st.sampled_from(["packed", "pieces", "unpacked", "content"]))
+@settings(max_examples=120, deadline=None)
+def test_a_tensor_is_read_however_it_is_written(given_: tuple[int, Any, int], how: str) -> None:
+    number, array, written = given_
+    field = TYPED[number][0]
+    proto = message("TensorProto")
+    proto.dtype = number
+    proto.tensor_shape.SetInParent()
+    for length in array.shape:
+        proto.tensor_shape.dim.add(size=length)
+    values = values_of(number, array.reshape(-1)[:written])
+    data = proto.SerializeToString()
+    if how == "content":
+        proto.tensor_content = array.tobytes()
+        data = proto.SerializeToString()
+    elif how == "packed":
+        getattr(proto, field).extend(values)
+        data = proto.SerializeToString()
+    else:
+        step = 2 if number in (8, 18) else 1
+        for at in range(0, len(values), step):
+            part = message("TensorProto")
+            getattr(part, field).extend(values[at : at + step])
+            piece = part.SerializeToString()
+            data += unpacked(piece, number) if how == "unpacked" else piece
+    (tensor,) = tensors(data, "tensorflow.TensorProto")
+    assert (tensor.shape, raw(tensor)) == (array.shape, array.tobytes())
+    if array.ndim:
+        assert raw(tensor, "1:") == array[1:].tobytes()
+
+
+def unpacked(piece: bytes, number: int) -> bytes:
+    """A packed field of one value, or of two halves of one, as fields of their own."""
+    place = 1 if piece[0] < 0x80 else 2
+    tag, content = piece[:place], piece[place + 1 :]
+    width = {1: 4, 2: 8, 8: 4, 18: 8}.get(number)
+    wire = 0 if width is None else 5 if width == 4 else 1
+    head = bytes([tag[0] & ~7 | wire]) + tag[1:]
+    parts = [content] if width is None else [content[at : at + width] for at in range(0, len(content), width)]
+    return b"".join(head + part for part in parts)
+
+
+def node(graph: Any, name: str, **tensor: Any) -> Any:
+    made = graph.node.add(name=name, op="Const")
+    proto = made.attr["value"].tensor
+    for key, value in tensor.items():
+        if key == "shape":
+            for length in value:
+                proto.tensor_shape.dim.add(size=length)
+        elif isinstance(value, list):
+            getattr(proto, key).extend(value)
+        else:
+            setattr(proto, key, value)
+    return made
+
+
+def one(**tensor: Any) -> Tensor:
+    graph = message("GraphDef")
+    node(graph, "n", **tensor)
+    (found,) = tensors(graph.SerializeToString(), "tensorflow.GraphDef")
+    return found
+
+
+def strings(tensor: Tensor, slice_: str | None = None) -> list[bytes]:
+    data = read(tensor, slice_, "json").bytes
+    return [base64.b64decode(each) for each in json.loads(Rope(data.rope, data.sources).read())["values"]]
+
+
+def test_strings_repeat_their_last_and_may_be_packed() -> None:
+    assert strings(one(dtype=7, shape=[3], string_val=[b"a", b"bc"])) == [b"a", b"bc", b"bc"]
+    assert strings(one(dtype=7, shape=[2])) == [b"", b""]
+    assert strings(one(dtype=7, shape=[3], tensor_content=b"\x02\x00\x01abc")) == [b"ab", b"", b"c"]
+    many = one(dtype=7, shape=[1 << 40], string_val=[b"x"])
+    assert strings(many, "1000000:1000002") == [b"x", b"x"]
+    with pytest.raises(LimitExceeded):
+        strings(many)
+
+
+def test_narrow_and_odd_types() -> None:
+    assert raw(one(dtype=29, shape=[3], int_val=[-1, 7, -8])) == b"\xff\x07\xf8"
+    assert raw(one(dtype=29, shape=[2], tensor_content=b"\x0f\x07")) == b"\xff\x07"
+    assert raw(one(dtype=30, shape=[2], int_val=[15])) == b"\x0f\x0f"
+    assert raw(one(dtype=25, shape=[3], float8_val=b"\x01\x02")) == b"\x01\x02\x02"
+    assert raw(one(dtype=14, shape=[2], half_val=[0x3F80])) == b"\x80\x3f\x80\x3f"
+    assert raw(one(dtype=101, shape=[1], float_val=[1.0])) == b"\0\0\x80\x3f"
+    assert raw(one(dtype=10, shape=[2], bool_val=[True, False])) == b"\x01\x00"
+
+
+@pytest.mark.parametrize(
+    ("tensor", "kind", "match"),
+    [
+        ({"dtype": 1, "shape": [2], "tensor_content": b"123"}, CorruptModel, "takes 8 bytes"),
+        ({"dtype": 1, "shape": [1], "float_val": [1.0, 2.0]}, CorruptModel, "1 elements"),
+        ({"dtype": 8, "shape": [2], "scomplex_val": [1.0]}, CorruptModel, "2 elements"),
+        ({"dtype": 1, "shape": [-2]}, CorruptModel, "dimension of -2"),
+        ({"dtype": 99}, CorruptModel, "no data type 99"),
+        ({"dtype": 0}, CorruptModel, "no data type 0"),
+        ({"dtype": 20}, Unsupported, "resource"),
+        ({"dtype": 21}, Unsupported, "variant"),
+    ],
+)
+def test_what_cannot_be_is_told_when_it_is_read(
+    tensor: dict[str, Any], kind: type[ProtosliceError], match: str
+) -> None:
+    with pytest.raises(kind, match=match) as caught:
+        read(one(**tensor))
+    assert caught.value.path == 'node[0].attr["value"].tensor'
+
+
+def test_too_many_values_are_told() -> None:
+    with pytest.raises(ProtosliceError):
+        raw(one(dtype=3, shape=[1], int_val=[1, 2]))
+    with pytest.raises(ProtosliceError):
+        strings(one(dtype=7, shape=[1], string_val=[b"a", b"b"]))
+
+
+def test_names_say_where_a_tensor_belongs() -> None:
+    graph = message("GraphDef")
+    node(graph, "a/b", dtype=1, float_val=[1.0])
+    function = graph.library.function.add()
+    function.signature.name = "f"
+    function.node_def.add(name="c").attr["value"].tensor.dtype = 1
+    function.attr["x"].tensor.dtype = 1
+    graph.library.function.add().node_def.add(name="d").attr["value"].tensor.dtype = 1
+    graph.node[0].attr["other"].list.tensor.add(dtype=1)
+    found = tensors(graph.SerializeToString(), "tensorflow.GraphDef")
+    assert {(each.name, each.kind) for each in found} == {
+        ("a/b", "const"),
+        ('node[0].attr["other"].list.tensor[0]', "attr"),
+        ("f/c", "function_const"),
+        ("/d", "function_const"),
+        ('library.function[0].attr["x"].tensor', "attr"),
+    }
+    function_alone = tensors(function.SerializeToString(), "tensorflow.FunctionDef")
+    assert "f/c" in {each.name for each in function_alone}
+    node_alone = tensors(graph.node[0].SerializeToString(), "tensorflow.NodeDef")
+    assert ("a/b", "const") in {(each.name, each.kind) for each in node_alone}
+
+
+def test_signatures_functions_and_nodes_are_in_the_tree_by_name() -> None:
+    with open_model(GOLDEN / "tf_sm_functions") as model:
+        assert model.model.proto is not None
+        document = model.model.proto.document
+
+        def steps(path: str) -> list[str]:
+            return [row[0] for row in document.children(path)[0]]
+
+        signatures = expected("tf_sm_functions")["signatures"]
+        named = [f'["{name}"]' for name in signatures]
+        assert sorted(steps("meta_graphs[0].signature_def")) == sorted(named)
+        const = 'meta_graphs[0].graph_def.node[name="Const"]'
+        assert document.view(f"{const}.op")[2].size == len(b"Const")
+        assert document.view('meta_graphs[0].signature_def["other"].inputs["q"].name')[0] == "string"
+
+
+# Warm-up requests
+
+
+def framed(record: bytes) -> bytes:
+    length = struct.pack("<Q", len(record))
+    return length + struct.pack("<I", masked(crc32c(length))) + record + struct.pack("<I", masked(crc32c(record)))
+
+
+def requests(data: bytes) -> list[Tensor]:
+    model = Model("tf_serving_warmup_requests", "tensorflow.serving.PredictionLog", {}, None)
+    model = Model(model.root, model.type, {model.root: BytesSource(data)}, None)
+    found = tensors_of(model)
+    return [found[number] for number in range(len(found))]
+
+
+def test_warm_up_requests_are_those_that_tensorflow_wrote() -> None:
+    (also,) = expected("tf_sm_functions")["also"]
+    with open_model(GOLDEN / "tf_sm_functions", also["root"]) as model:
+        due = [(number, each) for number, record in enumerate(also["records"]) for each in record["tensors"]]
+        assert len(model.tensors) == len(due)
+        for number, each in due:
+            tensor = model.tensor(each["where"].replace("path:", f"path:record[{number}]."))
+            assert tensor.dtype is not None
+            shown = (tensor.name, tensor.dtype.name, list(tensor.shape or ()), tensor.kind)
+            assert shown == (each["name"], each["dtype"], each["shape"], "request")
+            assert hashlib.sha256(raw(tensor)).hexdigest() == each["sha256"]
+
+
+def test_records_that_are_damaged_are_told_with_their_place() -> None:
+    log = schema.bundled().message_class("tensorflow.serving.PredictionLog")()
+    whole = framed(log.SerializeToString()) + framed(b"\x3a\x00")
+    assert requests(whole) == []
+    flipped = bytearray(whole)
+    flipped[-5] ^= 1
+    with pytest.raises(IntegrityError) as caught:
+        requests(bytes(flipped))
+    assert caught.value.offset == 16
+    for cut in (whole[:-1], whole[:20]):
+        with pytest.raises(CorruptModel) as cut_off:
+            requests(cut)
+        assert cut_off.value.offset == 16
+    with pytest.raises(IntegrityError):
+        requests(b"\xff" + whole[1:])
+
+
+# Texts
+
+
+def test_a_text_is_its_message() -> None:
+    with open_model(GOLDEN / "tf_sm_pbtxt") as model:
+        assert model.model.type == "tensorflow.SavedModel"
+        assert [each.name for each in formats_of(model.model)] == ["tensor bundle", "tensorflow"]
+        assert model.tensor("Const").file == "saved_model.pbtxt"
+
+
+@pytest.mark.parametrize(
+    ("text", "match", "offset"),
+    [
+        (b'node {\n  name: "a"\n  nome: "b"\n}\n', "line 3, column 3", 21),
+        (b'node {\n  name: "\xc3\xa9" no: 1 }', "line 2", None),
+        (b'node { name: "a" ', "line 1", None),
+        (b'node { name: "\xff" }', "UTF-8", 14),
+        (b"library {" * 3 + b"}" * 3, "line 1, column 10", 9),
+    ],
+)
+def test_a_text_that_does_not_parse_says_where(text: bytes, match: str, offset: int | None) -> None:
+    with pytest.raises(CorruptModel, match=match) as caught:
+        schema.serialized(text, "tensorflow.GraphDef", schema.bundled())
+    assert offset is None or caught.value.offset == offset
+
+
+def test_a_text_may_be_nested_only_so_deep() -> None:
+    nested = b"list_value { values { " * 5000
+    with pytest.raises(CorruptModel):
+        schema.serialized(nested, "tensorflow.StructuredValue", schema.bundled())
+
+
+def test_a_text_may_be_only_so_long() -> None:
+    with pytest.raises(LimitExceeded, match="binary form"):
+        schema.check_text_size((64 << 20) + 1)

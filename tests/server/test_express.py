@@ -1,0 +1,214 @@
+"""The shortest way, which answers small reads while they are parsed, tells nothing else than the ordinary one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+
+from protoslice.server import express
+from protoslice.server.app import Application, create_app
+from protoslice.server.context import RequestContext
+from protoslice.server.logs import RequestLog, configure_logs, flush_logs
+from protoslice.server.settings import Settings
+from protoslice.server.uvicorn_config import uvicorn_config
+from protoslice.testing.live import LiveServer, live_server, read_answer
+
+SLOW = {"dnt": "1"}
+"""A header that only the ordinary way takes."""
+
+
+class Watched:
+    """A service over files, and which of its requests were answered at once."""
+
+    def __init__(self, app: Application, live: LiveServer, client: httpx.Client, folder: Path) -> None:
+        self.folder = folder
+        self.live = live
+        self.client = client
+        self.at_once: list[bool] = []
+        ordinary = app.answer_at_once
+
+        def watch(*request: Any) -> bytes | None:
+            answer = ordinary(*request)
+            self.at_once.append(answer is not None)
+            return answer
+
+        app.answer_at_once = watch  # type: ignore[assignment, method-assign]
+
+    def ask(self, url: str, headers: dict[str, str]) -> tuple[httpx.Response, bool]:
+        """The answer, and whether it came at once."""
+        answer = self.client.get(url, headers=headers)
+        return answer, self.at_once[-1]
+
+    def store(self, content: bytes) -> str:
+        """The URL of a new store, which has been opened."""
+        made = self.client.put("/v1/stores?filename=model.onnx", content=content).json()
+        url = f"/v1/stores/{made['id']}"
+        assert self.client.get(f"{url}/chunks/0").status_code == 200
+        return url
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    folder = tmp_path_factory.mktemp("express")
+    settings = Settings(storage=folder.as_uri(), space_watermark_bytes=0, trust_seconds=60)
+    app = create_app(settings)
+    with live_server(uvicorn_config(app, settings)) as live, httpx.Client(base_url=live.url) as client:
+        yield Watched(app, live, client, folder)
+
+
+@pytest.fixture(scope="module")
+def store(watched: Watched, model: bytes) -> str:
+    """The URL of a store of two tensors that are chunks, and the message around them."""
+    return watched.store(model)
+
+
+@pytest.mark.parametrize("path", ["chunks/0", "chunks/1", "files/model.onnx"])
+@pytest.mark.parametrize(
+    "wanted", ["bytes=1-2", "bytes=10-300", "bytes=0-0", "bytes=-70", "BYTES=7-", "bytes=65530-65541", None]
+)
+def test_both_ways_say_the_same(watched: Watched, store: str, path: str, wanted: str | None) -> None:
+    headers = {"x-request-id": "the-same-for-both"} | ({} if wanted is None else {"range": wanted})
+    (quick, at_once), (slow, not_at_once) = (watched.ask(f"{store}/{path}", headers | more) for more in ({}, SLOW))
+    # Of the message around the tensors, few bytes lie together.
+    assert at_once == (len(slow.content) <= express.LARGEST) or path == "chunks/0"
+    assert not not_at_once
+    assert quick.status_code == slow.status_code
+    assert quick.content == slow.content
+    shown = [sorted(pair for pair in each.headers.multi_items() if pair[0] != "date") for each in (quick, slow)]
+    assert shown[0] == shown[1]
+    assert "date" in quick.headers
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"range": "bytes=0-1,200-300"},
+        {"range": "bytes=0-1,"},
+        {"range": "bytes=99999999-"},
+        {"range": "bytes=0-9", "if-range": '"other"'},
+        {"range": "bytes=0-9", "accept": "application/json"},
+        {"range": "bytes=0-9", "want-content-digest": "sha-256=1"},
+        {"range": "bytes=0-9", "connection": "close"},
+        {"range": "bytes=0-70000"},
+        {"if-none-match": "*"},
+        {"if-match": '"other"'},
+    ],
+)
+def test_whatever_is_less_simple_goes_the_ordinary_way(watched: Watched, store: str, headers: dict[str, str]) -> None:
+    assert watched.ask(f"{store}/chunks/1", headers)[1] is False
+
+
+def test_both_ways_are_counted(watched: Watched, store: str) -> None:
+    def counted() -> list[float]:
+        labels = '{method="GET",route="/v1/stores/{ref}/chunks/{n}",status="206"}'
+        values = dict(line.rsplit(" ", 1) for line in watched.client.get("/metrics").text.splitlines())
+        return [float(values.get(f"protoslice_{what}_total{labels}", 0)) for what in ("requests", "sent_bytes")]
+
+    before = counted()
+    for more in ({}, SLOW):
+        watched.ask(f"{store}/chunks/1", {"range": "bytes=0-99"} | more)
+    assert [now - then for now, then in zip(counted(), before, strict=True)] == [2, 200]
+
+
+def test_what_is_learnt_of_a_store_is_told(watched: Watched, model: bytes) -> None:
+    store = watched.store(model + b"\x1a\x06learnt")
+    url, headers = f"{store}/chunks/1", {"range": "bytes=0-9"}
+    before, at_once = watched.ask(url, headers)
+    assert at_once
+    assert "repr-digest" not in before.headers
+    watched.client.get(f"{store}/chunks")
+    after, at_once = watched.ask(url, headers)
+    assert at_once
+    assert after.headers["repr-digest"] == watched.ask(url, headers | SLOW)[0].headers["repr-digest"]
+
+
+def test_what_was_prepared_does_not_outlive_the_store(watched: Watched, model: bytes) -> None:
+    store = watched.store(model + b"\x1a\x07deleted")
+    url, headers = f"{store}/chunks/1", {"range": "bytes=0-9"}
+    assert watched.ask(url, headers)[1]
+    watched.client.delete(store)
+    answer, at_once = watched.ask(url, headers)
+    assert (answer.status_code, at_once) == (404, False)
+
+
+def test_little_is_kept_prepared(watched: Watched, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(express, "_MOST_PREPARED", 2)
+    paths = ("chunks/1", "chunks/2", "files/model.onnx") * 2
+    found = {path: watched.ask(f"{store}/{path}", {"range": "bytes=0-99"}) for path in paths}
+    for path, (answer, at_once) in found.items():
+        assert at_once
+        assert answer.content == watched.ask(f"{store}/{path}", {"range": "bytes=0-99"} | SLOW)[0].content
+
+
+def test_a_damaged_block_is_never_served(watched: Watched, model: bytes) -> None:
+    before = set(watched.folder.glob("objects/*/file-0"))
+    store = watched.store(model + b"\x1a\x07damaged")
+    (stored,) = set(watched.folder.glob("objects/*/file-0")) - before
+    whole = bytearray(stored.read_bytes())
+    whole[1 << 20] ^= 4
+    stored.write_bytes(whole)
+    url = f"{store}/files/model.onnx"
+    answer, at_once = watched.ask(url, {"range": f"bytes={(1 << 20) + 500}-{(1 << 20) + 600}"})
+    assert (answer.status_code, at_once) == (500, False)
+    assert "protoslice_damaged_reads_total 1.0" in watched.client.get("/metrics").text
+    answer, at_once = watched.ask(url, {"range": "bytes=0-9"})
+    assert (answer.content, at_once) == (bytes(whole[:10]), True)
+
+
+def test_requests_sent_together_are_answered_in_turn(watched: Watched, store: str) -> None:
+    wanted = [(0, 9, ""), (20, 39, "dnt: 1\r\n"), (50, 50, ""), (7, 8, "dnt: 1\r\n"), (60, 69, "")]
+    requests = "".join(
+        f"GET {store}/chunks/1 HTTP/1.1\r\nhost: x\r\nrange: bytes={first}-{last}\r\n{more}\r\n"
+        for first, last, more in wanted
+    )
+    whole = watched.client.get(f"{store}/chunks/1").content
+    with watched.live.connect() as connection:
+        connection.sendall(requests.encode())
+        received = b""
+        while received.count(b"HTTP/1.1 206") < len(wanted) or not received.endswith(whole[60:70]):
+            received += connection.recv(1 << 16)
+    bodies = [answer.partition(b"\r\n\r\n")[2] for answer in received.split(b"HTTP/1.1 206")[1:]]
+    assert bodies == [whole[first : last + 1] for first, last, _ in wanted]
+
+
+def test_a_head_that_comes_in_pieces(watched: Watched, store: str) -> None:
+    request = f"GET {store}/chunks/1 HTTP/1.1\r\nhost: x\r\nrange: bytes=10-19\r\n\r\n".encode()
+    whole = watched.client.get(f"{store}/chunks/1").content
+    for cut in (1, 20, len(request) - 30, len(request) - 1):
+        with watched.live.connect() as connection:
+            connection.sendall(request[:cut])
+            connection.sendall(request[cut:])
+            assert read_answer(connection).body == whole[10:20]
+
+
+@pytest.fixture
+def lines() -> Iterator[StringIO]:
+    """Where log lines go as JSON; what was configured before comes back."""
+    before = structlog.get_config()
+    out = StringIO()
+    configure_logs("json", "info", out)
+    yield out
+    structlog.configure(**before)
+
+
+@pytest.mark.parametrize("store_id", [None, "a" * 64])
+@pytest.mark.parametrize("path", ["/v1/x", '/"quoted\\"', "/\x00\x1f\x7f", "/münchen/\u2028\ud800", "/" + "x" * 900])
+def test_a_line_by_hand_is_the_one_that_the_encoder_makes(lines: StringIO, path: str, store_id: str | None) -> None:
+    context = RequestContext(b"id-of-request", method="GET", path=path, client=None if store_id else "127.0.0.1")
+    context.route, context.status, context.bytes_out, context.store = "/v1/{x}", 206, 1 << 40, store_id
+    log = RequestLog()
+    log(context, 0.000123456)
+    log._lines = None
+    log(context, 0.000123456)
+    flush_logs()
+    by_hand, by_encoder = (json.loads(line) for line in lines.getvalue().splitlines())
+    assert by_hand.pop("timestamp")[:10] == by_encoder.pop("timestamp")[:10]
+    assert by_hand == by_encoder
+    assert list(by_hand)[:3] == ["request_id", "method", "route"]

@@ -1,0 +1,117 @@
+"""Pages for people: whole, true to the OpenAPI document, and with nothing from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from html.parser import HTMLParser
+from typing import Any
+
+import httpx
+import pytest
+
+from protoslice.server.api_page import api_page
+from protoslice.server.home import home_page
+from protoslice.server.problems import PROBLEMS
+
+VOID = {"meta", "link", "path", "br"}
+PAGES = ["/", "/docs", *(problem.type for problem in PROBLEMS)]
+
+
+class Page(HTMLParser):
+    """What is on a page: tags, attributes, and text by the tag it stands in."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.text: dict[str, list[str]] = {}
+        self.feed(content)
+        self.close()
+        assert self.open == [], "every tag is closed"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        for tag in set(self.open):
+            self.text.setdefault(tag, []).append(data)
+
+    def all_of(self, attribute: str) -> list[str]:
+        """The values of an attribute, wherever it stands."""
+        return [attributes[attribute] for _, attributes in self.tags if attribute in attributes]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_nothing_comes_from_elsewhere_and_nothing_runs(client: httpx.Client, path: str) -> None:
+    answer = client.get(path)
+    page = Page(answer.text)
+    assert {tag for tag, _ in page.tags} & {"script", "iframe", "img", "form", "object", "base"} == set()
+    assert not [name for _, attributes in page.tags for name in attributes if name == "style" or name.startswith("on")]
+    assert all(link.startswith(("/", "#", "data:")) for link in page.all_of("href") + page.all_of("src"))
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    style = base64.b64encode(hashlib.sha256("".join(page.text["style"]).encode()).digest()).decode()
+    assert f"style-src 'sha256-{style}'" in policy
+    assert "url(" not in "".join(page.text["style"])
+    assert "import" not in "".join(page.text["style"])
+
+
+@pytest.fixture(scope="module")
+def document(client: httpx.Client) -> dict[str, Any]:
+    return dict(client.get("/openapi.json").json())
+
+
+def test_every_call_is_told_with_parameters_and_problems(client: httpx.Client, document: dict[str, Any]) -> None:
+    page = Page(client.get("/docs").text)
+    code = page.text["code"]
+    ids = page.all_of("id")
+    for path, operations in document["paths"].items():
+        assert path in code
+        told = [operation["operationId"] in ids for operation in operations.values()]
+        assert any(told)
+        for operation in operations.values():
+            assert all(parameter["name"] in code for parameter in operation.get("parameters", ()))
+            assert all(media in code for media in operation.get("requestBody", {}).get("content", ()))
+    assert {"get", "post", "put", "delete", "head"} <= {
+        name for names in page.all_of("class") for name in names.split()
+    }
+    for response in document["components"]["responses"].values():
+        for example in response.get("content", {}).get("application/problem+json", {}).get("examples", {}).values():
+            assert example["value"]["type"] in page.all_of("href")
+
+
+def test_every_link_leads_somewhere(client: httpx.Client) -> None:
+    page = Page(client.get("/docs").text)
+    ids = page.all_of("id")
+    assert len(ids) == len(set(ids))
+    for link in set(page.all_of("href")):
+        if link.startswith("#"):
+            assert link[1:] in ids
+        elif link.startswith("/"):
+            assert client.get(link).status_code == 200, link
+
+
+def test_examples_go_to_where_the_page_came_from(client: httpx.Client) -> None:
+    commands = [text for text in Page(client.get("/docs").text).text["code"] if text.startswith("curl ")]
+    assert f"curl '{client.base_url}/v1/stores/resnet50%3A3/merge'".replace("%3A", ":") in commands
+    assert f"curl '{client.base_url}/v1/stores?filename=FILE' -T FILE" in commands
+    assert len(commands) > 20
+    for command in commands:
+        if "{" not in command:
+            assert str(client.base_url) in command
+
+
+def test_what_a_client_says_of_the_host_is_text(document: dict[str, Any]) -> None:
+    evil = "http://\"'><script>alert(1)</script>"
+    for content in (home_page([], evil), api_page(document, evil)):
+        assert "script" not in {tag for tag, _ in Page(content).tags}

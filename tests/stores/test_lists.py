@@ -1,0 +1,186 @@
+"""Pages of stores and of tags, and what a store may be called by."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from protoslice.errors import (
+    InvalidInput,
+    NotFound,
+)
+from protoslice.storage import MemoryStorage, ObjectKey, ObjectStat, Page, Storage
+from protoslice.stores import IngestRequest, Stores
+from protoslice.testing.stores import in_files, in_memory, onnx, opened, some, upload
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 8])
+def test_pages_of_stores_newest_first(limit: int) -> None:
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        ids = await some(stores, 7)
+        seen: list[str] = []
+        cursor: str | None = None
+        while True:
+            page = await stores.list(limit=limit, cursor=cursor)
+            assert 0 < len(page.items) <= limit
+            seen.extend(info.id for info in page.items)
+            if (cursor := page.next) is None:
+                break
+        assert seen == ids[::-1]
+
+    in_memory(work)
+
+
+def test_a_list_goes_on_where_it_was_though_stores_have_gone() -> None:
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        ids = await some(stores, 6)
+        page = await stores.list(limit=2)
+        await stores.delete(page.items[-1].id)
+        rest = await stores.list(limit=10, cursor=page.next)
+        assert [info.id for info in rest.items] == ids[3::-1]
+
+    in_memory(work)
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "../x", "0" * 64 + "0", "ffff", "-" * 80])
+def test_cursors_nobody_gave(cursor: str) -> None:
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        await some(stores, 1)
+        with pytest.raises(InvalidInput, match="cursor"):
+            await stores.list(cursor=cursor)
+
+    in_memory(work)
+
+
+def test_lists_by_tag_and_type() -> None:
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        one = (await upload(stores, onnx(1, seed=1), IngestRequest(tags=("net:1", "other")))).store.id
+        two = (await upload(stores, onnx(1, seed=2), IngestRequest(tags=("net:2",)))).store.id
+        odd = (await upload(stores, {"odd": b"\x92\x4e\x03abc"})).store.id
+        assert [info.id for info in (await stores.list(tag="net:")).items] == [two, one]
+        assert [info.id for info in (await stores.list(tag="net:1")).items] == [one]
+        assert [info.id for info in (await stores.list(tag="none")).items] == []
+        assert [info.id for info in (await stores.list(type="onnx.ModelProto")).items] == [two, one]
+        assert [info.id for info in (await stores.list(type="unknown")).items] == [odd]
+        assert [info.id for info in (await stores.list(type="onnx.ModelProto", tag="oth")).items] == [one]
+        page = await stores.list(tag="net:", limit=1)
+        assert [info.id for info in (await stores.list(tag="net:", limit=1, cursor=page.next)).items] == [one]
+
+    in_memory(work)
+
+
+def test_what_a_store_may_be_called_by() -> None:
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        store_id = (await upload(stores, onnx(5), IngestRequest(tags=("resnet50:3",)))).store.id
+        for ref in (store_id, store_id[:12], store_id[:63], "resnet50:3"):
+            assert (await stores.get(ref)).id == store_id
+            assert (await stores.view(ref)).info.id == store_id
+        other = "f" * 64 if store_id[0] != "f" else "0" * 64
+        for ref in (other, other[:12], "resnet50:4", store_id[:-1] + ("0" if store_id[-1] != "0" else "1")):
+            with pytest.raises(NotFound):
+                await stores.get(ref)
+        for ref in (store_id[:11] + "!", "", ".", "../x", "a b", "é", "a" * 129, "-a"):
+            with pytest.raises(InvalidInput):
+                await stores.get(ref)
+
+    in_memory(work)
+
+
+def test_a_beginning_of_several_ids_is_not_enough() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        store_id = (await upload(stores, onnx(5))).store.id
+        twin = store_id[:20] + ("0" if store_id[20] != "0" else "1") * 44
+        await storage.put(ObjectKey(f"stores/{twin}"), b"")
+        with pytest.raises(InvalidInput, match="several"):
+            await stores.get(store_id[:20])
+        assert (await stores.get(store_id[:21])).id == store_id
+
+    in_memory(work)
+
+
+def test_pages_of_tags() -> None:
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        (store_id,) = await some(stores, 1)
+        names = [*(f"t{n}" for n in range(7)), "t~:@+"]
+        for name in names:
+            await stores.put_tag(name, store_id)
+        seen: list[str] = []
+        cursor: str | None = None
+        while True:
+            page = await stores.tags(limit=3, cursor=cursor)
+            seen.extend(tag.name for tag in page.items)
+            if (cursor := page.next) is None:
+                break
+        assert sorted(seen) == sorted(names)
+        for bad in ("a/b", ""):
+            with pytest.raises(InvalidInput):
+                await stores.tags(cursor=bad)
+
+    in_memory(work)
+
+
+def test_tags_that_come_and_go_disturb_no_reader() -> None:
+    async def work(stores: Stores, storage: Storage) -> None:
+        one, two = await some(stores, 2)
+        done = False
+
+        async def restless(name: str) -> None:
+            while not done:
+                await stores.put_tag(name, two)
+                await stores.put_tag(name, one)
+                await stores.delete_tag(name)
+                await asyncio.sleep(0)
+
+        async with opened(storage) as others:
+            tasks = [asyncio.create_task(restless(name)) for name in ("a", "b")]
+            await others.put_tag("fixed", one)
+            for _ in range(60):
+                assert "fixed" in (await others.get(one)).tags
+                assert {info.id for info in (await others.list()).items} == {one, two}
+                assert "fixed" in {tag.name for tag in (await others.tags()).items}
+                await asyncio.sleep(0)
+                with suppress(NotFound):
+                    assert (await others.tag("a")).store in {one, two}
+            done = True
+            await asyncio.gather(*tasks)
+
+    in_files(work)
+    in_memory(work)
+
+
+class Restless(MemoryStorage):
+    """Sets a tag anew, or removes one, whenever tags have been listed or looked at."""
+
+    store = ""
+
+    async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = 1000) -> Page:
+        page = await super().list(prefix, after=after, limit=limit)
+        if self.store and prefix == ObjectKey("tags"):
+            await self.put(ObjectKey("tags/moved"), self._objects[ObjectKey("tags/moved")].data)
+            await self.delete(ObjectKey("tags/gone"))
+        return page
+
+    async def stat(self, key: ObjectKey) -> ObjectStat:
+        stat = await super().stat(key)
+        if self.store and key == ObjectKey("tags/moved"):
+            await self.put(key, self._objects[key].data)
+            self.store = ""
+        return stat
+
+
+def test_tags_that_change_between_a_list_and_its_reading() -> None:
+    async def run() -> None:
+        storage = Restless()
+        async with opened(storage) as stores:
+            (store_id,) = await some(stores, 1)
+            for name in ("gone", "here", "moved"):
+                await stores.put_tag(name, store_id)
+        async with opened(storage) as stores:
+            storage.store = store_id
+            assert [tag.name for tag in (await stores.tags()).items] == ["here", "moved"]
+        async with opened(storage) as stores:
+            storage.store = store_id
+            assert (await stores.tag("moved")).store == store_id
+            assert (await stores.get(store_id)).tags == ("here", "moved")
+
+    asyncio.run(run())

@@ -1,0 +1,118 @@
+"""Tags: names that move, by compare-and-set."""
+
+import asyncio
+
+import pytest
+
+from protoslice.errors import (
+    Conflict,
+    IntegrityError,
+    InvalidInput,
+    NotFound,
+)
+from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
+from protoslice.stores import Stores
+from protoslice.testing.stores import in_files, in_memory, onnx, some, upload, visible
+
+
+def test_tags_are_set_and_compared() -> None:
+    async def work(stores: Stores, _: Storage) -> None:
+        one, two = await some(stores, 2)
+        tag, new = await stores.put_tag("a", one)
+        assert (new, tag.name, tag.store) == (True, "a", one)
+        assert await stores.tag("a") == tag
+        moved, new = await stores.put_tag("a", two[:20], if_match=tag.etag)
+        assert (new, moved.store) == (False, two)
+        assert moved.etag != tag.etag
+        with pytest.raises(Conflict, match="changed"):
+            await stores.put_tag("a", one, if_match=tag.etag)
+        with pytest.raises(Conflict, match="exists"):
+            await stores.put_tag("a", one, if_none_match=True)
+        with pytest.raises(Conflict):
+            await stores.put_tag("b", one, if_match=tag.etag)
+        with pytest.raises(Conflict):
+            await stores.delete_tag("a", if_match=tag.etag)
+        assert (await stores.tag("a")).store == two
+        await stores.put_tag("c", "a")
+        assert (await stores.tag("c")).store == two
+        assert (await stores.get(two)).tags == ("a", "c")
+        await stores.delete_tag("a", if_match=moved.etag)
+        with pytest.raises(NotFound, match="'a'"):
+            await stores.delete_tag("a")
+        assert (await stores.put_tag("a", one, if_none_match=True))[1]
+
+    in_memory(work)
+    in_files(work)
+
+
+def test_one_of_many_who_compare_wins() -> None:
+    async def work(stores: Stores, _: Storage) -> None:
+        ids = await some(stores, 5)
+        fresh = await asyncio.gather(
+            *(stores.put_tag("a", store_id, if_none_match=True) for store_id in ids), return_exceptions=True
+        )
+        assert sum(not isinstance(answer, Conflict) for answer in fresh) == 1
+        etag = (await stores.tag("a")).etag
+        moved = await asyncio.gather(
+            *(stores.put_tag("a", store_id, if_match=etag) for store_id in ids), return_exceptions=True
+        )
+        winners = [answer for answer in moved if not isinstance(answer, BaseException)]
+        assert len(winners) == 1
+        assert await stores.tag("a") == winners[0][0]
+
+    in_memory(work)
+    in_files(work)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "é", "a/b", ".", "..", "-a", "a" * 129, "0123456789ab", "f" * 64, "a\n"])
+def test_what_no_tag_is_called(name: str) -> None:
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        (store_id,) = await some(stores, 1)
+        with pytest.raises(InvalidInput):
+            await stores.put_tag(name, store_id)
+        with pytest.raises((InvalidInput, NotFound)):
+            await stores.tag(name)
+
+    in_memory(work)
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "9", "a:b@c~d+e-f._", "A" * 128, "resnet50:3", "0123456789a", "CON", "a..b", "con.txt"]
+)
+def test_what_a_tag_may_be_called(name: str) -> None:
+    async def work(stores: Stores, _: FileStorage) -> None:
+        (store_id,) = await some(stores, 1)
+        await stores.put_tag(name, store_id)
+        assert [tag.name for tag in (await stores.tags()).items] == [name]
+        assert (await stores.get(name)).tags == (name,)
+
+    in_files(work)
+
+
+def test_tags_differ_by_case() -> None:
+    async def work(stores: Stores, _: FileStorage) -> None:
+        one, two = await some(stores, 2)
+        await stores.put_tag("a", one)
+        await stores.put_tag("A", two)
+        assert ((await stores.get("a")).id, (await stores.get("A")).id) == (one, two)
+
+    in_files(work)
+
+
+def test_a_damaged_tag_harms_nobody_else_and_can_be_set_anew() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        one, two = await some(stores, 2)
+        await stores.put_tag("good", one)
+        await stores.put_tag("bad", two)
+        await storage.put(ObjectKey("tags/bad"), b"{}")
+        with pytest.raises(IntegrityError, match="'bad'"):
+            await stores.tag("bad")
+        with pytest.raises(IntegrityError):
+            await stores.get("bad")
+        assert (await stores.get("good")).tags == ("good",)
+        assert set(await visible(stores)) == {one, two}
+        assert (await upload(stores, onnx(3, seed=77))).created
+        await stores.put_tag("bad", two)
+        assert (await stores.get("bad")).id == two
+
+    in_memory(work)
