@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from protoslice.errors import Conflict
+from protoslice.errors import Conflict, StorageUnavailable
 from protoslice.storage import FileStorage, MemoryStorage, Storage, open_storage
 from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
@@ -17,6 +17,8 @@ from protoslice.testing.s3 import RawBucket, emulator
 from protoslice.testing.stores import assert_whole, onnx, opened, upload
 
 DATA = onnx(400_000, 90_000, seed=31)
+# The emulator closes an object that is being read when it is replaced: what a client sees of that can be tried again.
+ENDS = (Upload, Conflict, StorageUnavailable)
 OPTIONS = StoreOptions(uploads=UploadOptions(part_bytes=100_000))
 
 
@@ -109,7 +111,7 @@ def test_of_two_that_append_at_once_one_does(places: list[Storage]) -> None:
                 )
                 done = [result for result in results if isinstance(result, Upload)]
                 assert len(done) == 1
-                assert all(isinstance(result, Upload | Conflict) for result in results)
+                assert [result for result in results if not isinstance(result, ENDS)] == []
                 found = await other.uploads.get(found.id)
                 await check(other, found, sent[next(n for n in range(2) if isinstance(results[n], Upload))])
 
@@ -125,8 +127,8 @@ def test_whole_at_two_at_once_is_one_store(places: list[Storage]) -> None:
                 stores.uploads.append(found.id, Body(pieces=pieces(b""), offset=len(DATA), length=len(DATA)))
                 for stores in (one, other)
             ]
-            first, second = await asyncio.gather(*ends)
-            assert first.store == second.store
+            results = await asyncio.gather(*ends, return_exceptions=True)
+            assert [result for result in results if not isinstance(result, ENDS)] == []
             for stores in (one, other):
                 await check(stores, await stores.uploads.get(found.id))
             await asyncio.sleep(0.002)

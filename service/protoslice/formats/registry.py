@@ -28,8 +28,8 @@ __all__ = ["formats_of", "tensors_of"]
 GROUP: Final = "protoslice.formats"
 
 _BUILT_IN: Final[tuple[Format, ...]] = (
-    TensorFlow(),
     Bundle(),
+    TensorFlow(),
     Warmup(),
     Onnx(),
     CoreMl(),
