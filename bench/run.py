@@ -14,6 +14,7 @@ from pathlib import Path
 
 import client
 import engine
+import formats
 import records
 import service
 from timing import Row
@@ -27,6 +28,7 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "ropes": engine.ropes,
     "memory": engine.memory,
     "records": records.records,
+    "formats": formats.formats,
     "service": service.service,
     "client": client.client,
 }

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.bundle import Bundle, BundleTensors
+from protoslice.formats.listing import row
 from protoslice.formats.model import Fault, Model, Stored, Tensor, Tiled
 from protoslice.formats.reading import read
 from protoslice.models import open_model
@@ -223,15 +224,8 @@ def listed(found: BundleTensors, step: int = 3) -> list[dict[str, Any]]:
 
 
 def shown(tensor: Tensor) -> dict[str, Any]:
-    return {
-        "name": tensor.name,
-        "address": tensor.address,
-        "dtype": tensor.dtype and tensor.dtype.name,
-        "shape": None if tensor.shape is None else list(tensor.shape),
-        "size": tensor.size,
-        "file": tensor.file,
-        "kind": tensor.kind,
-    }
+    loaded: dict[str, Any] = json.loads(json.dumps(row(tensor)))
+    return loaded
 
 
 @pytest.mark.parametrize("case", [path.name for path in GOLDEN.glob("tf_c*")] + ["corrupt_bundle_beyond_shard"])

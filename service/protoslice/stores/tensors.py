@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from protoslice.formats.model import Bytes, Fault, Model, Tensor, Tensors
+from protoslice.formats.listing import row
+from protoslice.formats.model import Bytes, Model, Tensors
 from protoslice.formats.reading import read
 from protoslice.formats.references import references
 from protoslice.formats.registry import tensors_of
@@ -112,23 +113,8 @@ def _page(found: Tensors, fits: Wanted, limit: int, first: int) -> Page[dict[str
         tensor = found[number]
         number += 1
         if fits(tensor):
-            items.append(_row(tensor))
+            items.append(row(tensor))
     return Page(items, str(number) if number < len(found) else None)
-
-
-def _row(tensor: Tensor) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "name": tensor.name,
-        "address": tensor.address,
-        "dtype": tensor.dtype.name if tensor.dtype is not None else None,
-        "shape": tensor.shape,
-        "size": tensor.size,
-        "file": tensor.file,
-        "kind": tensor.kind,
-    }
-    if isinstance(tensor.data, Fault):
-        row["problem"] = str(tensor.data.error)
-    return row
 
 
 def _filename(name: str) -> str:

@@ -33,6 +33,9 @@ pub struct Place {
     pub count: u64,
 }
 
+/// Bytes of paths, names and skeletons that are kept. A path can be much longer than what it takes in the proto.
+const MOST_TEXT: usize = 512 << 20;
+
 /// What to look for.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'t> {
@@ -129,8 +132,11 @@ impl Search<'_, '_> {
 
     /// Begins the finding of the message at `frame`; its fields follow. Returns where its path ends.
     fn begin(&mut self, frame: &Frame<'_>) -> Result<usize> {
-        if self.found.len() as u64 >= self.doc.limits.nodes {
-            return Err(WireError::new(Kind::Limit, "more messages were found than may be held"));
+        if self.found.len() as u64 >= self.doc.limits.nodes || self.found.text_len() > MOST_TEXT {
+            return Err(WireError::new(
+                Kind::Limit,
+                "more messages were found, or longer paths to them, than may be held",
+            ));
         }
         let path = self.found.path(|text| frame.path(self.doc.limits.path, text));
         frame.names(self.doc.schema, self.doc.limits.depth, &mut self.found)?;
