@@ -8,7 +8,8 @@
 | 3 | the file is not what it should be: corrupt, inconsistent, not supported; or a storage breaks its promises |
 | 4 | there is no such file, or nothing at that path |
 | 5 | a limit was reached |
-| 6 | the system refused: permission, space, input and output |
+| 6 | the system refused: permission, space, input and output; or a service does not answer |
+| 7 | somebody else was first, or what was there has changed |
 | 129, 130, 143 | interrupted: the terminal has gone, Ctrl-C, asked to end |
 """
 
@@ -24,7 +25,7 @@ from types import FrameType
 from typing import NoReturn, TextIO
 
 from protoslice.cli.show import note
-from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, StorageError
+from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, ProtosliceError, StorageError
 
 __all__ = ["end_on_signals", "one_line_errors"]
 
@@ -33,6 +34,7 @@ _CODES: list[tuple[type[ProtosliceError], int]] = [
     (NotFound, 4),
     (LimitExceeded, 5),
     (StorageError, 6),
+    (Conflict, 7),
     (ProtosliceError, 3),
 ]
 

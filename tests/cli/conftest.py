@@ -1,0 +1,89 @@
+"""A live service over memory, a model of which it has a store, and the program as a function."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from protoslice import schema
+from protoslice.cli import app as program
+from protoslice.client import Client
+
+GRAPH = "tensorflow.GraphDef"
+Call = Callable[..., Result]
+
+
+@pytest.fixture(scope="package")
+def service() -> Iterator[str]:
+    """The address of a service, a process of its own."""
+    command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0"]
+    environment = os.environ | {"PROTOSLICE_STORAGE": "memory://", "PROTOSLICE_LOG_LEVEL": "error"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().decode().strip()
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def call(service: str) -> Call:
+    """Runs a verb where PROTOSLICE_URL names the service, and asserts how it ends: by a code, and a line for an error."""
+
+    def call(*args: object, code: int = 0, url: str | None = None) -> Result:
+        environment = {"PROTOSLICE_URL": service if url is None else url}
+        done = CliRunner().invoke(program.app, [str(arg) for arg in args], env=environment)
+        assert done.exit_code == code, (done.stdout, done.stderr, done.exception)
+        if code not in {0, 2}:
+            assert done.stderr.startswith("protoslice: ") or done.stdout, done.stderr
+            assert done.stderr.count("\n") <= 1, done.stderr
+        return done
+
+    return call
+
+
+def graph(*tensors: bytes) -> bytes:
+    """A GraphDef with a constant of floats for each of the tensors."""
+    made: Any = schema.bundled().message_class(GRAPH)()
+    for number, content in enumerate(tensors):
+        node = made.node.add(name=f"constant_{number}", op="Const")
+        node.attr["dtype"].type = 1
+        node.attr["value"].tensor.dtype = 1
+        node.attr["value"].tensor.tensor_shape.dim.add(size=len(content) // 4)
+        node.attr["value"].tensor.tensor_content = content
+    return bytes(made.SerializeToString())
+
+
+TENSORS = [bytes([number]) * 300_000 for number in range(1, 5)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A graph of four constants."""
+    path = tmp_path_factory.mktemp("model") / "graph.pb"
+    path.write_bytes(graph(*TENSORS))
+    return path
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with another constant in the third place, and one more behind."""
+    path = tmp_path_factory.mktemp("changed") / "graph.pb"
+    path.write_bytes(graph(*TENSORS[:2], b"\x09" * 300_000, TENSORS[3], b"\x07" * 400))
+    return path
+
+
+@pytest.fixture(scope="module")
+def store(service: str, model: Path) -> str:
+    """What the command line calls the model's store."""
+    with Client(service) as client:
+        client.push(model, tags=["model:1"], min_chunk="64KiB")
+    return "@model:1"

@@ -1,0 +1,144 @@
+"""The verbs on a live service: what they answer of a store is what they answer of the file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protoslice.client import Client
+
+VALUE = 'node[1].attr["value"].tensor.tensor_content'
+
+
+@pytest.fixture
+def both(call: Any, store: str, model: Path, service: str) -> Any:
+    """Asserts that a verb says the same of the file, of its store by tag, and of that by URL; gives what it says."""
+
+    def both(verb: str, *args: str) -> bytes:
+        names = [model, store, f"{service}/v1/stores/model:1"]
+        said: list[bytes] = [call(verb, name, *args).stdout_bytes for name in names]
+        assert said[0] == said[1] == said[2]
+        return said[0]
+
+    return both
+
+
+@pytest.mark.parametrize(
+    ("verb", "args"),
+    [
+        ("tree", ["--json"]),
+        ("tree", ["node", "--json", "--depth", "3"]),
+        ("tree", ["node[1]", "--depth", "2"]),
+        ("cat", ["node[2].name"]),
+        ("cat", [VALUE]),
+        ("merge", ["-"]),
+        ("merge", ["-", "--path", "node[0]", "--fields", "op", "--fields", "name"]),
+        ("merge", ["-", "--omit-larger-than", "1KiB"]),
+        ("tensor", ["--json"]),
+        ("tensor", ["constant_*"]),
+        ("tensor", ["--dtype", "F16", "--json"]),
+        ("tensor", ["constant_2", "--slice", "5:9", "--format", "npy"]),
+    ],
+)
+def test_a_store_answers_as_its_file(both: Any, verb: str, args: list[str]) -> None:
+    assert both(verb, *args)
+
+
+def test_facts_and_chunks_of_a_store_have_more_in_them(call: Any, model: Path, store: str) -> None:
+    here, there = (json.loads(call("info", name, "--json").stdout) for name in (model, store))
+    assert {name: there[name] for name in ("type", "size")} == {name: here[name] for name in ("type", "size")}
+    assert (there["tags"], there["chunks"]) == (["model:1"], 5)
+    shown = call("info", store).stdout
+    assert there["id"] in shown
+    assert "graph.pb" in shown
+    cut = json.loads(call("chunks", model, "--min-chunk", "64KiB", "--json").stdout)
+    kept = json.loads(call("chunks", store, "--json").stdout)
+    assert [{name: value for name, value in chunk.items() if name != "sha256"} for chunk in kept] == cut
+    assert all(len(chunk["sha256"]) == 64 for chunk in kept)
+
+
+def test_a_model_goes_there_and_comes_back(call: Any, service: str, changed: Path, tmp_path: Path) -> None:
+    pushed = call("push", changed, "--tag", "there:1")
+    at = pushed.stdout.strip()
+    assert at.startswith(f"{service}/v1/stores/")
+    assert " sent" in pushed.stderr
+    again = json.loads(call("push", changed, "--url", service, "--json").stdout)
+    assert (again["created"], again["store"]["id"]) == (False, at.rpartition("/")[2])
+    assert call("pull", at, tmp_path / "back.pb").stdout == f"{tmp_path / 'back.pb'}: 1.15 MiB\n"
+    assert (tmp_path / "back.pb").read_bytes() == changed.read_bytes()
+    (got,) = json.loads(call("pull", "@there:1", tmp_path / "back.pb", "--json").stdout)
+    assert got["fetched"] == 0, "it is there already"
+    call("pull", "@there:1", tmp_path / "model.cpb", "--view", "cpb")
+    call("merge", tmp_path / "model.cpb", tmp_path / "merged.pb")
+    assert (tmp_path / "merged.pb").read_bytes() == changed.read_bytes()
+
+
+def test_folders_go_as_they_are(call: Any, model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    (folder / "assets").mkdir(parents=True)
+    (folder / "graph.pb").write_bytes(model.read_bytes())
+    (folder / "assets" / "words.txt").write_text("word\n")
+    told = json.loads(call("push", folder, "--root", "graph.pb", "--json").stdout)
+    assert sorted(file["path"] for file in told["store"]["files"]) == ["assets/words.txt", "graph.pb"]
+    call("pull", f"@{told['store']['id'][:16]}", tmp_path / "back")
+    assert (tmp_path / "back" / "assets" / "words.txt").read_text() == "word\n"
+    assert (tmp_path / "back" / "graph.pb").read_bytes() == model.read_bytes()
+
+
+def test_stores_are_listed_named_and_removed(call: Any, service: str) -> None:
+    with Client(service) as client:
+        made = client.push(b"\x0a\x02ab", filename="small.pb").store.id
+    tagged = json.loads(call("tag", "small:1", f"@{made}", "--json").stdout)
+    assert tagged == {"name": "small:1", "store": made}
+    call("tag", "small:2", "@small:1")
+    (listed,) = json.loads(call("ls", "--tag", "small", "--json").stdout)
+    assert (listed["id"], sorted(listed["tags"])) == (made, ["small:1", "small:2"])
+    assert made[:12] in call("ls", "--url", service).stdout
+    call("tag", "small:1", "--remove")
+    assert json.loads(call("info", "@small:2", "--json").stdout)["tags"] == ["small:2"]
+    call("rm", "@small:2")
+    assert "@small:2" not in call("ls").stdout
+    call("info", f"@{made}", code=4)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (["info", "@absent:1"], 4, "absent:1"),
+        (["cat", "@model:1", "node[99]"], 4, "node"),
+        (["cat", "@model:1", "node[["], 2, "character 6"),
+        (["tensor", "@model:1", "nobody"], 4, "nobody"),
+        (["tensor", "@model:1", "constant_1", "--slice", "x"], 2, "slice"),
+        (["tensor", "@model:1", "--slice", "1:2"], 2, "name it"),
+        (["chunks", "@model:1", "--min-chunk", "1KiB"], 2, "are for files"),
+        (["tree", "@model:1", "--type", "onnx.ModelProto"], 3, "--type is for files"),
+        (["tag", "model:1", "@model:1", "--new"], 7, "http://127"),
+        (["tag", "model:1"], 2, "--remove"),
+        (["tag", "a b", "@model:1"], 2, "tag"),
+        (["rm", "model:1"], 2, "names no store"),
+        (["info", "@"], 2, "followed by"),
+        (["info", "http://127.0.0.1/else"], 2, "names no store"),
+        (["ls", "--url", "127.0.0.1"], 2, "no address"),
+        (["push", "/nowhere/model.pb"], 4, "does not exist"),
+        (["pull", "@model:1", "{model}", "--view", "nothing"], 4, "http://127"),
+    ],
+)
+def test_an_error_is_one_line_and_a_code(
+    call: Any, store: str, model: Path, args: list[str], code: int, says: str
+) -> None:
+    done = call(*(arg.format(model=model) for arg in args), code=code)
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_a_service_that_is_not_named_is_asked_for(call: Any) -> None:
+    for args in (["ls"], ["info", "@model:1"]):
+        assert "PROTOSLICE_URL" in call(*args, url="", code=2).stderr
+
+
+def test_the_operator_finds_the_request(call: Any, store: str) -> None:
+    assert "127.0.0.1" in call("cat", store, "node[99]", code=4).stderr
