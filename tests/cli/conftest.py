@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from protoslice import schema
 from protoslice.cli import app as program
@@ -36,7 +35,7 @@ def service() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def call(service: str) -> Call:
-    """Runs a verb where PROTOSLICE_URL names the service, and asserts how it ends: by a code, and a line for an error."""
+    """Runs a verb where PROTOSLICE_URL names the service; asserts how it ends: a code, and a line for an error."""
 
     def call(*args: object, code: int = 0, url: str | None = None) -> Result:
         environment = {"PROTOSLICE_URL": service if url is None else url}
