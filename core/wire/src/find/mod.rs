@@ -12,7 +12,7 @@ mod window;
 use crate::document::Document;
 use crate::entry::Entry;
 use crate::error::{Kind, Result, WireError};
-use crate::schema::{Field, MISFIT, Message, Schema, TypeId};
+use crate::schema::{Field, FieldKind, MISFIT, Message, Schema, TypeId};
 
 pub use findings::{Findings, Found};
 use frame::{Frame, Step};
@@ -36,12 +36,16 @@ pub struct Place {
 /// Bytes of paths, names and skeletons that are kept. A path can be much longer than what it takes in the proto.
 const MOST_TEXT: usize = 512 << 20;
 
+/// Names can be long: those that converters make up tell of every operation that was folded into one.
+const TELLING: u64 = 4096;
+
 /// What to look for.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'t> {
     /// Messages of these types; of all types, where none are named.
     pub types: Option<&'t [TypeId]>,
-    /// Fields up to so many bytes are part of the skeletons.
+    /// Fields up to so many bytes are part of the skeletons; texts and messages, which tell what a message is, up to
+    /// [`TELLING`] bytes.
     pub small: u64,
     /// Messages of fewer bytes are passed over. Unless it is 0, neighbouring elements that are smaller have one place.
     pub least: u64,
@@ -60,6 +64,16 @@ impl Document<'_> {
         let name = search.name_of(&root)?;
         search.message(&root, &Frame::told(type_id, None, None, Step::Alone, name), 0)?;
         Ok(search.found)
+    }
+}
+
+impl Query<'_> {
+    /// Whether `entry`, a field of type `type_id`, is part of skeletons.
+    fn shows(&self, schema: &Schema, type_id: TypeId, entry: &Entry) -> bool {
+        let len = entry.end.saturating_sub(entry.start);
+        let telling = |field: &Field| field.kind.is_message() || field.kind == FieldKind::String;
+        len <= self.small
+            || self.small > 0 && len <= TELLING && schema.field(Some(type_id), entry.number).is_some_and(telling)
     }
 }
 

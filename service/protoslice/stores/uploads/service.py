@@ -55,6 +55,8 @@ class Body:
 
     pieces: AsyncIterator[bytes]
     offset: int
+    size: int | None = None
+    """Of the body, where that is known before it comes."""
     length: int | None = None
     """Of the whole upload, where the client knows it by now."""
     last: bool = False
@@ -197,14 +199,24 @@ class Uploads:
             raise JoinedUpload
         if body.offset != upload.offset:
             raise WrongOffset(upload.offset, body.offset)
-        if body.length is None or body.length == upload.length:
-            return upload.length
-        if upload.length is not None:
-            raise InconsistentLength(f"the upload has {upload.length} bytes, as was said before, and not {body.length}")
-        self._check_size(body.length)
-        if body.length < upload.offset:
-            raise InconsistentLength(f"the upload has {upload.offset} bytes by now: it cannot end at {body.length}")
-        return body.length
+        length = upload.length if body.length is None else body.length
+        if length is not None and length != upload.length:
+            if upload.length is not None:
+                raise InconsistentLength(f"the upload has {upload.length} bytes, as was said before, and not {length}")
+            self._check_size(length)
+            if length < upload.offset:
+                raise InconsistentLength(f"the upload has {upload.offset} bytes by now: it cannot end at {length}")
+        if body.size is not None and upload.state == "open":
+            self._check_end(body, upload.offset + body.size, length)
+        return length
+
+    def _check_end(self, body: Body, end: int, length: int | None) -> None:
+        """Raise unless a body that brings the upload to `end` may do so."""
+        most = self.options.max_bytes if length is None else length
+        if end > most:
+            raise LimitExceeded(f"the body goes on past byte {most}, where the upload ends")
+        if body.last and length is not None and end != length:
+            raise InconsistentLength(f"the upload was to have {length} bytes, and ends at {end}")
 
     async def _append(self, held: Held, turn: Turn, body: Body) -> Held:
         upload, checksum = held.upload, body.checksum
@@ -234,20 +246,15 @@ class Uploads:
         size = 0
         try:
             async for piece in turn.pieces(body.pieces):
-                size += len(piece)
-                if size > room:
-                    raise LimitExceeded(f"the body goes on past byte {upload.offset + room}, where the upload ends")
+                if size + len(piece) > room:
+                    self._check_end(body, upload.offset + size + len(piece), upload.length)
                 await appender.add(piece)
-        except StorageError:
-            raise
+                size += len(piece)
         except BaseException:
-            if body.checksum is None:
+            if body.checksum is None and appender.sound:
                 await appender.finish()
             raise
-        if body.last and upload.length is not None and size != room:
-            raise InconsistentLength(
-                f"the upload was to have {upload.length} bytes, and ends at {upload.offset + size}"
-            )
+        self._check_end(body, upload.offset + size, upload.length)
         return size
 
     async def _compacted(self, held: Held) -> Held:
@@ -265,7 +272,13 @@ class Uploads:
         if upload.state != "open" or not upload.is_whole:
             return held
         done = replace(upload, state="complete") if upload.partial else await self._stored(upload)
-        held = await self._change(held, done)
+        try:
+            held = await self._change(held, done)
+        except Conflict:
+            found = await self._records.read(upload.id)
+            if found.upload.state == "open":
+                raise
+            return found  # another replica came to the same end
         if done.state != "failed":
             await sweep(self._storage, held.upload)
         return held
