@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protoslice import schema
 from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.bundle import Bundle, BundleTensors
 from protoslice.formats.listing import items, row, row_text
@@ -268,6 +269,14 @@ def test_prefixes_may_be_odd() -> None:
     assert one(opened(files, "dir/x.index"), "a").file == "dir/x.data-00000-of-00001"
     files["plain"] = files.pop("dir/x.index")  # no name says what it is, but its end does
     assert isinstance(error_of(opened(files, "plain"), "a"), NotFound)
+
+
+@pytest.mark.parametrize("many", [1, 3000])
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_index_is_known_by_its_first_bytes(packed: bool, many: int) -> None:
+    variables = [Variable(f"layer/{number}", 4, [1], b"x") for number in range(many)]
+    index = bundle("ck", variables, Layout(snappy=packed))["ck.index"]
+    assert schema.detect(index[:65536], "upload", None).kind == "table"
 
 
 def test_names_that_are_no_text() -> None:

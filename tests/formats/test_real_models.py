@@ -107,6 +107,51 @@ def test_a_saved_model(unpacked: Path) -> None:
         assert not [tensor for tensor in constants if isinstance(tensor.data, Fault)]
 
 
+_FIELDS = {1: ("float_val", "<f4"), 2: ("double_val", "<f8"), 3: ("int_val", "<i4"), 9: ("int64_val", "<i8")}
+
+
+def _tensor_protos(message: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Every TensorProto below `message` that the runtime has parsed, with its path."""
+    if message.DESCRIPTOR.full_name == "tensorflow.TensorProto":
+        yield path.removeprefix("."), message
+    for field, value in message.ListFields():
+        step = f"{path}.{field.name}"
+        if field.message_type is None:
+            continue
+        if field.message_type.GetOptions().map_entry:
+            for key in value if field.message_type.fields_by_name["value"].message_type else ():
+                yield from _tensor_protos(value[key], f'{step}["{key}"]' if isinstance(key, str) else f"{step}[{key}]")
+        elif field.is_repeated:
+            for number, each in enumerate(value):
+                yield from _tensor_protos(each, f"{step}[{number}]")
+        else:
+            yield from _tensor_protos(value, step)
+
+
+def test_constants_are_those_that_the_runtime_reads(unpacked: Path) -> None:
+    folder = unpacked / PITCH / "nmp"
+    whole = schema.bundled().message_class("tensorflow.SavedModel")
+    parsed = whole.FromString((folder / "saved_model.pb").read_bytes())
+    compared = 0
+    with open_model(folder) as model:
+        due = dict(_tensor_protos(parsed, ""))
+        found = {tensor.address.removeprefix("path:"): tensor for tensor in model if tensor.address.startswith("path:")}
+        assert found.keys() == due.keys()
+        for path, proto in due.items():
+            shape = tuple(dim.size for dim in proto.tensor_shape.dim)
+            assert found[path].shape == shape
+            if proto.dtype not in _FIELDS:
+                continue
+            name, kind = _FIELDS[proto.dtype]
+            values = proto.tensor_content or np.array(getattr(proto, name), kind).tobytes()
+            count = int(np.prod(shape))
+            last = values[-np.dtype(kind).itemsize :]
+            values += last * (count - len(values) // np.dtype(kind).itemsize)
+            assert model.read(found[path]).read() == values
+            compared += 1
+    assert compared > 1000
+
+
 def test_kernels_are_the_same_in_both_formats(unpacked: Path) -> None:
     onnx_model = onnx.load(unpacked / PITCH / "nmp.onnx")
     arrays = [numpy_helper.to_array(tensor) for tensor in onnx_model.graph.initializer]
