@@ -15,7 +15,7 @@ import structlog
 from protoslice.server import express
 from protoslice.server.app import Application, create_app
 from protoslice.server.context import RequestContext
-from protoslice.server.logs import RequestLog, configure_logs, flush_logs
+from protoslice.server.logs import RequestLog, configure_logs
 from protoslice.server.settings import Settings
 from protoslice.server.uvicorn_config import uvicorn_config
 from protoslice.testing.live import LiveServer, live_server, read_answer
@@ -193,7 +193,7 @@ def lines() -> Iterator[StringIO]:
     """Where log lines go as JSON; what was configured before comes back."""
     before = structlog.get_config()
     out = StringIO()
-    configure_logs("json", "info", out)
+    write_the_last = configure_logs("json", "info", out)
     yield out
     structlog.configure(**before)
 
@@ -207,7 +207,7 @@ def test_a_line_by_hand_is_the_one_that_the_encoder_makes(lines: StringIO, path:
     log(context, 0.000123456)
     log._lines = None
     log(context, 0.000123456)
-    flush_logs()
+    write_the_last()
     by_hand, by_encoder = (json.loads(line) for line in lines.getvalue().splitlines())
     assert by_hand.pop("timestamp")[:10] == by_encoder.pop("timestamp")[:10]
     assert by_hand == by_encoder
