@@ -60,6 +60,7 @@ bench: .venv/core ## ratios against peers, from one run; results in bench/result
 	$(BIN)/python bench/run.py
 	$(BIN)/python bench/run.py service
 	$(BIN)/python bench/run.py client
+	$(BIN)/python bench/run.py tensors
 
 nginx: .venv/core ## try the nginx files of docker/ in a real nginx (Debian's is installed if there is none)
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light

@@ -17,6 +17,7 @@ import engine
 import formats
 import records
 import service
+import tensors
 from timing import Row
 
 RESULTS = Path(__file__).parent / "results"
@@ -29,10 +30,11 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "memory": engine.memory,
     "records": records.records,
     "formats": formats.formats,
+    "tensors": tensors.tensors,
     "service": service.service,
     "client": client.client,
 }
-APART = ("service", "client")
+APART = ("tensors", "service", "client")
 ENGINE = [name for name in SUBJECTS if name not in APART]
 
 
@@ -42,7 +44,7 @@ def main() -> None:
     parser.add_argument(
         "names",
         nargs="*",
-        help=f"what to measure: {', '.join(SUBJECTS)}; all but the service and the client when none is named",
+        help=f"what to measure: {', '.join(SUBJECTS)}; all that needs no service when none is named",
     )
     parser.add_argument(
         "--scale", type=float, default=1.0, help="shrink the data; results of a shrunk run are not kept"
