@@ -1,4 +1,4 @@
-"""A live service over memory, a model of which it has a store, and the program as a function."""
+"""A live service over a directory, a model of which it has a store, and the program as a function."""
 
 from __future__ import annotations
 
@@ -21,10 +21,20 @@ Call = Callable[..., Result]
 
 
 @pytest.fixture(scope="package")
-def service() -> Iterator[str]:
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the service keeps what it has."""
+    return tmp_path_factory.mktemp("stores")
+
+
+@pytest.fixture(scope="package")
+def service(storage: Path) -> Iterator[str]:
     """The address of a service, a process of its own."""
     command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0"]
-    environment = os.environ | {"PROTOSLICE_STORAGE": "memory://", "PROTOSLICE_LOG_LEVEL": "error"}
+    environment = os.environ | {
+        "PROTOSLICE_STORAGE": storage.as_uri(),
+        "PROTOSLICE_SPACE_WATERMARK_BYTES": "1",
+        "PROTOSLICE_LOG_LEVEL": "error",
+    }
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         try:
             assert process.stdout is not None
@@ -35,7 +45,7 @@ def service() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def call(service: str) -> Call:
-    """Runs a verb where PROTOSLICE_URL names the service; asserts how it ends: a code, and a line for an error."""
+    """Runs a verb, PROTOSLICE_URL set, and asserts how it ends: by a code, and a line for an error."""
 
     def call(*args: object, code: int = 0, url: str | None = None) -> Result:
         environment = {"PROTOSLICE_URL": service if url is None else url}

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+ADDRESS = "http://127.0.0.1:8000"
 README = (ROOT / "README.md").read_text()
 
 
@@ -39,7 +40,11 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a service over an empty directory."""
     storage = tmp_path_factory.mktemp("stores").as_uri()
     command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0"]
-    environment = os.environ | {"PROTOSLICE_STORAGE": storage, "PROTOSLICE_SPACE_WATERMARK_BYTES": "1"}
+    environment = os.environ | {
+        "PROTOSLICE_STORAGE": storage,
+        "PROTOSLICE_SPACE_WATERMARK_BYTES": "1",
+        "PROTOSLICE_LOG_LEVEL": "error",
+    }
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         try:
             assert process.stdout is not None
@@ -49,7 +54,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def _timeless(text: str) -> str:
-    return re.sub(r'"created":"[^"]*"', '"created":"…"', text)
+    return re.sub(r'"created":"[^"]*"|20\d\d-\d\d-\d\d \d\d:\d\d', "…", text)
 
 
 def _run(command: str, folder: Path) -> str:
@@ -64,9 +69,13 @@ def _run(command: str, folder: Path) -> str:
 
 def test_every_command_of_the_tour_answers_as_shown(folder: Path, service: str) -> None:
     steps = _steps()
-    assert len(steps) >= 13
+    assert len(steps) >= 21
+    settings: list[str] = []
     for command, expected in steps:
-        shown = _run(command.replace("http://127.0.0.1:8000", service), folder)
+        if command.startswith("export "):
+            settings.append(command)
+        told = "; ".join([*settings, command]).replace(ADDRESS, service)
+        shown = _run(told, folder).replace(service, ADDRESS)
         assert _timeless(shown) == _timeless(expected), command
     block = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[0]
     (folder / "example.py").write_text(block)

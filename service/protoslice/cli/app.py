@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from protoslice.cli import extract, inspect, serve, tensors, transfer, upkeep
+from protoslice.cli import diff, doctor, extract, inspect, serve, tensors, transfer, upkeep, verify
 from protoslice.cli.failures import end_on_signals, one_line_errors
 from protoslice.cli.streams import settle_streams
 
@@ -31,11 +31,14 @@ _VERBS = (
     extract.split,
     extract.merge,
     tensors.tensor,
+    verify.verify,
+    diff.diff,
     transfer.push,
     transfer.pull,
     transfer.ls,
     transfer.tag,
     transfer.rm,
+    doctor.doctor,
     serve.serve,
     serve.config,
     upkeep.gc,

@@ -5,11 +5,12 @@
 | 0 | it worked |
 | 1 | a fault of ours: please report it |
 | 2 | the command line does not parse |
-| 3 | the file is not what it should be: corrupt, inconsistent, not supported; or a storage breaks its promises |
+| 3 | the file is not what it should be: corrupt, inconsistent, not supported; a storage or a proxy spoils it |
 | 4 | there is no such file, or nothing at that path |
 | 5 | a limit was reached |
 | 6 | the system refused: permission, space, input and output; or a service does not answer |
 | 7 | somebody else was first, or what was there has changed |
+| 8 | `diff`: the two differ |
 | 129, 130, 143 | interrupted: the terminal has gone, Ctrl-C, asked to end |
 """
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import cached_property
+from pathlib import Path
 
 from protoslice import LocalModel, Proto, Rope, open_model
 from protoslice.cli.files import STDIO, opened
-from protoslice.cli.subjects import Line, Listing, Part, Policy, Row
+from protoslice.cli.progress import Progress
+from protoslice.cli.subjects import Digest, Line, Listing, Part, Policy, Row
 from protoslice.errors import Unsupported
 from protoslice.formats.model import Fault, Tensor
 from protoslice.library import FLOOR, MAX_CHUNK, MIN_CHUNK, SMALLEST_FLOOR
@@ -40,7 +43,10 @@ class LocalSubject:
     @cached_property
     def proto(self) -> Proto:
         """The proto."""
-        return self._held.enter_context(opened(self._name, self._type, floor=self._floor))
+        name = self._name
+        if os.path.isdir(name):
+            name = os.path.join(name, self._model.model.root)
+        return self._held.enter_context(opened(name, self._type, floor=self._floor))
 
     @cached_property
     def _model(self) -> LocalModel:
@@ -74,6 +80,22 @@ class LocalSubject:
         split = self.proto.split(min_chunk=policy.min_chunk or MIN_CHUNK, max_chunk=policy.max_chunk or MAX_CHUNK)
         return [{name: getattr(chunk, name) for name in fields} for chunk in split]
 
+    def files(self) -> dict[str, Digest]:
+        """See `Subject.files`."""
+        place = Path(self._name)
+        if not place.is_dir():
+            return {place.name: _digest(place.stat().st_size, _pieces_of(place))}
+        found = sorted(each for each in place.rglob("*") if each.is_file())
+        return {each.relative_to(place).as_posix(): _digest(each.stat().st_size, _pieces_of(each)) for each in found}
+
+    def policy(self) -> None:
+        """See `Subject.policy`."""
+
+    def digests(self, policy: Policy) -> dict[str, Digest]:
+        """See `Subject.digests`."""
+        split = self.proto.split(min_chunk=policy.min_chunk or MIN_CHUNK, max_chunk=policy.max_chunk or MAX_CHUNK)
+        return {chunk.path: _digest(chunk.size, chunk.rope.pieces()) for chunk in split}
+
     def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> Part:
         """See `Subject.part`."""
         view = self.proto.merge(path, fields, omit_larger_than)
@@ -86,6 +108,21 @@ class LocalSubject:
     def tensor(self, name: str, slice_: str | None, form: str) -> Rope:
         """See `Subject.tensor`."""
         return self._model.read(name, slice_, form)
+
+
+def _pieces_of(path: Path) -> Iterator[bytes]:
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(1 << 20):
+            yield piece
+
+
+def _digest(size: int, pieces: Iterable[bytes | memoryview]) -> Digest:
+    digest = hashlib.sha256()
+    with Progress("digesting", size) as progress:
+        for piece in pieces:
+            digest.update(piece)
+            progress.advance(len(piece))
+    return Digest(size, digest.hexdigest())
 
 
 def _row(tensor: Tensor) -> Row:

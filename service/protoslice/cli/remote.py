@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from protoslice.cli.addresses import Address, address_of
-from protoslice.cli.subjects import Line, Listing, Part, Policy, Row
+from protoslice.cli.subjects import Digest, Line, Listing, Part, Policy, Row
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
 
 __all__ = ["RemoteSubject", "client_of", "store_facts"]
@@ -88,6 +88,19 @@ class RemoteSubject:
                 "the chunks of a store were cut when it was made: --min-chunk and --max-chunk are for files"
             )
         return (asdict(chunk) for chunk in self._client.chunks(self._ref))
+
+    def files(self) -> dict[str, Digest]:
+        """See `Subject.files`."""
+        return {file.path: Digest(file.size, file.sha256) for file in self._client.store(self._ref).files}
+
+    def policy(self) -> Policy:
+        """See `Subject.policy`."""
+        store = self._client.store(self._ref)
+        return Policy(store.min_chunk, store.max_chunk)
+
+    def digests(self, policy: Policy) -> dict[str, Digest]:
+        """See `Subject.digests`."""
+        return {chunk.path: Digest(chunk.size, chunk.sha256) for chunk in self._client.chunks(self._ref)}
 
     def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> Part:
         """See `Subject.part`."""

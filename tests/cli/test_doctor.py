@@ -1,0 +1,159 @@
+"""`doctor` against proxies that meddle, each in one way."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from protoslice.cli import probes
+from protoslice.client import Client
+
+PATIENCE_SECONDS = 2.0
+PROMISES = {
+    "": "",
+    "buffer": "uploads go through as they come",
+    "limit": "uploads may be long",
+    "no ranges": "ranges are exact",
+    "strip": "entity tags stay strong",
+    "weaken": "entity tags stay strong",
+    "digest": "digests come along",
+    "gzip": "binaries are not compressed",
+    "slashes": "paths stay as they are",
+    "decode": "paths stay as they are",
+}
+
+
+class _Proxy(BaseHTTPRequestHandler):
+    """Passes on requests, and meddles."""
+
+    protocol_version = "HTTP/1.1"
+    upstream = ""
+    meddling = ""
+
+    def handle(self) -> None:
+        with suppress(OSError, http.client.HTTPException):
+            super().handle()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.close_connection = True
+        length = int(self.headers.get("content-length", "0"))
+        if self.meddling == "limit" and length > 1 << 20:
+            self._say(413, {"content-type": "text/html"}, b"too large")
+            return
+        place = urlsplit(self.upstream)
+        upstream = http.client.HTTPConnection(str(place.hostname), place.port, timeout=20)
+        body = self._whole(length) if self.meddling == "buffer" else b""
+        upstream.putrequest(self.command, self._path(), skip_host=True, skip_accept_encoding=True)
+        for name, value in self.headers.items():
+            if not (name.lower() == "range" and self.meddling == "no ranges"):
+                upstream.putheader(name, value)
+        upstream.endheaders(body)
+        if length and not body:
+            threading.Thread(target=self._relay, args=(upstream, length), daemon=True).start()
+        answer = upstream.getresponse()
+        self._pass_on(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        upstream.close()
+
+    do_POST = do_PUT = do_DELETE = do_HEAD = do_GET  # noqa: N815 - as the library asks for them
+
+    def _path(self) -> str:
+        path = self.path
+        if self.meddling == "decode":
+            path = path.replace("%2F", "/")
+        return re.sub("//+", "/", path) if self.meddling in {"slashes", "decode"} else path
+
+    def _whole(self, length: int) -> bytes:
+        body = b""
+        while len(body) < length and (piece := self.rfile.read(min(length - len(body), 1024))):
+            body += piece
+        if len(body) < length:
+            raise ConnectionError("the client has left")
+        return body
+
+    def _relay(self, upstream: http.client.HTTPConnection, length: int) -> None:
+        with suppress(OSError, ValueError):
+            while length > 0 and (piece := self.rfile.read1(min(length, 65536))):
+                upstream.sock.sendall(piece)
+                length -= len(piece)
+
+    def _pass_on(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        for name in ("transfer-encoding", "connection", "date", "server"):
+            headers.pop(name, None)
+        if self.meddling == "strip":
+            headers.pop("etag", None)
+        if self.meddling == "weaken" and "etag" in headers:
+            headers["etag"] = f"W/{headers['etag']}"
+        if self.meddling == "digest":
+            headers.pop("repr-digest", None)
+        if self.meddling == "gzip" and status == 200 and "gzip" in self.headers.get("accept-encoding", ""):
+            body, headers["content-encoding"] = gzip.compress(body), "gzip"
+        self._say(status, headers, body)
+
+    def _say(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        if self.command != "HEAD" and status not in {204, 304}:
+            headers["content-length"] = str(len(body))
+        self.send_response_only(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+@contextmanager
+def meddling_proxy(upstream: str, meddling: str) -> Iterator[str]:
+    handler = type("Proxy", (_Proxy,), {"upstream": upstream, "meddling": meddling})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        server.block_on_close = False
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join(10)
+
+
+@pytest.mark.parametrize("meddling", PROMISES)
+def test_each_kind_of_meddling_is_told_with_what_to_change(
+    call: Any, service: str, store: str, meddling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "PATIENCE_SECONDS", PATIENCE_SECONDS)
+    with meddling_proxy(service, meddling) as url:
+        told = json.loads(call("doctor", url, "--json", code=3 if meddling else 0).stdout)
+    bad = {check["check"] for check in told["checks"] if check["found"]}
+    assert bad == ({PROMISES[meddling]} if meddling else set())
+    assert told["well"] == (not meddling)
+    assert all(check["advice"].count(";") for check in told["checks"] if check["found"])
+    with Client(service) as client:
+        assert not [each for each in client.stores(tag="doctor-")], "nothing is left behind"
+
+
+def test_people_get_lines(call: Any, service: str, store: str) -> None:
+    shown = call("doctor").stdout.splitlines()
+    assert len(shown) == len(probes.PROBES)
+    assert all(line.startswith("well  ") for line in shown)
+    with meddling_proxy(service, "gzip") as url:
+        shown = call("doctor", url, "--store", "model:1", code=3).stdout.splitlines()
+    at = shown.index("BAD   binaries are not compressed")
+    assert "(gzip)" in shown[at + 1]
+    assert shown[at + 2] == "      nginx: gzip off;"
+
+
+def test_a_service_that_is_away(call: Any) -> None:
+    assert "cannot be reached" in call("doctor", "http://127.0.0.1:1", "--store", "any", code=6).stderr
