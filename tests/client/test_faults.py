@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from protoslice.client import Client, remote
 from protoslice.client.model import Store
 from protoslice.errors import ProtosliceError
-from protoslice.testing.proxy import FAULTS, Fault, FaultyProxy
+from protoslice.testing.proxy import FAULTS, Fault, FaultyProxy, Kind
 
 scripts = st.lists(st.builds(Fault, st.sampled_from(FAULTS), st.floats(0, 1, exclude_max=True)), max_size=8)
 few = settings(
@@ -38,6 +38,20 @@ def store(client: Client, model: bytes) -> Store:
 def broken(proxy: FaultyProxy) -> Iterator[Client]:
     with Client(proxy.url, timeout_seconds=1.0, attempts=10, backoff_seconds=0.001, parallel=2) as client:
         yield client
+
+
+@pytest.mark.parametrize("before", [1, 2, 4])
+@pytest.mark.parametrize("kind", FAULTS)
+def test_one_fault_of_each_kind(
+    kind: Kind, before: int, broken: Client, proxy: FaultyProxy, store: Store, model: bytes, tmp_path: Path
+) -> None:
+    """In the answer that says what the file is, and in parts of it."""
+    proxy.script[:] = [*[Fault()] * before, Fault(kind, 0.5)]
+    with patch.object(remote, "PART", 200_000), patch.object(remote, "DIGESTED", 100_000):
+        (done,) = broken.download(store.id, tmp_path / "a")
+    assert proxy.script == []
+    assert done.path.read_bytes() == model
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 @given(script=scripts)

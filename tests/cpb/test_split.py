@@ -191,6 +191,6 @@ def test_it_cannot_be_opened_as_another_type() -> None:
 
 @pytest.mark.parametrize("name", ["", "NoPackage", "a b.c", "1.2", "a..b", ".a", "a."])
 def test_a_first_record_that_names_no_type_is_no_manifest(name: str) -> None:
-    with pytest.raises((InconsistentChunks, Unsupported, CorruptModel)) as caught, protoslice.open(split_of([], name)):
+    data = split_of([(None, b"\xff")], name)
+    with pytest.raises((InconsistentChunks, CorruptModel), match="no ChunkMetadata"), protoslice.open(data):
         pass
-    assert "manifest" not in str(caught.value)

@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protoslice import schema
 from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.bundle import Bundle, BundleTensors
+from protoslice.formats.listing import items, row, row_text
 from protoslice.formats.model import Fault, Model, Stored, Tensor, Tiled
 from protoslice.formats.reading import read
 from protoslice.models import open_model
@@ -215,23 +217,19 @@ def test_what_is_written_is_read(data: st.DataObject) -> None:
 
 
 def listed(found: BundleTensors, step: int = 3) -> list[dict[str, Any]]:
-    items, at = [], 0
+    rows: list[dict[str, Any]] = []
+    at = 0
     while at < len(found):
-        text, at = found.items(at, step)
-        items += json.loads(b"[" + text + b"]")
-    return items
+        text, count, after = found.items(at, step)
+        assert count == len(json.loads(b"[" + text + b"]")) == after - at
+        rows += json.loads(b"[" + text + b"]")
+        at = after
+    return rows
 
 
 def shown(tensor: Tensor) -> dict[str, Any]:
-    return {
-        "name": tensor.name,
-        "address": tensor.address,
-        "dtype": tensor.dtype and tensor.dtype.name,
-        "shape": None if tensor.shape is None else list(tensor.shape),
-        "size": tensor.size,
-        "file": tensor.file,
-        "kind": tensor.kind,
-    }
+    loaded: dict[str, Any] = json.loads(json.dumps(row(tensor)))
+    return loaded
 
 
 @pytest.mark.parametrize("case", [path.name for path in GOLDEN.glob("tf_c*")] + ["corrupt_bundle_beyond_shard"])
@@ -242,6 +240,21 @@ def test_the_fast_listing_says_what_the_tensors_say(case: str) -> None:
         assert listed(found, 1000) == [shown(tensor) for tensor in model]
         floats = [shown(tensor) for tensor in model if tensor.dtype and tensor.dtype.name == "F32"]
         assert json.loads(b"[" + found.items(0, 10_000, "F32")[0] + b"]") == floats
+
+
+def test_joined_listings_say_what_the_tensors_say() -> None:
+    with open_model(GOLDEN / "tf_sm_functions") as model:
+        rows = [json.loads(row_text(tensor)) for tensor in model]
+        for dtype in (None, "F32"):
+            due = [each for each in rows if dtype is None or each["dtype"] == dtype]
+            for limit in (1, 3, 1000):
+                found: list[Any] = []
+                at = 0
+                while at < len(model.tensors):
+                    text, count, at = items(model.tensors, at, limit, dtype)
+                    assert count <= limit
+                    found += json.loads(b"[" + text + b"]")
+                assert found == due
 
 
 def test_narrow_integers_are_extended_by_their_sign() -> None:
@@ -256,6 +269,14 @@ def test_prefixes_may_be_odd() -> None:
     assert one(opened(files, "dir/x.index"), "a").file == "dir/x.data-00000-of-00001"
     files["plain"] = files.pop("dir/x.index")  # no name says what it is, but its end does
     assert isinstance(error_of(opened(files, "plain"), "a"), NotFound)
+
+
+@pytest.mark.parametrize("many", [1, 3000])
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_index_is_known_by_its_first_bytes(packed: bool, many: int) -> None:
+    variables = [Variable(f"layer/{number}", 4, [1], b"x") for number in range(many)]
+    index = bundle("ck", variables, Layout(snappy=packed))["ck.index"]
+    assert schema.detect(index[:65536], "upload", None).kind == "table"
 
 
 def test_names_that_are_no_text() -> None:

@@ -319,9 +319,8 @@ def test_no_memory_goes_by_the_size_of_a_tensor() -> None:
 )  # fmt: skip
 def test_what_does_not_fit_its_shape_is_refused_with_the_address(data: Data, dtype: str, shape: list[int]) -> None:
     with pytest.raises(CorruptModel) as caught:
-        content(read(tensor(data, dtype, shape)).bytes)
-    if not isinstance(data, Stored | Filled) or "arint" not in caught.value.message:
-        assert caught.value.path == "x"
+        read(tensor(data, dtype, shape))
+    assert caught.value.path == "x"
 
 
 def test_strings_are_text_in_base64() -> None:

@@ -11,7 +11,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 
 import protoslice
 from protoslice.errors import CorruptModel, InvalidInput, NotFound, StorageError, Unsupported
-from protoslice.schema import bundled, from_descriptor_set
+from protoslice.schema import bundled, detect, from_descriptor_set
 
 KIND = "tensorflow.TensorProto"
 DATA = bundled().message_class(KIND)(dtype=1, tensor_content=b"x" * 100_000).SerializeToString()
@@ -224,3 +224,15 @@ def test_what_told_the_type_is_kept() -> None:
         assert proto.why == "its fields are those of tensorflow.GraphDef"
     assert protoslice.open(DATA, KIND).why == "it was named"
     assert "none of the known types" in str(protoslice.open(b"").why)
+
+
+def test_bytes_that_look_like_text_are_what_they_are_named_as() -> None:
+    data = b'\n\x0btext: "a" \n'
+    named = "onnx.StringStringEntryProto"
+    assert detect(b'key: "a" value: "b"').kind == "text"
+    with protoslice.open(b'key: "a" value: "b"', named) as proto:
+        assert proto.merge("value").read() == b"b"
+    for length in range(32, 127):  # printable lengths make printable protos
+        data = b"\n" + bytes([length]) + b'key: "' + b"x" * (length - 7) + b'"'
+        with protoslice.open(data, named) as proto:
+            assert len(proto.merge("key")) == length

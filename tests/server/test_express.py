@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import structlog
 from protoslice.server import express
 from protoslice.server.app import Application, create_app
 from protoslice.server.context import RequestContext
-from protoslice.server.logs import RequestLog, configure_logs, flush_logs
+from protoslice.server.logs import RequestLog, configure_logs
 from protoslice.server.settings import Settings
 from protoslice.server.uvicorn_config import uvicorn_config
 from protoslice.testing.live import LiveServer, live_server, read_answer
@@ -189,26 +189,32 @@ def test_a_head_that_comes_in_pieces(watched: Watched, store: str) -> None:
 
 
 @pytest.fixture
-def lines() -> Iterator[StringIO]:
-    """Where log lines go as JSON; what was configured before comes back."""
+def written() -> Iterator[Callable[[], str]]:
+    """What the log has written as JSON; what was configured before comes back."""
     before = structlog.get_config()
     out = StringIO()
-    configure_logs("json", "info", out)
-    yield out
+    write_the_last = configure_logs("json", "info", out)
+
+    def written() -> str:
+        write_the_last()
+        return out.getvalue()
+
+    yield written
     structlog.configure(**before)
 
 
 @pytest.mark.parametrize("store_id", [None, "a" * 64])
 @pytest.mark.parametrize("path", ["/v1/x", '/"quoted\\"', "/\x00\x1f\x7f", "/münchen/\u2028\ud800", "/" + "x" * 900])
-def test_a_line_by_hand_is_the_one_that_the_encoder_makes(lines: StringIO, path: str, store_id: str | None) -> None:
+def test_a_line_by_hand_is_the_one_that_the_encoder_makes(
+    written: Callable[[], str], path: str, store_id: str | None
+) -> None:
     context = RequestContext(b"id-of-request", method="GET", path=path, client=None if store_id else "127.0.0.1")
     context.route, context.status, context.bytes_out, context.store = "/v1/{x}", 206, 1 << 40, store_id
     log = RequestLog()
     log(context, 0.000123456)
     log._lines = None
     log(context, 0.000123456)
-    flush_logs()
-    by_hand, by_encoder = (json.loads(line) for line in lines.getvalue().splitlines())
+    by_hand, by_encoder = (json.loads(line) for line in written().splitlines())
     assert by_hand.pop("timestamp")[:10] == by_encoder.pop("timestamp")[:10]
     assert by_hand == by_encoder
     assert list(by_hand)[:3] == ["request_id", "method", "route"]

@@ -12,10 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from protoslice.server.app import create_app
-from protoslice.server.settings import Settings
-from protoslice.server.uvicorn_config import uvicorn_config
-from protoslice.testing.live import live_server, read_answer
+from protoslice.testing.live import read_answer
 from protoslice.testing.problems import assert_problem
 from protoslice.testing.process import service_process
 
@@ -117,16 +114,17 @@ def test_pages_for_people_and_probes(client: httpx.Client, path: str) -> None:
 
 def test_lines_of_the_last_answers_are_not_lost(tmp_path: Path) -> None:
     body = b"\x0a" + b"\x80\x80\x80\x08" + bytes(16 << 20)
-    with process("--storage", tmp_path.as_uri(), space_watermark_bytes="0") as (running, url):
-        store = httpx.put(f"{url}/v1/stores", content=body).json()["id"]
-        with connected(url).connect() as connection:
+    with service_process("--storage", tmp_path.as_uri(), settings=ROOM) as service:
+        store = httpx.put(f"{service.url}/v1/stores", content=body).json()["id"]
+        with service.server.connect() as connection:
             connection.sendall(f"GET /v1/stores/{store}/merge HTTP/1.1\r\nhost: x\r\n\r\n".encode())
             assert connection.recv(9) == b"HTTP/1.1 "
-            running.send_signal(signal.SIGTERM)
+            service.running.terminate()
             time.sleep(0.3)
             while connection.recv(1 << 20):
                 pass
-        _, errors = running.communicate(timeout=10)
+        service.running.wait(10)
+        errors = service.log.read_text()
     lines = [json.loads(line) for line in errors.splitlines()]
     assert lines[-1]["route"] == "/v1/stores/{ref}/merge"
     assert (lines[-1]["status"], lines[-1]["sent"]) == (200, len(body))

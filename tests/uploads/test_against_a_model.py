@@ -64,6 +64,7 @@ class UploadsMachine(RuleBasedStateMachine):
         self.offset: dict[str, int] = {}
         self.partial: set[str] = set()
         self.gone: set[str] = set()
+        self.told: set[str] = set()
 
     def new_storage(self) -> Storage:
         return MemoryStorage()
@@ -81,13 +82,15 @@ class UploadsMachine(RuleBasedStateMachine):
     def append(self, upload: str, body: Body) -> Upload:
         return self.run(self.stores.uploads.append(upload, body))
 
-    @rule(target=uploads, content=st.sampled_from(CONTENTS), partial=st.booleans(), deferred=st.booleans())
-    def create(self, content: bytes, partial: bool, deferred: bool) -> str:
+    @rule(target=uploads, number=st.sampled_from(range(len(CONTENTS))), partial=st.booleans(), deferred=st.booleans())
+    def create(self, number: int, partial: bool, deferred: bool) -> str:
+        content = CONTENTS[number]
         length = None if deferred else len(content)
         path = None if partial and len(content) % 2 else "model.onnx"
         made = self.run(self.stores.uploads.create(NewUpload(length=length, path=path, partial=partial)))
         self.content[made.id], self.offset[made.id] = content, 0
         self.partial |= {made.id} if partial else set()
+        self.told |= set() if deferred else {made.id}
         return made.id
 
     @rule(upload=uploads, share=SHARES, lost=st.booleans())
@@ -99,6 +102,7 @@ class UploadsMachine(RuleBasedStateMachine):
         content, offset = self.content[upload], self.offset[upload]
         end = offset + int((len(content) - offset) * share)
         body = Body(pieces=pieces(content[offset:end], lost=lost), offset=offset, length=len(content))
+        self.told.add(upload)
         try:
             found = self.append(upload, body)
             assert not lost
@@ -120,6 +124,7 @@ class UploadsMachine(RuleBasedStateMachine):
         body = Body(pieces=pieces(content[offset:] + b"x"), offset=offset, length=len(content))
         with pytest.raises((LimitExceeded, InvalidInput, Gone)):
             self.append(upload, body)
+        self.told.add(upload)
         if upload not in self.gone:
             self.offset[upload] = self.run(self.stores.uploads.get(upload)).offset
             assert offset <= self.offset[upload] <= len(content)
@@ -132,6 +137,7 @@ class UploadsMachine(RuleBasedStateMachine):
             return
         given = hashlib.sha256(content[offset:end] if right else b"something else").digest()
         body = Body(pieces=pieces(content[offset:end]), offset=offset, length=len(content), checksum=Checksum(given))
+        self.told.add(upload)
         if right:
             self.append(upload, body)
             self.offset[upload] = end
@@ -147,10 +153,7 @@ class UploadsMachine(RuleBasedStateMachine):
 
     @rule(one=uploads, other=uploads)
     def join(self, one: str, other: str) -> None:
-        ready = all(
-            upload in self.partial - self.gone and self.offset[upload] == len(self.content[upload])
-            for upload in (one, other)
-        )
+        ready = self.is_ready(one) and self.is_ready(other)
         whole = self.content[one] + self.content[other]
         wanted = NewUpload(path="joined.bin", request=IngestRequest(type="unknown"))
         joining = self.stores.uploads.join([one, other], wanted)
@@ -161,11 +164,16 @@ class UploadsMachine(RuleBasedStateMachine):
         try:
             found = self.run(joining)
         except CorruptModel:
-            broken = CONTENTS[2]
-            assert broken in (self.content[one], self.content[other])
+            assert CONTENTS[2] in {self.content[one], self.content[other]}
             return
         store = self.run(self.stores.view(found.store or ""))
         assert self.run(assert_whole(self.stores, store.info))["file joined.bin"] == whole
+
+    def is_ready(self, upload: str) -> bool:
+        """Whether others may be joined with it: it is whole, and no store failed to come of it."""
+        whole = self.offset[upload] == len(self.content[upload]) and upload in self.told
+        broken = upload not in self.partial and self.content[upload] == CONTENTS[2]
+        return whole and not broken and upload not in self.gone
 
     @rule()
     def restart(self) -> None:

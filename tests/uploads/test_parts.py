@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from random import Random
 
 import pytest
+from google.protobuf import descriptor_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,13 +26,16 @@ from protoslice.testing.stores import assert_whole, in_memory, keys_in, onnx, op
 BLOCK = 64 << 10
 
 
+GOLDEN = Path(__file__).parents[1] / "stores" / "golden"
+
+
 async def pieces(data: bytes) -> AsyncIterator[bytes]:
     yield data
 
 
 async def send(stores: Stores, data: bytes, sizes: Sequence[int], **wanted: object) -> Upload:
     """An upload of `data` in bodies of these sizes, over and over."""
-    found = await stores.uploads.create(NewUpload(length=len(data), path="model.onnx", **wanted))  # type: ignore[arg-type]
+    found = await stores.uploads.create(NewUpload(length=len(data), **({"path": "model.onnx"} | wanted)))  # type: ignore[arg-type]
     at, turn = 0, 0
     while at < len(data):
         body = Body(pieces=pieces(data[at : at + sizes[turn % len(sizes)]]), offset=at)
@@ -292,5 +297,39 @@ def test_a_flipped_bit_in_a_part_is_never_given_out(sizes: list[int]) -> None:
         await storage.put(key, bytes(content))
         with pytest.raises(ProtosliceError):
             await assert_whole(stores, (await stores.view(found.store or "")).info)
+
+    in_memory(work)
+
+
+@pytest.mark.parametrize("name", ["graph_many_nodes.max20000.cpb", "graph_large_constants.max100000.uncompressed.cpb"])
+def test_chunked_protos_come_in_parts_too(name: str) -> None:
+    data = (GOLDEN / name).read_bytes()
+
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        found = await send(stores, data, [len(data) // 3, 1000], path=name)
+        assert len(found.parts) > 2
+        info = (await stores.view(found.store or "")).info
+        whole = await assert_whole(stores, info)
+        await stores.delete(info.id)
+        again = (await upload(stores, {name: data})).store
+        assert again.id == info.id
+        assert await assert_whole(stores, again) == whole
+
+    in_memory(work)
+
+
+def test_a_type_of_an_uploaded_schema() -> None:
+    data = onnx(200_000, seed=12)
+    files = descriptor_pb2.FileDescriptorSet()
+    file = files.file.add(name="own.proto", package="own", syntax="proto3")
+    file.message_type.add(name="Thing").field.add(name="x", number=1, type=9, label=1)
+
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        await stores.put_schema("own", files.SerializeToString())
+        found = await send(stores, data, [90_000], request=IngestRequest(type="own.Thing"))
+        info = (await stores.view(found.store or "")).info
+        assert info.type == "own.Thing"
+        await assert_whole(stores, info)
+        assert (await upload(stores, data, IngestRequest(type="own.Thing"))).store.id == info.id
 
     in_memory(work)

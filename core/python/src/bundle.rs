@@ -80,19 +80,22 @@ impl Bundle {
         found.collect()
     }
 
-    /// At most `limit` tensors from `start` on as items of a JSON list, and where to go on: of type `dtype`, if given.
-    #[pyo3(signature = (prefix, start, limit, dtype=None))]
+    /// At most `limit` tensors from `start` on as items of a JSON list; how many, and where to go on: of type `dtype`, if
+    /// given. `room` has the bytes of each shard, as far as it is there. It ends before what lies in slices, or is wrong.
+    #[pyo3(signature = (prefix, room, start, limit, dtype=None))]
     fn items<'py>(
         &self,
         py: Python<'py>,
         prefix: &str,
+        room: Vec<Option<u64>>,
         start: usize,
         limit: usize,
         dtype: Option<&str>,
-    ) -> PyResult<(Bound<'py, PyBytes>, usize)> {
-        let items = Items::new(&self.bundle, prefix, &self.types);
-        let (text, next) = py.detach(|| items.write(start, limit, dtype)).map_err(|error| raise(py, error))?;
-        Ok((PyBytes::new(py, &text), next))
+    ) -> PyResult<(Bound<'py, PyBytes>, usize, usize)> {
+        let items = Items::new(&self.bundle, prefix, &self.types, &room);
+        let written = py.detach(|| items.write(start, limit, dtype));
+        let (text, count, next) = written.map_err(|error| raise(py, error))?;
+        Ok((PyBytes::new(py, &text), count, next))
     }
 }
 

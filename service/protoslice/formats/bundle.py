@@ -14,6 +14,7 @@ from protoslice.errors import CorruptModel, NotFound, ProtosliceError
 from protoslice.formats.bundle_strings import strings
 from protoslice.formats.checksums import check, crc_of
 from protoslice.formats.dtypes import Dtype
+from protoslice.formats.listing import row_text
 from protoslice.formats.model import (
     Bytes,
     Data,
@@ -39,6 +40,8 @@ _SAVED_MODEL: Final = "tensorflow.SavedModel"
 _MAGIC: Final = bytes.fromhex("57fb808b247547db")
 _CHECKED: Final = 64 << 20
 """The largest piece of a tensor whose checksum is compared before all of it is given out."""
+_SHARDS: Final = 10_000
+"""So many shards are known by their sizes; tensors in others are listed one by one."""
 _ESCAPED: Final = re.compile(rb"\\x([0-9a-f]{2})")
 
 _WIDTHS: Final = {number: (dtype.name, dtype.width) for number, dtype in TYPES.items()}
@@ -124,9 +127,27 @@ class BundleTensors:
         found = (self._index.find(each.encode()) for each in self._known_as.get(name_or_address, ()))
         return [number for number in found if number is not None]
 
-    def items(self, start: int, limit: int, dtype: str | None = None) -> tuple[bytes, int]:
-        """At most `limit` tensors from `start` on as items of a JSON list, and where to go on."""
-        return self._index.items(self._prefix, start, limit, dtype)
+    def items(self, start: int, limit: int, dtype: str | None = None) -> tuple[bytes, int, int]:
+        """As `listing.items`, but no `Tensor` is made of what lies in one piece where it should."""
+        texts: list[bytes] = []
+        number, left = start, limit
+        while left > 0 and number < len(self):
+            text, count, number = self._index.items(self._prefix, self._room, number, left, dtype)
+            texts += [text] if count else []
+            left -= count
+            if left > 0 and number < len(self):  # in slices, or something is wrong with it
+                tensor = self[number]
+                number += 1
+                if dtype is None or (tensor.dtype is not None and tensor.dtype.name == dtype):
+                    texts.append(row_text(tensor))
+                    left -= 1
+        return b",".join(texts), limit - left, number
+
+    @cached_property
+    def _room(self) -> Sequence[int | None]:
+        """How many bytes each shard has, as far as it is there."""
+        paths = (self._shard(shard) for shard in range(min(self._index.shards, _SHARDS)))
+        return [self._files[path].size if path in self._files else None for path in paths]
 
     @cached_property
     def _known_as(self) -> Mapping[str, Sequence[str]]:

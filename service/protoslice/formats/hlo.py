@@ -105,8 +105,8 @@ class _Maker:
         return draft.tensor(lambda draft: self._elements(draft, found, shape))
 
     def _elements(self, draft: Draft, found: _core.Finding, shape: Any) -> Data:
+        count = element_count(shape.dimensions)
         draft.shape = tuple(shape.dimensions)
-        count = element_count(draft.shape)
         kind = shape.element_type
         if kind in _BYTES:
             name, field = _BYTES[kind]

@@ -15,8 +15,21 @@ from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, Unsuppo
 from protoslice.formats import npy
 from protoslice.formats.dtypes import Dtype
 from protoslice.formats.elements import selected
-from protoslice.formats.model import Bytes, Data, Encoding, Fault, Later, Stored, Strings, Tensor, Tiled
+from protoslice.formats.model import (
+    Bytes,
+    Data,
+    Encoding,
+    Fault,
+    Filled,
+    Later,
+    Stored,
+    Strided,
+    Strings,
+    Tensor,
+    Tiled,
+)
 from protoslice.formats.slices import Cut, cut, whole
+from protoslice.ropes import Rope
 from protoslice.sources import RangeSource
 
 __all__ = ["FORMS", "Form", "Place", "Reading", "place", "read"]
@@ -26,6 +39,7 @@ Form = Literal["raw", "packed", "npy", "json"]
 
 FORMS: Final[tuple[Form, ...]] = get_args(Form)
 
+_VARINTS: Final = frozenset({Encoding.VARINT, Encoding.ZIGZAG, Encoding.PACKED_VARINT})
 _LARGEST: Final = (1 << 63) - 1
 _MOST_STRINGS: Final = 1 << 20
 _MOST_TEXT: Final = 64 << 20
@@ -52,12 +66,17 @@ class Place:
 def read(tensor: Tensor, slice_: str | None = None, form: str = "raw", *, compare: bool = True) -> Reading:
     """The elements of `tensor`, or those that `slice_` selects, in one of `FORMS`.
 
-    All of a tensor is compared with the checksum that its model has of it, if any, unless `compare` is false.
+    All of a tensor is compared with the checksum that its model has of it, if any, and its varints are counted, unless
+    `compare` is false.
     """
     try:
         reading = _read(tensor, slice_, form)
         if compare and slice_ is None:
             _compare(tensor.data)
+        if compare and reading.bytes.size and _is_counted(tensor.data):
+            # The last byte cannot be told before all varints are counted: whether they fit shows now, and not midway.
+            last = reading.bytes.part(reading.bytes.size - 1, reading.bytes.size)
+            Rope(last.rope, last.sources).read()
         return reading
     except CorruptModel as error:
         if error.path is None:
@@ -100,6 +119,21 @@ def _read(tensor: Tensor, slice_: str | None, form: str) -> Reading:
     if form == "npy":
         elements = Bytes.joined([npy.head(dtype, wanted.shape), elements])
     return Reading(elements, dtype, wanted.shape)
+
+
+def _is_counted(data: Data) -> bool:
+    """Whether the elements are varints, or may be."""
+    match data:
+        case Stored():
+            return data.encoding in _VARINTS
+        case Filled():
+            return data.first.encoding in _VARINTS
+        case Strided():
+            return data.stored.encoding in _VARINTS
+        case Tiled():
+            return any(tile.stored.encoding in _VARINTS for tile in data.tiles)
+        case _:
+            return isinstance(data, Later)
 
 
 def _compare(data: Data) -> None:

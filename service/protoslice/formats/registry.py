@@ -16,6 +16,7 @@ from protoslice.formats.caffe import Caffe
 from protoslice.formats.cntk import Cntk
 from protoslice.formats.coreml import CoreMl
 from protoslice.formats.hlo import Hlo
+from protoslice.formats.listing import items
 from protoslice.formats.model import Format, Model, Tensor, Tensors
 from protoslice.formats.onnx import Onnx
 from protoslice.formats.paddle import Paddle
@@ -27,8 +28,8 @@ __all__ = ["formats_of", "tensors_of"]
 GROUP: Final = "protoslice.formats"
 
 _BUILT_IN: Final[tuple[Format, ...]] = (
-    TensorFlow(),
     Bundle(),
+    TensorFlow(),
     Warmup(),
     Onnx(),
     CoreMl(),
@@ -81,6 +82,18 @@ class Joined:
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[number] for number in range(len(self)))
+
+    def items(self, start: int, limit: int, dtype: str | None = None) -> tuple[bytes, int, int]:
+        """As `listing.items`."""
+        texts: list[bytes] = []
+        number, left = start, limit
+        while left > 0 and number < len(self):
+            part = bisect_right(self._starts, number) - 1
+            first = self._starts[part]
+            text, count, after = items(self._parts[part], number - first, left, dtype)
+            texts += [text] if count else []
+            number, left = first + after, left - count
+        return b",".join(texts), limit - left, number
 
     def numbers(self, name_or_address: str) -> Sequence[int]:
         """The tensors of that name, or the one of that address."""

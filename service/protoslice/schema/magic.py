@@ -60,8 +60,20 @@ def is_table(head: bytes, size: int | None) -> bool:
     """Whether `head` begins the index of a tensor bundle, told by its first entry, or by its end when that is there."""
     if size is not None and 48 <= size <= len(head) and head[size - 8 : size] == TABLE_MAGIC:
         return True
-    # The first entry: nothing shared, an empty key, a BundleHeaderProto that begins with num_shards.
-    return head[:2] == _BUNDLE_HEADER_KEY and head[2:3] < b"\x40" and head[3:4] in (b"\x08", b"\x10", b"\x1a")
+    return _begins_bundle(head) or _begins_bundle(_literal(head))
+
+
+def _begins_bundle(block: bytes) -> bool:
+    """Whether `block` begins with this entry: nothing shared, an empty key, a BundleHeaderProto with num_shards."""
+    return block[:2] == _BUNDLE_HEADER_KEY and block[2:3] < b"\x40" and block[3:4] in (b"\x08", b"\x10", b"\x1a")
+
+
+def _literal(head: bytes) -> bytes:
+    """What stands at the start of snappy data: its length, a tag, and bytes as they are."""
+    tag = next((at + 1 for at, byte in enumerate(head[:5]) if byte < 0x80), len(head))
+    if head[tag : tag + 1] == b"" or head[tag] & 3:
+        return b""
+    return head[tag + 1 + max(0, (head[tag] >> 2) - 59) :][:16]
 
 
 def is_tfrecord(head: bytes) -> bool:

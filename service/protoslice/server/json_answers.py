@@ -32,8 +32,11 @@ def json_answer(
     etag: str | None = None,
     weak: bool = False,
 ) -> Response:
-    """`data` as JSON. For a read the conditions are evaluated; the entity tag is made from the content unless given."""
-    body = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+    """`data` as JSON, unless it is bytes, which are JSON already.
+
+    For a read the conditions are evaluated; the entity tag is made from the content unless given.
+    """
+    body = data if isinstance(data, bytes) else json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
     digest = hashlib.sha256(body)
     tag = EntityTag(etag or f"sha256-{digest.hexdigest()}", weak)
     given = {"etag": str(tag), "cache-control": REVALIDATED, "vary": "accept-encoding", **(headers or {})}
@@ -48,14 +51,22 @@ def json_answer(
 
 
 def page_answer(
-    request: Request, page: Page[Any], items: list[Any], *, headers: Mapping[str, str] | None = None, weak: bool = True
+    request: Request,
+    page: Page[Any],
+    items: list[Any] | bytes,
+    *,
+    headers: Mapping[str, str] | None = None,
+    weak: bool = True,
 ) -> Response:
-    """A page, with a link to the next."""
+    """A page, with a link to the next; items in bytes are JSON already, with commas between them."""
     given = dict(headers or {})
     if page.next is not None:
         query = with_parameter(request.scope["query_string"], "cursor", page.next)
         given["link"] = f'<{request.scope["raw_path"].decode("latin-1")}?{query}>; rel="next"'
-    return json_answer(request, {"items": items, "next": page.next}, headers=given, weak=weak)
+    data: object = {"items": items, "next": page.next}
+    if isinstance(items, bytes):
+        data = b'{"items":[%b],"next":%b}' % (items, json.dumps(page.next).encode())
+    return json_answer(request, data, headers=given, weak=weak)
 
 
 def _conditions(fields: Fields) -> Preconditions:

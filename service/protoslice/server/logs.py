@@ -21,7 +21,7 @@ import structlog
 from protoslice.errors import ProtosliceError
 from protoslice.server.context import RequestContext
 
-__all__ = ["RequestLog", "configure_logs", "flush_logs"]
+__all__ = ["RequestLog", "configure_logs"]
 
 FLUSH_SECONDS = 0.1
 _encode = json.JSONEncoder(default=repr, separators=(",", ":")).encode
@@ -100,13 +100,6 @@ class _Lines:
         if lines:
             self._out.write("\n".join(lines) + "\n")
             self._out.flush()
-
-
-def flush_logs() -> None:
-    """Write what waits to be written: a process that a signal ends calls nobody."""
-    lines = structlog.get_config()["logger_factory"]()
-    if isinstance(lines, _Lines):
-        lines.flush()
 
 
 class RequestLog:

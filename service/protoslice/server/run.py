@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ import uvicorn
 
 from protoslice.errors import InvalidInput
 from protoslice.server.app import create_app, open_stores
-from protoslice.server.logs import configure_logs, flush_logs
+from protoslice.server.logs import configure_logs
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 from protoslice.server.telemetry import configure_tracing
@@ -42,7 +43,6 @@ class Server(uvicorn.Server):
         self._services.draining = True
         await asyncio.sleep(self._services.settings.drain_notice_seconds)
         await super().shutdown(sockets)
-        flush_logs()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -59,12 +59,19 @@ def run(settings: Settings) -> None:
     """Serve by these settings until SIGTERM or SIGINT."""
     flush_logs = configure_logs(settings.log_format, settings.log_level)
     flush_spans = configure_tracing(settings.otel_endpoint)
+    _open_many_files()
     app = create_app(settings)
     listener = listen(settings.host, settings.port)
     try:
         Server(uvicorn_config(app, settings), app.services, at_end=[flush_spans, flush_logs]).run([listener])
     finally:
         listener.close()
+
+
+def _open_many_files() -> None:
+    """Stores are held open, a descriptor for each of their objects: take as many as the system grants."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def listen(host: str, port: int) -> socket.socket:

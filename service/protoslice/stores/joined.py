@@ -34,7 +34,7 @@ class JoinedObject(StoredObject):
             [self._parts[number].read(start, end - start) for number, start, end in self._cut(offset, offset + length)]
         )
 
-    async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes | bytearray]:
+    async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
         """See `StoredObject.fetch`."""
         cut = [self._cut(*span) for span in spans]
         wanted: dict[int, list[Span]] = {}
@@ -44,13 +44,13 @@ class JoinedObject(StoredObject):
         found = {number: iter(part) for number, part in zip(wanted, fetched, strict=True)}
         return [_whole([next(found[number]) for number, _, _ in pieces]) for pieces in cut]
 
-    def at_hand(self, offset: int, length: int, scratch: memoryview) -> memoryview | None:
+    def at_hand(self, offset: int, length: int) -> memoryview | None:
         """See `StoredObject.at_hand`; none where the bytes lie in several parts."""
         pieces = self._cut(offset, offset + length)
         if len(pieces) != 1:
             return None
         number, start, end = pieces[0]
-        return self._parts[number].at_hand(start, end - start, scratch)
+        return self._parts[number].at_hand(start, end - start)
 
     def covering(self, span: Span) -> Span:
         """See `StoredObject.covering`."""
@@ -80,7 +80,7 @@ class JoinedObject(StoredObject):
         return pieces
 
 
-def _whole(found: Sequence[bytes | bytearray]) -> bytes | bytearray:
+def _whole(found: Sequence[bytes]) -> bytes:
     return found[0] if len(found) == 1 else b"".join(found)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from protoslice.formats.model import Bytes, Fault, Model, Tensor, Tensors
+from protoslice.formats.listing import items, row_text
+from protoslice.formats.model import Bytes, Model, Tensors
 from protoslice.formats.reading import read
 from protoslice.formats.references import references
 from protoslice.formats.registry import tensors_of
@@ -38,13 +39,11 @@ class StoreTensors:
         self._found: Tensors | None = None
         self._finding = asyncio.Lock()
 
-    async def page(
-        self, *, name: str | None, dtype: str | None, limit: int, cursor: str | None
-    ) -> Page[dict[str, Any]]:
-        """A page of what is known of each."""
+    async def page(self, *, name: str | None, dtype: str | None, limit: int, cursor: str | None) -> Page[bytes]:
+        """A page of what is known of each, as items of a JSON list."""
         fits, first = wanted(name, dtype), place_of(cursor)
         found = await self._all()
-        return await self._worker.run(lambda: _page(found, fits, limit, first))
+        return await self._worker.run(lambda: _page(found, fits if name is not None else dtype, limit, first))
 
     async def one(self, name: str, slice_text: str | None, form: str) -> Representation:
         """One tensor, or a slice of it, as `form`."""
@@ -105,30 +104,19 @@ class StoreTensors:
         ]
 
 
-def _page(found: Tensors, fits: Wanted, limit: int, first: int) -> Page[dict[str, Any]]:
-    items: list[dict[str, Any]] = []
-    number = first
-    while number < len(found) and len(items) < limit:
-        tensor = found[number]
-        number += 1
-        if fits(tensor):
-            items.append(_row(tensor))
-    return Page(items, str(number) if number < len(found) else None)
-
-
-def _row(tensor: Tensor) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "name": tensor.name,
-        "address": tensor.address,
-        "dtype": tensor.dtype.name if tensor.dtype is not None else None,
-        "shape": tensor.shape,
-        "size": tensor.size,
-        "file": tensor.file,
-        "kind": tensor.kind,
-    }
-    if isinstance(tensor.data, Fault):
-        row["problem"] = str(tensor.data.error)
-    return row
+def _page(found: Tensors, fits: Wanted | str | None, limit: int, first: int) -> Page[bytes]:
+    """Those that fit; a type, or nothing, may be all that they have to fit."""
+    if fits is None or isinstance(fits, str):
+        text, count, number = items(found, first, limit, fits)
+        texts = [text] if count else []
+    else:
+        texts, number = [], first
+        while number < len(found) and len(texts) < limit:
+            tensor = found[number]
+            number += 1
+            if fits(tensor):
+                texts.append(row_text(tensor))
+    return Page(texts, str(number) if number < len(found) else None)
 
 
 def _filename(name: str) -> str:

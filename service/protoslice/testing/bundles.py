@@ -156,7 +156,7 @@ def _snappy(data: bytes) -> bytes:
             out += bytes([(4 - 1) << 2 | 2, 4, 0])
             at += 4
             continue
-        piece = data[at : at + (1 if at < 4 else 60)]
+        piece = data[at : at + 16]
         out += bytes([(len(piece) - 1) << 2]) + piece
         at += len(piece)
     return bytes(out)

@@ -182,5 +182,6 @@ def _tampered(fault: Fault, headers: dict[str, str], length: int) -> dict[str, s
     if fault.kind == "shift" and "content-range" in headers:
         span, _, size = headers["content-range"].removeprefix("bytes ").partition("/")
         first, _, last = span.partition("-")
-        headers["content-range"] = f"bytes {int(first) + 1}-{int(last) + 1}/{int(size) + 1}"
+        by = 1 if int(last) + 1 < int(size) else -1
+        headers["content-range"] = f"bytes {int(first) + by}-{int(last) + by}/{size}"
     return headers

@@ -16,70 +16,60 @@ const OBJECT_GRAPH: &[u8] = b"_CHECKPOINTABLE_OBJECT_GRAPH";
 pub struct Items<'a> {
     bundle: &'a Bundle,
     types: &'a Types,
+    room: &'a [Option<u64>],
     prefix: Vec<u8>,
     ending: Vec<u8>,
 }
 
 impl<'a> Items<'a> {
-    /// Those of `bundle`, whose shards are named `prefix` and their number.
-    pub fn new(bundle: &'a Bundle, prefix: &str, types: &'a Types) -> Self {
+    /// Those of `bundle`, whose shards are named `prefix` and their number; `room` has the bytes of those that are there.
+    pub fn new(bundle: &'a Bundle, prefix: &str, types: &'a Types, room: &'a [Option<u64>]) -> Self {
         let mut escaped = Vec::new();
         escape(prefix.as_bytes(), &mut escaped);
-        Self { bundle, types, prefix: escaped, ending: format!("-of-{:05}\"", bundle.shards()).into_bytes() }
+        Self { bundle, types, room, prefix: escaped, ending: format!("-of-{:05}\"", bundle.shards()).into_bytes() }
     }
 
-    /// At most `limit` tensors from number `start` on, commas between them, and where to go on: only those of type
-    /// `dtype`, where one is given.
-    pub fn write(&self, start: usize, limit: usize, dtype: Option<&str>) -> Result<(Vec<u8>, usize)> {
+    /// At most `limit` tensors from number `start` on, commas between them; how many, and where to go on. Only those of
+    /// type `dtype`, where one is given. It ends before a tensor that is kept in slices, or that something is wrong with.
+    pub fn write(&self, start: usize, limit: usize, dtype: Option<&str>) -> Result<(Vec<u8>, usize, usize)> {
         let mut out = Vec::new();
         let mut placed = Placed::default();
-        let (mut number, mut left) = (start, limit);
-        while let Some(name) = self.bundle.name(number).filter(|_| left > 0) {
+        let (mut number, mut count) = (start, 0);
+        while let Some(name) = self.bundle.name(number).filter(|_| count < limit) {
             self.bundle.decode(self.bundle.first + number, &mut placed)?;
-            let known = self.types.get(&placed.dtype).map(|(name, width)| (name.as_str(), *width));
-            if dtype.is_none_or(|wanted| known.is_some_and(|(name, _)| name == wanted)) {
-                if left < limit {
+            let Some((known, width)) = self.types.get(&placed.dtype) else { break };
+            if dtype.is_none_or(|wanted| known == wanted) {
+                let from = out.len();
+                if count > 0 {
                     out.push(b',');
                 }
-                self.item(name, known, &placed, &mut out)?;
-                left -= 1;
+                if !self.item(name, known, *width, &placed, &mut out) {
+                    out.truncate(from);
+                    break;
+                }
+                count += 1;
             }
             number += 1;
         }
-        Ok((out, number))
+        Ok((out, count, number))
     }
 
-    fn item(&self, name: &[u8], known: Option<(&str, u64)>, placed: &Placed, out: &mut Vec<u8>) -> Result<()> {
+    /// Appends a tensor, if it lies in one piece where it should.
+    fn item(&self, name: &[u8], dtype: &str, width: u64, placed: &Placed, out: &mut Vec<u8>) -> bool {
+        let Some((dims, count)) = placed.shape().filter(|_| self.is_sound(placed)) else { return false };
+        let size = count.saturating_mul(width);
+        if width > 0 && i64::try_from(size) != Ok(placed.size) {
+            return false;
+        }
         out.extend_from_slice(b"{\"name\":\"");
         let from = out.len();
         escape(name, out);
         let upto = out.len();
         out.extend_from_slice(b"\",\"address\":\"bundle:");
         out.extend_from_within(from..upto);
-        out.extend_from_slice(b"\",\"dtype\":");
-        match known {
-            Some((dtype, _)) => {
-                out.push(b'"');
-                out.extend_from_slice(dtype.as_bytes());
-                out.push(b'"');
-            }
-            None => out.extend_from_slice(b"null"),
-        }
-        out.extend_from_slice(b",\"shape\":");
-        self.shape(known, placed, out);
-        out.extend_from_slice(b",\"file\":");
-        self.file(name, placed, out)?;
-        out.extend_from_slice(b",\"kind\":\"");
-        out.extend_from_slice(if name == OBJECT_GRAPH { b"object_graph" } else { b"variable" });
-        out.extend_from_slice(b"\"}");
-        Ok(())
-    }
-
-    fn shape(&self, known: Option<(&str, u64)>, placed: &Placed, out: &mut Vec<u8>) {
-        let Some((dims, count)) = placed.shape() else {
-            return out.extend_from_slice(b"null,\"size\":null");
-        };
-        out.push(b'[');
+        out.extend_from_slice(b"\",\"dtype\":\"");
+        out.extend_from_slice(dtype.as_bytes());
+        out.extend_from_slice(b"\",\"shape\":[");
         for (at, dim) in dims.iter().enumerate() {
             if at > 0 {
                 out.push(b',');
@@ -87,24 +77,29 @@ impl<'a> Items<'a> {
             decimal(dim.unsigned_abs(), out);
         }
         out.extend_from_slice(b"],\"size\":");
-        match known.filter(|(_, width)| *width > 0) {
-            Some((_, width)) => decimal(count.saturating_mul(width), out),
-            None => out.extend_from_slice(b"null"),
+        if width > 0 {
+            decimal(size, out);
+        } else {
+            out.extend_from_slice(b"null");
         }
+        out.extend_from_slice(b",\"file\":\"");
+        out.extend_from_slice(&self.prefix);
+        out.extend_from_slice(b".data-");
+        padded(placed.shard, out);
+        out.extend_from_slice(&self.ending);
+        out.extend_from_slice(b",\"kind\":\"");
+        out.extend_from_slice(if name == OBJECT_GRAPH { b"object_graph" } else { b"variable" });
+        out.extend_from_slice(b"\"}");
+        true
     }
 
-    fn file(&self, name: &[u8], placed: &Placed, out: &mut Vec<u8>) -> Result<()> {
-        match self.bundle.shard(name, placed)? {
-            Some(shard) => {
-                out.push(b'"');
-                out.extend_from_slice(&self.prefix);
-                out.extend_from_slice(b".data-");
-                padded(shard, out);
-                out.extend_from_slice(&self.ending);
-            }
-            None => out.extend_from_slice(b"null"),
-        }
-        Ok(())
+    /// Whether it lies in one piece inside of its shard.
+    fn is_sound(&self, placed: &Placed) -> bool {
+        let end = placed.offset.checked_add(placed.size).and_then(|end| u64::try_from(end).ok());
+        let room = usize::try_from(placed.shard).ok().and_then(|shard| self.room.get(shard)).copied().flatten();
+        placed.slices.is_empty()
+            && placed.offset.min(placed.size) >= 0
+            && end.zip(room).is_some_and(|(end, room)| end <= room)
     }
 }
 

@@ -116,16 +116,6 @@ impl Bundle {
         Ok(Some(placed))
     }
 
-    /// The number of the one shard that all of the tensor `name` lies in, if it does.
-    pub fn shard(&self, name: &[u8], placed: &Placed) -> Result<Option<i32>> {
-        let mut shards = Vec::new();
-        for slice in &placed.slices {
-            shards.push(self.slice(name, slice)?.map(|part| part.shard));
-        }
-        let first = shards.first().copied().unwrap_or(Some(placed.shard));
-        Ok(first.filter(|_| shards.iter().all(|shard| *shard == first)))
-    }
-
     fn search(&self, key: &[u8]) -> Option<usize> {
         let (mut low, mut high) = (0, self.ends.len());
         while low < high {

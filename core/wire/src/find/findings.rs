@@ -73,6 +73,11 @@ impl Findings {
         (0..self.len()).filter_map(|number| self.get(number))
     }
 
+    /// Bytes of paths, names and skeletons.
+    pub(super) fn text_len(&self) -> usize {
+        self.text.len()
+    }
+
     /// Begins the next message with its path, as `write` writes it.
     pub(super) fn path(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         write(&mut self.text);

@@ -186,7 +186,7 @@ impl<'a> Search<'_, 'a> {
             let mut last: Option<Entry> = None;
             for entry in self.doc.entries(part)? {
                 let entry = entry?;
-                if entry.end - entry.start <= self.query.small {
+                if self.query.shows(self.doc.schema, frame.type_id, &entry) {
                     self.found.small(self.window.get(&entry.span())?.bytes());
                 }
                 match &mut last {

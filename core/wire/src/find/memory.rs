@@ -183,7 +183,7 @@ impl<'a> Search<'_, 'a> {
             }
             for entry in &entries {
                 Place::of(entry).into_iter().for_each(|place| self.found.place(place));
-                if entry.end - entry.start <= self.query.small {
+                if self.query.shows(self.doc.schema, frame.type_id, entry) {
                     let (from, to) = ((entry.start - piece.base) as usize, (entry.end - piece.base) as usize);
                     self.found.small(piece.bytes.get(from..to).unwrap_or_default());
                 }

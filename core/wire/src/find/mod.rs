@@ -12,7 +12,7 @@ mod window;
 use crate::document::Document;
 use crate::entry::Entry;
 use crate::error::{Kind, Result, WireError};
-use crate::schema::{Field, MISFIT, Message, Schema, TypeId};
+use crate::schema::{Field, FieldKind, MISFIT, Message, Schema, TypeId};
 
 pub use findings::{Findings, Found};
 use frame::{Frame, Step};
@@ -33,12 +33,19 @@ pub struct Place {
     pub count: u64,
 }
 
+/// Bytes of paths, names and skeletons that are kept. A path can be much longer than what it takes in the proto.
+const MOST_TEXT: usize = 512 << 20;
+
+/// Names can be long: those that converters make up tell of every operation that was folded into one.
+const TELLING: u64 = 4096;
+
 /// What to look for.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'t> {
     /// Messages of these types; of all types, where none are named.
     pub types: Option<&'t [TypeId]>,
-    /// Fields up to so many bytes are part of the skeletons.
+    /// Fields up to so many bytes are part of the skeletons; texts and messages, which tell what a message is, up to
+    /// [`TELLING`] bytes.
     pub small: u64,
     /// Messages of fewer bytes are passed over. Unless it is 0, neighbouring elements that are smaller have one place.
     pub least: u64,
@@ -57,6 +64,16 @@ impl Document<'_> {
         let name = search.name_of(&root)?;
         search.message(&root, &Frame::told(type_id, None, None, Step::Alone, name), 0)?;
         Ok(search.found)
+    }
+}
+
+impl Query<'_> {
+    /// Whether `entry`, a field of type `type_id`, is part of skeletons.
+    fn shows(&self, schema: &Schema, type_id: TypeId, entry: &Entry) -> bool {
+        let len = entry.end.saturating_sub(entry.start);
+        let telling = |field: &Field| field.kind.is_message() || field.kind == FieldKind::String;
+        len <= self.small
+            || self.small > 0 && len <= TELLING && schema.field(Some(type_id), entry.number).is_some_and(telling)
     }
 }
 
@@ -129,8 +146,11 @@ impl Search<'_, '_> {
 
     /// Begins the finding of the message at `frame`; its fields follow. Returns where its path ends.
     fn begin(&mut self, frame: &Frame<'_>) -> Result<usize> {
-        if self.found.len() as u64 >= self.doc.limits.nodes {
-            return Err(WireError::new(Kind::Limit, "more messages were found than may be held"));
+        if self.found.len() as u64 >= self.doc.limits.nodes || self.found.text_len() > MOST_TEXT {
+            return Err(WireError::new(
+                Kind::Limit,
+                "more messages were found, or longer paths to them, than may be held",
+            ));
         }
         let path = self.found.path(|text| frame.path(self.doc.limits.path, text));
         frame.names(self.doc.schema, self.doc.limits.depth, &mut self.found)?;

@@ -71,6 +71,7 @@ impl<'d, 'a> Window<'d, 'a> {
 fn large_payloads(doc: &Document<'_>) -> Result<Vec<u64>> {
     let mut large = Vec::new();
     for id in 0..NodeId::try_from(doc.index.node_count()).unwrap_or(NodeId::MAX) {
+        doc.carry_on()?;
         for entry in doc.index.node(id)?.entries() {
             let entry = entry?;
             if entry.node.is_none() && entry.content_len() > doc.index.floor() {

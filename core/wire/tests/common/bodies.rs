@@ -143,7 +143,7 @@ pub fn chunked(data: &[u8]) {
 pub fn bundle(data: &[u8]) {
     let Ok(bundle) = Bundle::open(&Bytes(data), &limits()) else { return };
     let types = Types::from([(1, ("F32".into(), 4)), (7, ("STRING".into(), 0))]);
-    let _ = Items::new(&bundle, "p", &types).write(0, usize::MAX, None);
+    let _ = Items::new(&bundle, "p", &types, &[Some(1 << 20)]).write(0, usize::MAX, None);
     for number in 0..bundle.len() {
         let name = bundle.name(number).unwrap_or_default();
         assert!(!name.is_empty() && bundle.find(name) == Some(number));

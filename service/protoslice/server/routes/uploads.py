@@ -236,6 +236,7 @@ async def _append(request: Request, services: Services, upload_id: str, fields: 
     body = Body(
         pieces=pieces_of(request),
         offset=offset,
+        size=number(fields, "content-length"),
         length=number(fields, "upload-length"),
         last=flag(fields, "upload-complete") is True,
         checksum=checksum_of(fields),
@@ -256,12 +257,12 @@ def _tell(
     """What there is to say of an upload; of one that no store could be made of, why."""
     said = about(upload, services.settings) | (headers or {})
     context_of(request.scope).store = upload.store
+    if request.method != "GET" and upload.state in {"stored", "failed"}:
+        services.metrics.resumable.labels(upload.state).inc()
     if upload.failure is not None:
         failure = failure_of(upload.failure.error(), uploading=True)
         failure.headers.update(said)
         raise failure
-    if request.method != "GET" and upload.store is not None:
-        services.metrics.resumable.labels("stored").inc()
     if content is None:
         return Response(status_code=status, headers=said)
     return JSONResponse(content, status, said)

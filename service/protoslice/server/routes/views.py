@@ -84,7 +84,7 @@ async def list_tensors(
     """A page of tensors, in the model's order: name, address, type, shape, size, and where each lies."""
     store = await services.stores.view(ref)
     page = await store.tensors.page(name=name, dtype=dtype, limit=_at_most(limit, services), cursor=cursor)
-    return page_answer(request, page, list(page.items), headers=lasting_headers(request, store, ref), weak=False)
+    return page_answer(request, page, b",".join(page.items), headers=lasting_headers(request, store, ref), weak=False)
 
 
 @router.get(

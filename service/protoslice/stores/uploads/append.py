@@ -58,6 +58,12 @@ class Appender:
         self._landing: asyncio.Future[None] | None = None
         self._unrecorded: list[ObjectKey] = []
         """Parts that no record can name: an attempt to write one may have gone well, whatever was answered."""
+        self._failed = False
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing has gone wrong with what was added, as far as it has been worked on."""
+        return not self._failed
 
     async def add(self, piece: bytes) -> None:
         """Take the next piece; waits when storage is slower than the client."""
@@ -94,6 +100,13 @@ class Appender:
                 await self._means.storage.delete(keys.sums_of(key))
 
     async def _work(self, batch: bytes) -> None:
+        try:
+            await self._take(batch)
+        except BaseException:
+            self._failed = True
+            raise
+
+    async def _take(self, batch: bytes) -> None:
         if self._part is None:
             key = keys.new_object(self._upload.id, "part")
             self._part = await SummedObject.open(self._means.storage, key)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, Self
 
 from protoslice import errors
-from protoslice.errors import IntegrityError, ProtosliceError
+from protoslice.errors import IntegrityError, LimitExceeded, ProtosliceError
 from protoslice.stores.model import IngestRequest, Stored, now, stored_as_dict, stored_from_dict
 from protoslice.stores.seal import seal, unseal
 
@@ -31,6 +31,11 @@ class UploadOptions:
     """How long an upload that does not get on, and the answer of one that has ended, are kept."""
     part_bytes: int = 64 << 20
     """A process that is killed loses no more than this of what it has not acknowledged."""
+
+    def check_size(self, size: int) -> None:
+        """Raise when an upload may not be so large."""
+        if size > self.max_bytes:
+            raise LimitExceeded(f"the upload is larger than {self.max_bytes} bytes, the most that is taken")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
 from typing import Protocol
 
 from protoslice.errors import (
@@ -16,20 +15,18 @@ from protoslice.errors import (
     InvalidInput,
     LimitExceeded,
     ProtosliceError,
-    StorageError,
     TooMany,
 )
 from protoslice.storage import Storage
 from protoslice.stores import keys
-from protoslice.stores.examine import Types
-from protoslice.stores.ingest import Ingest, drop_attempt
-from protoslice.stores.model import Created, FileInfo, IngestRequest, Stored, now
+from protoslice.stores.ingest import drop_attempt
+from protoslice.stores.model import Created, IngestRequest, now
 from protoslice.stores.paths import check_file_path, check_request
-from protoslice.stores.receive import Received
 from protoslice.stores.runner import Worker
 from protoslice.stores.uploads.append import Appender, Means
 from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, WrongOffset
-from protoslice.stores.uploads.model import Failure, NewUpload, Upload, UploadOptions
+from protoslice.stores.uploads.making import Ingesting, Making, Typing, digests_of
+from protoslice.stores.uploads.model import NewUpload, Upload, UploadOptions
 from protoslice.stores.uploads.parts import compacted, drop_parts, read_on, sweep, taken_up
 from protoslice.stores.uploads.records import Held, Records, end_uploads
 from protoslice.stores.uploads.turns import Turn, Turns
@@ -55,6 +52,8 @@ class Body:
 
     pieces: AsyncIterator[bytes]
     offset: int
+    size: int | None = None
+    """Of the body, where that is known before it comes."""
     length: int | None = None
     """Of the whole upload, where the client knows it by now."""
     last: bool = False
@@ -69,15 +68,15 @@ class Uploads:
         self,
         storage: Storage,
         worker: Worker,
-        ingest: Callable[[IngestRequest], Awaitable[Ingest]],
-        types: Callable[[str | None], Awaitable[tuple[Types, bytes | None]]],
+        ingest: Ingesting,
+        types: Typing,
         options: UploadOptions,
     ) -> None:
         self.options = options
         self._storage = storage
         self._worker = worker
-        self._ingest = ingest
         self._types = types
+        self._making = Making(storage, worker, ingest, types, options)
         self._records = Records(storage)
         self._turns = Turns()
         self._means = Means(storage, worker, options.part_bytes, self._change)
@@ -128,7 +127,7 @@ class Uploads:
         await self._check_room()
         parts = [await self._finished(upload_id) for upload_id in upload_ids]
         new = self._new(wanted)
-        made = await self._make({new.filename: parts}, new.request, wanted.sha256)
+        made = await self._making.make({new.filename: parts}, new.request, digests_of(new))
         length = sum(part.offset for part in parts)
         done = replace(new, joined=tuple(upload_ids), length=length, state="stored", store=made.store.id)
         self._count += 1
@@ -146,7 +145,7 @@ class Uploads:
             check_file_path(path): [await self._finished(upload_id) for upload_id in upload_ids]
             for path, upload_ids in files.items()
         }
-        return await self._make(found, request, None, digests or {})
+        return await self._making.make(found, request, digests or {})
 
     def _new(self, wanted: NewUpload) -> Upload:
         return Upload(
@@ -168,11 +167,7 @@ class Uploads:
             check_file_path(wanted.path)
         if not wanted.partial:
             await self._types(wanted.request.type)
-        self._check_size(wanted.length or 0)
-
-    def _check_size(self, size: int) -> None:
-        if size > self.options.max_bytes:
-            raise LimitExceeded(f"the upload is larger than {self.options.max_bytes} bytes, the most that is taken")
+        self.options.check_size(wanted.length or 0)
 
     async def _check_room(self) -> None:
         """Raise when too many uploads are open. Counted anew, and expired ones ended, when it looks like it."""
@@ -197,14 +192,24 @@ class Uploads:
             raise JoinedUpload
         if body.offset != upload.offset:
             raise WrongOffset(upload.offset, body.offset)
-        if body.length is None or body.length == upload.length:
-            return upload.length
-        if upload.length is not None:
-            raise InconsistentLength(f"the upload has {upload.length} bytes, as was said before, and not {body.length}")
-        self._check_size(body.length)
-        if body.length < upload.offset:
-            raise InconsistentLength(f"the upload has {upload.offset} bytes by now: it cannot end at {body.length}")
-        return body.length
+        length = upload.length if body.length is None else body.length
+        if length is not None and length != upload.length:
+            if upload.length is not None:
+                raise InconsistentLength(f"the upload has {upload.length} bytes, as was said before, and not {length}")
+            self.options.check_size(length)
+            if length < upload.offset:
+                raise InconsistentLength(f"the upload has {upload.offset} bytes by now: it cannot end at {length}")
+        if body.size is not None and upload.state == "open":
+            self._check_end(body, upload.offset + body.size, length)
+        return length
+
+    def _check_end(self, body: Body, end: int, length: int | None) -> None:
+        """Raise unless a body that brings the upload to `end` may do so."""
+        most = self.options.max_bytes if length is None else length
+        if end > most:
+            raise LimitExceeded(f"the body goes on past byte {most}, where the upload ends")
+        if body.last and length is not None and end != length:
+            raise InconsistentLength(f"the upload was to have {length} bytes, and ends at {end}")
 
     async def _append(self, held: Held, turn: Turn, body: Body) -> Held:
         upload, checksum = held.upload, body.checksum
@@ -234,20 +239,15 @@ class Uploads:
         size = 0
         try:
             async for piece in turn.pieces(body.pieces):
-                size += len(piece)
-                if size > room:
-                    raise LimitExceeded(f"the body goes on past byte {upload.offset + room}, where the upload ends")
+                if size + len(piece) > room:
+                    self._check_end(body, upload.offset + size + len(piece), upload.length)
                 await appender.add(piece)
-        except StorageError:
-            raise
+                size += len(piece)
         except BaseException:
-            if body.checksum is None:
+            if body.checksum is None and appender.sound:
                 await appender.finish()
             raise
-        if body.last and upload.length is not None and size != room:
-            raise InconsistentLength(
-                f"the upload was to have {upload.length} bytes, and ends at {upload.offset + size}"
-            )
+        self._check_end(body, upload.offset + size, upload.length)
         return size
 
     async def _compacted(self, held: Held) -> Held:
@@ -264,22 +264,17 @@ class Uploads:
         upload = held.upload
         if upload.state != "open" or not upload.is_whole:
             return held
-        done = replace(upload, state="complete") if upload.partial else await self._stored(upload)
-        held = await self._change(held, done)
+        done = replace(upload, state="complete") if upload.partial else await self._making.stored(upload)
+        try:
+            held = await self._change(held, done)
+        except Conflict:
+            found = await self._records.read(upload.id)
+            if found.upload.state == "open":
+                raise
+            return found  # another replica came to the same end
         if done.state != "failed":
             await sweep(self._storage, held.upload)
         return held
-
-    async def _stored(self, upload: Upload) -> Upload:
-        """The upload with the store that has been made of it, or with the reason why there is none."""
-        sha256 = bytes.fromhex(upload.sha256) if upload.sha256 else None
-        try:
-            made = await self._make({upload.filename: [upload]}, upload.request, sha256)
-        except (StorageError, Conflict):
-            raise
-        except ProtosliceError as error:
-            return replace(upload, state="failed", failure=Failure.of(error))
-        return replace(upload, state="stored", store=made.store.id, saved=None)
 
     async def _finished(self, upload_id: str) -> Upload:
         """An upload that others may be made of."""
@@ -289,37 +284,6 @@ class Uploads:
         if not upload.is_whole or upload.joined:
             raise InvalidInput(f"the upload {upload_id} is not complete, or has been joined from others")
         return upload
-
-    async def _make(
-        self,
-        files: Mapping[str, Sequence[Upload]],
-        request: IngestRequest,
-        sha256: bytes | None,
-        digests: Mapping[str, str] = MappingProxyType({}),
-    ) -> Created:
-        self._check_size(sum(upload.offset for uploads in files.values() for upload in uploads))
-        types, _ = await self._types(request.type)
-        async with await self._ingest(request) as ingest:
-            for path, uploads in files.items():
-                if any(upload.offset for upload in uploads):
-                    received = await self._received(path, ingest.wanted_type(path), types, uploads)
-                    ingest.adopt(received)
-                    info = received.info
-                else:
-                    info = await (await ingest.file(path)).close()
-                if info.sha256 != digests.get(path, info.sha256):
-                    raise InvalidInput(f"{path!r} does not have the digest given: nothing was stored")
-            return await ingest.commit(expected_sha256=sha256)
-
-    async def _received(self, path: str, wanted: str | None, types: Types, uploads: Sequence[Upload]) -> Received:
-        """A file made of uploads that follow each other; what is known of the first of them is taken up."""
-        storage, worker = self._storage, self._worker
-        examination = await taken_up(storage, worker, uploads[0], types, path=path, wanted=wanted)
-        parts = [part for upload in uploads for part in upload.parts]
-        await read_on(storage, worker, examination, parts)
-        examined = await worker.run(examination.finish)
-        info = FileInfo(path, examination.size, examined.sha256.hex())
-        return Received(info, Stored.joined(parts), examined.detection, examined.scan)
 
     async def _change(self, held: Held, upload: Upload) -> Held:
         return await self._records.change(held, upload.kept(self.options.lifetime_seconds))

@@ -1,0 +1,77 @@
+"""Making stores out of uploads that are whole."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+
+from protoslice.errors import Conflict, InvalidInput, ProtosliceError, StorageError
+from protoslice.storage import Storage
+from protoslice.stores.examine import Types
+from protoslice.stores.ingest import Ingest
+from protoslice.stores.model import Created, FileInfo, IngestRequest, Stored
+from protoslice.stores.receive import Received
+from protoslice.stores.runner import Worker
+from protoslice.stores.uploads.model import Failure, Upload, UploadOptions
+from protoslice.stores.uploads.parts import read_on, taken_up
+
+__all__ = ["Ingesting", "Making", "Typing", "digests_of"]
+
+Ingesting = Callable[[IngestRequest], Awaitable[Ingest]]
+Typing = Callable[[str | None], Awaitable[tuple[Types, bytes | None]]]
+
+
+class Making:
+    """Hands what has arrived in parts to an ingest, as if it came now; no byte of it is copied."""
+
+    def __init__(
+        self, storage: Storage, worker: Worker, ingest: Ingesting, types: Typing, options: UploadOptions
+    ) -> None:
+        self._storage = storage
+        self._worker = worker
+        self._ingest = ingest
+        self._types = types
+        self._options = options
+
+    async def stored(self, upload: Upload) -> Upload:
+        """The upload with the store that has been made of it, or with the reason why there is none."""
+        try:
+            made = await self.make({upload.filename: [upload]}, upload.request, digests_of(upload))
+        except (StorageError, Conflict):
+            raise
+        except ProtosliceError as error:
+            return replace(upload, state="failed", failure=Failure.of(error))
+        return replace(upload, state="stored", store=made.store.id, saved=None)
+
+    async def make(
+        self, files: Mapping[str, Sequence[Upload]], request: IngestRequest, digests: Mapping[str, str]
+    ) -> Created:
+        """The store of these files, each made of uploads that follow each other; `digests` are what some must have."""
+        self._options.check_size(sum(upload.offset for uploads in files.values() for upload in uploads))
+        types, _ = await self._types(request.type)
+        async with await self._ingest(request) as ingest:
+            for path, uploads in files.items():
+                if any(upload.offset for upload in uploads):
+                    received = await self._received(path, ingest.wanted_type(path), types, uploads)
+                    ingest.adopt(received)
+                    info = received.info
+                else:
+                    info = await (await ingest.file(path)).close()
+                if info.sha256 != digests.get(path, info.sha256):
+                    raise InvalidInput(f"{path!r} does not have the digest given: nothing was stored")
+            return await ingest.commit()
+
+    async def _received(self, path: str, wanted: str | None, types: Types, uploads: Sequence[Upload]) -> Received:
+        """A file made of uploads that follow each other; what is known of the first of them is taken up."""
+        storage, worker = self._storage, self._worker
+        examination = await taken_up(storage, worker, uploads[0], types, path=path, wanted=wanted)
+        parts = [part for upload in uploads for part in upload.parts]
+        await read_on(storage, worker, examination, parts)
+        examined = await worker.run(examination.finish)
+        info = FileInfo(path, examination.size, examined.sha256.hex())
+        return Received(info, Stored.joined(parts), examined.detection, examined.scan)
+
+
+def digests_of(upload: Upload) -> dict[str, str]:
+    """The digest that the file of an upload is to have, by its path; none where its client gave none."""
+    return {upload.filename: upload.sha256} if upload.sha256 else {}

@@ -1,0 +1,65 @@
+"""Formats of others: the example of the documentation, known by its entry point."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protoslice import open_model
+from protoslice.errors import CorruptModel, Unsupported
+from protoslice.formats import registry
+
+PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
+
+
+@pytest.fixture
+def columns(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
+    """The class of the page, found as an installed package's would be."""
+    names: dict[str, Any] = {}
+    exec(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[-1], names)
+    found: type[Any] = names["Columns"]
+
+    class Point(EntryPoint):
+        def load(self) -> type[Any]:
+            return found
+
+    def points(*, group: str) -> list[EntryPoint]:
+        return [Point("columns", "my_package:Columns", group)] if group == "protoslice.formats" else []
+
+    monkeypatch.setattr(registry, "entry_points", points)
+    registry._all.cache_clear()
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Any:
+    yield
+    registry._all.cache_clear()
+
+
+def _model(folder: Path, rows: int) -> Path:
+    (folder / "a").write_bytes(np.arange(12, dtype="<f4").tobytes())
+    (folder / "m.columns.json").write_text(json.dumps({"a": rows}))
+    return folder / "m.columns.json"
+
+
+def test_the_format_of_the_page_works(columns: type[Any], tmp_path: Path) -> None:
+    with open_model(_model(tmp_path, 12)) as model:
+        assert [tensor.name for tensor in model] == ["a"]
+        assert model.read("column:a", "3:9:2").read() == np.arange(3, 9, 2, dtype="<f4").tobytes()
+
+
+def test_and_refuses_what_does_not_fit(columns: type[Any], tmp_path: Path) -> None:
+    with open_model(_model(tmp_path, 13)) as model, pytest.raises(CorruptModel, match="52 bytes"):
+        len(model.tensors)
+
+
+def test_without_it_nobody_knows_such_a_model(tmp_path: Path) -> None:
+    with open_model(_model(tmp_path, 12)) as model, pytest.raises(Unsupported, match=r"onnx.*paddle"):
+        len(model.tensors)

@@ -1,0 +1,152 @@
+"""The tables of pieces: they cover the files, are made once, and are made anew when they are damaged."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from protoslice.errors import InvalidInput, NotFound
+from protoslice.pieces import BLOCK
+from protoslice.storage import MemoryStorage, ObjectKey
+from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.pieces import PieceInfo
+from protoslice.testing.faults import FaultyStorage, InjectedFault
+from protoslice.testing.stores import in_memory, onnx, opened, read, upload
+
+GOLDEN = Path(__file__).parent / "golden"
+MODEL = onnx(100, 70_000, 2_300_000, 10, BLOCK + 5, 1_048_576)
+FILES = {
+    "raw": {"model.onnx": MODEL, "notes": b"a text", "empty": b"", "weights": bytes(2 * BLOCK + 1)},
+    "chunked": {"x.cpb": (GOLDEN / "graph_large_constants.max100000.uncompressed.cpb").read_bytes()},
+    "no proto": {"text.pbtxt": b'node { name: "a" op: "Const" }\n'},
+}
+REQUEST = IngestRequest(min_chunk=60_000)
+
+
+async def pieces_of(stores: Stores, ref: str, limit: int = 1000) -> list[PieceInfo]:
+    found, cursor = list[PieceInfo](), None
+    while True:
+        page = await stores.pieces(ref, limit=limit, cursor=cursor)
+        found += page.items
+        cursor = page.next
+        if cursor is None:
+            return found
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_they_cover_every_file(name: str) -> None:
+    async def work(stores: Stores, _: object) -> None:
+        store = (await upload(stores, FILES[name], REQUEST)).store
+        pieces = await pieces_of(stores, store.id)
+        assert pieces == await pieces_of(stores, store.id, limit=2)
+        for path, data in FILES[name].items():
+            own = [piece for piece in pieces if piece.file == path]
+            assert b"".join(data[piece.offset : piece.offset + piece.size] for piece in own) == data
+            assert [piece.sha256 for piece in own] == [
+                hashlib.sha256(data[piece.offset : piece.offset + piece.size]).hexdigest() for piece in own
+            ]
+
+    in_memory(work)
+
+
+def test_an_insertion_moves_the_pieces_of_tensors_unchanged() -> None:
+    async def work(stores: Stores, _: object) -> None:
+        first = (await upload(stores, {"m.onnx": MODEL}, REQUEST)).store
+        longer = MODEL.replace(b"seed-0", b"seed-00000000")
+        longer = longer.replace(b"\x12\x06seed-00000000", b"\x12\x0dseed-00000000")
+        second = (await upload(stores, {"m.onnx": longer}, REQUEST)).store
+        assert second.size == first.size + 7
+        kept = {piece.sha256: piece for piece in await pieces_of(stores, first.id)}
+        again = [piece for piece in await pieces_of(stores, second.id) if piece.sha256 in kept]
+        assert sum(piece.size for piece in again) > 0.99 * len(MODEL)
+        assert all(piece.offset == kept[piece.sha256].offset + 7 for piece in again)
+
+    in_memory(work)
+
+
+def test_a_damaged_table_is_made_anew() -> None:
+    async def work(stores: Stores, storage: object) -> None:
+        store = (await upload(stores, FILES["raw"], REQUEST)).store
+        pieces = await pieces_of(stores, store.id)
+        key = (
+            ObjectKey(
+                "derived",
+            )
+            / store.id
+            / "pieces"
+        )
+        await stores._storage.put(key, b"damaged")
+        assert await pieces_of(stores, store.id) == pieces
+
+    in_memory(work)
+
+
+def test_a_table_that_cannot_be_kept_is_told_all_the_same() -> None:
+    async def run() -> None:
+        storage = MemoryStorage()
+        async with opened(storage) as stores:
+            store = (await upload(stores, FILES["raw"], REQUEST)).store
+        for fail_at in range(1, 40):
+            faulty = FaultyStorage(storage, 10_000)
+            async with opened(faulty) as stores:
+                await stores.view(store.id)
+                faulty._fail_at = len(faulty.calls) + fail_at
+                with suppress(InjectedFault):  # and nothing half made is kept
+                    assert len(await pieces_of(stores, store.id)) > 5
+                if not faulty.failed:
+                    break
+            async with opened(storage) as stores:
+                assert sum(piece.size for piece in await pieces_of(stores, store.id)) == store.size
+                await storage.delete(ObjectKey("derived") / store.id / "pieces")
+
+    asyncio.run(run())
+
+
+def test_who_stops_waiting_does_not_stop_it() -> None:
+    async def work(stores: Stores, _: object) -> None:
+        store = (await upload(stores, FILES["raw"], REQUEST)).store
+        waiting = [asyncio.create_task(pieces_of(stores, store.id)) for _ in range(3)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        done = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(done[0], asyncio.CancelledError)
+        assert done[1] == done[2] == await pieces_of(stores, store.id)
+
+    in_memory(work)
+
+
+def test_they_are_found_by_digest() -> None:
+    async def work(stores: Stores, _: object) -> None:
+        store = (await upload(stores, FILES["raw"], REQUEST)).store
+        wanted = {piece.sha256: piece.size for piece in await pieces_of(stores, store.id)}
+        for refs in ([store.id], None):
+            places = await stores.locate(wanted | {"0" * 64: 1}, refs)
+            assert {place.sha256 for place in places} == wanted.keys()
+            for place in places:
+                view = (await stores.view(place.store)).file(place.file)
+                data = await read(view, place.offset, place.offset + place.size)
+                assert hashlib.sha256(data).hexdigest() == place.sha256
+        assert await stores.locate(wanted, []) == []
+        with pytest.raises(NotFound):
+            await stores.locate(wanted, ["nothing"])
+        with pytest.raises(InvalidInput):
+            await stores.pieces(store.id, limit=3, cursor="-1")
+
+    in_memory(work)
+
+
+def test_without_a_name_only_known_tables_are_looked_in() -> None:
+    async def work(stores: Stores, _: object) -> None:
+        store = (await upload(stores, FILES["raw"], REQUEST)).store
+        sha256 = hashlib.sha256(b"a text").hexdigest()
+        assert await stores.locate({sha256: 6}, None) == []
+        (place,) = await stores.locate({sha256: 6}, [store.id])
+        assert (place.store, place.file, place.offset) == (store.id, "notes", 0)
+        assert await stores.locate({sha256: 6}, None) == [place]
+
+    in_memory(work)
