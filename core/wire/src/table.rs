@@ -220,8 +220,3 @@ fn out_of_order(offset: u64) -> WireError {
 fn masked(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
-
-/// The plain CRC-32C of `bytes`, going on from that of what came before.
-pub fn crc32c(bytes: &[u8], crc: u32) -> u32 {
-    crc32c::crc32c_append(crc, bytes)
-}

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from protoslice import Node
 from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, TypeName
 from protoslice.cli.show import escaped, print_json, print_pairs, print_table, say, shorten, width
-from protoslice.cli.subjects import Line, Policy, Subject, looking_at
+from protoslice.cli.subjects import Policy, Subject, looking_at
 from protoslice.sizes import format_size, parse_size
 
 __all__ = ["chunks", "info", "tree"]
@@ -119,11 +120,11 @@ def _lines(subject: Subject, path: str, depth: int, limit: int, indent: str) -> 
         yield f"{indent}… {listing.total - len(listing.lines)} more"
 
 
-def _label(node: Line, path: str) -> str:
+def _label(node: Node, path: str) -> str:
     return node.path[len(path) :].removeprefix(".")
 
 
-def _facts(node: Line) -> str:
+def _facts(node: Node) -> str:
     kind = node.type or node.kind or "unknown"
     many = "" if node.count is None else f" × {node.count}"
     return f"{kind}{many}" + (f"  {node.text}" if node.text is not None else "")

@@ -13,7 +13,7 @@ from pathlib import Path
 from protoslice import LocalModel, Proto, Rope, open_model
 from protoslice.cli.files import STDIO, opened
 from protoslice.cli.progress import Progress
-from protoslice.cli.subjects import Digest, Line, Listing, Part, Policy, Row
+from protoslice.cli.subjects import Digest, Listing, Part, Policy, Row
 from protoslice.errors import Unsupported
 from protoslice.formats.model import Fault, Tensor
 from protoslice.library import FLOOR, MAX_CHUNK, MIN_CHUNK, SMALLEST_FLOOR
@@ -71,8 +71,7 @@ class LocalSubject:
 
     def tree(self, path: str, limit: int) -> Listing:
         """See `Subject.tree`."""
-        lines = [Line(**asdict(node)) for node in self.proto.tree(path, limit=limit)]
-        return Listing(lines, self.proto.count(path))
+        return Listing(self.proto.tree(path, limit=limit), self.proto.count(path))
 
     def chunks(self, policy: Policy) -> Iterable[dict[str, object]]:
         """See `Subject.chunks`."""

@@ -9,8 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from protoslice import Node
 from protoslice.cli.addresses import Address, address_of
-from protoslice.cli.subjects import Digest, Line, Listing, Part, Policy, Row
+from protoslice.cli.subjects import Digest, Listing, Part, Policy, Row
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
 
 __all__ = ["RemoteSubject", "client_of", "store_facts"]
@@ -119,9 +120,9 @@ class RemoteSubject:
         return _Content(self._client.source(self._ref, f"tensors/{name}", params))
 
 
-def _line(node: Any) -> Line:
+def _line(node: Any) -> Node:
     facts = asdict(node)
-    return Line(number=facts["field"], **{name: facts[name] for name in Line.__slots__ if name != "number"})
+    return Node(number=facts["field"], **{name: facts[name] for name in Node.__slots__ if name != "number"})
 
 
 def _kind(headers: Any) -> str:

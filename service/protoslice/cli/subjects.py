@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from protoslice import Node
 from protoslice.cli.addresses import is_address
 from protoslice.errors import Unsupported
 
-__all__ = ["Content", "Digest", "Line", "Listing", "Part", "Policy", "Row", "Subject", "looking_at"]
+__all__ = ["Content", "Digest", "Listing", "Part", "Policy", "Row", "Subject", "looking_at"]
 
 
 class Content(Protocol):
@@ -37,25 +38,10 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One thing in the tree, as `--json` shows it."""
-
-    path: str
-    number: int
-    name: str | None
-    kind: str | None
-    type: str | None
-    count: int | None
-    size: int
-    deeper: bool
-    text: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Listing:
     """Some of what lies below a place."""
 
-    lines: Sequence[Line]
+    lines: Sequence[Node]
     total: int | None
     """None where a service has more than it was asked for."""
 

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from protoslice._core import crc32c
 from protoslice.errors import IntegrityError
 from protoslice.formats.model import Bytes
 from protoslice.ropes import Rope
+from protoslice.schema.magic import masked
 
 __all__ = ["check", "crc_of", "masked"]
-
-_DELTA: Final = 0xA282_EAD8
-
-
-def masked(crc: int) -> int:
-    """How a CRC-32C is kept where it may itself be summed."""
-    return ((crc >> 15 | crc << 17) + _DELTA) & 0xFFFF_FFFF
 
 
 def crc_of(data: Bytes) -> int:

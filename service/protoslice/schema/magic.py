@@ -78,8 +78,9 @@ def _literal(head: bytes) -> bytes:
 
 def is_tfrecord(head: bytes) -> bool:
     """Whether `head` begins a TFRecord file: a length of eight bytes and its masked checksum."""
-    return len(head) >= 12 and int.from_bytes(head[8:12], "little") == _masked(crc32c(head[:8]))
+    return len(head) >= 12 and int.from_bytes(head[8:12], "little") == masked(crc32c(head[:8]))
 
 
-def _masked(crc: int) -> int:
-    return ((crc >> 15 | crc << 17 & 0xFFFF_FFFF) + 0xA282_EAD8) & 0xFFFF_FFFF
+def masked(crc: int) -> int:
+    """How TensorFlow keeps a CRC-32C that may itself be summed: turned and moved."""
+    return ((crc >> 15 | crc << 17) + 0xA282_EAD8) & 0xFFFF_FFFF
