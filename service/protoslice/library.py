@@ -306,7 +306,7 @@ class _Opener:
         binary = schema.serialized(self.source.read(0, self.source.size), type_name, types)
         sources, image = [self.source, BytesSource(binary)], _core.Rope([(1, 0, len(binary))])
         flat = self._flat(type_name)
-        index = index or _core.index_source(sources, image, flat, type_name, floor=floor, limits=self.limits)
+        index = index or self._index(sources, image, flat, type_name, floor)
         return Proto(sources, index=index, flat=flat, image=image, limits=self.limits)
 
     def _chunked(self, index: bytes | None, floor: int) -> Proto:
