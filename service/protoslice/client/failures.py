@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -100,10 +101,25 @@ def error_of_transport(error: httpx.HTTPError | httpx.InvalidURL) -> errors.Prot
     """The exception for a request that got no answer, or none that could be read to its end."""
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
         return errors.InvalidInput(f"the address of the service cannot be used: {error}")
+    distrust = _distrust(error)
+    if distrust is not None:
+        return errors.StorageDenied(
+            f"the certificate of the service is not trusted: {distrust}. "
+            "A file with the certificates to trust is named by the environment variable SSL_CERT_FILE"
+        )
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         return errors.StorageUnavailable("the service cannot be reached")
     what = "fell silent" if isinstance(error, httpx.TimeoutException) else "broke off"
     return errors.StorageUnavailable(f"the service {what} ({type(error).__name__})")
+
+
+def _distrust(error: BaseException | None) -> str | None:
+    """Why a certificate was refused, if that lies below the error."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return error.verify_message
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _problem(headers: Mapping[str, str], body: bytes) -> Mapping[str, Any]:
