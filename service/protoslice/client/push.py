@@ -11,6 +11,7 @@ from typing import Final, TypedDict
 from protoslice.client.bodies import Pushable, items_of
 from protoslice.client.connection import Answer, Connection, Params, path_of
 from protoslice.client.download import Progress
+from protoslice.client.failures import believed
 from protoslice.client.journal import Journal
 from protoslice.client.model import Missing, Pushed, Store, read_json
 from protoslice.client.pages import each
@@ -147,18 +148,23 @@ class Push:
 
     def _follow(self, plans: Sequence[Plan]) -> Answer:
         headers = {"content-type": MEDIA_TYPE}
-        length = content_length(plans)
+        length, again = content_length(plans), all(plan.item.again for plan in plans)
         if length is not None:
             headers["content-length"] = str(length)
-        return self._connection.call(
-            "POST",
-            "/v1/stores",
-            params=self._params(),
-            body=lambda: recipe_of(plans, self._options.get("progress")),
-            headers=headers,
-            again=all(plan.item.again for plan in plans),
-            slow=True,
-        )
+
+        def attempt() -> Answer:
+            return self._connection.call(
+                "POST",
+                "/v1/stores",
+                params=self._params(),
+                body=lambda: recipe_of(plans, self._options.get("progress")),
+                headers=headers,
+                again=again,
+                slow=True,
+            )
+
+        is_small = length is not None and length < WORTH_RESUMING
+        return believed(attempt) if again and is_small else attempt()
 
     def _params(self) -> Params:
         sizes = ((name, self._options.get(name)) for name in ("min_chunk", "max_chunk"))

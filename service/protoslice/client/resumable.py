@@ -12,7 +12,7 @@ from typing import Any, Final
 from protoslice.client.bodies import FileChanged, Item
 from protoslice.client.connection import Answer, Connection, path_of
 from protoslice.client.download import Progress
-from protoslice.client.failures import may_pass
+from protoslice.client.failures import believed, may_pass
 from protoslice.client.journal import Journal
 from protoslice.client.sending import Sending
 from protoslice.errors import (
@@ -98,7 +98,7 @@ class Uploads:
             upload = known.get(item.path) or self._begin(item)
             places[item.path], digests[item.path] = upload.place, self._send(upload)
         said = wanted | {"uploads": places, "sha256": digests}
-        return self._connection.call("POST", "/v1/stores/assemble", json=said, slow=True)
+        return believed(lambda: self._connection.call("POST", "/v1/stores/assemble", json=said, slow=True))
 
     def _end(self) -> None:
         """Leave nothing behind, of those that a store was made of neither: the service keeps count of them."""
