@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import math
 import os
-import socket
 import statistics
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import models
 from protoslice.client import Client
 from protoslice.testing.proxy import faulty_proxy
+from protoslice.testing.relay import Relay
 from service import running_service
 from timing import Row, seconds
 
@@ -67,10 +65,10 @@ def _whole(folder: Path, url: str, ours: Client, size: int) -> Iterator[Row]:
 def _resume(url: str, store: str, out: Path, size: int) -> Row:
     """What a broken connection costs: the same download through a relay that breaks everything once, at half."""
     times = []
-    for cut_at in (0, size // 2):
+    for cut_at in (math.inf, size // 2):
         taken = []
         for _ in range(RUNS):
-            with _Relay(url, cut_at) as relay, Client(relay.url) as ours:
+            with Relay(url, down=cut_at) as relay, Client(relay.url) as ours:
                 start = time.perf_counter()
                 ours.download(store, out)
                 taken.append(time.perf_counter() - start)
@@ -129,54 +127,3 @@ def _pull(ours: Client, store: str, out: Path) -> Callable[[], object]:
 def _curl_down(url: str, store: str, out: Path) -> Callable[[], object]:
     command = ["curl", "-sS", "-f", "-o", str(out), f"{url}/v1/stores/{store}/files/graph.pb"]
     return lambda: subprocess.run(command, check=True)
-
-
-class _Relay:
-    """Passes connections on to the service; once so many bytes have come from there, all of them break."""
-
-    def __init__(self, url: str, cut_at: int) -> None:
-        host, _, port = url.removeprefix("http://").partition(":")
-        self._service = host, int(port)
-        self._left: float = cut_at or math.inf
-        self._alive: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def __enter__(self) -> _Relay:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for each in (self._listener, *self._alive):
-            _shut(each)
-            each.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                near, _ = self._listener.accept()
-                far = socket.create_connection(self._service)
-                self._alive += (near, far)
-                for ends in ((near, far), (far, near)):
-                    threading.Thread(target=self._pump, args=(*ends, ends[0] is far), daemon=True).start()
-
-    def _pump(self, source: socket.socket, sink: socket.socket, counted: bool) -> None:
-        with suppress(OSError):
-            while data := source.recv(MIB):
-                sink.sendall(data)
-                if counted:
-                    self._count(len(data))
-        _shut(source)
-        _shut(sink)
-
-    def _count(self, size: int) -> None:
-        self._left -= size
-        if self._left <= 0:
-            self._left = math.inf
-            for each in self._alive:
-                _shut(each)
-
-
-def _shut(connection: socket.socket) -> None:
-    with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 
 from protoslice import errors
 
-__all__ = ["error_of_answer", "error_of_transport", "may_pass"]
+__all__ = ["believed", "error_of_answer", "error_of_transport", "may_pass"]
+
+T = TypeVar("T")
 
 BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "invalid-input": errors.InvalidInput,
@@ -79,6 +82,16 @@ def may_pass(error: errors.ProtosliceError) -> bool:
     if isinstance(error, errors.IntegrityError | errors.Conflict):
         return error.request_id is None
     return isinstance(error, errors.StorageUnavailable | errors.TooMany | errors.ChecksumMismatch)
+
+
+def believed(attempt: Callable[[], T]) -> T:
+    """What `attempt` gives. That the service got something wrong is believed when it says so twice.
+
+    It may have been a bit that flipped on the way, so this is for what is small.
+    """
+    with suppress(errors.InvalidInput, errors.CorruptModel):
+        return attempt()
+    return attempt()
 
 
 def error_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> errors.ProtosliceError:
