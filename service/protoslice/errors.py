@@ -12,7 +12,7 @@ ProtosliceError
 │   └── UnsupportedMediaType  a body of a kind that is not taken
 ├── CorruptModel          the file: bytes that are not what they should be
 │   ├── InconsistentChunks    a chunked proto whose metadata and chunks do not fit together
-│   └── IntegrityError        a checksum or a length that disagrees with the bytes
+│   └── IntegrityError        not even the file: what we keep or send is damaged, as a checksum or length of ours tells
 └── StorageError          the operator: storage that fails
     ├── StorageUnavailable    for now
     ├── StorageDenied         until somebody grants it
@@ -87,7 +87,7 @@ class InconsistentChunks(CorruptModel):
 
 
 class IntegrityError(CorruptModel):
-    """A checksum or a length that disagrees with the bytes."""
+    """What we keep or send disagrees with a checksum or a length of ours. One that a model has of itself is no such."""
 
     object: str | None = None
     """The name of the stored object at fault, where it is one."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
-from typing import BinaryIO, Self, cast
+from typing import BinaryIO, Literal, Self, cast
 
 from protoslice import _core, schema
 from protoslice.chunked import tell_type
@@ -16,7 +16,7 @@ from protoslice.errors import CorruptModel, InvalidInput, Unsupported
 from protoslice.ropes import Rope
 from protoslice.sources import BytesSource, FileObjectSource, FileSource, RangeSource, SourceLike, as_source
 
-__all__ = ["Chunk", "Large", "Node", "Proto", "Split", "View", "open_proto"]
+__all__ = ["Chunk", "Form", "Large", "Node", "Proto", "Split", "View", "open_proto"]
 
 MIN_CHUNK = 1 << 20
 MAX_CHUNK = 1 << 30
@@ -24,6 +24,7 @@ FLOOR = 16 << 10
 SMALLEST_FLOOR = 64
 """Below, an index may be twenty times the size of its proto; allowed for small ones alone."""
 NAMED = "it was named"
+Form = Literal["serialized", "chunked", "text"]
 _SMALL = 1 << 20
 _STRIDE = 64 << 20  # chunks are hashed in strides, so that somebody can watch
 _IN_MEMORY = 8 << 20  # decoded records beyond this go to a temporary file
@@ -127,7 +128,7 @@ class Split(Sequence[Chunk]):
 
 
 class Proto:
-    """An indexed proto: raw or chunked, every view works alike."""
+    """An indexed proto: serialized, in chunks or as text, every view works alike."""
 
     def __init__(
         self,
@@ -137,6 +138,7 @@ class Proto:
         flat: _core.Schema | None,
         image: _core.Rope | None = None,
         limits: _core.Limits | None = None,
+        form: Form = "serialized",
         why: str | None = None,
     ) -> None:
         self.sources = tuple(sources)
@@ -151,8 +153,8 @@ class Proto:
         """The full name of the root's message type; none when it is not known."""
         self.why = why
         """What told the type, or why it could not be told."""
-        self.chunked = image is not None
-        """Whether it came as a chunked file."""
+        self.form = form
+        """How it is written in its file."""
         self._owned: list[FileSource | BinaryIO] = []
 
     @property
@@ -213,13 +215,13 @@ class Proto:
         return self.chunks.metadata
 
     def verify(self) -> None:
-        """Raise `IntegrityError` unless the checksums hold: those of the index, and of the records of a chunked file.
+        """Raise `CorruptModel` unless the checksums hold: those of the index, and of the records of a chunked file.
 
-        Opening checks those of compressed records, which it reads anyway; this reads all of a chunked file. A raw
-        proto has no checksums.
+        Opening checks those of compressed records, which it reads anyway; this reads all of a chunked file. Other
+        protos have no checksums.
         """
         self.index.verify()
-        if self.chunked:
+        if self.form == "chunked":
             _core.Chunked.verify(self.sources[0])
 
     def close(self) -> None:
@@ -284,11 +286,11 @@ class _Opener:
         if detection.kind != "text" or (self.type or detection.type_name) is None:
             return self._binary(detection, index, floor)
         if self.type is None:
-            return self._text(str(detection.type_name), index, floor)
+            return self._text(str(detection.type_name), detection.why, index, floor)
         try:  # bytes may look like text, and be what they are named as after all
             return self._binary(detection, index, floor)
         except CorruptModel:
-            return self._text(self.type, index, floor)
+            return self._text(self.type, NAMED, index, floor)
 
     def _binary(self, detection: schema.Detection, index: bytes | None, floor: int) -> Proto:
         if detection.kind not in {"proto", "unknown"} and self.type is None:
@@ -300,14 +302,14 @@ class _Opener:
         why = detection.why if self.type is None else NAMED
         return Proto([self.source], index=index, flat=flat, limits=self.limits, why=why)
 
-    def _text(self, type_name: str, index: bytes | None, floor: int) -> Proto:
+    def _text(self, type_name: str, why: str, index: bytes | None, floor: int) -> Proto:
         schema.check_text_size(self.source.size)
         types = schema.find(type_name, [] if self.types is None else [self.types])
         binary = schema.serialized(self.source.read(0, self.source.size), type_name, types)
         sources, image = [self.source, BytesSource(binary)], _core.Rope([(1, 0, len(binary))])
         flat = self._flat(type_name)
         index = index or self._index(sources, image, flat, type_name, floor)
-        return Proto(sources, index=index, flat=flat, image=image, limits=self.limits)
+        return Proto(sources, index=index, flat=flat, image=image, limits=self.limits, form="text", why=why)
 
     def _chunked(self, index: bytes | None, floor: int) -> Proto:
         side = cast(BinaryIO, tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - the proto owns it
@@ -319,7 +321,7 @@ class _Opener:
             image = chunked.image(flat, type_name, sources)
             _check_floor(floor, image.size)
             index = index or self._index(sources, image, flat, type_name, floor)
-            proto = Proto(sources, index=index, flat=flat, image=image, limits=self.limits, why=why)
+            proto = Proto(sources, index=index, flat=flat, image=image, limits=self.limits, form="chunked", why=why)
         except BaseException:
             side.close()
             raise

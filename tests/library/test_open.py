@@ -179,7 +179,18 @@ def test_a_chunked_file_is_opened_like_a_plain_one() -> None:
     with tempfile.TemporaryFile() as out:
         assert file.write_to(out) == file.size
         with protoslice.open(out, KIND) as proto:
-            assert (proto.chunked, content(proto)) == (True, b"x" * 100_000)
+            assert (proto.form, content(proto)) == ("chunked", b"x" * 100_000)
+
+
+def test_a_text_is_no_chunked_file_and_has_no_checksums_that_could_fail() -> None:
+    with protoslice.open(b'dtype: DT_STRING string_val: "abc"', KIND) as proto:
+        assert (proto.form, proto.why) == ("text", "it was named")
+        proto.verify()
+    with protoslice.open(b'node { name: "a" op: "Const" }') as proto:
+        assert (proto.form, proto.type) == ("text", "tensorflow.GraphDef")
+        assert "text format" in (proto.why or "")
+        proto.verify()
+    assert protoslice.open(DATA, KIND).form == "serialized"
 
 
 class Slow:

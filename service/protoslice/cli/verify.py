@@ -123,8 +123,8 @@ def _of_file(name: str, type_name: str | None) -> Iterator[Check]:
 
 def _proto(name: str, type_name: str | None, size: int) -> Check:
     with opened(name, type_name) as proto:
-        what = "records" if proto.chunked else "proto"
-        return _check(what, name, size or proto.size, proto.verify, digest=proto.chunked)
+        chunked = proto.form == "chunked"
+        return _check("records" if chunked else "proto", name, size or proto.size, proto.verify, digest=chunked)
 
 
 def _summed(tensor: Tensor) -> bool:

@@ -130,7 +130,6 @@ UPLOADING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     **READING,
     errors.NotFound: INVALID,
     errors.CorruptModel: CORRUPT_UPLOAD,
-    errors.IntegrityError: CORRUPT_UPLOAD,
 }
 """What an error means while an upload is taken in: the bytes at fault are the client's."""
 
