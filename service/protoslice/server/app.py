@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
@@ -22,7 +21,6 @@ from protoslice.server.limits import GuardedBody, body_limit, check_length
 from protoslice.server.logs import RequestLog
 from protoslice.server.openapi import openapi_document
 from protoslice.server.problems import HttpProblem
-from protoslice.server.rendering import Renderer
 from protoslice.server.resumable.answers import PREFIX as UPLOADS
 from protoslice.server.resumable.answers import speaking_tus
 from protoslice.server.routes import chunks, intake, operations, schemas, stores, tags, uploads, views
@@ -30,50 +28,21 @@ from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 from protoslice.server.telemetry import FRAMEWORK_SPANS_OFF, Traced
 from protoslice.server.views import VIEWS
-from protoslice.storage import open_storage
-from protoslice.stores import StoreOptions, Stores
-from protoslice.stores.uploads import UploadOptions
 
-__all__ = ["Application", "create_app", "open_stores"]
-
-OpenStores = Callable[[Settings], Awaitable[Stores]]
+__all__ = ["Application", "create_app"]
 
 
-async def open_stores(settings: Settings) -> Stores:
-    """The stores that the settings name."""
-    storage = open_storage(settings.storage, settings.plain_storage_options())
-    return await Stores.open(
-        storage,
-        StoreOptions(
-            max_upload_bytes=settings.max_upload_bytes,
-            verify_reads=settings.verify_reads,
-            threads=settings.worker_threads,
-            open_stores=settings.open_stores,
-            register_prefixes=settings.register_allow,
-            register_networks=settings.register_networks,
-            space_watermark_bytes=settings.space_watermark_bytes,
-            trust_seconds=settings.trust_seconds,
-            uploads=UploadOptions(
-                max_bytes=settings.max_upload_bytes,
-                max_open=settings.max_open_uploads,
-                lifetime_seconds=settings.upload_lifetime_seconds,
-                part_bytes=settings.upload_checkpoint_bytes,
-            ),
-        ),
-    )
-
-
-def create_app(settings: Settings, stores: OpenStores = open_stores) -> Application:
-    """The service; `stores` is awaited at start-up, on the loop that will serve."""
-    return Application(Services(settings), stores)
+def create_app(settings: Settings) -> Application:
+    """The service; what the settings name is opened at start-up."""
+    return Application(Services(settings))
 
 
 class Application(FastAPI):
     """FastAPI with our own edge round it, and the short way to the views."""
 
-    def __init__(self, services: Services, open_stores: OpenStores) -> None:
+    def __init__(self, services: Services) -> None:
         super().__init__(
-            lifespan=_lifespan(services, open_stores),
+            lifespan=_lifespan(services),
             docs_url=None,
             redoc_url=None,
             redirect_slashes=False,
@@ -167,25 +136,13 @@ def _template(scope: Scope) -> str:
     return known or (scope["path"] if endpoint is not None else "unmatched")
 
 
-def _lifespan(services: Services, open_stores: OpenStores) -> Any:
+def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        settings = services.settings
-        if services.opened is None:
-            services.opened = await open_stores(settings)
-        services.rendering = Renderer(
-            processes=settings.render_processes,
-            timeout_seconds=settings.render_timeout_seconds,
-            max_bytes=settings.max_rendered_bytes,
-        )
-        watch = asyncio.create_task(services.metrics.watch_loop())
+        await services.open()
         try:
             yield
         finally:
-            watch.cancel()
-            with suppress(asyncio.CancelledError):
-                await watch
-            await services.rendering.close()
-            await services.opened.close()
+            await services.close()
 
     return lifespan

@@ -159,7 +159,7 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="From which level on to log."
     )
-    otel_endpoint: str | None = Field(
+    otel_endpoint: Annotated[str, StringConstraints(pattern="^https?://[^/]")] | None = Field(
         default=None, description="Where to send OpenTelemetry spans over OTLP/HTTP; needs the extra `otel`."
     )
 
