@@ -41,6 +41,8 @@ FORMS: Final[tuple[Form, ...]] = get_args(Form)
 
 _VARINTS: Final = frozenset({Encoding.VARINT, Encoding.ZIGZAG, Encoding.PACKED_VARINT})
 _LARGEST: Final = (1 << 63) - 1
+_MOST_COMPARED: Final = 64 << 20
+"""The largest piece of a tensor whose checksum is compared before all of it is given out."""
 _MOST_STRINGS: Final = 1 << 20
 _MOST_TEXT: Final = 64 << 20
 
@@ -139,7 +141,7 @@ def _is_counted(data: Data) -> bool:
 def _compare(data: Data) -> None:
     pieces = [tile.stored for tile in data.tiles] if isinstance(data, Tiled) else [data]
     for piece in pieces:
-        if isinstance(piece, Stored) and piece.compare is not None:
+        if isinstance(piece, Stored) and piece.compare is not None and piece.bytes.size <= _MOST_COMPARED:
             piece.compare()
 
 
