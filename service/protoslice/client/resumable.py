@@ -25,7 +25,7 @@ MOST_FILES: Final = 1000
 """More are sent in a recipe: each would take two requests."""
 FIRST_PART: Final = 8 << 20
 LEAST_PART: Final = 1 << 20
-MOST_PART: Final = 128 << 20
+MOST_PART: Final = 256 << 20
 PART_SECONDS: Final = 4.0
 """A part takes about so long: what breaks off, or fails its checksum, costs no more."""
 _TUS: Final = {"tus-resumable": "1.0.0"}
