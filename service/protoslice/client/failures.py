@@ -14,7 +14,7 @@ import httpx
 
 from protoslice import errors
 
-__all__ = ["believed", "error_of_answer", "error_of_transport", "may_pass"]
+__all__ = ["MISTAKES", "believed", "error_of_answer", "error_of_transport", "may_pass"]
 
 T = TypeVar("T")
 
@@ -70,6 +70,16 @@ BY_STATUS: Final[Mapping[int, type[errors.ProtosliceError]]] = {
 }
 """What a status means when something between answers, which knows no problems of ours."""
 
+MISTAKES: Final = (
+    errors.InvalidInput,
+    errors.NotFound,
+    errors.Conflict,
+    errors.LimitExceeded,
+    errors.Unsupported,
+    errors.CorruptModel,
+)
+"""What a service answers to a request that is wrong, or that was garbled on its way."""
+
 _LONGEST_WAIT: Final = 3600.0
 
 
@@ -89,7 +99,7 @@ def believed(attempt: Callable[[], T]) -> T:
 
     It may have been a bit that flipped on the way, so this is for what is small.
     """
-    with suppress(errors.InvalidInput, errors.CorruptModel):
+    with suppress(*MISTAKES):
         return attempt()
     return attempt()
 

@@ -12,19 +12,10 @@ from typing import Any, Final
 from protoslice.client.bodies import FileChanged, Item
 from protoslice.client.connection import Answer, Connection, path_of
 from protoslice.client.download import Progress
-from protoslice.client.failures import believed, may_pass
+from protoslice.client.failures import MISTAKES, believed, may_pass
 from protoslice.client.journal import Journal
 from protoslice.client.sending import Sending
-from protoslice.errors import (
-    Conflict,
-    CorruptModel,
-    IntegrityError,
-    InvalidInput,
-    LimitExceeded,
-    NotFound,
-    ProtosliceError,
-    Unsupported,
-)
+from protoslice.errors import Conflict, IntegrityError, ProtosliceError
 
 __all__ = ["MOST_FILES", "WORTH_RESUMING", "Uploads"]
 
@@ -34,11 +25,10 @@ MOST_FILES: Final = 1000
 """More are sent in a recipe: each would take two requests."""
 FIRST_PART: Final = 8 << 20
 LEAST_PART: Final = 1 << 20
-MOST_PART: Final = 128 << 20
+MOST_PART: Final = 256 << 20
 PART_SECONDS: Final = 4.0
 """A part takes about so long: what breaks off, or fails its checksum, costs no more."""
 _TUS: Final = {"tus-resumable": "1.0.0"}
-_HOPELESS: Final = (InvalidInput, NotFound, Conflict, LimitExceeded, Unsupported, CorruptModel, FileChanged)
 
 
 @dataclass(slots=True)
@@ -82,11 +72,11 @@ class Uploads:
         try:
             answer = self._assemble(wanted)
         except BaseException as error:
-            if self._journal.lasting and not (isinstance(error, _HOPELESS) and not may_pass(error)):
+            if self._journal.lasting and not _is_hopeless(error):
                 if self._there:
                     error.add_note(f"push again to go on at {self._there * 100 // self._total} %")
-                raise
-            self._end()
+            else:
+                self._end()
             raise
         self._end()
         return answer
@@ -202,6 +192,11 @@ class Uploads:
             there += len(piece)
             if self._progress is not None:
                 self._progress(there, self._total)
+
+
+def _is_hopeless(error: BaseException) -> bool:
+    """Whether the same push would fail again: then nobody goes on with what has been sent."""
+    return isinstance(error, FileChanged) or (isinstance(error, MISTAKES) and not may_pass(error))
 
 
 def _offset(answer: Answer) -> int:
