@@ -47,7 +47,7 @@ def check_length(scope: Scope, settings: Settings) -> None:
 
 
 class GuardedBody:
-    """`receive` with the limits kept. The time that the client takes counts, and not what is done with what it sends."""
+    """`receive` with the limits kept. The time that is waited for the client counts, and not what is done meanwhile."""
 
     __slots__ = ("_length", "_limit", "_receive", "_settings", "_waited")
 
