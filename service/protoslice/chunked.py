@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from protoslice import _core, schema
 from protoslice.errors import OF_MODELS
 from protoslice.ropes import Rope
+from protoslice.schema.detect import HEAD
 from protoslice.sources import RangeSource
 
 __all__ = ["tell_type"]
-
-HEAD = 64 << 10
 
 
 def tell_type(chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str | None) -> tuple[str | None, str]:

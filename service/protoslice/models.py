@@ -18,7 +18,7 @@ from protoslice.formats.reading import Reading, read
 from protoslice.formats.registry import tensors_of
 from protoslice.formats.roots import rank
 from protoslice.formats.selection import each, single, wanted
-from protoslice.library import open_proto
+from protoslice.opening import look_at, open_looked_at
 from protoslice.ropes import Rope
 from protoslice.sources import FileSource
 
@@ -81,8 +81,8 @@ def open_model(path: str | os.PathLike[str], root: str | None = None, type: str 
         place, root = place.parent, root or place.name
     with ExitStack() as held:
         files = _Folder(place, held)
-        chosen = root or _likeliest(files)
-        return LocalModel(_opened(files, chosen, type, held), held.pop_all())
+        chosen, found = (root, _looked_at(files, root)) if root else _likeliest(files)
+        return LocalModel(_opened(files, chosen, found, type, held), held.pop_all())
     raise AssertionError("a with block that returns")  # pragma: no cover
 
 
@@ -122,23 +122,25 @@ class _Folder(Mapping[str, FileSource]):
         return found.is_relative_to(self._place) and found.is_file()
 
 
-def _likeliest(files: Mapping[str, FileSource]) -> str:
-    found = min(files, key=lambda name: rank(name, _detect(name, files[name]).kind, files[name].size), default=None)
+def _looked_at(files: Mapping[str, FileSource], root: str) -> schema.Detection:
+    if root not in files:
+        raise NotFound(f"there is no file {root!r}")
+    return look_at(files[root], root.rpartition("/")[2])
+
+
+def _likeliest(files: Mapping[str, FileSource]) -> tuple[str, schema.Detection]:
+    looked_at = ((path, _looked_at(files, path)) for path in files)
+    found = min(looked_at, key=lambda each: rank(each[0], each[1].kind, files[each[0]].size), default=None)
     if found is None:
         raise InvalidInput("the directory holds no file")
     return found
 
 
-def _opened(files: Mapping[str, FileSource], root: str, type_name: str | None, held: ExitStack) -> Model:
-    if root not in files:
-        raise NotFound(f"there is no file {root!r}")
-    found = _detect(root, files[root])
+def _opened(
+    files: Mapping[str, FileSource], root: str, found: schema.Detection, type_name: str | None, held: ExitStack
+) -> Model:
     is_text = found.kind == "text" and found.type_name is not None
     if not is_text and found.kind not in {"proto", "riegeli", "unknown"} and type_name is None:
         return Model(root, found.type_name, files, None)
-    proto = held.enter_context(open_proto(files[root], type_name or found.type_name))
+    proto = held.enter_context(open_looked_at(files[root], found, root.rpartition("/")[2], type_name))
     return Model(root, proto.type, files, Root(proto.document, proto.sources))
-
-
-def _detect(name: str, source: FileSource) -> schema.Detection:
-    return schema.detect(source.read(0, min(source.size, 64 << 10)), name.rpartition("/")[2], source.size)
