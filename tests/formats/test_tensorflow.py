@@ -19,8 +19,8 @@ from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, Proto
 from protoslice.formats.model import Model, Proto, Tensor
 from protoslice.formats.reading import read
 from protoslice.formats.registry import formats_of, tensors_of
-from protoslice.library import open_proto
 from protoslice.models import open_model
+from protoslice.opening import open_proto
 from protoslice.ropes import Rope
 from protoslice.sources import BytesSource
 from protoslice.testing.bundles import crc32c, masked

@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 import protoslice
-from protoslice.errors import CorruptModel, InvalidInput, NotFound, StorageError, Unsupported
+from protoslice.errors import CorruptModel, IntegrityError, InvalidInput, NotFound, StorageError, Unsupported
 from protoslice.schema import bundled, detect, from_descriptor_set
 
 KIND = "tensorflow.TensorProto"
@@ -91,7 +91,7 @@ def test_an_index_spares_the_scan_and_must_fit() -> None:
         protoslice.open(DATA, KIND, index=index[:-1])
     damaged = bytearray(index)
     damaged[-1] ^= 1
-    with pytest.raises(CorruptModel, match="checksum"):
+    with pytest.raises(IntegrityError, match="checksum"):
         protoslice.open(DATA, KIND, index=bytes(damaged)).rope.read()
 
 

@@ -11,7 +11,7 @@ from math import prod
 from typing import Final
 
 from protoslice import _core
-from protoslice.errors import CorruptModel, IntegrityError, NotFound, ProtosliceError
+from protoslice.errors import OF_MODELS, CorruptModel, NotFound
 from protoslice.formats.bundle_strings import strings
 from protoslice.formats.checksums import check, crc_of
 from protoslice.formats.dtypes import Dtype
@@ -182,7 +182,7 @@ class BundleTensors:
             if not dtype.bits:
                 raise CorruptModel(f"{name!r} is kept in slices, which strings cannot be")
             return _plain(Tiled(tuple(self._tile(name, dtype, entry[1], *each) for each in slices)), entry[1])
-        except ProtosliceError as error:
+        except OF_MODELS as error:
             return Fault(error)
 
     def _whole(self, name: str, dtype: Dtype, shape: tuple[int, ...], entry: Entry) -> Stored | Strings:
@@ -249,8 +249,6 @@ class BundleTensors:
         """Offsets of errors count from where the entry lies: tell where that is, and in which file."""
         try:
             yield
-        except IntegrityError:  # which says itself what of ours is damaged
-            raise
         except CorruptModel as error:
             error.offset, error.path = entry[3] + (error.offset or 0), self._shard(entry[2])
             raise

@@ -129,7 +129,8 @@ class Settings(BaseSettings):
     header_timeout_seconds: Seconds = Field(default=15, description="Time for a request's line and headers to arrive.")
     body_timeout_seconds: Seconds = Field(default=60, description="The longest silence while a request body arrives.")
     body_min_bytes_per_second: Size = Field(
-        default=256, description="The slowest upload, over its whole time after the first minute; 0 allows any."
+        default=256,
+        description="The slowest upload, over the time waited for it, after a minute of that; 0 allows any.",
     )
     send_timeout_seconds: Seconds = Field(default=30, description="How often a client that reads slowly is looked at.")
     send_min_bytes_per_second: Size = Field(
