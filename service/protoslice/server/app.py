@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cached_property
 from typing import Any
 
 from fastapi import FastAPI
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from protoslice.server.api_page import ApiPage
 from protoslice.server.context import context_of
 from protoslice.server.cors import AllowOrigins, Preflight
 from protoslice.server.edge import Edge
@@ -26,6 +28,7 @@ from protoslice.server.resumable.answers import speaking_tus
 from protoslice.server.routes import chunks, intake, operations, schemas, stores, tags, uploads, views
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
+from protoslice.server.sites import Sites
 from protoslice.server.telemetry import FRAMEWORK_SPANS_OFF, Traced
 from protoslice.server.views import VIEWS
 
@@ -53,7 +56,8 @@ class Application(FastAPI):
         endpoints = tuple(ViewEndpoint(view, services) for view in VIEWS)
         self._lane = Lane(endpoints)
         self._log = RequestLog()
-        self._express = Express(self._lane, services, self._log)
+        self._sites = Sites(services.settings)
+        self._express = Express(self._lane, services, self._sites, self._log)
         for endpoint in endpoints:
             view = endpoint.view
             self.router.routes.append(Route(view.path, endpoint, methods=["GET"], name=view.operation))
@@ -77,11 +81,16 @@ class Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """The framework's own stack within ours."""
         inner = super().build_middleware_stack()
-        front = _Front(self._lane, inner, self.services.settings)
+        front = _Front(self._lane, inner, self._sites, self.services.settings)
         origins = self.services.settings.cors_origins
         stack: ASGIApp = Edge(Preflight(front) if origins else front, metrics=self.services.metrics, log=self._log)
         stack = AllowOrigins(stack, origins) if origins else stack
         return Traced(stack) if self._traced else stack
+
+    @cached_property
+    def api_page(self) -> ApiPage:
+        """The page of every call."""
+        return ApiPage(self.openapi())
 
     def openapi(self) -> dict[str, Any]:
         """The document, made once."""
@@ -93,31 +102,33 @@ class Application(FastAPI):
 class _Front:
     """Sends reads of views the short way, and everything else through the framework with its body guarded."""
 
-    def __init__(self, lane: Lane, inner: ASGIApp, settings: Settings) -> None:
+    def __init__(self, lane: Lane, inner: ASGIApp, sites: Sites, settings: Settings) -> None:
         self._lane = lane
         self._inner = inner
+        self._sites = sites
         self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return
-        if scope["method"] in {"GET", "HEAD"}:
-            found = self._lane.find(scope["path"])
-            if found is not None:
-                endpoint, ref, rest = found
-                await endpoint.serve(scope, receive, send, ref=ref, rest=rest)
-                return
+        found = self._lane.find(scope["path"]) if scope["method"] in {"GET", "HEAD"} else None
         if scope["path"].startswith(UPLOADS):
             send = speaking_tus(send)
-        await self._in_framework(scope, receive, send)
-
-    async def _in_framework(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            check_length(scope, self._settings)
+            self._sites.check(scope)
+            if found is None:
+                check_length(scope, self._settings)
         except HttpProblem as error:
             await send_failure(scope, receive, send, error)
             return
+        if found is not None:
+            endpoint, ref, rest = found
+            await endpoint.serve(scope, receive, send, ref=ref, rest=rest)
+        else:
+            await self._in_framework(scope, receive, send)
+
+    async def _in_framework(self, scope: Scope, receive: Receive, send: Send) -> None:
         guarded = GuardedBody(receive, body_limit(scope["path"], self._settings), self._settings)
         # HEAD is GET whose body the server leaves out: the same headers, whatever the route.
         asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
