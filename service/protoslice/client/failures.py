@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 
 from protoslice import errors
 
 __all__ = ["error_of_answer", "error_of_transport", "may_pass"]
+
+E = TypeVar("E", bound=BaseException)
 
 BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "invalid-input": errors.InvalidInput,
@@ -100,10 +103,28 @@ def error_of_transport(error: httpx.HTTPError | httpx.InvalidURL) -> errors.Prot
     """The exception for a request that got no answer, or none that could be read to its end."""
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
         return errors.InvalidInput(f"the address of the service cannot be used: {error}")
+    if (untrusted := _cause(error, ssl.SSLError)) is not None:
+        return errors.StorageDenied(_of_tls(untrusted))
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         return errors.StorageUnavailable("the service cannot be reached")
     what = "fell silent" if isinstance(error, httpx.TimeoutException) else "broke off"
     return errors.StorageUnavailable(f"the service {what} ({type(error).__name__})")
+
+
+def _of_tls(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        trust = "SSL_CERT_FILE names a file of authorities to trust"
+        return f"the certificate of the service is not trusted ({error.verify_message}): {trust}"
+    return f"no TLS with the service ({error.reason or error}): does it want http://?"
+
+
+def _cause(error: BaseException | None, kind: type[E]) -> E | None:
+    """What is behind an error, of some kind."""
+    for _ in range(8):
+        if error is None or isinstance(error, kind):
+            return error
+        error = error.__cause__ or next((each for each in error.args if isinstance(each, BaseException)), None)
+    return None
 
 
 def _problem(headers: Mapping[str, str], body: bytes) -> Mapping[str, Any]:
