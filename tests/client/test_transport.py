@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from protoslice.client import Client
-from protoslice.errors import InvalidInput, LimitExceeded, NotFound, StorageDenied, StorageUnavailable
+from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, StorageDenied, StorageUnavailable
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 from protoslice.server.uvicorn_config import uvicorn_config
@@ -89,7 +89,7 @@ def test_a_connection_is_used_again(service: LiveServer, versions: Any) -> None:
 def test_the_environment_names_a_proxy(service: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with door(service) as between:
         monkeypatch.setenv("http_proxy", f"http://name:secret@127.0.0.1:{between.port}")
-        with Client("http://models.example") as client:
+        with Client("http://models.example") as client, suppress(ProtosliceError):  # the service has another name
             list(client.tags())
     assert between.first_lines[0].startswith(b"GET http://models.example/v1/tags?")
 
@@ -109,7 +109,7 @@ def test_a_certificate_is_trusted_when_it_is_named(
     tls, trusted = certificate(tmp_path, "localhost")
     with door(service, tls) as between:
         url = f"https://localhost:{between.port}"
-        with Client(url) as client, pytest.raises(StorageDenied, match=r"not trusted: self.signed .* SSL_CERT_FILE"):
+        with Client(url) as client, pytest.raises(StorageDenied, match=r"not trusted \(self.signed .* SSL_CERT_FILE"):
             list(client.tags())
         assert between.connections == 1, "it would be refused again"
         monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
