@@ -102,7 +102,9 @@ pub fn read(bytes: &[u8], offset: u64) -> Result<Option<Header>> {
         Wire::Fixed32 => header.content_len = 4,
         Wire::Group | Wire::EndGroup => {}
         Wire::Varint | Wire::Len => {
-            let (value, len) = match varint::read(bytes.get(tag_len..).unwrap_or_default()) {
+            let rest = bytes.get(tag_len..).unwrap_or_default();
+            let found = if wire == Wire::Len { varint::read(rest) } else { varint::read_value(rest) };
+            let (value, len) = match found {
                 Varint::Value(value, len) => (value, len),
                 Varint::Truncated => return Ok(None),
                 Varint::Overlong => {
