@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -15,6 +15,13 @@ from protoslice.cli.subjects import Policy, Subject, looking_at
 from protoslice.sizes import format_size, parse_size
 
 __all__ = ["chunks", "info", "tree"]
+
+_FORMS: Final = {
+    "serialized": ("serialized proto", ""),
+    "chunked": ("chunked proto", ", merged"),
+    "text": ("text", ", serialized"),
+}
+"""What the form of a file is called, and what its size is the size of."""
 
 
 def info(file: FileName, type_name: TypeName = None, as_json: Json = False) -> None:
@@ -34,12 +41,13 @@ def info(file: FileName, type_name: TypeName = None, as_json: Json = False) -> N
 
 def _show_file(facts: dict[str, Any]) -> None:
     size = facts["size"]
+    form, becomes = _FORMS[facts["form"]]
     print_pairs(
         [
             ("type", facts["type"] or "unknown (name it with --type to see names)"),
             ("why", facts["why"] or ""),
-            ("size", f"{format_size(size)} ({size} bytes){', merged' if facts['chunked'] else ''}"),
-            ("form", "chunked proto" if facts["chunked"] else "serialized proto"),
+            ("size", f"{format_size(size)} ({size} bytes){becomes}"),
+            ("form", form),
             ("chunks", f"{facts['chunks']} (of at least 1 MiB each, beside the base)"),
             ("index", format_size(facts["index_size"])),
         ]

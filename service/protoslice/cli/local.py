@@ -62,7 +62,7 @@ class LocalSubject:
             "file": self._name,
             "type": proto.type,
             "size": proto.size,
-            "chunked": proto.chunked,
+            "form": proto.form,
             "chunks": len(proto.split()),
             "index_size": len(proto.index_bytes),
             "why": proto.why,

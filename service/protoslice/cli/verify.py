@@ -18,7 +18,7 @@ from protoslice.cli.options import FileName, Json, TypeName
 from protoslice.cli.progress import Progress
 from protoslice.cli.remote import PARALLEL, client_of
 from protoslice.cli.show import print_json, say
-from protoslice.errors import Conflict, CorruptModel, NotFound, ProtosliceError, Unsupported
+from protoslice.errors import Conflict, CorruptModel, IntegrityError, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.model import Fault, Stored, Strings, Tensor, Tiled
 from protoslice.formats.reading import read
 from protoslice.sizes import format_size
@@ -123,8 +123,8 @@ def _of_file(name: str, type_name: str | None) -> Iterator[Check]:
 
 def _proto(name: str, type_name: str | None, size: int) -> Check:
     with opened(name, type_name) as proto:
-        what = "records" if proto.chunked else "proto"
-        return _check(what, name, size or proto.size, proto.verify, digest=proto.chunked)
+        chunked = proto.form == "chunked"
+        return _check("records" if chunked else "proto", name, size or proto.size, proto.verify, digest=chunked)
 
 
 def _summed(tensor: Tensor) -> bool:
@@ -141,7 +141,7 @@ def _compare(tensor: Tensor) -> None:
 def _check(what: str, name: str, size: int, compare: Callable[[], None], *, digest: bool = True) -> Check:
     try:
         compare()
-    except (CorruptModel, Conflict) as error:
+    except (CorruptModel, IntegrityError, Conflict) as error:
         return Check(what, name, size, digest, str(error))
     except ProtosliceError as error:
         error.message = f"{what} {name}: {error.message}"

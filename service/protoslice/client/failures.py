@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from protoslice import errors
 __all__ = ["MISTAKES", "believed", "error_of_answer", "error_of_transport", "may_pass"]
 
 T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
 
 BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "invalid-input": errors.InvalidInput,
@@ -25,7 +27,9 @@ BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "no-resource": errors.NotFound,
     "gone": errors.Gone,
     "conflict": errors.Conflict,
+    "cross-site": errors.StorageDenied,
     "joined-upload": errors.Conflict,
+    "misdirected-request": errors.InvalidInput,
     "checksum-mismatch": errors.ChecksumMismatch,
     "precondition-failed": errors.Conflict,
     "precondition-required": errors.Conflict,
@@ -123,10 +127,28 @@ def error_of_transport(error: httpx.HTTPError | httpx.InvalidURL) -> errors.Prot
     """The exception for a request that got no answer, or none that could be read to its end."""
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
         return errors.InvalidInput(f"the address of the service cannot be used: {error}")
+    if isinstance(error, httpx.ConnectError) and (untrusted := _cause(error, ssl.SSLError)) is not None:
+        return errors.StorageDenied(_of_tls(untrusted))
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         return errors.StorageUnavailable("the service cannot be reached")
     what = "fell silent" if isinstance(error, httpx.TimeoutException) else "broke off"
     return errors.StorageUnavailable(f"the service {what} ({type(error).__name__})")
+
+
+def _of_tls(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        trust = "SSL_CERT_FILE names a file of authorities to trust"
+        return f"the certificate of the service is not trusted ({error.verify_message}): {trust}"
+    return f"no TLS with the service ({error.reason or error}): does it want http://?"
+
+
+def _cause(error: BaseException | None, kind: type[E]) -> E | None:
+    """What is behind an error, of some kind."""
+    for _ in range(8):
+        if error is None or isinstance(error, kind):
+            return error
+        error = error.__cause__ or next((each for each in error.args if isinstance(each, BaseException)), None)
+    return None
 
 
 def _problem(headers: Mapping[str, str], body: bytes) -> Mapping[str, Any]:
