@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -19,19 +19,24 @@ from protoslice.formats.reading import Reading, read
 from protoslice.formats.registry import tensors_of
 from protoslice.formats.roots import rank
 from protoslice.formats.selection import each, single, wanted
+from protoslice.library import Proto
 from protoslice.opening import look_at, open_looked_at
 from protoslice.ropes import Rope
-from protoslice.sources import FileSource
+from protoslice.sources import FileSource, RangeSource
 
-__all__ = ["LocalModel", "open_model"]
+__all__ = ["LocalModel", "model_over", "open_model"]
+
+Progress = Callable[[int, int], object]
 
 
 class LocalModel:
     """A model that lies in local files. Close it, or use it in a `with`."""
 
-    def __init__(self, model: Model, held: ExitStack) -> None:
+    def __init__(self, model: Model, proto: Proto | None, held: ExitStack) -> None:
         self.model = model
         """Its files, and its root."""
+        self.proto = proto
+        """The root, where it is a proto."""
         self._held = held
 
     @cached_property
@@ -71,11 +76,13 @@ class LocalModel:
         self.close()
 
 
-def open_model(path: str | os.PathLike[str], root: str | None = None, type: str | None = None) -> LocalModel:
+def open_model(
+    path: str | os.PathLike[str], root: str | None = None, type: str | None = None, *, progress: Progress | None = None
+) -> LocalModel:
     """Open the model in the file or directory `path`.
 
     The other files of a model lie beside its root: for a file those of its directory are taken along, for a directory
-    `root` names the root's path in it where that is not plain.
+    `root` names the root's path in it where that is not plain. `progress` is called as for `open`.
     """
     place = Path(path)
     if not place.is_dir():
@@ -83,8 +90,14 @@ def open_model(path: str | os.PathLike[str], root: str | None = None, type: str 
     with ExitStack() as held:
         files = _Folder(place, held)
         chosen, found = (root, _looked_at(files, root)) if root else _likeliest(files)
-        return LocalModel(_opened(files, chosen, found, type, held), held.pop_all())
+        model = held.enter_context(_opened(files, chosen, found, type, progress))
+        return LocalModel(model.model, model.proto, held.pop_all())
     raise AssertionError("a with block that returns")  # pragma: no cover
+
+
+def model_over(files: Mapping[str, RangeSource], root: str, type: str | None = None) -> LocalModel:
+    """The model in `files`, whatever they are read from, of which `root` is the root. The files stay their owner's."""
+    return _opened(files, root, _looked_at(files, root), type, None)
 
 
 class _Folder(Mapping[str, FileSource]):
@@ -123,7 +136,7 @@ class _Folder(Mapping[str, FileSource]):
         return found.is_relative_to(self._place) and found.is_file()
 
 
-def _looked_at(files: Mapping[str, FileSource], root: str) -> schema.Detection:
+def _looked_at(files: Mapping[str, RangeSource], root: str) -> schema.Detection:
     if root not in files:
         raise NotFound(f"there is no file {root!r}")
     return look_at(files[root], root.rpartition("/")[2])
@@ -149,10 +162,17 @@ def _declared(files: Mapping[str, FileSource]) -> set[str | None]:
 
 
 def _opened(
-    files: Mapping[str, FileSource], root: str, found: schema.Detection, type_name: str | None, held: ExitStack
-) -> Model:
+    files: Mapping[str, RangeSource],
+    root: str,
+    found: schema.Detection,
+    type_name: str | None,
+    progress: Progress | None,
+) -> LocalModel:
     is_text = found.kind == "text" and found.type_name is not None
     if not is_text and found.kind not in {"proto", "riegeli", "unknown"} and type_name is None:
-        return Model(root, found.type_name, files, None)
-    proto = held.enter_context(open_looked_at(files[root], found, root.rpartition("/")[2], type_name))
-    return Model(root, proto.type, files, Root(proto.document, proto.sources))
+        return LocalModel(Model(root, found.type_name, files, None), None, ExitStack())
+    with ExitStack() as held:
+        name = root.rpartition("/")[2]
+        proto = held.enter_context(open_looked_at(files[root], found, name, type_name, progress=progress))
+        return LocalModel(Model(root, proto.type, files, Root(proto.document, proto.sources)), proto, held.pop_all())
+    raise AssertionError("a with block that returns")  # pragma: no cover

@@ -57,9 +57,16 @@ def look_at(source: RangeSource, filename: str | None) -> schema.Detection:
     return schema.detect(source.read(0, min(source.size, HEAD)), filename, source.size)
 
 
-def open_looked_at(source: RangeSource, detection: schema.Detection, filename: str, type: str | None) -> Proto:
+def open_looked_at(
+    source: RangeSource,
+    detection: schema.Detection,
+    filename: str,
+    type: str | None,
+    *,
+    progress: Callable[[int, int], object] | None = None,
+) -> Proto:
     """Open a proto of which `look_at` has told what it is; `type` names the root's message type, if somebody does."""
-    return _Opener(source, detection, filename, type).proto(None, FLOOR)
+    return _Opener(source, detection, filename, type, progress=progress).proto(None, FLOOR)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,12 @@ import httpx
 import pytest
 
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
-from protoslice.server import limits
+from protoslice.server import limits, services
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 from protoslice.server.uvicorn_config import uvicorn_config
 from protoslice.storage import MemoryStorage
 from protoslice.storage.around import AroundStorage
-from protoslice.stores import Stores
 from protoslice.testing.live import live_server
 from protoslice.testing.stores import field, onnx
 
@@ -44,10 +43,8 @@ class SlowStorage(AroundStorage):
 def test_a_long_copy_is_not_taken_for_a_slow_client(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = SlowStorage()
     monkeypatch.setattr(limits, "monotonic", lambda: time.monotonic() + storage.clock)
+    monkeypatch.setattr(services, "open_storage", lambda *_: storage)
     settings = Settings(storage="memory://", body_min_bytes_per_second=1000)
-
-    async def opened(_: Settings) -> Stores:
-        return await Stores.open(storage)
 
     def recipe(store: str) -> Iterator[bytes]:
         writer, more = RecipeWriter(), field(2, b"more")
@@ -60,7 +57,7 @@ def test_a_long_copy_is_not_taken_for_a_slow_client(monkeypatch: pytest.MonkeyPa
         yield writer.end(len(MODEL + more), hashlib.sha256(MODEL + more).hexdigest()) + writer.done()
 
     with (
-        live_server(uvicorn_config(create_app(settings, opened), settings)) as live,
+        live_server(uvicorn_config(create_app(settings), settings)) as live,
         httpx.Client(base_url=live.url, timeout=30) as client,
     ):
         made = client.post("/v1/stores?filename=model.onnx", content=MODEL).json()["id"]

@@ -12,10 +12,11 @@ import typer
 
 from protoslice.cli.addresses import service_url
 from protoslice.cli.options import Json
-from protoslice.cli.probes import PROBES, Patient
+from protoslice.cli.patient import Patient
+from protoslice.cli.probes import PROBES, Probe
 from protoslice.cli.remote import client_of
-from protoslice.cli.show import print_json, say
-from protoslice.errors import InvalidInput, StorageUnavailable
+from protoslice.cli.show import coloured, print_json, print_wrapped, say
+from protoslice.errors import InvalidInput
 
 __all__ = ["doctor"]
 
@@ -37,25 +38,29 @@ def doctor(
     Example: protoslice doctor https://models.example.org
     """
     with _patient(service_url(url), store) as patient:
-        try:
-            findings = {promise: probe(patient) for promise, probe in PROBES.items()}
-        except TimeoutError as error:
-            raise StorageUnavailable(f"{patient.url}: the service fell silent") from error
-    trouble = any(findings.values())
+        checks = [_checked(probe, patient, quiet=as_json) for probe in PROBES]
+    bad = sum(check["found"] is not None for check in checks)
     if as_json:
-        checks = [
-            {"check": name, "found": finding and finding.found, "advice": finding and finding.advice}
-            for name, finding in findings.items()
-        ]
-        print_json({"url": patient.url, "well": not trouble, "checks": checks})
+        print_json({"url": patient.url, "well": not bad, "checks": checks})
+    elif bad:
+        say()
+        say(f"{bad} of {len(checks)} are not as they should be between here and {patient.url}")
     else:
-        for name, finding in findings.items():
-            say(f"{'well' if finding is None else 'BAD '}  {name}")
-            if finding is not None:
-                say(f"      {finding.found}")
-                say(f"      nginx: {finding.advice}")
-    if trouble:
+        say()
+        say(f"all is well between here and {patient.url}")
+    if bad:
         raise typer.Exit(NOT_WELL)
+
+
+def _checked(probe: Probe, patient: Patient, *, quiet: bool) -> dict[str, str | None]:
+    """What a probe finds; told at once, as it may take seconds."""
+    found = probe.found(patient)
+    if not quiet:
+        print(f"{coloured('well', 'green') if found is None else coloured('BAD ', 'red')}  {probe.promise}", flush=True)
+        for name, text in (("", found), ("nginx: ", probe.advice)):
+            if found is not None:
+                print_wrapped(f"{name}{text}", indent=6)
+    return {"check": probe.promise, "found": found, "advice": probe.advice if found is not None else None}
 
 
 @contextmanager

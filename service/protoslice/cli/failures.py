@@ -48,13 +48,14 @@ def one_line_errors() -> Iterator[None]:
     except BrokenPipeError:
         _drop(sys.stdout)  # whoever read it has had enough
         sys.exit(0)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except KeyboardInterrupt as error:
+        _end(_told(error), 130)
     except _Ended as ended:
+        _note(_told(ended))
         signal.signal(ended.number, signal.SIG_DFL)
         signal.raise_signal(ended.number)  # whoever waits for us is to see what it was
     except ProtosliceError as error:
-        _end(str(error), next(code for kind, code in _CODES if isinstance(error, kind)))
+        _end(_told(error), next(code for kind, code in _CODES if isinstance(error, kind)))
     except OSError as error:
         name = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         why = "standard input or output is closed" if error.errno == errno.EBADF else error.strerror or error
@@ -80,11 +81,22 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     raise _Ended(number)
 
 
-def _end(message: str, code: int) -> NoReturn:
+def _told(error: BaseException) -> str:
+    """What the error says, and what was noted of it on its way, such as how to go on."""
+    said = [str(error)] if isinstance(error, ProtosliceError) else []
+    return "; ".join([*said, *getattr(error, "__notes__", ())])
+
+
+def _note(message: str) -> None:
     try:
-        note(message)
+        if message:
+            note(message)
     except OSError:
         _drop(sys.stderr)
+
+
+def _end(message: str, code: int) -> NoReturn:
+    _note(message)
     try:
         sys.stdout.flush()
     except OSError:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
-from typing import TextIO
+from typing import Final, Literal, TextIO
 from unicodedata import category
 
-__all__ = ["escaped", "note", "print_json", "print_pairs", "print_table", "say", "shorten", "width"]
+__all__ = [
+    "coloured", "escaped", "note", "print_json", "print_pairs", "print_table", "print_wrapped", "say", "shorten",
+    "width",
+]  # fmt: skip
 
 _STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Categories of what a terminal acts upon: controls, marks of direction, halves of pairs, separators of lines."""
+_COLOURS: Final = {"red": 31, "green": 32, "yellow": 33, "dim": 2}
 
 
 def escaped(text: str, *, keep: str = "") -> str:
@@ -49,7 +54,7 @@ def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
     """Names and what they are, the names in a column."""
     column = max(len(name) for name, _ in pairs)
     for name, value in pairs:
-        print(f"{_dim(name.ljust(column))}  {escaped(value)}")
+        print(f"{coloured(name.ljust(column), 'dim')}  {escaped(value)}")
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
@@ -60,7 +65,7 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Seq
         cells = [cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row[:-1])]
         room = max(20, width() - sum(map(len, cells)) - 2 * len(cells))
         line = "  ".join([*cells, shorten(row[-1], room)]).rstrip()
-        print(_dim(line) if n == 0 else line)
+        print(coloured(line, "dim") if n == 0 else line)
 
 
 def shorten(text: str, room: int) -> str:
@@ -80,5 +85,18 @@ def width() -> int:
     return shutil.get_terminal_size().columns
 
 
-def _dim(text: str) -> str:
-    return f"\x1b[2m{text}\x1b[0m" if sys.stdout.isatty() else text
+def print_wrapped(text: str, indent: int) -> None:
+    """`text`, broken at spaces where the terminal is narrower; every line is indented."""
+    import textwrap
+
+    margin = " " * indent
+    room = max(indent + 20, min(width(), 120))
+    lines = textwrap.wrap(escaped(text), room, initial_indent=margin, subsequent_indent=margin, break_long_words=False)
+    print("\n".join(lines))
+
+
+def coloured(text: str, colour: Literal["red", "green", "yellow", "dim"]) -> str:
+    """`text` in a colour, where somebody watches who wants colours."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"

@@ -39,12 +39,9 @@ _ENDING: Final = ".index"
 _VARIABLES: Final = "variables/variables"
 _SAVED_MODEL: Final = "tensorflow.SavedModel"
 _MAGIC: Final = bytes.fromhex("57fb808b247547db")
-_CHECKED: Final = 64 << 20
-"""The largest piece of a tensor whose checksum is compared before all of it is given out."""
 _SHARDS: Final = 10_000
 """So many shards are known by their sizes; tensors in others are listed one by one."""
 _ESCAPED: Final = re.compile(rb"\\x([0-9a-f]{2})")
-
 _WIDTHS: Final = {number: (dtype.name, dtype.width) for number, dtype in TYPES.items()}
 
 Entry = tuple[int, tuple[int, ...] | None, int, int, int, int | None]
@@ -196,7 +193,7 @@ class BundleTensors:
         encoding = Encoding.LOOSE if dtype.narrow else Encoding.PLAIN
         if self._index.big_endian and dtype.width > 1:
             encoding = Encoding.BIG_ENDIAN
-        compare = None if crc is None or data.size > _CHECKED else lambda: self._compare(name, data, entry)
+        compare = None if crc is None else lambda: self._compare(name, data, entry)
         return checked(Stored(data, encoding, compare), dtype, shape)
 
     def _tile(

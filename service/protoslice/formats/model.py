@@ -122,7 +122,7 @@ class Stored:
     bytes: Bytes
     encoding: Encoding = Encoding.PLAIN
     compare: Callable[[], None] | None = None
-    """Compares them with the checksum that the model has of them, where that is worth a reading of them all."""
+    """Reads them all and compares them with the checksum that the model has of them, where it has one."""
 
 
 @dataclass(frozen=True, slots=True)

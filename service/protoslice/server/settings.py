@@ -55,6 +55,8 @@ Size = Annotated[int, BeforeValidator(_size), Field(ge=0, lt=1 << 63)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
 NetworkNames = Annotated[Words, AfterValidator(_networks)]
 Origin = Annotated[str, StringConstraints(pattern=r"^(\*|null|[a-z][a-z0-9+.-]*://[!-.0-~]+)$")]
+HostName = Annotated[str, StringConstraints(pattern=r"^(\*|[A-Za-z0-9_-][A-Za-z0-9._-]*)$")]
+HostNames = Annotated[tuple[HostName, ...], NoDecode, BeforeValidator(_words)]
 Origins = Annotated[tuple[Origin, ...], NoDecode, BeforeValidator(_words)]
 Seconds = Annotated[float, Field(gt=0, le=86400)]
 
@@ -93,6 +95,11 @@ class Settings(BaseSettings):
     cors_origins: Origins = Field(
         default=(),
         description="Origins whose web pages may use the service, as `https://viewer.example`; `*` is any.",
+    )
+    allowed_hosts: HostNames = Field(
+        default=(),
+        description="Names that `Host` may have beside addresses and `localhost`; `*` is any. When empty: any, and "
+        "none where the service listens on a loopback address.",
     )
 
     max_upload_bytes: Size = Field(
@@ -160,7 +167,7 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="From which level on to log."
     )
-    otel_endpoint: str | None = Field(
+    otel_endpoint: Annotated[str, StringConstraints(pattern="^https?://[^/]")] | None = Field(
         default=None, description="Where to send OpenTelemetry spans over OTLP/HTTP; needs the extra `otel`."
     )
 
