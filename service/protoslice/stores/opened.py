@@ -80,9 +80,7 @@ class OpenStore:
                 digest = bytes.fromhex(file.sha256) if file.sha256 else None
                 rope = _core.Rope([(0, 0, stored.size)])
                 is_root = path == self.manifest.root
-                message = (
-                    self.manifest.type if is_root and self._proto is not None and not self._proto.chunked else None
-                )
+                message = self.manifest.type if is_root and self._proto is not None and not self._proto.imaged else None
                 etag = f"sha256-{file.sha256}" if file.sha256 else self._etag("file", path)
                 return Representation(
                     rope, [stored], etag, path.rpartition("/")[2], sha256=digest, message_type=message
@@ -168,7 +166,7 @@ class OpenStore:
         fields = list(fields) if fields else None
         kind, type_name, rope = await self._worker.run(lambda: proto.document.view(path, fields, omit_larger_than))
         whole = not path and not fields and omit_larger_than is None
-        if whole and not proto.chunked:
+        if whole and not proto.imaged:
             as_file = self.file(self.manifest.root)
             return Representation(
                 rope,
@@ -229,7 +227,8 @@ class Proto:
     document: _core.Document
     plan: _core.Plan
     sources: Sequence[StoredObject]
-    chunked: bool
+    imaged: bool
+    """Whether it is served by its image: the root file is a chunked proto, or a text."""
     own_schema: bytes | None = None
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from protoslice.errors import IntegrityError, InvalidInput
+from protoslice.errors import IntegrityError
 from protoslice.pieces import cut
 from protoslice.storage import Storage
 from protoslice.stores.derived import Derived
-from protoslice.stores.model import Page
+from protoslice.stores.model import Page, place_of
 from protoslice.stores.once import Once
 from protoslice.stores.opened import OpenStore
 from protoslice.stores.runner import Worker
@@ -70,9 +70,7 @@ class PieceTable:
 
     def page(self, limit: int, cursor: str | None) -> Page[PieceInfo]:
         """Some of them, in order."""
-        if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 18):
-            raise InvalidInput("this cursor was not given by this service")
-        first = int(cursor or 0)
+        first = place_of(cursor)
         last = min(first + limit, len(self))
         rows = _ROW.iter_unpack(self._rows[first * _ROW.size : last * _ROW.size])
         items = [PieceInfo(self._files[number], offset, size, digest.hex()) for number, offset, size, digest in rows]
