@@ -69,6 +69,7 @@ def test_values_that_do_not_validate_are_not_repeated() -> None:
         ("GET", "/v1/stores/bad%20ref", 400, "invalid-input"),
         ("GET", "/v1/stores/nobody/nothing", 404, "no-resource"),
         ("GET", "/v1/stores?limit=x", 400, "invalid-input"),
+        ("GET", "/v1/stores/nobody%2ffiles%2fa", 404, "not-found"),
         ("GET", "/v1/stores?cursor=x", 400, "invalid-input"),
         ("POST", "/v1/stores/nobody/merge", 405, "method-not-allowed"),
         ("PATCH", "/v1/stores", 405, "method-not-allowed"),

@@ -10,9 +10,9 @@ import json
 from binascii import hexlify
 from dataclasses import dataclass
 from os import urandom
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from protoslice.server.fields import Headers
 from protoslice.server.problems import BAD_REQUEST, BUSY, HEADERS, MEDIA_TYPE, TIMEOUT, Problem
@@ -28,7 +28,9 @@ class Answerer(Protocol):
         """The whole answer to a GET, if no waiting is needed."""
 
 
-LINGER_BYTES = 32 << 20
+LINGER_BYTES: Final = 32 << 20
+FRAMING: Final = 32
+"""The bytes of chunk heads and extensions that one byte of a body pays for; trailers are paid for by none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._unsent = 0
         self._discarded = 0
         self._answered = False
+        self._framing = 0
+        self._cycles: list[RequestResponseCycle] = []
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start waiting for the first request."""
@@ -67,16 +71,24 @@ class GuardedProtocol(HttpToolsProtocol):
             self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers."""
+        """Stop the timers, and tell every request of it; uvicorn tells the last one that was parsed."""
         self._forget(self._head_timer)
         self._forget(self._send_timer)
+        self.pipeline.clear()
+        for cycle in self._cycles:
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, as long as the head keeps within its length."""
         if not self._in_head:
+            self._framing += len(data)
             super().data_received(data)
-            if self.cycle is not None and self.cycle.response_complete:
+            if self._framing > self.limits.max_header_bytes:
+                self.transport.abort()
+            elif self.cycle is not None and self.cycle.response_complete:
                 self._discard(len(data))
             return
         self._head_bytes += len(data)
@@ -100,9 +112,20 @@ class GuardedProtocol(HttpToolsProtocol):
         self.url, self.expect_100_continue = url, expects
         self.headers += headers
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take note of a header; what comes behind a body is none of the request's any more."""
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body, which may have been framed in so many small chunks and no more."""
+        self._framing = max(0, self._framing - FRAMING * len(body))
+        super().on_body(body)
+
     def on_headers_complete(self) -> None:
         """Start the request."""
         self._in_head = False
+        self._framing = 0
         self._forget(self._head_timer)
         self._head_timer = None
         if self._head_bytes > self.limits.max_header_bytes and self._head_length() > self.limits.max_header_bytes:
@@ -112,6 +135,10 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         self._make_scope()
         super().on_headers_complete()
+        self._cycles = [*(cycle for cycle in self._cycles if not cycle.response_complete), self.cycle]
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nothing: whoever offers another protocol is answered in this one."""
 
     def _answer_at_once(self) -> bool:
         """Whether the request was simple enough to be answered without a task of its own."""
