@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -173,12 +174,28 @@ def test_small_chunks_and_short_trailers_are_taken(service: LiveServer) -> None:
 def test_an_offer_of_another_protocol_is_passed_over(service: LiveServer) -> None:
     """As curl makes it with --http2: with a body, and once more over the same connection."""
     offer = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
+    body = b"\x0a\xa0\x8d\x06" + bytes(100_000)
+    sized = upload_head(offer + b"content-length: %d\r\n" % len(body))
+    chunked = upload_head(offer + b"transfer-encoding: chunked\r\n")
+    asked = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n" + offer + b"\r\n"
     with service.connect() as connection:
-        for _ in range(2):
-            connection.sendall(upload_head(offer + b"content-length: 4\r\n") + b"\x0a\x02up")
-            assert read_answer(connection).status in {200, 201}
-            connection.sendall(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n" + offer + b"\r\n")
+        for sent in (
+            [sized + body],
+            [sized, body],
+            [sized + body[:9], body[9:]],
+            [chunked, b"%x\r\n" % len(body), body, b"\r\n0\r\n\r\n"],
+        ):
+            for piece in sent:
+                connection.sendall(piece)
+                time.sleep(0.05)
+            answer = read_answer(connection)
+            assert json.loads(answer.body)["files"][0]["sha256"] == sha256(body).hexdigest()
+            connection.sendall(asked)
             assert read_answer(connection).status == 200
+        connection.sendall(asked * 3 + upload_head(b"content-length: 1\r\n"))
+        received = b""
+        while received.count(b"ok") < 3:
+            received += connection.recv(1 << 16)
 
 
 def test_whoever_leaves_with_requests_in_line_is_no_error(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from os import urandom
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from protoslice.server.fields import Headers
@@ -85,19 +86,50 @@ class GuardedProtocol(HttpToolsProtocol):
         """Feed the parser, as long as the head keeps within its length."""
         if not self._in_head:
             self._framing += len(data)
-            super().data_received(data)
+            self._parse(data)
             if self._framing > self.limits.max_header_bytes:
                 self.transport.abort()
             elif self.cycle is not None and self.cycle.response_complete:
                 self._discard(len(data))
             return
         self._head_bytes += len(data)
-        super().data_received(data)
+        self._parse(data)
         if self._in_head and self._head_bytes:
             if self._head_bytes > self.limits.max_header_bytes:
                 self._refuse_head()
             elif self._head_timer is None:
                 self._await_head()
+
+    def _parse(self, data: bytes) -> None:
+        """Feed the parser. Whoever offers another protocol is answered in this one, and goes on in it."""
+        self._unset_keepalive_if_required()
+        try:
+            while data:
+                try:
+                    self.parser.feed_data(data)
+                    return
+                except HttpParserUpgrade as offer:
+                    data = data[offer.args[0] :]
+                    self._decline()
+        except HttpParserError:
+            self.logger.warning("what a client sent is no HTTP request")
+            self.send_400_response("what came is no HTTP request")
+
+    def _decline(self) -> None:
+        """Have the body read that is due: the parser takes an offer for the end of the message, body or not."""
+        framing = self._body_due()
+        if framing:
+            self.parser = HttpRequestParser(_Behind(self))
+            lines = [b"%b: %b\r\n" % header for header in framing]
+            self.parser.feed_data(b"".join((b"POST / HTTP/1.1\r\n", *lines, b"\r\n")))
+
+    def _body_due(self) -> Headers:
+        """The headers that say how long the body is, if there is one."""
+        return [
+            (name, value)
+            for name, value in self.headers
+            if name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
+        ]
 
     def on_message_begin(self) -> None:
         """Start anew; the scope is only made for what is not answered at once."""
@@ -137,9 +169,6 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._cycles = [*(cycle for cycle in self._cycles if not cycle.response_complete), self.cycle]
 
-    def _unsupported_upgrade_warning(self) -> None:
-        """Nothing: whoever offers another protocol is answered in this one."""
-
     def _answer_at_once(self) -> bool:
         """Whether the request was simple enough to be answered without a task of its own."""
         if self.express is None or self.parser.get_method() != b"GET" or self.parser.get_http_version() != "1.1":
@@ -157,6 +186,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The next bytes are a head again."""
+        if not self._answered and self.parser.should_upgrade() and self._body_due():
+            return
         self._in_head = True
         self._head_bytes = 0
         self._discarded = 0
@@ -240,6 +271,33 @@ class GuardedProtocol(HttpToolsProtocol):
     def _forget(timer: asyncio.TimerHandle | None) -> None:
         if timer is not None:
             timer.cancel()
+
+
+class _Behind:
+    """What a parser tells that is shown a head again, for the sake of the body: that head is not told once more."""
+
+    def __init__(self, protocol: GuardedProtocol) -> None:
+        self._protocol = protocol
+        self._again = True
+        self.on_body = protocol.on_body
+        self.on_message_complete = protocol.on_message_complete
+
+    def on_message_begin(self) -> None:
+        if not self._again:
+            self._protocol.on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        if not self._again:
+            self._protocol.on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._again:
+            self._protocol.on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if not self._again:
+            self._protocol.on_headers_complete()
+        self._again = False
 
 
 def guarded(limits: ConnectionLimits, express: Answerer | None = None) -> type[GuardedProtocol]:
