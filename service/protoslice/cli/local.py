@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import cached_property
-from pathlib import Path
 
-from protoslice import LocalModel, Proto, Rope, open_model
-from protoslice.cli.files import STDIO, opened
-from protoslice.cli.progress import Progress
-from protoslice.cli.subjects import Digest, Listing, Part, Policy, Row
-from protoslice.errors import Unsupported
+from protoslice import LocalModel, Proto, Rope
+from protoslice.cli.files import opened, opened_model
+from protoslice.cli.subjects import Listing, Part, Policy, Row
 from protoslice.formats.model import Fault, Tensor
 from protoslice.library import FLOOR, MAX_CHUNK, MIN_CHUNK, SMALLEST_FLOOR
 
@@ -50,9 +46,7 @@ class LocalSubject:
 
     @cached_property
     def _model(self) -> LocalModel:
-        if self._name == STDIO:
-            raise Unsupported("tensors may lie in the files beside the model: name it as a file or a directory")
-        return self._held.enter_context(open_model(self._name, type=self._type))
+        return self._held.enter_context(opened_model(self._name, self._type))
 
     def facts(self) -> dict[str, object]:
         """See `Subject.facts`."""
@@ -79,22 +73,6 @@ class LocalSubject:
         split = self.proto.split(min_chunk=policy.min_chunk or MIN_CHUNK, max_chunk=policy.max_chunk or MAX_CHUNK)
         return [{name: getattr(chunk, name) for name in fields} for chunk in split]
 
-    def files(self) -> dict[str, Digest]:
-        """See `Subject.files`."""
-        place = Path(self._name)
-        if not place.is_dir():
-            return {place.name: _digest(place.stat().st_size, _pieces_of(place))}
-        found = sorted(each for each in place.rglob("*") if each.is_file())
-        return {each.relative_to(place).as_posix(): _digest(each.stat().st_size, _pieces_of(each)) for each in found}
-
-    def policy(self) -> None:
-        """See `Subject.policy`."""
-
-    def digests(self, policy: Policy) -> dict[str, Digest]:
-        """See `Subject.digests`."""
-        split = self.proto.split(min_chunk=policy.min_chunk or MIN_CHUNK, max_chunk=policy.max_chunk or MAX_CHUNK)
-        return {chunk.path: _digest(chunk.size, chunk.rope.pieces()) for chunk in split}
-
     def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> Part:
         """See `Subject.part`."""
         view = self.proto.merge(path, fields, omit_larger_than)
@@ -107,21 +85,6 @@ class LocalSubject:
     def tensor(self, name: str, slice_: str | None, form: str) -> Rope:
         """See `Subject.tensor`."""
         return self._model.read(name, slice_, form)
-
-
-def _pieces_of(path: Path) -> Iterator[bytes]:
-    with path.open("rb", buffering=0) as file:
-        while piece := file.read(1 << 20):
-            yield piece
-
-
-def _digest(size: int, pieces: Iterable[bytes | memoryview]) -> Digest:
-    digest = hashlib.sha256()
-    with Progress("digesting", size) as progress:
-        for piece in pieces:
-            digest.update(piece)
-            progress.advance(len(piece))
-    return Digest(size, digest.hexdigest())
 
 
 def _row(tensor: Tensor) -> Row:

@@ -11,7 +11,7 @@ from typing import Any
 
 from protoslice import Node
 from protoslice.cli.addresses import Address, address_of
-from protoslice.cli.subjects import Digest, Listing, Part, Policy, Row
+from protoslice.cli.subjects import Listing, Part, Policy, Row
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
 
 __all__ = ["RemoteSubject", "client_of", "store_facts"]
@@ -89,19 +89,6 @@ class RemoteSubject:
                 "the chunks of a store were cut when it was made: --min-chunk and --max-chunk are for files"
             )
         return (asdict(chunk) for chunk in self._client.chunks(self._ref))
-
-    def files(self) -> dict[str, Digest]:
-        """See `Subject.files`."""
-        return {file.path: Digest(file.size, file.sha256) for file in self._client.store(self._ref).files}
-
-    def policy(self) -> Policy:
-        """See `Subject.policy`."""
-        store = self._client.store(self._ref)
-        return Policy(store.min_chunk, store.max_chunk)
-
-    def digests(self, policy: Policy) -> dict[str, Digest]:
-        """See `Subject.digests`."""
-        return {chunk.path: Digest(chunk.size, chunk.sha256) for chunk in self._client.chunks(self._ref)}
 
     def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> Part:
         """See `Subject.part`."""

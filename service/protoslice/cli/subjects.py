@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,7 +11,7 @@ from protoslice import Node
 from protoslice.cli.addresses import is_address
 from protoslice.errors import Unsupported
 
-__all__ = ["Content", "Digest", "Listing", "Part", "Policy", "Row", "Subject", "looking_at"]
+__all__ = ["Content", "Listing", "Part", "Policy", "Row", "Subject", "looking_at"]
 
 
 class Content(Protocol):
@@ -61,14 +61,6 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Digest:
-    """How long something is, and its sha-256 where that is known."""
-
-    size: int
-    sha256: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Policy:
     """How a model is cut into chunks; what is None is left to the default."""
 
@@ -87,15 +79,6 @@ class Subject(Protocol):
 
     def chunks(self, policy: Policy) -> Iterable[dict[str, object]]:
         """Its chunks, as `chunks --json` shows them."""
-
-    def files(self) -> Mapping[str, Digest]:
-        """Its files."""
-
-    def policy(self) -> Policy | None:
-        """How its chunks were cut; None where they can be cut as anybody wants."""
-
-    def digests(self, policy: Policy) -> Mapping[str, Digest]:
-        """Its chunks, by path."""
 
     def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> Part:
         """What stands at `path`."""
