@@ -12,6 +12,7 @@
 | 7 | somebody else was first, or what was there has changed |
 | 8 | `diff`: the two differ |
 | 129, 130, 143 | interrupted: the terminal has gone, Ctrl-C, asked to end |
+| 141 | nobody reads on, as in `… | head -1` |
 """
 
 from __future__ import annotations
@@ -46,13 +47,12 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        _drop(sys.stdout)  # whoever read it has had enough
-        sys.exit(0)
-    except KeyboardInterrupt:
-        sys.exit(130)
+        _drop(sys.stdout)  # whoever read it has had enough: we end as cat and ls do, without a word
+        _end_by(signal.SIGPIPE)
+    except KeyboardInterrupt as stop:
+        _end(str(stop) or "interrupted", 130)
     except _Ended as ended:
-        signal.signal(ended.number, signal.SIG_DFL)
-        signal.raise_signal(ended.number)  # whoever waits for us is to see what it was
+        _end_by(ended.number)
     except ProtosliceError as error:
         _end(str(error), next(code for kind, code in _CODES if isinstance(error, kind)))
     except OSError as error:
@@ -78,6 +78,12 @@ class _Ended(BaseException):
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
     raise _Ended(number)
+
+
+def _end_by(number: int) -> None:
+    """End by a signal, so that whoever waits for us sees what it was."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
 
 
 def _end(message: str, code: int) -> NoReturn:

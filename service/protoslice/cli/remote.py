@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from protoslice import Node
-from protoslice.cli.addresses import Address, address_of
+from protoslice.cli.addresses import Address, address_of, authorization
 from protoslice.cli.subjects import Listing, Part, Policy, Row
-from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
+from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied, Unsupported
 
 __all__ = ["RemoteSubject", "client_of", "store_facts"]
 
@@ -26,12 +26,14 @@ def client_of(service: str, cache: Path | None = None) -> Iterator[Any]:
         from protoslice.client import Client
     except ImportError as error:
         raise Unsupported(f"services need the extra: pip install 'protoslice[client]' ({error.name})") from error
-    with Client(service, parallel=PARALLEL, cache=cache) as client:
+    with Client(service, parallel=PARALLEL, cache=cache, headers=authorization()) as client:
         try:
             yield client
         except ProtosliceError as error:
             if client.url not in error.message:
                 error.message = f"{client.url}: {error.message}"
+            if isinstance(error, StorageDenied) and "401" in error.message:
+                error.message += ": PROTOSLICE_AUTHORIZATION says who we are"
             raise
 
 
