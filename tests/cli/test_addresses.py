@@ -21,6 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 from protoslice.cli import app as program
+from protoslice.testing.bundles import Variable, bundle
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
 SECRET = "Bearer of-good-news"
@@ -162,3 +163,17 @@ def test_a_pull_that_is_interrupted_says_what_is_kept(service: str, tmp_path: Pa
     assert process.returncode == 130
     assert told.count("\n") == 1
     assert "goes on from there" in told
+
+
+def test_a_store_needs_no_sign_where_nothing_else_can_be_meant(call: Any, store: str, tmp_path: Path) -> None:
+    call("pull", store[1:], tmp_path / "out.pb")
+    call("tag", "another:1", store[1:])
+    assert (tmp_path / "out.pb").stat().st_size > 0
+
+
+def test_what_a_push_leaves_behind_is_told(call: Any, tmp_path: Path) -> None:
+    for name, data in bundle("v", [Variable("weight", 1, (100,), bytes(400))]).items():
+        (tmp_path / name).write_bytes(data)
+    told = call("push", tmp_path / "v.index").stderr
+    assert "v.data-00000-of-00001 belongs to the model and was not sent: push the folder" in told
+    assert "not sent" not in call("push", tmp_path).stderr

@@ -65,6 +65,27 @@ def test_no_name_steers_a_terminal(graph: Path, tmp_path: Path, args: list[str])
         assert json.loads(done.stdout)
 
 
+@pytest.mark.parametrize("verb", ["diff", "tensor", "tensor none", "verify", "diff --json"])
+def test_no_tensor_steers_a_terminal(tmp_path: Path, verb: str) -> None:
+    paths = []
+    for number in range(2):
+        model: Any = schema.bundled().message_class("onnx.ModelProto")()
+        model.graph.name = f"{STEERING}{number}"
+        for name in (STEERING, f"{number}{STEERING}"):
+            model.graph.initializer.add(name=name, data_type=1, dims=[100], raw_data=bytes([number]) * 400)
+        away = model.graph.initializer.add(name=f"x{STEERING}", data_type=1, dims=[number], data_location=1)
+        away.external_data.add(key="location", value=STEERING)
+        paths.append(tmp_path / f"{number}.onnx")
+        paths[-1].write_bytes(model.SerializeToString())
+    name, *rest = verb.split()
+    files = paths if name == "diff" else paths[:1]
+    command = [*PROGRAM, name, *map(str, files), *rest, "--type", "onnx.ModelProto"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode in {0, 3, 4, 8}, done.stderr
+    assert "evil" in done.stdout + done.stderr or verb == "tensor none"
+    assert steers(done.stdout + done.stderr) == []
+
+
 def test_a_missing_file_with_such_a_name() -> None:
     done = subprocess.run([*PROGRAM, "info", STEERING], capture_output=True, text=True, check=False)
     assert (done.returncode, steers(done.stderr), done.stderr.count("\n")) == (4, [], 1)

@@ -9,9 +9,10 @@ from urllib.parse import quote, unquote
 
 from protoslice.errors import InvalidInput
 
-__all__ = ["Address", "address_of", "authorization", "is_address", "service_url"]
+__all__ = ["Address", "address_of", "authorization", "is_address", "service_url", "store_of"]
 
 _STORE = re.compile(r"(?P<service>https?://[^/?#]+(?:/[^?#]*?)?)/v1/stores/(?P<ref>[^/?#]+)/?", re.IGNORECASE)
+_REF = re.compile("[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}", re.ASCII)
 _SERVICE = re.compile(r"https?://[^?#]+", re.IGNORECASE)
 
 
@@ -41,6 +42,11 @@ def address_of(name: str) -> Address:
     if found is None:
         raise InvalidInput(f"{name} names no store: http://HOST/v1/stores/TAG does, or @TAG with PROTOSLICE_URL set")
     return Address(found["service"], unquote(found["ref"]))
+
+
+def store_of(name: str) -> Address:
+    """The same where nothing but a store can be meant: there a tag or an id need no `@`."""
+    return address_of(f"@{name}" if _REF.fullmatch(name) else name)
 
 
 def service_url(given: str | None) -> str:

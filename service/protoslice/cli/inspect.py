@@ -34,6 +34,13 @@ def info(file: FileName, type_name: TypeName = None, as_json: Json = False) -> N
 
 def _show_file(facts: dict[str, Any]) -> None:
     size = facts["size"]
+    if not facts["index_size"]:
+        print_pairs([("type", facts["type"] or "none"), ("why", facts["why"]), ("size", format_size(size))])
+        if facts["biggest"]:
+            say()
+            rows = [[format_size(part["size"]), part["path"]] for part in facts["biggest"]]
+            print_table(["size", "biggest tensors"], rows, right=(0,))
+        return
     print_pairs(
         [
             ("type", facts["type"] or "unknown (name it with --type to see names)"),

@@ -9,9 +9,11 @@ from dataclasses import asdict
 from functools import cached_property
 
 from protoslice import LocalModel, Proto, Rope
-from protoslice.cli.files import opened, opened_model
+from protoslice.cli.files import STDIO, opened, opened_model
 from protoslice.cli.subjects import Listing, Part, Policy, Row
+from protoslice.errors import Unsupported
 from protoslice.formats.model import Fault, Tensor
+from protoslice.formats.safetensors import safetensors
 from protoslice.library import FLOOR, MAX_CHUNK, MIN_CHUNK, SMALLEST_FLOOR
 
 __all__ = ["LocalSubject"]
@@ -50,7 +52,12 @@ class LocalSubject:
 
     def facts(self) -> dict[str, object]:
         """See `Subject.facts`."""
-        proto = self.proto
+        try:
+            proto = self.proto
+        except Unsupported:
+            if self._name == STDIO or self._model.proto is not None:
+                raise
+            return self._facts_of_tensors()
         biggest = [part for part in proto.largest(_BIGGEST) if part.size >= proto.size * _SHOWN_SHARE]
         return {
             "file": self._name,
@@ -61,6 +68,22 @@ class LocalSubject:
             "index_size": len(proto.index_bytes),
             "why": proto.why,
             "biggest": [asdict(part) for part in biggest],
+        }
+
+    def _facts_of_tensors(self) -> dict[str, object]:
+        tensors = sorted(self._model, key=lambda tensor: -(tensor.size or 0))
+        model = self._model.model
+        return {
+            "file": self._name,
+            "type": model.type,
+            "size": model.files[model.root].size,
+            "chunked": False,
+            "chunks": 0,
+            "index_size": 0,
+            "why": f"no proto, but it tells of {len(tensors)} tensors",
+            "biggest": [
+                {"path": each.name, "size": each.size, "count": None} for each in tensors[:_BIGGEST] if each.size
+            ],
         }
 
     def tree(self, path: str, limit: int) -> Listing:
@@ -85,6 +108,11 @@ class LocalSubject:
     def tensor(self, name: str, slice_: str | None, form: str) -> Rope:
         """See `Subject.tensor`."""
         return self._model.read(name, slice_, form)
+
+    def safetensors(self, name: str | None) -> Rope:
+        """See `Subject.safetensors`."""
+        file = safetensors(self._model.matching(name))
+        return Rope(file.rope, file.sources)
 
 
 def _row(tensor: Tensor) -> Row:

@@ -108,6 +108,10 @@ class RemoteSubject:
         params = [("format", form), *([("slice", slice_)] if slice_ is not None else [])]
         return _Content(self._client.source(self._ref, f"tensors/{name}", params))
 
+    def safetensors(self, name: str | None) -> _Content:
+        """See `Subject.safetensors`."""
+        return _Content(self._client.source(self._ref, "safetensors", [] if name is None else [("name", name)]))
+
 
 def _line(node: Any) -> Node:
     facts = asdict(node)

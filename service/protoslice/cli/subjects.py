@@ -89,6 +89,9 @@ class Subject(Protocol):
     def tensor(self, name: str, slice_: str | None, form: str) -> Content:
         """One tensor, or a slice of it."""
 
+    def safetensors(self, name: str | None) -> Content:
+        """All tensors, or those that `name` means, as one `.safetensors` file."""
+
 
 @contextmanager
 def looking_at(name: str, type_name: str | None = None, *, close_look: bool = False) -> Iterator[Subject]:

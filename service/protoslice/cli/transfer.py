@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from protoslice.cli.addresses import address_of, service_url
+from protoslice.cli.addresses import service_url, store_of
+from protoslice.cli.files import opened_model
 from protoslice.cli.options import Json, MaxChunk, MinChunk, TypeName
 from protoslice.cli.progress import Progress
 from protoslice.cli.remote import client_of, store_facts
 from protoslice.cli.show import note, print_json, print_table, say
-from protoslice.errors import InvalidInput
+from protoslice.errors import InvalidInput, ProtosliceError
 from protoslice.sizes import format_size, parse_size
 
 __all__ = ["ls", "pull", "push", "rm", "tag"]
@@ -62,8 +64,21 @@ def push(  # noqa: PLR0913 - each is an option
         print_json({"store": store_facts(pushed.store), **facts})
         return
     say(at)
+    for missing in _left_behind(path, type_name):
+        note(f"{missing} belongs to the model and was not sent: push the folder {path.parent}{os.sep}")
     copied = f", {format_size(pushed.copied)} taken from what was there" if pushed.copied else ""
     note(f"{format_size(pushed.sent)} sent{copied}" if pushed.created else "the service had this very store already")
+
+
+def _left_behind(path: Path, type_name: str | None) -> list[str]:
+    """Files beside a model's root that hold tensors of it."""
+    if not path.is_file():
+        return []
+    try:
+        with opened_model(str(path), type_name) as model:
+            return sorted({tensor.file for tensor in model if tensor.file} - {path.name})
+    except ProtosliceError:
+        return []
 
 
 def pull(
@@ -88,7 +103,7 @@ def pull(
 
     Example: protoslice pull http://127.0.0.1:8000/v1/stores/resnet50:3 resnet50
     """
-    address = address_of(store)
+    address = store_of(store)
     with client_of(address.service, cache) as client, Progress("pulling") as progress:
         target = out or _named_after(client.store(address.ref), address.ref, view)
         try:
@@ -156,7 +171,7 @@ def tag(
         with client_of(service_url(url)) as client:
             client.untag(name)
         return
-    address = address_of(store)
+    address = store_of(store)
     with client_of(address.service) as client:
         made = client.tag(name, address.ref, create=new)
     if as_json:
@@ -170,6 +185,6 @@ def rm(store: Store) -> None:
 
     Example: protoslice rm http://127.0.0.1:8000/v1/stores/resnet50:3
     """
-    address = address_of(store)
+    address = store_of(store)
     with client_of(address.service) as client:
         client.delete(address.ref)
