@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from protoslice import schema
-from protoslice.cli.show import escaped
+from protoslice.cli.terminal.show import escaped
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
 STEERING = "\x1b]0;title\x07\x1b[31m\x9b2J\x7f\u202eevil\u2028\r"
@@ -121,7 +121,7 @@ def test_a_program_that_is_asked_to_end_leaves_nothing_half_written(
     # Whoever runs the tests may have told its children to ignore a signal, as nohup does.
     script = (
         f"import signal\nsignal.signal({number:d}, signal.default_int_handler if {number:d} == 2 else signal.SIG_DFL)\n"
-        "import time\nfrom protoslice.cli import files, main\n"
+        "import time\nfrom protoslice.cli.models import files\nfrom protoslice.cli import main\n"
         "def stall(file, piece):\n    print('writing', flush=True)\n    time.sleep(60)\n"
         "files._write_all = stall\nmain()\n"
     )

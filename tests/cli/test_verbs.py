@@ -216,7 +216,8 @@ def test_a_terminal_gets_text_but_no_binary(graph: Path) -> None:
 BAR = """
 import sys
 import protoslice
-from protoslice.cli import main, progress
+from protoslice.cli import main
+from protoslice.cli.terminal import progress
 
 progress.PATIENCE_SECONDS = -1
 plainly = protoslice.open

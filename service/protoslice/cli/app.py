@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from protoslice.cli import diff, doctor, extract, inspect, serve, tensors, transfer, upkeep, verify
 from protoslice.cli.failures import end_on_signals, one_line_errors
 from protoslice.cli.streams import settle_streams
+from protoslice.cli.verbs import diff, doctor, extract, inspect, serve, tensors, transfer, upkeep, verify
 
 __all__ = ["app", "run"]
 

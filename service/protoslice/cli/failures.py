@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn, TextIO
 
-from protoslice.cli.show import note
+from protoslice.cli.terminal.show import note
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, ProtosliceError, StorageError
 
 __all__ = ["end_on_signals", "one_line_errors"]

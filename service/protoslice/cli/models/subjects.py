@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from protoslice import Node
-from protoslice.cli.addresses import is_address
+from protoslice.cli.models.addresses import is_address
 from protoslice.errors import Unsupported
 
 __all__ = ["Content", "Listing", "Part", "Policy", "Row", "Subject", "looking_at"]
@@ -97,14 +97,14 @@ class Subject(Protocol):
 def looking_at(name: str, type_name: str | None = None, *, close_look: bool = False) -> Iterator[Subject]:
     """The model that `name` means; with `close_look` small parts of small files are told apart too."""
     if not is_address(name):
-        from protoslice.cli.local import LocalSubject
+        from protoslice.cli.models.local import LocalSubject
 
         with LocalSubject.opened(name, type_name, close_look=close_look) as local:
             yield local
         return
     if type_name is not None:
         raise Unsupported("the type of a store was settled when it was made: --type is for files")
-    from protoslice.cli.remote import RemoteSubject
+    from protoslice.cli.models.remote import RemoteSubject
 
     with RemoteSubject.opened(name) as remote:
         yield remote

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from protoslice.cli.addresses import authorization
+from protoslice.cli.models.addresses import authorization
 from protoslice.errors import InvalidInput, StorageUnavailable
 
 __all__ = ["Answer", "Patient"]

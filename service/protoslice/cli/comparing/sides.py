@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from protoslice import LocalModel, schema
-from protoslice.cli.addresses import address_of, is_address
-from protoslice.cli.comparison import Cuts, Piece
-from protoslice.cli.files import opened_model
-from protoslice.cli.progress import Progress
-from protoslice.cli.remote import client_of
+from protoslice.cli.comparing.comparison import Cuts, Piece
+from protoslice.cli.models.addresses import address_of, is_address
+from protoslice.cli.models.files import opened_model
+from protoslice.cli.models.remote import client_of
+from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.model import Tensor
 from protoslice.models import model_over

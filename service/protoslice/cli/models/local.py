@@ -9,8 +9,8 @@ from dataclasses import asdict
 from functools import cached_property
 
 from protoslice import LocalModel, Proto, Rope
-from protoslice.cli.files import STDIO, opened, opened_model
-from protoslice.cli.subjects import Listing, Part, Policy, Row
+from protoslice.cli.models.files import STDIO, opened, opened_model
+from protoslice.cli.models.subjects import Listing, Part, Policy, Row
 from protoslice.errors import Unsupported
 from protoslice.formats.model import Fault, Tensor
 from protoslice.formats.safetensors import safetensors

@@ -14,13 +14,13 @@ import typer
 
 import protoslice
 from protoslice import LocalModel, Proto, schema
-from protoslice.cli.addresses import address_of, is_address
-from protoslice.cli.files import STDIO, opened, opened_model
+from protoslice.cli.comparing.passing import Passing, watch
+from protoslice.cli.models.addresses import address_of, is_address
+from protoslice.cli.models.files import STDIO, opened, opened_model
+from protoslice.cli.models.remote import PARALLEL, client_of
 from protoslice.cli.options import FileName, Json, TypeName
-from protoslice.cli.passing import Passing, watch
-from protoslice.cli.progress import Progress
-from protoslice.cli.remote import PARALLEL, client_of
-from protoslice.cli.show import print_json, say
+from protoslice.cli.terminal.progress import Progress
+from protoslice.cli.terminal.show import print_json, say
 from protoslice.errors import Conflict, CorruptModel, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.model import Fault, Stored, Strings, Tensor, Tiled
 from protoslice.formats.reading import read

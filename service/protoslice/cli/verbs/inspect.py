@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from protoslice import Node
+from protoslice.cli.models.subjects import Policy, Subject, looking_at
 from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, TypeName
-from protoslice.cli.show import escaped, print_json, print_pairs, print_table, say, shorten, width
-from protoslice.cli.subjects import Policy, Subject, looking_at
+from protoslice.cli.terminal.show import escaped, print_json, print_pairs, print_table, say, shorten, width
 from protoslice.sizes import format_size, parse_size
 
 __all__ = ["chunks", "info", "tree"]

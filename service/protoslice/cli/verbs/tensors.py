@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from protoslice.cli.files import STDIO, write_content
+from protoslice.cli.models.files import STDIO, write_content
+from protoslice.cli.models.subjects import Row, Subject, looking_at
 from protoslice.cli.options import FileName, Json, TypeName
-from protoslice.cli.progress import Progress
-from protoslice.cli.show import print_json, print_table, say
-from protoslice.cli.subjects import Row, Subject, looking_at
+from protoslice.cli.terminal.progress import Progress
+from protoslice.cli.terminal.show import print_json, print_table, say
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.sizes import format_size
 

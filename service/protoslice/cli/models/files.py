@@ -11,8 +11,8 @@ from typing import IO, BinaryIO, cast
 
 import protoslice
 from protoslice import LocalModel, Proto, open_model
-from protoslice.cli.progress import Progress
-from protoslice.cli.subjects import Content
+from protoslice.cli.models.subjects import Content
+from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.library import FLOOR
 

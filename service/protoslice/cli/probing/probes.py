@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urljoin, urlsplit
 
-from protoslice.cli.patient import Patient
+from protoslice.cli.probing.patient import Patient
 from protoslice.errors import ProtosliceError
 from protoslice.sizes import format_size
 

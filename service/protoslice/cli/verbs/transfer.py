@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from protoslice.cli.addresses import service_url, store_of
-from protoslice.cli.files import opened_model
+from protoslice.cli.models.addresses import service_url, store_of
+from protoslice.cli.models.files import opened_model
+from protoslice.cli.models.remote import client_of, store_facts
 from protoslice.cli.options import Json, MaxChunk, MinChunk, TypeName
-from protoslice.cli.progress import Progress
-from protoslice.cli.remote import client_of, store_facts
-from protoslice.cli.show import note, print_json, print_table, say
+from protoslice.cli.terminal.progress import Progress
+from protoslice.cli.terminal.show import note, print_json, print_table, say
 from protoslice.errors import InvalidInput, ProtosliceError
 from protoslice.sizes import format_size, parse_size
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from protoslice import Node
-from protoslice.cli.addresses import Address, address_of, authorization
-from protoslice.cli.subjects import Listing, Part, Policy, Row
+from protoslice.cli.models.addresses import Address, address_of, authorization
+from protoslice.cli.models.subjects import Listing, Part, Policy, Row
 from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied, Unsupported
 
 __all__ = ["RemoteSubject", "client_of", "store_facts"]
