@@ -18,7 +18,8 @@ from protoslice.formats.reading import Reading, read
 from protoslice.formats.registry import tensors_of
 from protoslice.formats.roots import rank
 from protoslice.formats.selection import each, single, wanted
-from protoslice.library import Proto, open_proto
+from protoslice.library import Proto
+from protoslice.opening import look_at, open_looked_at
 from protoslice.ropes import Rope
 from protoslice.sources import FileSource, RangeSource
 
@@ -87,25 +88,15 @@ def open_model(
         place, root = place.parent, root or place.name
     with ExitStack() as held:
         files = _Folder(place, held)
-        model = held.enter_context(model_over(files, root or _likeliest(files), type, progress=progress))
+        chosen, found = (root, _looked_at(files, root)) if root else _likeliest(files)
+        model = held.enter_context(_opened(files, chosen, found, type, progress))
         return LocalModel(model.model, model.proto, held.pop_all())
     raise AssertionError("a with block that returns")  # pragma: no cover
 
 
-def model_over(
-    files: Mapping[str, RangeSource], root: str, type: str | None = None, *, progress: Progress | None = None
-) -> LocalModel:
+def model_over(files: Mapping[str, RangeSource], root: str, type: str | None = None) -> LocalModel:
     """The model in `files`, whatever they are read from, of which `root` is the root. The files stay their owner's."""
-    if root not in files:
-        raise NotFound(f"there is no file {root!r}")
-    found = _detect(root, files[root])
-    is_text = found.kind == "text" and found.type_name is not None
-    if not is_text and found.kind not in {"proto", "riegeli", "unknown"} and type is None:
-        return LocalModel(Model(root, found.type_name, files, None), None, ExitStack())
-    with ExitStack() as held:
-        proto = held.enter_context(open_proto(files[root], type or found.type_name, progress=progress))
-        return LocalModel(Model(root, proto.type, files, Root(proto.document, proto.sources)), proto, held.pop_all())
-    raise AssertionError("a with block that returns")  # pragma: no cover
+    return _opened(files, root, _looked_at(files, root), type, None)
 
 
 class _Folder(Mapping[str, FileSource]):
@@ -144,12 +135,32 @@ class _Folder(Mapping[str, FileSource]):
         return found.is_relative_to(self._place) and found.is_file()
 
 
-def _likeliest(files: Mapping[str, FileSource]) -> str:
-    found = min(files, key=lambda name: rank(name, _detect(name, files[name]).kind, files[name].size), default=None)
+def _looked_at(files: Mapping[str, RangeSource], root: str) -> schema.Detection:
+    if root not in files:
+        raise NotFound(f"there is no file {root!r}")
+    return look_at(files[root], root.rpartition("/")[2])
+
+
+def _likeliest(files: Mapping[str, FileSource]) -> tuple[str, schema.Detection]:
+    looked_at = ((path, _looked_at(files, path)) for path in files)
+    found = min(looked_at, key=lambda each: rank(each[0], each[1].kind, files[each[0]].size), default=None)
     if found is None:
         raise InvalidInput("the directory holds no file")
     return found
 
 
-def _detect(name: str, source: RangeSource) -> schema.Detection:
-    return schema.detect(source.read(0, min(source.size, 64 << 10)), name.rpartition("/")[2], source.size)
+def _opened(
+    files: Mapping[str, RangeSource],
+    root: str,
+    found: schema.Detection,
+    type_name: str | None,
+    progress: Progress | None,
+) -> LocalModel:
+    is_text = found.kind == "text" and found.type_name is not None
+    if not is_text and found.kind not in {"proto", "riegeli", "unknown"} and type_name is None:
+        return LocalModel(Model(root, found.type_name, files, None), None, ExitStack())
+    with ExitStack() as held:
+        name = root.rpartition("/")[2]
+        proto = held.enter_context(open_looked_at(files[root], found, name, type_name, progress=progress))
+        return LocalModel(Model(root, proto.type, files, Root(proto.document, proto.sources)), proto, held.pop_all())
+    raise AssertionError("a with block that returns")  # pragma: no cover

@@ -50,7 +50,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_info_tells_type_size_and_biggest_parts(graph: Path) -> None:
     told = _json("info", str(graph))
-    assert told["type"] == "tensorflow.GraphDef"
+    assert (told["type"], told["form"]) == ("tensorflow.GraphDef", "serialized")
     assert told["size"] == graph.stat().st_size
     assert {part["path"] for part in told["biggest"][:3]} == {
         f'node[{n}].attr["value"].tensor.tensor_content' for n in range(3)
@@ -61,6 +61,15 @@ def test_info_tells_type_size_and_biggest_parts(graph: Path) -> None:
     assert f"why     {told['why']}\n" in text
     assert _json("info", str(graph), "--type", "tensorflow.GraphDef")["why"] == "it was named"
     assert "\x1b" not in text, "no colours where nobody watches"
+
+
+def test_a_text_is_called_a_text_and_is_sound(tmp_path: Path) -> None:
+    text = tmp_path / "graph.pbtxt"
+    text.write_text('node { name: "a" op: "Const" }')
+    assert _json("info", str(text))["form"] == "text"
+    assert "\nform    text\n" in _call("info", str(text)).stdout.decode()
+    (check,) = _json("verify", str(text))["checks"]
+    assert (check["what"], check["digest"], check["error"]) == ("proto", False, None)
 
 
 def test_tree_pages_and_descends(graph: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_file_that_changes_meanwhile_makes_no_store(client: Client, tmp_path: 
     def shrink(done: int, total: int | None) -> None:
         os.truncate(path, 300_000)
 
-    with pytest.raises(StorageError, match="shorter"):
+    with pytest.raises(StorageError, match="changed"):
         client.push(path, progress=shrink)
     assert [store for store in client.stores() if store.root == "changing.pb"] == []
 
@@ -257,7 +257,11 @@ def test_a_push_that_breaks_off_is_sent_again_only_if_it_can_be(proxy: FaultyPro
         proxy.script[:] = [Fault("reset")]
         with pytest.raises(StorageError):
             ours.push(iter([b"\x0a\x04once"]), filename="once.pb")
-        proxy.script[:] = [Fault("flip upload", 0.4)]
+        for at in (0.1, 0.4, 0.9):
+            proxy.script[:] = [Fault("flip upload", at)]
+            pushed = ours.push(b"\x0a\x28" + b"f" * 40, filename=f"flipped-{at}.pb")
+            assert ours.merge(pushed.store.id) == b"\x0a\x28" + b"f" * 40
+        proxy.script[:] = [Fault("flip upload", 0.4)] * 2
         with pytest.raises((InvalidInput, CorruptModel, Conflict)):
-            ours.push(b"\x0a\x28" + b"f" * 40, filename="flipped.pb")
+            ours.push(b"\x0a\x29" + b"f" * 41, filename="flipped.pb")
     assert {"once.pb", "flipped.pb"} & {store.root for store in client.stores()} == set()

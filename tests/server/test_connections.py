@@ -18,11 +18,11 @@ from protoslice.testing.live import LiveServer, exchange, read_answer
 from protoslice.testing.problems import assert_problem
 from protoslice.testing.process import service_process
 
-PING = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
+PING = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 def upload_head(more: bytes) -> bytes:
-    return b"PUT /v1/stores HTTP/1.1\r\nhost: x\r\n" + more + b"\r\n"
+    return b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\n" + more + b"\r\n"
 
 
 def test_more_connections_than_allowed(serving: Any) -> None:
@@ -108,10 +108,13 @@ def test_a_chunked_body_that_does_not_parse(serving: Any, sent: bytes) -> None:
 @pytest.mark.parametrize(
     ("head", "expected"),
     [
-        (b"GET /livez?" + b"a" * 3000 + b" HTTP/1.1\r\nhost: x\r\n\r\n", 431),
-        (b"GET /livez HTTP/1.1\r\nhost: x\r\n" + b"".join(b"x-%d: y\r\n" % n for n in range(300)) + b"\r\n", 431),
-        (b"GET /livez HTTP/1.1\r\nhost: x\r\nx: " + b"a" * 1500 + b"\r\n\r\n", 200),
-        (b"GET /livez HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n", 400),
+        (b"GET /livez?" + b"a" * 3000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n", 431),
+        (
+            b"GET /livez HTTP/1.1\r\nhost: localhost\r\n" + b"".join(b"x-%d: y\r\n" % n for n in range(300)) + b"\r\n",
+            431,
+        ),
+        (b"GET /livez HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 1500 + b"\r\n\r\n", 200),
+        (b"GET /livez HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n", 400),
         (upload_head(b"content-length: 3\r\ntransfer-encoding: chunked\r\n"), 400),
         (upload_head(b"content-length: -3\r\n"), 400),
         (upload_head(b"content-length: +3\r\n"), 400),

@@ -262,7 +262,7 @@ def test_unknown_types_are_not_rendered(client: httpx.Client) -> None:
     ],
 )
 def test_what_is_not_there(service: LiveServer, store: dict[str, Any], path: str, expected: int) -> None:
-    answer = exchange(service, f"GET /v1/stores/{store['id']}/{path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    answer = exchange(service, f"GET /v1/stores/{store['id']}/{path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
     assert_problem(answer.status, answer.headers, answer.body, expected=expected)
 
 

@@ -49,12 +49,13 @@ def one_line_errors() -> Iterator[None]:
     except BrokenPipeError:
         _drop(sys.stdout)  # whoever read it has had enough: we end as cat and ls do, without a word
         _end_by(signal.SIGPIPE)
-    except KeyboardInterrupt as stop:
-        _end(str(stop) or "interrupted", 130)
+    except KeyboardInterrupt as error:
+        _end(_told(error), 130)
     except _Ended as ended:
+        _note(_told(ended))
         _end_by(ended.number)
     except ProtosliceError as error:
-        _end(str(error), next(code for kind, code in _CODES if isinstance(error, kind)))
+        _end(_told(error), next(code for kind, code in _CODES if isinstance(error, kind)))
     except OSError as error:
         name = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         why = "standard input or output is closed" if error.errno == errno.EBADF else error.strerror or error
@@ -86,11 +87,23 @@ def _end_by(number: int) -> None:
     signal.raise_signal(number)
 
 
-def _end(message: str, code: int) -> NoReturn:
+def _told(error: BaseException) -> str:
+    """What the error says, and what was noted of it on its way, such as how to go on."""
+    said = [str(error)] if isinstance(error, ProtosliceError) else []
+    said += ["interrupted"] if isinstance(error, KeyboardInterrupt) else []
+    return "; ".join([*said, *getattr(error, "__notes__", ())])
+
+
+def _note(message: str) -> None:
     try:
-        note(message)
+        if message:
+            note(message)
     except OSError:
         _drop(sys.stderr)
+
+
+def _end(message: str, code: int) -> NoReturn:
+    _note(message)
     try:
         sys.stdout.flush()
     except OSError:

@@ -10,7 +10,7 @@ from typing import BinaryIO, Final, Protocol, cast, runtime_checkable
 
 from protoslice.errors import InvalidInput, NotFound, StorageError
 
-__all__ = ["Item", "Pushable", "SerializableMessage", "items_of"]
+__all__ = ["FileChanged", "Item", "Pushable", "SerializableMessage", "Stamp", "items_of"]
 
 STEP: Final = 256 << 10
 
@@ -26,6 +26,24 @@ class SerializableMessage(Protocol):
 Pushable = str | os.PathLike[str] | bytes | bytearray | memoryview | SerializableMessage | BinaryIO | Iterable[bytes]
 
 
+class FileChanged(StorageError):
+    """A file is not the one any more that was to be pushed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What tells that a file is the one it was: whoever writes to it changes one of these."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, stat: os.stat_result) -> Stamp:
+        """That of a file."""
+        return cls(stat.st_size, stat.st_mtime_ns, stat.st_ino)
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """A file to be pushed."""
@@ -38,6 +56,8 @@ class Item:
     """Gives the bytes from an offset on, so many or all, in pieces."""
     local: Path | None = None
     """Where it lies, for a file."""
+    stamp: Stamp | None = None
+    """That of a file when it was found."""
     again: bool = True
     """Whether it can be read more than once."""
 
@@ -74,25 +94,22 @@ def _files(path: Path, filename: str | None) -> list[Item]:
 def _file(name: str, path: Path) -> Item:
     if not path.is_file():
         raise InvalidInput(f"{path} is no file: a device, a pipe or a link to nothing cannot be pushed")
-    size = path.stat().st_size
+    stamp = Stamp.of(path.stat())
 
     def read(offset: int, length: int | None) -> Iterator[bytes]:
-        left = size - offset if length is None else length
+        left = stamp.size - offset if length is None else length
         try:
             with path.open("rb", buffering=0) as file:
                 file.seek(offset)
-                while left:
-                    piece = file.read(min(STEP, left))
-                    if not piece:
-                        raise StorageError(f"{path} has become shorter while it was pushed")
+                while left and (piece := file.read(min(STEP, left))):
                     left -= len(piece)
                     yield piece
-                if length is None and file.read(1):
-                    raise StorageError(f"{path} has grown while it was pushed")
+                if left or Stamp.of(os.fstat(file.fileno())) != stamp:
+                    raise FileChanged(f"{path} has changed while it was pushed")
         except OSError as error:
             raise StorageError(f"{path} cannot be read: {error.strerror}") from error
 
-    return Item(name, size, read, local=path)
+    return Item(name, stamp.size, read, local=path, stamp=stamp)
 
 
 def _memory(name: str, data: memoryview) -> Item:

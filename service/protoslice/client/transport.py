@@ -27,7 +27,6 @@ _MEANING: Final[Mapping[type[Exception], type[httpx.TransportError]]] = {
     failures.ConnectTimeoutError: httpx.ConnectTimeout,
     failures.NewConnectionError: httpx.ConnectError,
     failures.ProxyError: httpx.ProxyError,
-    failures.SSLError: httpx.ConnectError,
     failures.LocationValueError: httpx.UnsupportedProtocol,
     failures.ProtocolError: httpx.RemoteProtocolError,
     failures.HTTPError: httpx.NetworkError,
@@ -45,7 +44,7 @@ class Wire(httpx.BaseTransport):
         """The answer, its body still to come."""
         seconds = request.extensions.get("timeout", {})
         framed = "content-length" in request.headers or "transfer-encoding" in request.headers
-        with _as_httpx():
+        with _as_httpx(httpx.ConnectError):
             answer = self._pool.urlopen(
                 request.method,
                 str(request.url),
@@ -69,7 +68,7 @@ class _Body(httpx.SyncByteStream):
         self._answer = answer
 
     def __iter__(self) -> Iterator[bytes]:
-        with _as_httpx():
+        with _as_httpx(httpx.ReadError):
             while piece := self._answer.read1(_STEP):
                 yield piece
 
@@ -79,9 +78,12 @@ class _Body(httpx.SyncByteStream):
 
 
 @contextmanager
-def _as_httpx() -> Iterator[None]:
+def _as_httpx(tls: type[httpx.TransportError]) -> Iterator[None]:
+    """Failures as httpx has them; those of TLS as `tls`, since urllib3 does not tell when they came."""
     try:
         yield
+    except failures.SSLError as error:
+        raise tls(str(error)) from error
     except failures.HTTPError as error:
         kind = next(meant for kind, meant in _MEANING.items() if isinstance(error, kind))
         raise kind(str(error)) from error

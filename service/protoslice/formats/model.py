@@ -86,6 +86,11 @@ class Bytes:
         """How many there are."""
         return self.rope.size
 
+    @property
+    def literals(self) -> int:
+        """How many of them are held in memory."""
+        return sum(len(piece) for piece in self.rope.pieces() if isinstance(piece, bytes))
+
     def part(self, start: int, stop: int) -> Bytes:
         """Those from `start` up to `stop`."""
         return Bytes(self.rope.slice(start, stop), self.sources)

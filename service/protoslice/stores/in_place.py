@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from protoslice import schema
 from protoslice.errors import Conflict, InvalidInput, NotFound, Unsupported
+from protoslice.schema.detect import HEAD
 from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.sources import allowed, open_source
@@ -21,8 +22,6 @@ from protoslice.stores.roots import choose_root
 from protoslice.stores.runner import Worker
 
 __all__ = ["Places"]
-
-HEAD = 64 << 10
 
 
 class Places:

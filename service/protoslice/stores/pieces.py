@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from protoslice.pieces import cut
 from protoslice.storage import Storage
 from protoslice.stores import keys
 from protoslice.stores.model import Page
+from protoslice.stores.once import Once
 from protoslice.stores.opened import OpenStore
 from protoslice.stores.runner import Worker
 from protoslice.stores.seal import seal, unseal
@@ -87,18 +87,14 @@ class Pieces:
     def __init__(self, storage: Storage, worker: Worker) -> None:
         self._storage = storage
         self._worker = worker
-        self._making: dict[str, asyncio.Task[bytes]] = {}
+        self._making: Once[str, bytes] = Once()
 
     async def of(self, store: OpenStore) -> PieceTable:
         """The table of a store. Who stops waiting for it does not stop it being made."""
         store_id = store.info.id
         rows = await self._kept(store_id)
         if rows is None:
-            making = self._making.get(store_id)
-            if making is None:
-                making = self._making[store_id] = asyncio.create_task(self._make(store))
-                making.add_done_callback(lambda _: self._making.pop(store_id, None))
-            rows = await asyncio.shield(making)
+            rows = await self._making.get(store_id, lambda: self._make(store))
         return PieceTable(rows, [file.path for file in store.info.files])
 
     async def known(self, store_id: str) -> bool:

@@ -87,7 +87,7 @@ class _Models:
         if self._same_digest(before.root, after.root):
             return True
         protos = [side.model.proto for side in self._sides]
-        if protos[0] is None or protos[1] is None or not (protos[0].chunked or protos[1].chunked):
+        if protos[0] is None or protos[1] is None or protos[0].form == protos[1].form == "serialized":
             return self._same_file(before.root, after.root)
         return self._comparison.same(*(Bytes(proto.rope.core, proto.sources) for proto in protos if proto is not None))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -15,6 +15,13 @@ from protoslice.cli.terminal.show import escaped, print_json, print_pairs, print
 from protoslice.sizes import format_size, parse_size
 
 __all__ = ["chunks", "info", "tree"]
+
+_FORMS: Final = {
+    "serialized": ("serialized proto", ""),
+    "chunked": ("chunked proto", ", merged"),
+    "text": ("text", ", serialized"),
+}
+"""What the form of a file is called, and what its size is the size of."""
 
 
 def info(file: FileName, type_name: TypeName = None, as_json: Json = False) -> None:
@@ -41,12 +48,13 @@ def _show_file(facts: dict[str, Any]) -> None:
             rows = [[format_size(part["size"]), part["path"]] for part in facts["biggest"]]
             print_table(["size", "biggest tensors"], rows, right=(0,))
         return
+    form, becomes = _FORMS[facts["form"]]
     print_pairs(
         [
             ("type", facts["type"] or "unknown (name it with --type to see names)"),
             ("why", facts["why"] or ""),
-            ("size", f"{format_size(size)} ({size} bytes){', merged' if facts['chunked'] else ''}"),
-            ("form", "chunked proto" if facts["chunked"] else "serialized proto"),
+            ("size", f"{format_size(size)} ({size} bytes){becomes}"),
+            ("form", form),
             ("chunks", f"{facts['chunks']} (of at least 1 MiB each, beside the base)"),
             ("index", format_size(facts["index_size"])),
         ]

@@ -108,9 +108,10 @@ def pull(
         target = out or _named_after(client.store(address.ref), address.ref, view)
         try:
             got = client.download(address.ref, target, view=view, progress=progress.up_to)
-        except KeyboardInterrupt:
-            kept = "interrupted; what has come is kept beside its place, and the same command goes on from there"
-            raise KeyboardInterrupt(kept) from None
+        except BaseException as error:
+            if not isinstance(error, Exception):  # somebody wants us to end
+                error.add_note("what has come is kept beside its place, and the same command goes on from there")
+            raise
     if as_json:
         print_json([{"path": str(each.path), "size": each.size, "fetched": each.fetched} for each in got])
         return

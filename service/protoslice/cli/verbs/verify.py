@@ -21,7 +21,7 @@ from protoslice.cli.models.remote import PARALLEL, client_of
 from protoslice.cli.options import FileName, Json, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import print_json, say
-from protoslice.errors import Conflict, CorruptModel, NotFound, ProtosliceError, Unsupported
+from protoslice.errors import Conflict, CorruptModel, IntegrityError, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.model import Fault, Stored, Strings, Tensor, Tiled
 from protoslice.formats.reading import read
 from protoslice.sizes import format_size
@@ -167,7 +167,8 @@ def _tensors(model: LocalModel) -> Iterator[Tensor]:
 
 
 def _proto(name: str, proto: Proto) -> Check:
-    return _check("records" if proto.chunked else "proto", name, proto.size, proto.verify, digest=proto.chunked)
+    chunked = proto.form == "chunked"
+    return _check("records" if chunked else "proto", name, proto.size, proto.verify, digest=chunked)
 
 
 def _comparing(tensor: Tensor) -> Callable[[], object] | None:
@@ -188,7 +189,7 @@ def _all_of(steps: Iterable[Callable[[], object]]) -> None:
 def _check(what: str, name: str, size: int, compare: Callable[[], object], *, digest: bool = True) -> Check:
     try:
         compare()
-    except (CorruptModel, Conflict) as error:
+    except (CorruptModel, IntegrityError, Conflict) as error:
         return Check(what, name, size, digest, str(error))
     except ProtosliceError as error:
         error.message = f"{what} {name}: {error.message}"
