@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from protoslice.cli import patient, probes
+from protoslice.cli.probing import patient, probes
 from protoslice.client import Client
 
 PATIENCE_SECONDS = 2.0

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from protoslice import Rope
-from protoslice.cli.files import STDIO, opened, write_content
+from protoslice.cli.models.files import STDIO, opened, write_content
+from protoslice.cli.models.subjects import Part, looking_at
 from protoslice.cli.options import ChunkSize, FileName, Json, TypeName
-from protoslice.cli.progress import Progress
-from protoslice.cli.show import escaped, note, print_json, say
-from protoslice.cli.subjects import Part, looking_at
+from protoslice.cli.terminal.progress import Progress
+from protoslice.cli.terminal.show import escaped, note, print_json, say
 from protoslice.errors import Unsupported
 from protoslice.sizes import format_size, parse_size
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from protoslice import Node
-from protoslice.cli.addresses import is_address
+from protoslice.cli.models.addresses import is_address
 from protoslice.errors import Unsupported
 
-__all__ = ["Content", "Digest", "Listing", "Part", "Policy", "Row", "Subject", "looking_at"]
+__all__ = ["Content", "Listing", "Part", "Policy", "Row", "Subject", "looking_at"]
 
 
 class Content(Protocol):
@@ -61,14 +61,6 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Digest:
-    """How long something is, and its sha-256 where that is known."""
-
-    size: int
-    sha256: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Policy:
     """How a model is cut into chunks; what is None is left to the default."""
 
@@ -88,15 +80,6 @@ class Subject(Protocol):
     def chunks(self, policy: Policy) -> Iterable[dict[str, object]]:
         """Its chunks, as `chunks --json` shows them."""
 
-    def files(self) -> Mapping[str, Digest]:
-        """Its files."""
-
-    def policy(self) -> Policy | None:
-        """How its chunks were cut; None where they can be cut as anybody wants."""
-
-    def digests(self, policy: Policy) -> Mapping[str, Digest]:
-        """Its chunks, by path."""
-
     def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> Part:
         """What stands at `path`."""
 
@@ -106,19 +89,22 @@ class Subject(Protocol):
     def tensor(self, name: str, slice_: str | None, form: str) -> Content:
         """One tensor, or a slice of it."""
 
+    def safetensors(self, name: str | None) -> Content:
+        """All tensors, or those that `name` means, as one `.safetensors` file."""
+
 
 @contextmanager
 def looking_at(name: str, type_name: str | None = None, *, close_look: bool = False) -> Iterator[Subject]:
     """The model that `name` means; with `close_look` small parts of small files are told apart too."""
     if not is_address(name):
-        from protoslice.cli.local import LocalSubject
+        from protoslice.cli.models.local import LocalSubject
 
         with LocalSubject.opened(name, type_name, close_look=close_look) as local:
             yield local
         return
     if type_name is not None:
         raise Unsupported("the type of a store was settled when it was made: --type is for files")
-    from protoslice.cli.remote import RemoteSubject
+    from protoslice.cli.models.remote import RemoteSubject
 
     with RemoteSubject.opened(name) as remote:
         yield remote

@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 import typer
 
-from protoslice.cli.addresses import service_url
+from protoslice.cli.models.addresses import service_url
+from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
-from protoslice.cli.patient import Patient
-from protoslice.cli.probes import PROBES, Probe
-from protoslice.cli.remote import client_of
-from protoslice.cli.show import coloured, print_json, print_wrapped, say
+from protoslice.cli.probing.patient import Patient
+from protoslice.cli.probing.probes import PROBES, Probe
+from protoslice.cli.terminal.show import coloured, print_json, print_wrapped, say
 from protoslice.errors import InvalidInput
 
 __all__ = ["doctor"]

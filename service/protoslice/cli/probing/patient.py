@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from protoslice.cli.models.addresses import authorization
 from protoslice.errors import InvalidInput, StorageUnavailable
 
 __all__ = ["Answer", "Patient"]
@@ -64,7 +65,9 @@ class Patient:
         with closing(_connection(target, SECONDS)) as connection:
             place = urlsplit(target)
             asked = place.path + (f"?{place.query}" if place.query else "")
-            return _exchange(lambda: connection.request(method, asked, body, dict(headers or {})), connection)
+            return _exchange(
+                lambda: connection.request(method, asked, body, authorization() | dict(headers or {})), connection
+            )
 
     def get(self, **headers: str) -> Answer:
         """The answer to a request for the file; underscores in names of headers stand for hyphens."""
@@ -81,7 +84,8 @@ class Patient:
             def send() -> None:
                 connection.putrequest("POST", urlsplit(self.url).path + REFUSED)
                 connection.putheader("Content-Type", "application/octet-stream")
-                connection.putheader(*framing)
+                for name, value in (framing, *authorization().items()):
+                    connection.putheader(name, value)
                 connection.endheaders(b"1\r\n\n\r\n" if length is None else b"\n")
 
             try:

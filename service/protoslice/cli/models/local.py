@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import cached_property
-from pathlib import Path
 
-from protoslice import LocalModel, Proto, Rope, open_model
-from protoslice.cli.files import STDIO, opened
-from protoslice.cli.progress import Progress
-from protoslice.cli.subjects import Digest, Listing, Part, Policy, Row
+from protoslice import LocalModel, Proto, Rope
+from protoslice.cli.models.files import STDIO, opened, opened_model
+from protoslice.cli.models.subjects import Listing, Part, Policy, Row
 from protoslice.errors import Unsupported
 from protoslice.formats.model import Fault, Tensor
+from protoslice.formats.safetensors import safetensors
 from protoslice.library import FLOOR, MAX_CHUNK, MIN_CHUNK, SMALLEST_FLOOR
 
 __all__ = ["LocalSubject"]
@@ -50,13 +48,16 @@ class LocalSubject:
 
     @cached_property
     def _model(self) -> LocalModel:
-        if self._name == STDIO:
-            raise Unsupported("tensors may lie in the files beside the model: name it as a file or a directory")
-        return self._held.enter_context(open_model(self._name, type=self._type))
+        return self._held.enter_context(opened_model(self._name, self._type))
 
     def facts(self) -> dict[str, object]:
         """See `Subject.facts`."""
-        proto = self.proto
+        try:
+            proto = self.proto
+        except Unsupported:
+            if self._name == STDIO or self._model.proto is not None:
+                raise
+            return self._facts_of_tensors()
         biggest = [part for part in proto.largest(_BIGGEST) if part.size >= proto.size * _SHOWN_SHARE]
         return {
             "file": self._name,
@@ -69,6 +70,22 @@ class LocalSubject:
             "biggest": [asdict(part) for part in biggest],
         }
 
+    def _facts_of_tensors(self) -> dict[str, object]:
+        tensors = sorted(self._model, key=lambda tensor: -(tensor.size or 0))
+        model = self._model.model
+        return {
+            "file": self._name,
+            "type": model.type,
+            "size": model.files[model.root].size,
+            "form": "other",
+            "chunks": 0,
+            "index_size": 0,
+            "why": f"no proto, but it tells of {len(tensors)} tensors",
+            "biggest": [
+                {"path": each.name, "size": each.size, "count": None} for each in tensors[:_BIGGEST] if each.size
+            ],
+        }
+
     def tree(self, path: str, limit: int) -> Listing:
         """See `Subject.tree`."""
         return Listing(self.proto.tree(path, limit=limit), self.proto.count(path))
@@ -78,22 +95,6 @@ class LocalSubject:
         fields = ("index", "kind", "type", "path", "size")
         split = self.proto.split(min_chunk=policy.min_chunk or MIN_CHUNK, max_chunk=policy.max_chunk or MAX_CHUNK)
         return [{name: getattr(chunk, name) for name in fields} for chunk in split]
-
-    def files(self) -> dict[str, Digest]:
-        """See `Subject.files`."""
-        place = Path(self._name)
-        if not place.is_dir():
-            return {place.name: _digest(place.stat().st_size, _pieces_of(place))}
-        found = sorted(each for each in place.rglob("*") if each.is_file())
-        return {each.relative_to(place).as_posix(): _digest(each.stat().st_size, _pieces_of(each)) for each in found}
-
-    def policy(self) -> None:
-        """See `Subject.policy`."""
-
-    def digests(self, policy: Policy) -> dict[str, Digest]:
-        """See `Subject.digests`."""
-        split = self.proto.split(min_chunk=policy.min_chunk or MIN_CHUNK, max_chunk=policy.max_chunk or MAX_CHUNK)
-        return {chunk.path: _digest(chunk.size, chunk.rope.pieces()) for chunk in split}
 
     def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> Part:
         """See `Subject.part`."""
@@ -108,20 +109,10 @@ class LocalSubject:
         """See `Subject.tensor`."""
         return self._model.read(name, slice_, form)
 
-
-def _pieces_of(path: Path) -> Iterator[bytes]:
-    with path.open("rb", buffering=0) as file:
-        while piece := file.read(1 << 20):
-            yield piece
-
-
-def _digest(size: int, pieces: Iterable[bytes | memoryview]) -> Digest:
-    digest = hashlib.sha256()
-    with Progress("digesting", size) as progress:
-        for piece in pieces:
-            digest.update(piece)
-            progress.advance(len(piece))
-    return Digest(size, digest.hexdigest())
+    def safetensors(self, name: str | None) -> Rope:
+        """See `Subject.safetensors`."""
+        file = safetensors(self._model.matching(name))
+        return Rope(file.rope, file.sources)
 
 
 def _row(tensor: Tensor) -> Row:

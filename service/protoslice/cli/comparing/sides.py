@@ -10,11 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from protoslice import LocalModel, open_model, schema
-from protoslice.cli.addresses import address_of, is_address
-from protoslice.cli.comparison import Cuts, Piece
-from protoslice.cli.progress import Progress
-from protoslice.cli.remote import client_of
+from protoslice import LocalModel, schema
+from protoslice.cli.comparing.comparison import Cuts, Piece
+from protoslice.cli.models.addresses import address_of, is_address
+from protoslice.cli.models.files import opened_model
+from protoslice.cli.models.remote import client_of
+from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.model import Tensor
 from protoslice.models import model_over
@@ -69,19 +70,11 @@ def both_sides(names: tuple[str, str], type_name: str | None) -> Iterator[tuple[
         policy = next(((store.min_chunk, store.max_chunk) for _, store in stores.values()), None)
         for name in dict.fromkeys(names):
             if name not in stores:
-                model = held.enter_context(_opened(name, type_name))
+                model = held.enter_context(opened_model(name, type_name))
                 sides[name] = _Local(name, model, policy, near)
         for name, (client, store) in stores.items():
             sides[name] = _Remote(client, store, near, held)
         yield sides[names[0]], sides[names[1]]
-
-
-@contextmanager
-def _opened(name: str, type_name: str | None) -> Iterator[LocalModel]:
-    with Progress("indexing") as progress:
-        model = open_model(name, type=type_name, progress=progress.up_to)
-    with model:
-        yield model
 
 
 class _Local:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from protoslice import Node, Proto
-from protoslice.cli.comparison import Comparison
+from protoslice.cli.comparing.comparison import Comparison
 from protoslice.formats.model import Bytes
 
 __all__ = ["Part", "parts_that_differ"]

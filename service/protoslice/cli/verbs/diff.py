@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from protoslice.cli.addresses import is_address
-from protoslice.cli.differences import Difference, differences
+from protoslice.cli.comparing.differences import Difference, differences
+from protoslice.cli.comparing.sides import both_sides
+from protoslice.cli.models.addresses import is_address
 from protoslice.cli.options import FileName, Json, TypeName
-from protoslice.cli.show import print_json, print_table, say
-from protoslice.cli.sides import both_sides
+from protoslice.cli.terminal.show import print_json, print_table, say
 from protoslice.errors import Unsupported
 from protoslice.sizes import format_size
 

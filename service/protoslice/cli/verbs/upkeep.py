@@ -10,7 +10,7 @@ import typer
 
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import service_settings
-from protoslice.cli.show import print_json, print_pairs, say
+from protoslice.cli.terminal.show import print_json, print_pairs, say
 from protoslice.errors import IntegrityError
 from protoslice.sizes import format_size
 

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from protoslice.cli.files import STDIO, write_content
+from protoslice.cli.models.files import STDIO, write_content
+from protoslice.cli.models.subjects import Row, Subject, looking_at
 from protoslice.cli.options import FileName, Json, TypeName
-from protoslice.cli.progress import Progress
-from protoslice.cli.show import print_json, print_table, say
-from protoslice.cli.subjects import Row, Subject, looking_at
+from protoslice.cli.terminal.progress import Progress
+from protoslice.cli.terminal.show import print_json, print_table, say
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.sizes import format_size
 
@@ -23,22 +23,31 @@ def tensor(
     file: FileName,
     name: Annotated[str | None, typer.Argument(help="Its name or address; none lists all, `*` in it some.")] = None,
     slice_: Annotated[str | None, typer.Option("--slice", help="As numpy is sliced: 0:128,:,-3,::2.")] = None,
-    form: Annotated[str, typer.Option("--format", help="raw, npy, packed, or json for strings.")] = "raw",
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="raw, npy, packed, or json for strings.", show_default="npy for OUT.npy, else raw"
+        ),
+    ] = None,
     out: Annotated[str, typer.Option("--out", "-o", help="Where to write it; - is standard output.")] = STDIO,
     dtype: Annotated[str | None, typer.Option(help="List only tensors of this type.")] = None,
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
-    """The tensors of a model, or the elements of one, or of a slice of it.
+    """The tensors of a model, or the elements of one, or of a slice of it; or all as one file, -o OUT.safetensors.
 
-    Example: protoslice tensor model.onnx conv1.weight --slice 0:8 --format npy -o part.npy
+    Example: protoslice tensor model.onnx conv1.weight --slice 0:8 -o part.npy
     """
     with looking_at(file, type_name) as subject:
+        if out.endswith(".safetensors") and slice_ is None and form is None and dtype is None:
+            with Progress("writing") as progress:
+                write_content(subject.safetensors(name), out, progress)
+            return
         if name is not None and "*" not in name:
-            _take(subject, name, slice_, form, out)
+            _take(subject, name, slice_, form or ("npy" if out.endswith(".npy") else "raw"), out)
             return
         if slice_ is not None or out != STDIO:
-            raise InvalidInput("a slice is taken of one tensor: name it")
+            raise InvalidInput("one tensor is written, or a slice of it: name it (protoslice tensor MODEL lists them)")
         rows = list(subject.tensors(name, dtype))
     if as_json:
         print_json([asdict(row) for row in rows])

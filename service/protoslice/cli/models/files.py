@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from typing import IO, BinaryIO, cast
 
 import protoslice
-from protoslice import Proto
-from protoslice.cli.progress import Progress
-from protoslice.cli.subjects import Content
-from protoslice.errors import InvalidInput, NotFound, ProtosliceError
+from protoslice import LocalModel, Proto, open_model
+from protoslice.cli.models.subjects import Content
+from protoslice.cli.terminal.progress import Progress
+from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.library import FLOOR
 
-__all__ = ["STDIO", "opened", "write_content"]
+__all__ = ["STDIO", "opened", "opened_model", "write_content"]
 
 STDIO = "-"
 _IN_MEMORY = 64 << 20
@@ -30,6 +30,18 @@ def opened(name: str, type_name: str | None, *, floor: int = FLOOR) -> Iterator[
             proto = protoslice.open(source, type_name, floor=floor, progress=progress.up_to)
         with proto:
             yield proto
+
+
+@contextmanager
+def opened_model(name: str, type_name: str | None) -> Iterator[LocalModel]:
+    """The model in the file or directory `name`."""
+    if name == STDIO:
+        raise Unsupported("a model may have files beside its root: name it as a file or a directory")
+    with _naming(name):
+        with Progress("indexing") as progress:
+            model = open_model(name, type=type_name, progress=progress.up_to)
+        with model:
+            yield model
 
 
 @contextmanager

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from protoslice.cli.comparison import Comparison
-from protoslice.cli.parts import Part, parts_that_differ
-from protoslice.cli.progress import Progress
-from protoslice.cli.sides import Side
+from protoslice.cli.comparing.comparison import Comparison
+from protoslice.cli.comparing.parts import Part, parts_that_differ
+from protoslice.cli.comparing.sides import Side
+from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import ProtosliceError
 from protoslice.formats.model import Bytes, Fault, Strings, Tensor
 from protoslice.formats.reading import read

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urljoin, urlsplit
 
-from protoslice.cli.patient import Patient
+from protoslice.cli.probing.patient import Patient
 from protoslice.errors import ProtosliceError
 from protoslice.sizes import format_size
 
@@ -110,7 +110,7 @@ def _tags_are_strong(patient: Patient) -> str | None:
         if tag is None:
             return "the ETag is taken away: parts cannot be put together, nor a download taken up again"
         if tag.startswith("W/"):
-            return f"the ETag is made a weak one ({tag}): ranges cannot be taken up again"
+            return "the ETag is made a weak one: ranges cannot be taken up again"
     if plain.headers["etag"] != coded.headers["etag"]:
         return "the ETag is another one from request to request"
     again = patient.get(If_None_Match=plain.headers["etag"])

@@ -9,7 +9,7 @@ import typer
 
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import service_settings
-from protoslice.cli.show import print_json, say
+from protoslice.cli.terminal.show import print_json, say
 
 __all__ = ["config", "serve"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from protoslice.cli.progress import Progress
+from protoslice.cli.terminal.progress import Progress
 from protoslice.formats.model import Bytes
 from protoslice.ropes import PIECE, Rope
 from protoslice.sources import RangeSource

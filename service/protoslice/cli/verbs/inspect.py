@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from protoslice import Node
+from protoslice.cli.models.subjects import Policy, Subject, looking_at
 from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, TypeName
-from protoslice.cli.show import escaped, print_json, print_pairs, print_table, say, shorten, width
-from protoslice.cli.subjects import Policy, Subject, looking_at
+from protoslice.cli.terminal.show import escaped, print_json, print_pairs, print_table, say, shorten, width
 from protoslice.sizes import format_size, parse_size
 
 __all__ = ["chunks", "info", "tree"]
@@ -41,6 +41,13 @@ def info(file: FileName, type_name: TypeName = None, as_json: Json = False) -> N
 
 def _show_file(facts: dict[str, Any]) -> None:
     size = facts["size"]
+    if not facts["index_size"]:
+        print_pairs([("type", facts["type"] or "none"), ("why", facts["why"]), ("size", format_size(size))])
+        if facts["biggest"]:
+            say()
+            rows = [[format_size(part["size"]), part["path"]] for part in facts["biggest"]]
+            print_table(["size", "biggest tensors"], rows, right=(0,))
+        return
     form, becomes = _FORMS[facts["form"]]
     print_pairs(
         [

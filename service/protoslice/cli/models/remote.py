@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from protoslice import Node
-from protoslice.cli.addresses import Address, address_of
-from protoslice.cli.subjects import Digest, Listing, Part, Policy, Row
-from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
+from protoslice.cli.models.addresses import Address, address_of, authorization
+from protoslice.cli.models.subjects import Listing, Part, Policy, Row
+from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied, Unsupported
 
 __all__ = ["RemoteSubject", "client_of", "store_facts"]
 
@@ -26,12 +26,14 @@ def client_of(service: str, cache: Path | None = None) -> Iterator[Any]:
         from protoslice.client import Client
     except ImportError as error:
         raise Unsupported(f"services need the extra: pip install 'protoslice[client]' ({error.name})") from error
-    with Client(service, parallel=PARALLEL, cache=cache) as client:
+    with Client(service, parallel=PARALLEL, cache=cache, headers=authorization()) as client:
         try:
             yield client
         except ProtosliceError as error:
             if client.url not in error.message:
                 error.message = f"{client.url}: {error.message}"
+            if isinstance(error, StorageDenied) and "401" in error.message:
+                error.message += ": PROTOSLICE_AUTHORIZATION says who we are"
             raise
 
 
@@ -90,19 +92,6 @@ class RemoteSubject:
             )
         return (asdict(chunk) for chunk in self._client.chunks(self._ref))
 
-    def files(self) -> dict[str, Digest]:
-        """See `Subject.files`."""
-        return {file.path: Digest(file.size, file.sha256) for file in self._client.store(self._ref).files}
-
-    def policy(self) -> Policy:
-        """See `Subject.policy`."""
-        store = self._client.store(self._ref)
-        return Policy(store.min_chunk, store.max_chunk)
-
-    def digests(self, policy: Policy) -> dict[str, Digest]:
-        """See `Subject.digests`."""
-        return {chunk.path: Digest(chunk.size, chunk.sha256) for chunk in self._client.chunks(self._ref)}
-
     def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> Part:
         """See `Subject.part`."""
         from protoslice.client.client import merge_params
@@ -118,6 +107,10 @@ class RemoteSubject:
         """See `Subject.tensor`."""
         params = [("format", form), *([("slice", slice_)] if slice_ is not None else [])]
         return _Content(self._client.source(self._ref, f"tensors/{name}", params))
+
+    def safetensors(self, name: str | None) -> _Content:
+        """See `Subject.safetensors`."""
+        return _Content(self._client.source(self._ref, "safetensors", [] if name is None else [("name", name)]))
 
 
 def _line(node: Any) -> Node:
