@@ -1,17 +1,14 @@
-"""What verbs look at: a model in a local file or on a service, the same to all of them."""
+"""What verbs look at, wherever it is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from protoslice import Node
-from protoslice.cli.models.addresses import is_address
-from protoslice.errors import Unsupported
 
-__all__ = ["Content", "Listing", "Part", "Policy", "Row", "Subject", "looking_at"]
+__all__ = ["Content", "Listing", "Part", "Policy", "Row", "Subject"]
 
 
 class Content(Protocol):
@@ -91,20 +88,3 @@ class Subject(Protocol):
 
     def safetensors(self, name: str | None) -> Content:
         """All tensors, or those that `name` means, as one `.safetensors` file."""
-
-
-@contextmanager
-def looking_at(name: str, type_name: str | None = None, *, close_look: bool = False) -> Iterator[Subject]:
-    """The model that `name` means; with `close_look` small parts of small files are told apart too."""
-    if not is_address(name):
-        from protoslice.cli.models.local import LocalSubject
-
-        with LocalSubject.opened(name, type_name, close_look=close_look) as local:
-            yield local
-        return
-    if type_name is not None:
-        raise Unsupported("the type of a store was settled when it was made: --type is for files")
-    from protoslice.cli.models.remote import RemoteSubject
-
-    with RemoteSubject.opened(name) as remote:
-        yield remote

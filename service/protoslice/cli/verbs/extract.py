@@ -10,7 +10,8 @@ import typer
 
 from protoslice import Rope
 from protoslice.cli.models.files import STDIO, opened, write_content
-from protoslice.cli.models.subjects import Part, looking_at
+from protoslice.cli.models.looking import looking_at
+from protoslice.cli.models.subjects import Part
 from protoslice.cli.options import ChunkSize, FileName, Json, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import escaped, note, print_json, say

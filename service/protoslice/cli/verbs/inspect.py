@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from protoslice import Node
-from protoslice.cli.models.subjects import Policy, Subject, looking_at
+from protoslice.cli.models.looking import looking_at
+from protoslice.cli.models.subjects import Policy, Subject
 from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, TypeName
 from protoslice.cli.terminal.show import escaped, print_json, print_pairs, print_table, say, shorten, width
 from protoslice.sizes import format_size, parse_size

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from protoslice.cli.models.files import STDIO, write_content
-from protoslice.cli.models.subjects import Row, Subject, looking_at
+from protoslice.cli.models.looking import looking_at
+from protoslice.cli.models.subjects import Row, Subject
 from protoslice.cli.options import FileName, Json, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import print_json, print_table, say

@@ -1,0 +1,29 @@
+"""Models by name: in a local file or on a service, the same to whoever looks at them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from protoslice.cli.models.addresses import is_address
+from protoslice.cli.models.subjects import Subject
+from protoslice.errors import Unsupported
+
+__all__ = ["looking_at"]
+
+
+@contextmanager
+def looking_at(name: str, type_name: str | None = None, *, close_look: bool = False) -> Iterator[Subject]:
+    """The model that `name` means; with `close_look` small parts of small files are told apart too."""
+    if not is_address(name):
+        from protoslice.cli.models.local import LocalSubject
+
+        with LocalSubject.opened(name, type_name, close_look=close_look) as local:
+            yield local
+        return
+    if type_name is not None:
+        raise Unsupported("the type of a store was settled when it was made: --type is for files")
+    from protoslice.cli.models.remote import RemoteSubject
+
+    with RemoteSubject.opened(name) as remote:
+        yield remote
