@@ -1,13 +1,19 @@
-"""How files are pushed: what of them is sent and what is copied, and the recipe that says so."""
+"""How files are pushed: what of them is sent and what is copied, and the recipe that says so.
+
+A recipe is sent as it is read, or, where it is to survive a broken connection, is itself what is uploaded.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 
-from protoslice.client.bodies import Item
+from protoslice.client.bodies import Item, Stamp
 from protoslice.client.digests import Hashing
 from protoslice.client.download import Progress
 from protoslice.errors import ProtosliceError
@@ -16,7 +22,7 @@ from protoslice.opening import open_proto
 from protoslice.pieces import cut, extents_of
 from protoslice.recipes import Copy, RecipeWriter
 
-__all__ = ["Literal", "Plan", "Surveyed", "content_length", "recipe_of", "survey"]
+__all__ = ["Literal", "Plan", "Surveyed", "content_length", "recipe_item", "recipe_of", "survey"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,48 @@ def recipe_of(plans: Sequence[Plan], progress: Progress | None) -> Iterator[byte
             whole = plan.item.size if plan.sha256 is not None else size
             yield writer.end(whole or 0, plan.sha256 or hashing.hexdigest())
     yield writer.done()
+
+
+def recipe_item(plans: Sequence[Plan]) -> Item:
+    """The recipe as something that can be read from anywhere, again and again, in this process or another.
+
+    Files that nobody has looked at yet are digested first.
+    """
+    writer, parts = RecipeWriter(), list[bytes | tuple[Item, Literal]]()
+    for plan in plans:
+        parts.append(writer.file(plan.item.path))
+        for step in plan.steps or ():
+            parts += [writer.copy(step)] if isinstance(step, Copy) else [writer.literal(step.length), (plan.item, step)]
+        parts.append(writer.end(plan.item.size or 0, plan.sha256 or _digest(plan.item)))
+    parts.append(writer.done())
+    starts = [0, *accumulate(len(part) if isinstance(part, bytes) else part[1].length for part in parts)]
+    # The last line is a digest of all others, and those have the digests of the files.
+    stamp = Stamp(starts[-1], int.from_bytes(hashlib.sha256(parts[-1]).digest()[:8]), 0)
+    return Item("", starts[-1], partial(_read_parts, parts, starts), stamp=stamp)
+
+
+def _read_parts(
+    parts: Sequence[bytes | tuple[Item, Literal]], starts: Sequence[int], offset: int, length: int | None
+) -> Iterator[bytes]:
+    end = starts[-1] if length is None else offset + length
+    for number in range(bisect_right(starts, offset) - 1, len(parts)):
+        at = starts[number]
+        if at >= end:
+            return
+        low, high = max(0, offset - at), min(end, starts[number + 1]) - at
+        part = parts[number]
+        if isinstance(part, bytes):
+            yield part[low:high]
+        elif low < high:
+            item, literal = part
+            yield from item.read(literal.offset + low, high - low)
+
+
+def _digest(item: Item) -> str:
+    sha = hashlib.sha256()
+    for piece in item.read(0, None):
+        sha.update(piece)
+    return sha.hexdigest()
 
 
 def content_length(plans: Sequence[Plan]) -> int | None:

@@ -15,7 +15,7 @@ from protoslice.client.failures import believed
 from protoslice.client.journal import Journal
 from protoslice.client.model import Missing, Pushed, Store, read_json
 from protoslice.client.pages import each
-from protoslice.client.plans import Plan, Surveyed, content_length, recipe_of, survey
+from protoslice.client.plans import Plan, Surveyed, content_length, recipe_item, recipe_of, survey
 from protoslice.client.resumable import MOST_FILES, WORTH_RESUMING, Uploads
 from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.recipes import MEDIA_TYPE, Copy
@@ -121,23 +121,25 @@ class Push:
         return places
 
     def _send(self, plans: Sequence[Plan]) -> Pushed:
-        answer = self._upload() if self._is_worth_resuming(plans) else self._follow(plans)
+        answer = self._upload(plans) if self._is_worth_resuming(plans) else self._follow(plans)
         store = read_json(Store, answer.json())
         self._check(store, plans)
         copied = sum(plan.copied for plan in plans)
         return Pushed(store, answer.status == 201, store.size - copied, copied)
 
     def _is_worth_resuming(self, plans: Sequence[Plan]) -> bool:
-        """Whether what breaks off is to go on where it was: files are large, and the service has nothing of them."""
-        large = any((item.size or 0) >= WORTH_RESUMING for item in self._items)
-        plain = all(item.again and item.size is not None for item in self._items) and not any(p.copied for p in plans)
-        return large and plain and len(self._items) <= MOST_FILES
+        """Whether what breaks off is to go on where it was."""
+        known = all(plan.item.again and plan.sent is not None for plan in plans)
+        return known and sum(plan.sent or 0 for plan in plans) >= WORTH_RESUMING
 
-    def _upload(self) -> Answer:
+    def _upload(self, plans: Sequence[Plan]) -> Answer:
+        """Files as they are, where the service has nothing of them and they are not too many; else a recipe."""
         wanted: dict[str, object] = {name: value for name, value in self._params() if name != "tag"}
+        plain = len(plans) <= MOST_FILES and not any(plan.copied for plan in plans)
+        items = [plan.item for plan in plans] if plain else [recipe_item(plans)]
         progress = self._options.get("progress")
         with self._journal() as journal:
-            uploads = Uploads(self._connection, self._items, type=self._type, progress=progress, journal=journal)
+            uploads = Uploads(self._connection, items, type=self._type, progress=progress, journal=journal)
             return uploads.assemble(wanted | {"tags": self._tags})
 
     def _journal(self) -> Journal:

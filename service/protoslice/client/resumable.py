@@ -22,7 +22,7 @@ __all__ = ["MOST_FILES", "WORTH_RESUMING", "Uploads"]
 WORTH_RESUMING: Final = 64 << 20
 """Files smaller than this are sent anew when they break off."""
 MOST_FILES: Final = 1000
-"""More are sent in a recipe: each would take two requests."""
+"""More are sent in one recipe: each would take two requests."""
 FIRST_PART: Final = 8 << 20
 LEAST_PART: Final = 1 << 20
 MOST_PART: Final = 256 << 20
@@ -42,7 +42,7 @@ class _Upload:
 
 
 class Uploads:
-    """Uploads of files that are to become one store."""
+    """Uploads that are to become one store: its files, or one item without a name that is a recipe for it."""
 
     def __init__(
         self,
@@ -87,7 +87,8 @@ class Uploads:
         for item in self._items:
             upload = known.get(item.path) or self._begin(item)
             places[item.path], digests[item.path] = upload.place, self._send(upload)
-        said = wanted | {"uploads": places, "sha256": digests}
+        is_recipe = "" in places
+        said = wanted | ({"recipe": places[""]} if is_recipe else {"uploads": places, "sha256": digests})
         return believed(lambda: self._connection.call("POST", "/v1/stores/assemble", json=said, slow=True))
 
     def _end(self) -> None:
@@ -127,9 +128,10 @@ class Uploads:
         return _Upload(item, place, _offset(answer)) if same else None
 
     def _begin(self, item: Item) -> _Upload:
-        words = {"filename": item.path} | ({"type": self._type} if self._type else {})
-        told = ",".join(f"{name} {base64.b64encode(word.encode()).decode()}" for name, word in words.items())
-        headers = {**_TUS, "upload-length": str(item.size), "upload-concat": "partial", "upload-metadata": told}
+        words = {"filename": item.path, "type": self._type if item.path else None}
+        told = ",".join(f"{name} {base64.b64encode(word.encode()).decode()}" for name, word in words.items() if word)
+        headers = {**_TUS, "upload-length": str(item.size), "upload-concat": "partial"}
+        headers |= {"upload-metadata": told} if told else {}
         answer = self._connection.call("POST", "/v1/uploads", headers=headers)
         name = answer.headers.get("location", "").rpartition("/")[2]
         if not name:

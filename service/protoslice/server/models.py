@@ -223,22 +223,32 @@ class Register(RequestBody):
 
 
 class Assemble(RequestBody):
-    """Finished uploads that are to be the files of a store."""
+    """Finished uploads that are to be the files of a store: `uploads` or a `recipe`, one of the two."""
 
     uploads: dict[str, str | list[str]] = Field(
-        min_length=1,
+        default={},
         max_length=10_000,
         description="By the path of the file: an upload's id or URL, or several that follow each other.",
         examples=[{"saved_model.pb": "0069204b3a-9f0c9f0c9f0c9f0c9f0c"}],
     )
+    recipe: str | None = Field(
+        default=None,
+        description="An upload, by its id or URL, whose content is a recipe: the store is what that says.",
+    )
     sha256: dict[str, Sha256] = Field(
-        default={}, description="By path, what a file is to have: compared before the store can be seen."
+        default={}, description="By path, what a file of `uploads` is to have: compared before the store can be seen."
     )
     type: str | None = None
     root: str | None = None
     tags: list[str] = []
     min_chunk: StrictInt | str | None = Field(default=None, examples=["1MiB"])
     max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
+
+    @model_validator(mode="after")
+    def _is_one_of_the_two(self) -> Self:
+        if bool(self.uploads) == (self.recipe is not None) or (self.recipe is not None and self.sha256):
+            raise ValueError("either uploads with their digests or a recipe, which has its own")
+        return self
 
 
 class UploadModel(BaseModel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Final
@@ -19,7 +19,7 @@ from protoslice.server.problems import BUSY, RETRY_AFTER_SECONDS, HttpProblem, p
 from protoslice.server.services import Services
 from protoslice.stores import Created, Ingest, IngestRequest, follow
 
-__all__ = ["counted", "pieces_of", "take_in"]
+__all__ = ["counted", "follow_recipe", "pieces_of", "take_in"]
 
 _SEVERAL: Final = {"multipart/form-data", "application/x-tar"}
 
@@ -40,7 +40,7 @@ async def _take_in(
     digest = BodyDigest(fields)
     kind = fields.get(b"content-type")
     if (kind or "").partition(";")[0].strip().lower() == RECIPE:
-        return await _follow(request, services, wanted, digest)
+        return await follow_recipe(services, wanted, digest.watch(pieces_of(request)), digest.check)
     one = (kind or "").partition(";")[0].strip().lower() not in _SEVERAL
     body = pieces_of(request)
     files = files_of(kind, fields.get(b"content-disposition"), filename, body if one else digest.watch(body))
@@ -58,12 +58,15 @@ async def _take_in(
     return created
 
 
-async def _follow(request: Request, services: Services, wanted: IngestRequest, digest: BodyDigest) -> Created:
-    """The store that a recipe makes; the recipe names the digest of every file."""
+async def follow_recipe(
+    services: Services, wanted: IngestRequest, recipe: AsyncIterator[bytes], check: Callable[[], None] | None = None
+) -> Created:
+    """The store that a recipe makes, which names the digest of every file; `check` is asked once it has been read."""
     async with await services.stores.ingest(wanted) as ingest:
         started = perf_counter()
-        await follow(digest.watch(pieces_of(request)), ingest, services.stores)
-        digest.check()
+        await follow(recipe, ingest, services.stores)
+        if check is not None:
+            check()
         received = perf_counter()
         created = await ingest.commit()
     services.metrics.stage("receive", received - started)

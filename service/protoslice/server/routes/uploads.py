@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, Final, ParamSpec, TypeVar
 
 from fastapi import APIRouter, Request
@@ -22,8 +23,8 @@ from protoslice.server.resumable.begin import new_draft_upload, new_tus_upload
 from protoslice.server.resumable.checksums import checksum_of
 from protoslice.server.resumable.headers import flag, number
 from protoslice.server.services import Given, Services
-from protoslice.server.uploads import counted, pieces_of
-from protoslice.stores import IngestRequest
+from protoslice.server.uploads import counted, follow_recipe, pieces_of
+from protoslice.stores import Created, IngestRequest
 from protoslice.stores.uploads import Body, Upload
 
 router = APIRouter(tags=["uploads"])
@@ -212,7 +213,7 @@ async def override(request: Request, services: Given, upload: str) -> Response:
 )
 @_answering
 async def assemble_store(request: Request, services: Given, body: Assemble) -> Response:
-    """Create a store whose files are uploads, each one or several that follow each other."""
+    """Create a store whose files are uploads, each one or several that follow each other; or as an uploaded recipe says."""
     plain = IngestRequest()
     wanted = IngestRequest(
         type=body.type,
@@ -221,15 +222,22 @@ async def assemble_store(request: Request, services: Given, body: Assemble) -> R
         min_chunk=plain_size(body.min_chunk) if body.min_chunk is not None else plain.min_chunk,
         max_chunk=plain_size(body.max_chunk) if body.max_chunk is not None else plain.max_chunk,
     )
+    with counted(services):
+        made = await _joining(_assembled(services, body, wanted))
+    context_of(request.scope).store = made.store.id
+    headers = {"location": f"/v1/stores/{made.store.id}"}
+    return json_answer(request, made.store.as_json(), status=201 if made.created else 200, headers=headers)
+
+
+async def _assembled(services: Services, body: Assemble, wanted: IngestRequest) -> Created:
+    if body.recipe is not None:
+        async with aclosing(services.stores.uploads.content(_upload_id(body.recipe))) as recipe:
+            return await follow_recipe(services, wanted, recipe)
     files = {
         path: [_upload_id(url) for url in ([urls] if isinstance(urls, str) else urls)]
         for path, urls in body.uploads.items()
     }
-    with counted(services):
-        made = await _joining(services.stores.uploads.assemble(files, wanted, body.sha256))
-    context_of(request.scope).store = made.store.id
-    headers = {"location": f"/v1/stores/{made.store.id}"}
-    return json_answer(request, made.store.as_json(), status=201 if made.created else 200, headers=headers)
+    return await services.stores.uploads.assemble(files, wanted, body.sha256)
 
 
 async def _append(request: Request, services: Services, upload_id: str, fields: Fields, *, offset: int) -> Upload:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import replace
 
 from protoslice.errors import ProtosliceError
@@ -19,7 +19,7 @@ from protoslice.stores.objects import open_object
 from protoslice.stores.runner import Worker
 from protoslice.stores.uploads.model import Upload
 
-__all__ = ["compacted", "drop_parts", "read_on", "sweep", "taken_up"]
+__all__ = ["bytes_of", "compacted", "drop_parts", "read_on", "sweep", "taken_up"]
 
 RUN = 16
 """So many small parts are made into one: a client that sends little at a time must not make a file of countless parts.
@@ -59,25 +59,33 @@ def _take(examination: Examination, source: RangeSource, begin: int) -> None:
         examination.take(bytes(source.read(at, min(BATCH, source.size - at))))
 
 
+async def bytes_of(storage: Storage, worker: Worker, parts: Sequence[Stored]) -> AsyncGenerator[bytes]:
+    """All that `parts` hold, verified, piece by piece."""
+    if not parts:
+        return
+    source = await open_file_object(storage, Stored.joined(parts), worker, verify=True)
+    try:
+        for at in range(0, source.size, BATCH):
+            yield await worker.run(lambda at=at: source.read(at, min(BATCH, source.size - at)))  # type: ignore[misc]
+    finally:
+        source.close()
+
+
 async def compacted(storage: Storage, worker: Worker, upload: Upload, *, part_bytes: int) -> Upload:
     """The upload with the small parts at its end made into one, when they have become many."""
     run = _small_run(upload.parts, part_bytes)
     if run < RUN:
         return upload
-    small = upload.parts[-run:]
-    source = await open_file_object(storage, Stored.joined(small), worker, verify=True)
     target = await SummedObject.open(storage, keys.new_object(upload.id, "part"))
     try:
-        for at in range(0, source.size, BATCH):
-            piece = await worker.run(lambda at=at: source.read(at, min(BATCH, source.size - at)))  # type: ignore[misc]
-            target.sum(piece)
-            await target.write(piece)
+        async with aclosing(bytes_of(storage, worker, upload.parts[-run:])) as pieces:
+            async for piece in pieces:
+                target.sum(piece)
+                await target.write(piece)
         stored = await target.commit()
     except BaseException:
         await target.abort()
         raise
-    finally:
-        source.close()
     return replace(upload, parts=(*upload.parts[:-run], stored))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -27,7 +27,7 @@ from protoslice.stores.uploads.append import Appender, Means
 from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, WrongOffset
 from protoslice.stores.uploads.making import Ingesting, Making, Typing, digests_of
 from protoslice.stores.uploads.model import NewUpload, Upload, UploadOptions
-from protoslice.stores.uploads.parts import compacted, drop_parts, read_on, sweep, taken_up
+from protoslice.stores.uploads.parts import bytes_of, compacted, drop_parts, read_on, sweep, taken_up
 from protoslice.stores.uploads.records import Held, Records, end_uploads
 from protoslice.stores.uploads.turns import Turn, Turns
 
@@ -146,6 +146,13 @@ class Uploads:
             for path, upload_ids in files.items()
         }
         return await self._making.make(found, request, digests or {})
+
+    async def content(self, upload_id: str) -> AsyncGenerator[bytes]:
+        """The bytes of an upload that is whole; the upload stays as it is."""
+        upload = await self._finished(upload_id)
+        async with aclosing(bytes_of(self._storage, self._worker, upload.parts)) as pieces:
+            async for piece in pieces:
+                yield piece
 
     def _new(self, wanted: NewUpload) -> Upload:
         return Upload(
