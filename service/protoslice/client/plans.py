@@ -132,10 +132,11 @@ def recipe_item(plans: Sequence[Plan]) -> Item:
         for step in plan.steps or ():
             parts += [writer.copy(step)] if isinstance(step, Copy) else [writer.literal(step.length), (plan.item, step)]
         parts.append(writer.end(plan.item.size or 0, plan.sha256 or _digest(plan.item)))
-    parts.append(writer.done())
+    last = writer.done()
+    parts.append(last)
     starts = [0, *accumulate(len(part) if isinstance(part, bytes) else part[1].length for part in parts)]
     # The last line is a digest of all others, and those have the digests of the files.
-    stamp = Stamp(starts[-1], int.from_bytes(hashlib.sha256(parts[-1]).digest()[:8]), 0)
+    stamp = Stamp(starts[-1], int.from_bytes(hashlib.sha256(last).digest()[:8]), 0)
     return Item("", starts[-1], partial(_read_parts, parts, starts), stamp=stamp)
 
 

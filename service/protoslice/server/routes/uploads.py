@@ -213,7 +213,7 @@ async def override(request: Request, services: Given, upload: str) -> Response:
 )
 @_answering
 async def assemble_store(request: Request, services: Given, body: Assemble) -> Response:
-    """Create a store whose files are uploads, each one or several that follow each other; or as an uploaded recipe says."""
+    """Create a store whose files are uploads, each one or several that follow each other, or as a recipe says."""
     plain = IngestRequest()
     wanted = IngestRequest(
         type=body.type,

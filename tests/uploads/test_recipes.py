@@ -1,0 +1,91 @@
+"""Recipes that are uploaded: a store is made as they say, of what they bring and of what other stores have."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import httpx
+import pytest
+
+from protoslice.recipes import Copy, RecipeWriter
+from protoslice.testing.problems import assert_problem
+from protoslice.testing.stores import onnx
+from protoslice.testing.tus import TusClient
+
+MODEL = onnx(300_000)
+
+
+def recipe(store: str, *, wrong: str | None = None) -> tuple[bytes, bytes]:
+    """A recipe for a file, and the file: the model that the store has, and a name."""
+    made, name = MODEL + b"\x12\x03new", b"\x12\x03new"
+    writer = RecipeWriter()
+    lines = writer.file("model.onnx") + writer.copy(Copy(store, "model.onnx", 0, len(MODEL)))
+    lines += writer.literal(len(name)) + name
+    lines += writer.end(len(made), wrong or hashlib.sha256(made).hexdigest())
+    return lines + writer.done(), made
+
+
+def assemble(tus: TusClient, **said: Any) -> httpx.Response:
+    return tus.http.post("/v1/stores/assemble", json=said)
+
+
+@pytest.fixture
+def base(tus: TusClient) -> str:
+    """A store."""
+    made: str = tus.http.post("/v1/stores?filename=model.onnx", content=MODEL).json()["id"]
+    return made
+
+
+def test_a_store_is_made_as_it_says(tus: TusClient, base: str) -> None:
+    lines, made = recipe(base)
+    upload = tus.whole(lines, upload_concat="partial")
+    answer = assemble(tus, recipe=upload, tags=["recipe:1"])
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["location"] == f"/v1/stores/{answer.json()['id']}"
+    assert answer.json()["tags"] == ["recipe:1"]
+    assert tus.file(answer.json()["id"], "model.onnx") == made
+    assert assemble(tus, recipe=upload.rpartition("/")[2]).status_code == 200, "the upload is there until it is ended"
+
+
+def test_a_recipe_that_came_in_parts(tus: TusClient, base: str) -> None:
+    lines, made = recipe(base)
+    upload = tus.url(len(lines), upload_concat="partial")
+    for at in range(0, len(lines), 37):
+        assert tus.patch(upload, at, lines[at : at + 37]).status_code == 204
+    assert tus.file(assemble(tus, recipe=upload).json()["id"], "model.onnx") == made
+
+
+@pytest.mark.parametrize(
+    ("broken", "slug"),
+    [
+        (lambda lines: lines[:-5], "corrupt-model"),
+        (lambda lines: b"", "corrupt-model"),
+        (lambda lines: lines.replace(b'"offset":0', b'"offset":1'), "invalid-input"),
+    ],
+)
+def test_a_recipe_that_is_none(tus: TusClient, base: str, broken: Any, slug: str) -> None:
+    answer = assemble(tus, recipe=tus.whole(broken(recipe(base)[0]), upload_concat="partial"))
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=400, slug=slug)
+
+
+def test_what_it_names_has_to_be_there_and_right(tus: TusClient, base: str) -> None:
+    gone = assemble(tus, recipe=tus.whole(recipe("5" * 64)[0], upload_concat="partial"))
+    assert_problem(gone.status_code, gone.headers, gone.content, expected=409, slug="conflict")
+    wrong = assemble(tus, recipe=tus.whole(recipe(base, wrong="6" * 64)[0], upload_concat="partial"))
+    assert_problem(wrong.status_code, wrong.headers, wrong.content, expected=400, slug="invalid-input")
+
+
+def test_one_of_both_is_due(tus: TusClient, base: str) -> None:
+    lines, _ = recipe(base)
+    upload = tus.whole(lines, upload_concat="partial")
+    unfinished = tus.url(len(lines), upload_concat="partial")
+    for said in (
+        {},
+        {"recipe": upload, "uploads": {"a": upload}},
+        {"recipe": upload, "sha256": {"model.onnx": "6" * 64}},
+        {"recipe": unfinished},
+        {"recipe": "nothing"},
+    ):
+        answer = assemble(tus, **said)
+        assert_problem(answer.status_code, answer.headers, answer.content, expected=400, slug="invalid-input")
