@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import math
 import os
-import socket
 import statistics
 import subprocess
-import threading
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 import models
 from protoslice.client import Client
 from protoslice.testing.proxy import faulty_proxy
+from protoslice.testing.relay import Relay
 from service import running_service
 from timing import Row, seconds
 
@@ -25,6 +27,7 @@ __all__ = ["client"]
 MIB = 1 << 20
 RUNS = 3
 TENSORS = 8
+QUIET: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
 def client(folder: Path, scale: float) -> Iterator[Row]:
@@ -61,16 +64,17 @@ def _whole(folder: Path, url: str, ours: Client, size: int) -> Iterator[Row]:
         a, b = statistics.median(mine_s), statistics.median(theirs)
         yield Row(f"{what} of 2 GiB, verified, speed against curl's", seconds(a), seconds(b), b / a, 0.9)
     yield _resume(url, _push(ours, body), out, size)
+    yield from _push_again(folder, url, ours, body)
     body.unlink()
 
 
 def _resume(url: str, store: str, out: Path, size: int) -> Row:
     """What a broken connection costs: the same download through a relay that breaks everything once, at half."""
     times = []
-    for cut_at in (0, size // 2):
+    for cut_at in (math.inf, size // 2):
         taken = []
         for _ in range(RUNS):
-            with _Relay(url, cut_at) as relay, Client(relay.url) as ours:
+            with Relay(url, down=cut_at) as relay, Client(relay.url) as ours:
                 start = time.perf_counter()
                 ours.download(store, out)
                 taken.append(time.perf_counter() - start)
@@ -78,6 +82,64 @@ def _resume(url: str, store: str, out: Path, size: int) -> Row:
         times.append(statistics.median(taken))
     lost = max(0.0, times[1] - times[0])
     return Row("pull of 2 GiB that breaks off once: seconds lost", seconds(lost), "1 s", lost, 1, False)
+
+
+def _push_again(folder: Path, url: str, ours: Client, body: Path) -> Iterator[Row]:
+    """What it costs when a push breaks off at half, beyond sending again what had not been acknowledged."""
+    size = body.stat().st_size
+    lost: dict[str, list[float]] = {"breaks off once": [], "is killed and run again": []}
+    again = []
+    for _ in range(RUNS if size >> 30 else 1):
+        with Relay(url) as relay:
+            plain, _ = _program(relay, folder, body)
+            _clear(folder, ours)
+            for way, kept in lost.items():
+                relay.begin(up=size // 2, holds="killed" in way)
+                taken, there = _program(relay, folder, body, killed="killed" in way)
+                sent = relay.passed["up"]
+                if there is not None:
+                    relay.begin()
+                    taken += _program(relay, folder, body)[0]
+                    again.append((there + relay.passed["up"] - size) / MIB)
+                    sent += relay.passed["up"]
+                kept.append(taken - plain * sent / size)
+                _clear(folder, ours)
+    for way, kept in lost.items():
+        seconds_lost = max(0.0, statistics.median(kept))
+        yield Row(f"push of 2 GiB that {way}: seconds lost", seconds(seconds_lost), "1 s", seconds_lost, 1, False)
+    sent_again = statistics.median(again)
+    what = "push of 2 GiB that is killed: MiB sent again that were there"
+    yield Row(what, f"{sent_again:.3g} MiB", "1 MiB", sent_again, 1, False)
+
+
+def _program(relay: Relay, folder: Path, body: Path, *, killed: bool = False) -> tuple[float, int | None]:
+    """How long a program takes that pushes; killed when the relay holds, how many bytes the service has then."""
+    command = [sys.executable, "-m", "protoslice.cli", "push", str(body), "--url", relay.url, "--type", models.GRAPH]
+    state = folder / "state"
+    start = time.perf_counter()
+    with subprocess.Popen(command, env=os.environ | {"XDG_STATE_HOME": str(state)}, **QUIET) as running:
+        if not killed:
+            if running.wait():
+                raise RuntimeError("the push failed")
+            return time.perf_counter() - start, None
+        relay.reached.wait()
+        running.kill()
+    taken = time.perf_counter() - start
+    relay.begin()
+    for journal in (state / "protoslice/uploads").glob("*"):
+        upload = json.loads(journal.read_text())["upload"]
+        return taken, int(httpx.get(f"{relay.url}/v1/uploads/{upload}").json()["offset"])
+    return taken, 0  # a shrunk run pushes files that are too small to be gone on with
+
+
+def _clear(folder: Path, ours: Client) -> None:
+    """Remove all stores, and what lies on the disk of them."""
+    for store in list(ours.stores()):
+        ours.delete(store.id)
+    storage = (folder / "client-stores").as_uri()
+    command = [sys.executable, "-m", "protoslice.cli", "gc", "--storage", storage, "--grace-seconds", "0"]
+    subprocess.run(command, check=True, **QUIET)
+    os.sync()
 
 
 def _delta(folder: Path, url: str, size: int) -> Iterator[Row]:
@@ -129,54 +191,3 @@ def _pull(ours: Client, store: str, out: Path) -> Callable[[], object]:
 def _curl_down(url: str, store: str, out: Path) -> Callable[[], object]:
     command = ["curl", "-sS", "-f", "-o", str(out), f"{url}/v1/stores/{store}/files/graph.pb"]
     return lambda: subprocess.run(command, check=True)
-
-
-class _Relay:
-    """Passes connections on to the service; once so many bytes have come from there, all of them break."""
-
-    def __init__(self, url: str, cut_at: int) -> None:
-        host, _, port = url.removeprefix("http://").partition(":")
-        self._service = host, int(port)
-        self._left: float = cut_at or math.inf
-        self._alive: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def __enter__(self) -> _Relay:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for each in (self._listener, *self._alive):
-            _shut(each)
-            each.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                near, _ = self._listener.accept()
-                far = socket.create_connection(self._service)
-                self._alive += (near, far)
-                for ends in ((near, far), (far, near)):
-                    threading.Thread(target=self._pump, args=(*ends, ends[0] is far), daemon=True).start()
-
-    def _pump(self, source: socket.socket, sink: socket.socket, counted: bool) -> None:
-        with suppress(OSError):
-            while data := source.recv(MIB):
-                sink.sendall(data)
-                if counted:
-                    self._count(len(data))
-        _shut(source)
-        _shut(sink)
-
-    def _count(self, size: int) -> None:
-        self._left -= size
-        if self._left <= 0:
-            self._left = math.inf
-            for each in self._alive:
-                _shut(each)
-
-
-def _shut(connection: socket.socket) -> None:
-    with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)

@@ -40,9 +40,12 @@ def listening(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def adapted(name: str, folder: Path, port: int, upstream: int) -> Path:
-    """The file `name` with its addresses and folders replaced, and nothing else."""
-    text = (FOLDER / name).read_text()
+Edit = Callable[[str], str]
+
+
+def adapted(name: str, folder: Path, port: int, upstream: int, edit: Edit = str) -> Path:
+    """The file `name` with its addresses and folders replaced, and nothing else but what `edit` does."""
+    text = edit((FOLDER / name).read_text())
     for old, new in [
         ("protoslice-1:8000", f"127.0.0.1:{free_port()}"),
         ("protoslice-2:8000", f"127.0.0.1:{upstream}"),
@@ -58,10 +61,10 @@ def adapted(name: str, folder: Path, port: int, upstream: int) -> Path:
 
 
 @contextmanager
-def nginx(name: str, folder: Path, upstream: int) -> Iterator[int]:
+def nginx(name: str, folder: Path, upstream: int, edit: Edit = str) -> Iterator[int]:
     """The port of an nginx that runs by the file `name`, before one replica at `upstream` and one that is down."""
     port = free_port()
-    config = adapted(name, folder, port, upstream)
+    config = adapted(name, folder, port, upstream, edit)
     program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/bin")
     assert program, "nginx is not installed"
     own = f"daemon off; user {getpass.getuser()};"

@@ -2,8 +2,8 @@
 
 from protoslice.errors import ProtosliceError
 from protoslice.library import Chunk, Large, Node, Proto, Split, View
-from protoslice.library import open_proto as open
 from protoslice.models import LocalModel, open_model
+from protoslice.opening import open_proto as open
 from protoslice.ropes import Rope
 
 __all__ = [

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from protoslice import _core, schema
-from protoslice.errors import ProtosliceError
+from protoslice.errors import OF_MODELS
 from protoslice.ropes import Rope
+from protoslice.schema.detect import HEAD
 from protoslice.sources import RangeSource
 
 __all__ = ["tell_type"]
-
-HEAD = 64 << 10
 
 
 def tell_type(chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str | None) -> tuple[str | None, str]:
@@ -27,7 +26,7 @@ def tell_type(chunked: _core.Chunked, sources: Sequence[RangeSource], filename: 
     for name in schema.candidates():
         try:
             image = chunked.image(types.flat(name), name, sources)
-        except ProtosliceError:
+        except OF_MODELS:
             continue
         if _look(image, sources, filename).type_name == name:
             return name, f"merged as {name}, its fields are those of one"

@@ -11,8 +11,8 @@ ProtosliceError
 ├── Unsupported           the caller: understood, but not possible
 │   └── UnsupportedMediaType  a body of a kind that is not taken
 ├── CorruptModel          the file: bytes that are not what they should be
-│   ├── InconsistentChunks    a chunked proto whose metadata and chunks do not fit together
-│   └── IntegrityError        a checksum or a length that disagrees with the bytes
+│   └── InconsistentChunks    a chunked proto whose metadata and chunks do not fit together
+├── IntegrityError        the operator: what is kept or sent is damaged, as a checksum or a length of ours tells
 └── StorageError          the operator: storage that fails
     ├── StorageUnavailable    for now
     ├── StorageDenied         until somebody grants it
@@ -86,8 +86,8 @@ class InconsistentChunks(CorruptModel):
     """A chunked proto whose metadata and chunks do not fit together."""
 
 
-class IntegrityError(CorruptModel):
-    """A checksum or a length that disagrees with the bytes."""
+class IntegrityError(ProtosliceError):
+    """What is kept or sent is damaged, as a checksum or a length of ours tells; none that a model has of itself."""
 
     object: str | None = None
     """The name of the stored object at fault, where it is one."""
@@ -107,3 +107,7 @@ class StorageDenied(StorageError):
 
 class StorageFull(StorageError):
     """Storage that has no room left."""
+
+
+OF_MODELS = (InvalidInput, NotFound, LimitExceeded, Unsupported, CorruptModel)
+"""What a model itself, or what is asked of it, can be the cause of. Others are about where it is kept, and may pass."""

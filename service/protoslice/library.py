@@ -1,32 +1,27 @@
-"""Protos of any size, opened without being parsed: their parts, views and chunks."""
+"""Protos of any size, not parsed: their parts, views and chunks."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
-from typing import BinaryIO, Self, cast
+from typing import BinaryIO, Literal, Self
 
-from protoslice import _core, schema
-from protoslice.chunked import tell_type
-from protoslice.errors import CorruptModel, InvalidInput, Unsupported
+from protoslice import _core
+from protoslice.errors import InvalidInput
 from protoslice.ropes import Rope
-from protoslice.sources import BytesSource, FileObjectSource, FileSource, RangeSource, SourceLike, as_source
+from protoslice.sources import FileSource, RangeSource
 
-__all__ = ["Chunk", "Large", "Node", "Proto", "Split", "View", "open_proto"]
+__all__ = ["Chunk", "Form", "Large", "Node", "Proto", "Split", "View"]
 
 MIN_CHUNK = 1 << 20
 MAX_CHUNK = 1 << 30
 FLOOR = 16 << 10
 SMALLEST_FLOOR = 64
 """Below, an index may be twenty times the size of its proto; allowed for small ones alone."""
-NAMED = "it was named"
-_SMALL = 1 << 20
+Form = Literal["serialized", "chunked", "text"]
 _STRIDE = 64 << 20  # chunks are hashed in strides, so that somebody can watch
-_IN_MEMORY = 8 << 20  # decoded records beyond this go to a temporary file
 
 
 class View(Rope):
@@ -127,7 +122,7 @@ class Split(Sequence[Chunk]):
 
 
 class Proto:
-    """An indexed proto: raw or chunked, every view works alike."""
+    """An indexed proto: serialized, in chunks or as text, every view works alike."""
 
     def __init__(
         self,
@@ -137,6 +132,7 @@ class Proto:
         flat: _core.Schema | None,
         image: _core.Rope | None = None,
         limits: _core.Limits | None = None,
+        form: Form = "serialized",
         why: str | None = None,
     ) -> None:
         self.sources = tuple(sources)
@@ -151,8 +147,8 @@ class Proto:
         """The full name of the root's message type; none when it is not known."""
         self.why = why
         """What told the type, or why it could not be told."""
-        self.chunked = image is not None
-        """Whether it came as a chunked file."""
+        self.form = form
+        """How it is written in its file."""
         self._owned: list[FileSource | BinaryIO] = []
 
     @property
@@ -213,14 +209,18 @@ class Proto:
         return self.chunks.metadata
 
     def verify(self) -> None:
-        """Raise `IntegrityError` unless the checksums hold: those of the index, and of the records of a chunked file.
+        """Raise `CorruptModel` unless the checksums hold: those of the index, and of the records of a chunked file.
 
-        Opening checks those of compressed records, which it reads anyway; this reads all of a chunked file. A raw
-        proto has no checksums.
+        Opening checks those of compressed records, which it reads anyway; this reads all of a chunked file. Other
+        protos have no checksums.
         """
         self.index.verify()
-        if self.chunked:
+        if self.form == "chunked":
             _core.Chunked.verify(self.sources[0])
+
+    def own(self, *taken: FileSource | BinaryIO) -> None:
+        """Close these with it."""
+        self._owned += taken
 
     def close(self) -> None:
         """Give back the files that opening it took; its ropes cannot be read any more."""
@@ -238,126 +238,9 @@ class Proto:
         return f"<Proto {self.type or 'of unknown type'}, {self.size} bytes>"
 
 
-def open_proto(
-    source: SourceLike,
-    type: str | None = None,
-    *,
-    types: schema.MessageTypes | None = None,
-    index: bytes | None = None,
-    floor: int = FLOOR,
-    limits: _core.Limits | None = None,
-    progress: Callable[[int, int], object] | None = None,
-) -> Proto:
-    """Open a proto, raw or chunked: a path, bytes, a seekable file, or any object with range reads.
-
-    `type` names the root's message type where it cannot be detected; `types` has it when it is not a bundled one.
-    `index` spares the scan when it is what `Proto.index_bytes` gave for the same bytes. Messages below `floor` bytes
-    are looked into on demand: a small floor makes a large index.
-    `progress` is called now and then, as long as that takes, with how much has been looked at and how much there is.
-    """
-    opening = as_source(source)
-    owned: list[FileSource | BinaryIO] = [opening] if opening is not source and isinstance(opening, FileSource) else []
-    try:
-        proto = _Opener(opening, _filename(source), type, types, limits, progress).proto(index, floor)
-    except BaseException:
-        for taken in owned:
-            taken.close()
-        raise
-    proto._owned[:0] = owned
-    return proto
-
-
-@dataclass(frozen=True, slots=True)
-class _Opener:
-    source: RangeSource
-    filename: str | None
-    type: str | None
-    types: schema.MessageTypes | None
-    limits: _core.Limits | None
-    progress: Callable[[int, int], object] | None
-
-    def proto(self, index: bytes | None, floor: int) -> Proto:
-        head = self.source.read(0, min(self.source.size, 64 << 10))
-        detection = schema.detect(head, self.filename, self.source.size)
-        if detection.kind == "riegeli":
-            return self._chunked(index, floor)
-        if detection.kind != "text" or (self.type or detection.type_name) is None:
-            return self._binary(detection, index, floor)
-        if self.type is None:
-            return self._text(str(detection.type_name), index, floor)
-        try:  # bytes may look like text, and be what they are named as after all
-            return self._binary(detection, index, floor)
-        except CorruptModel:
-            return self._text(self.type, index, floor)
-
-    def _binary(self, detection: schema.Detection, index: bytes | None, floor: int) -> Proto:
-        if detection.kind not in {"proto", "unknown"} and self.type is None:
-            raise Unsupported(f"{detection.why}, not a serialized proto; name its type if it is one after all")
-        type_name = self.type or (detection.type_name if detection.kind == "proto" else None)
-        flat = self._flat(type_name)
-        _check_floor(floor, self.source.size)
-        index = index or self._index([self.source], None, flat, type_name, floor)
-        why = detection.why if self.type is None else NAMED
-        return Proto([self.source], index=index, flat=flat, limits=self.limits, why=why)
-
-    def _text(self, type_name: str, index: bytes | None, floor: int) -> Proto:
-        schema.check_text_size(self.source.size)
-        types = schema.find(type_name, [] if self.types is None else [self.types])
-        binary = schema.serialized(self.source.read(0, self.source.size), type_name, types)
-        sources, image = [self.source, BytesSource(binary)], _core.Rope([(1, 0, len(binary))])
-        flat = self._flat(type_name)
-        index = index or self._index(sources, image, flat, type_name, floor)
-        return Proto(sources, index=index, flat=flat, image=image, limits=self.limits)
-
-    def _chunked(self, index: bytes | None, floor: int) -> Proto:
-        side = cast(BinaryIO, tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - the proto owns it
-        try:
-            chunked = _core.Chunked(self.source, side, limits=self.limits, progress=self.progress)
-            sources = [self.source, FileObjectSource(side)]
-            type_name, why = (self.type, NAMED) if self.type else tell_type(chunked, sources, self.filename)
-            flat = self._flat(type_name)
-            image = chunked.image(flat, type_name, sources)
-            _check_floor(floor, image.size)
-            index = index or self._index(sources, image, flat, type_name, floor)
-            proto = Proto(sources, index=index, flat=flat, image=image, limits=self.limits, why=why)
-        except BaseException:
-            side.close()
-            raise
-        proto._owned.append(side)
-        return proto
-
-    def _index(
-        self,
-        sources: Sequence[RangeSource],
-        image: _core.Rope | None,
-        flat: _core.Schema | None,
-        type_name: str | None,
-        floor: int,
-    ) -> bytes:
-        return _core.index_source(
-            sources, image, flat, type_name, floor=floor, limits=self.limits, progress=self.progress
-        )
-
-    def _flat(self, type_name: str | None) -> _core.Schema | None:
-        if type_name is None:
-            return None
-        return schema.find(type_name, extra=[self.types] if self.types else []).flat(type_name)
-
-
 def _check_size(name: str, value: int) -> None:
     if not 0 <= value < 1 << 63:
         raise InvalidInput(f"{name} is {value}, which is no size: from 0 up to 2^63 - 1 is due")
-
-
-def _check_floor(floor: int, size: int) -> None:
-    least = SMALLEST_FLOOR if size > _SMALL else 1
-    if not least <= floor < 1 << 63:
-        raise InvalidInput(f"the floor is {floor}: for a proto of {size} bytes it is at least {least}")
-
-
-def _filename(source: SourceLike) -> str | None:
-    name = source if isinstance(source, str | os.PathLike) else getattr(source, "name", None)
-    return os.path.basename(os.fspath(name)) if isinstance(name, str | os.PathLike) else None
 
 
 def _join(path: str, step: str) -> str:

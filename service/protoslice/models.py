@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -14,23 +14,29 @@ from protoslice import schema
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.model import Proto as Root
+from protoslice.formats.packages import LARGEST, is_manifest, named_root
 from protoslice.formats.reading import Reading, read
 from protoslice.formats.registry import tensors_of
 from protoslice.formats.roots import rank
 from protoslice.formats.selection import each, single, wanted
-from protoslice.library import open_proto
+from protoslice.library import Proto
+from protoslice.opening import look_at, open_looked_at
 from protoslice.ropes import Rope
-from protoslice.sources import FileSource
+from protoslice.sources import FileSource, RangeSource
 
-__all__ = ["LocalModel", "open_model"]
+__all__ = ["LocalModel", "model_over", "open_model"]
+
+Progress = Callable[[int, int], object]
 
 
 class LocalModel:
     """A model that lies in local files. Close it, or use it in a `with`."""
 
-    def __init__(self, model: Model, held: ExitStack) -> None:
+    def __init__(self, model: Model, proto: Proto | None, held: ExitStack) -> None:
         self.model = model
         """Its files, and its root."""
+        self.proto = proto
+        """The root, where it is a proto."""
         self._held = held
 
     @cached_property
@@ -70,20 +76,28 @@ class LocalModel:
         self.close()
 
 
-def open_model(path: str | os.PathLike[str], root: str | None = None, type: str | None = None) -> LocalModel:
+def open_model(
+    path: str | os.PathLike[str], root: str | None = None, type: str | None = None, *, progress: Progress | None = None
+) -> LocalModel:
     """Open the model in the file or directory `path`.
 
     The other files of a model lie beside its root: for a file those of its directory are taken along, for a directory
-    `root` names the root's path in it where that is not plain.
+    `root` names the root's path in it where that is not plain. `progress` is called as for `open`.
     """
     place = Path(path)
     if not place.is_dir():
         place, root = place.parent, root or place.name
     with ExitStack() as held:
         files = _Folder(place, held)
-        chosen = root or _likeliest(files)
-        return LocalModel(_opened(files, chosen, type, held), held.pop_all())
+        chosen, found = (root, _looked_at(files, root)) if root else _likeliest(files)
+        model = held.enter_context(_opened(files, chosen, found, type, progress))
+        return LocalModel(model.model, model.proto, held.pop_all())
     raise AssertionError("a with block that returns")  # pragma: no cover
+
+
+def model_over(files: Mapping[str, RangeSource], root: str, type: str | None = None) -> LocalModel:
+    """The model in `files`, whatever they are read from, of which `root` is the root. The files stay their owner's."""
+    return _opened(files, root, _looked_at(files, root), type, None)
 
 
 class _Folder(Mapping[str, FileSource]):
@@ -122,23 +136,43 @@ class _Folder(Mapping[str, FileSource]):
         return found.is_relative_to(self._place) and found.is_file()
 
 
-def _likeliest(files: Mapping[str, FileSource]) -> str:
-    found = min(files, key=lambda name: rank(name, _detect(name, files[name]).kind, files[name].size), default=None)
+def _looked_at(files: Mapping[str, RangeSource], root: str) -> schema.Detection:
+    if root not in files:
+        raise NotFound(f"there is no file {root!r}")
+    return look_at(files[root], root.rpartition("/")[2])
+
+
+def _likeliest(files: Mapping[str, FileSource]) -> tuple[str, schema.Detection]:
+    declared = _declared(files)
+
+    def likely(each: tuple[str, schema.Detection]) -> tuple[int, int, int, str]:
+        path, found = each
+        return rank(path, found.kind, files[path].size, declared=declared)
+
+    found = min(((path, _looked_at(files, path)) for path in files), key=likely, default=None)
     if found is None:
         raise InvalidInput("the directory holds no file")
     return found
 
 
-def _opened(files: Mapping[str, FileSource], root: str, type_name: str | None, held: ExitStack) -> Model:
-    if root not in files:
-        raise NotFound(f"there is no file {root!r}")
-    found = _detect(root, files[root])
+def _declared(files: Mapping[str, FileSource]) -> set[str | None]:
+    """The roots that manifests of packages name."""
+    manifests = [(path, files[path]) for path in files if is_manifest(path)]
+    return {named_root(path, file.read(0, file.size)) for path, file in manifests if file.size <= LARGEST}
+
+
+def _opened(
+    files: Mapping[str, RangeSource],
+    root: str,
+    found: schema.Detection,
+    type_name: str | None,
+    progress: Progress | None,
+) -> LocalModel:
     is_text = found.kind == "text" and found.type_name is not None
     if not is_text and found.kind not in {"proto", "riegeli", "unknown"} and type_name is None:
-        return Model(root, found.type_name, files, None)
-    proto = held.enter_context(open_proto(files[root], type_name or found.type_name))
-    return Model(root, proto.type, files, Root(proto.document, proto.sources))
-
-
-def _detect(name: str, source: FileSource) -> schema.Detection:
-    return schema.detect(source.read(0, min(source.size, 64 << 10)), name.rpartition("/")[2], source.size)
+        return LocalModel(Model(root, found.type_name, files, None), None, ExitStack())
+    with ExitStack() as held:
+        name = root.rpartition("/")[2]
+        proto = held.enter_context(open_looked_at(files[root], found, name, type_name, progress=progress))
+        return LocalModel(Model(root, proto.type, files, Root(proto.document, proto.sources)), proto, held.pop_all())
+    raise AssertionError("a with block that returns")  # pragma: no cover

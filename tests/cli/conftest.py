@@ -71,6 +71,12 @@ def graph(*tensors: bytes) -> bytes:
     return bytes(made.SerializeToString())
 
 
+@pytest.fixture(scope="session")
+def graph_of() -> Callable[..., bytes]:
+    """What makes a GraphDef of tensors."""
+    return graph
+
+
 TENSORS = [bytes([number]) * 300_000 for number in range(1, 5)]
 
 

@@ -16,13 +16,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from protoslice.cli import probes
+from protoslice.cli.probing import patient, probes
 from protoslice.client import Client
 
 PATIENCE_SECONDS = 2.0
 PROMISES = {
     "": "",
     "buffer": "uploads go through as they come",
+    "gather": "chunked uploads go through as they come",
+    "stale": "changes are seen at once",
+    "lost": "uploads are found again",
+    "cut out": "ranges come from the service",
     "limit": "uploads may be long",
     "no ranges": "ranges are exact",
     "strip": "entity tags stay strong",
@@ -40,6 +44,7 @@ class _Proxy(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     upstream = ""
     meddling = ""
+    kept: dict[str, tuple[int, dict[str, str], bytes]]
 
     def handle(self) -> None:
         with suppress(OSError, http.client.HTTPException):
@@ -53,6 +58,13 @@ class _Proxy(BaseHTTPRequestHandler):
         length = int(self.headers.get("content-length", "0"))
         if self.meddling == "limit" and length > 1 << 20:
             self._say(413, {"content-type": "text/html"}, b"too large")
+            return
+        if self.meddling == "gather" and "transfer-encoding" in self.headers:
+            while self.rfile.readline().strip() not in {b"0", b""}:
+                pass
+            return
+        if self.meddling == "stale" and self.command == "GET" and self.path in self.kept:
+            self._say(*self.kept[self.path])
             return
         place = urlsplit(self.upstream)
         upstream = http.client.HTTPConnection(str(place.hostname), place.port, timeout=20)
@@ -102,6 +114,12 @@ class _Proxy(BaseHTTPRequestHandler):
             headers.pop("repr-digest", None)
         if self.meddling == "gzip" and status == 200 and "gzip" in self.headers.get("accept-encoding", ""):
             body, headers["content-encoding"] = gzip.compress(body), "gzip"
+        if self.meddling == "stale" and "/tags/" in self.path and self.command == "GET" and status == 200:
+            self.kept[self.path] = status, headers, body
+        if self.meddling == "lost" and "location" in headers:
+            headers["location"] = headers["location"].replace("/v1/", "/elsewhere/")
+        if self.meddling == "cut out":
+            headers = {name: text.replace("boundary=", "boundary=0000") for name, text in headers.items()}
         self._say(status, headers, body)
 
     def _say(self, status: int, headers: dict[str, str], body: bytes) -> None:
@@ -118,7 +136,7 @@ class _Proxy(BaseHTTPRequestHandler):
 
 @contextmanager
 def meddling_proxy(upstream: str, meddling: str) -> Iterator[str]:
-    handler = type("Proxy", (_Proxy,), {"upstream": upstream, "meddling": meddling})
+    handler = type("Proxy", (_Proxy,), {"upstream": upstream, "meddling": meddling, "kept": {}})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = False  # each comes to its end, and gives back its connections
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -134,7 +152,7 @@ def meddling_proxy(upstream: str, meddling: str) -> Iterator[str]:
 def test_each_kind_of_meddling_is_told_with_what_to_change(
     call: Any, service: str, store: str, meddling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probes, "PATIENCE_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(patient, "PATIENCE_SECONDS", PATIENCE_SECONDS)
     with meddling_proxy(service, meddling) as url:
         told = json.loads(call("doctor", url, "--json", code=3 if meddling else 0).stdout)
     bad = {check["check"] for check in told["checks"] if check["found"]}
@@ -146,14 +164,16 @@ def test_each_kind_of_meddling_is_told_with_what_to_change(
 
 
 def test_people_get_lines(call: Any, service: str, store: str) -> None:
-    shown = call("doctor").stdout.splitlines()
+    *shown, blank, last = call("doctor").stdout.splitlines()
     assert len(shown) == len(probes.PROBES)
     assert all(line.startswith("well  ") for line in shown)
+    assert (blank, last) == ("", f"all is well between here and {service}")
     with meddling_proxy(service, "gzip") as url:
         shown = call("doctor", url, "--store", "model:1", code=3).stdout.splitlines()
     at = shown.index("BAD   binaries are not compressed")
     assert "(gzip)" in shown[at + 1]
-    assert shown[at + 2] == "      nginx: gzip off;"
+    assert shown[at + 2] == "      nginx: gzip off; and no sub_filter"
+    assert shown[-1] == f"1 of {len(probes.PROBES)} are not as they should be between here and {url}"
 
 
 def test_a_service_that_is_away(call: Any) -> None:

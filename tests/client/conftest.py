@@ -18,6 +18,13 @@ from protoslice.testing.live import LiveServer, live_server
 from protoslice.testing.proxy import FaultyProxy, faulty_proxy
 
 
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where this test's pushes note what they have begun."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "protoslice" / "uploads"
+
+
 @pytest.fixture(scope="package")
 def service() -> Iterator[LiveServer]:
     """A service."""

@@ -98,12 +98,6 @@ def test_a_service_that_is_not_there() -> None:
             client.download("x", "never")
 
 
-@pytest.mark.parametrize("url", ["ftp://host", "host:8000", "", "http://[::1", "http://"])
-def test_addresses_that_are_none(url: str) -> None:
-    with pytest.raises(errors.ProtosliceError), Client(url, attempts=1) as client:
-        client.store("x")
-
-
 def test_every_exception_of_httpx_is_one_of_ours() -> None:
     kinds = [kind for kind in vars(httpx).values() if isinstance(kind, type) and issubclass(kind, httpx.HTTPError)]
     assert len(kinds) > 15

@@ -98,7 +98,7 @@ def test_a_push_makes_that_store_or_none(
     pushed = None
     with suppress(ProtosliceError):
         pushed = broken.push(data, filename="pushed.pb", type="tensorflow.GraphDef")
-    assert pushed or any(fault.kind == "flip upload" for fault in script)
+    assert pushed or sum(fault.kind == "flip upload" for fault in script) > 1
     made = [each for each in client.stores() if each.root == "pushed.pb"]
     assert {file.sha256 for each in made for file in each.files} <= {hashlib.sha256(data).hexdigest()}
     assert pushed is None or [each.id for each in made] == [pushed.store.id]

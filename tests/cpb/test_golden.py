@@ -76,7 +76,7 @@ def test_the_golden_files_are_there() -> None:
 @each_case
 def test_it_opens_as_what_it_is_and_merges_to_its_original(case: dict[str, Any]) -> None:
     with protoslice.open(GOLDEN / case["file"]) as proto:
-        assert (proto.chunked, proto.type) == (True, TYPES[case["kind"]])
+        assert (proto.form, proto.type) == ("chunked", TYPES[case["kind"]])
         merged = proto.rope.read()
         assert len(merged) == proto.size
     assert canonical(message(case, merged)) == canonical(due(case))

@@ -52,7 +52,7 @@ def split_of(records: Sequence[Record], name: str = NAME, options: str = "uncomp
 def merged(data: bytes, message_class: Any = GPU) -> Any:
     with protoslice.open(data) as proto:
         assert proto.type == message_class.DESCRIPTOR.full_name
-        assert proto.chunked
+        assert proto.form == "chunked"
         return message_class.FromString(proto.rope.read())
 
 

@@ -14,7 +14,7 @@ from google.protobuf.text_format import Parse
 
 import protoslice
 from protoslice import _core
-from protoslice.errors import CorruptModel, InconsistentChunks, IntegrityError, LimitExceeded
+from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded
 from protoslice.merging import Merger
 from protoslice.riegeli import RecordWriter
 from protoslice.schema import bundled, from_descriptor_set
@@ -387,6 +387,52 @@ def test_a_chunk_that_does_not_parse_is_an_error(fields: list[Any]) -> None:
     assert caught.value.offset is not None or caught.value.path
 
 
+CUT = b"\x0a\x0a"  # ten bytes of field 1 are due, and none are there
+WHOLE = M(str="12345678")  # just as long as what is missing there
+
+
+@pytest.mark.parametrize("options", ["uncompressed", "zstd"])
+@pytest.mark.parametrize(
+    ("chunks", "root", "fields", "path"),
+    [
+        ([CUT, WHOLE], 0, [([], 1)], "the root message"),
+        ([CUT, WHOLE], None, [(["sub"], 0), (["sub"], 1)], "sub"),
+        ([CUT, WHOLE], None, [(["subs", at(0)], 0), (["subs", at(0)], 1)], "subs[0]"),
+        ([CUT, WHOLE], None, [(["by_s", ("s", "k")], 0), (["by_s", ("s", "k")], 1)], 'by_s["k"]'),
+        ([b"\x82\x01\x02" + CUT, WHOLE], 0, [(["sub"], 1)], "sub"),
+        ([b"\xa2\x01\x02" + CUT, WHOLE], 0, [(["subs", at(0)], 1)], "subs[0]"),
+        ([b"\x82\x01\x02" + CUT + b"\x82\x01\x0a" + WHOLE.SerializeToString(), M()], 0, [(["sub"], 1)], "sub"),
+    ],
+    ids=["root", "singular", "element", "value", "embedded", "embedded element", "embedded twice"],
+)
+def test_a_chunk_that_is_cut_off_never_takes_the_next_ones_bytes(
+    chunks: list[Any], root: int | None, fields: list[Any], path: str, options: str
+) -> None:
+    metadata: Any = METADATA()
+    fill(metadata.message, root, fields)
+    file = file_of(chunks, metadata, f"{options},chunk_size:1")
+    with pytest.raises(InconsistentChunks, match=r"chunk 0 is no message.* [03] bytes into the chunk") as caught:
+        protoslice.open(file, "t.M", types=TYPES)
+    assert caught.value.path == path
+    if options == "uncompressed":
+        assert caught.value.offset is not None
+        assert file[caught.value.offset :].startswith(CUT)
+
+
+def test_a_chunk_that_is_cut_off_is_an_error_wherever_it_stands() -> None:
+    """Small as it is, nobody would look into it before it is asked for."""
+    with pytest.raises(InconsistentChunks, match="chunk 1 is no message"):
+        merged([M(), CUT], 0, (["sub"], 1))
+
+
+def test_a_chunk_may_have_more_fields_than_are_looked_up_at_once() -> None:
+    many = b"\xb0\x01\x00" * 10 + b"\xa2\x01\x00" * 4_300_000
+    metadata: Any = METADATA()
+    fill(metadata.message, 0, [([], 1)])
+    with protoslice.open(file_of([M(i32=1), many], metadata, "uncompressed"), "t.M", types=TYPES) as proto:
+        assert proto.count("subs") == 4_300_000
+
+
 def nested(levels: int) -> Any:
     metadata: Any = METADATA()
     message = metadata.message
@@ -464,5 +510,5 @@ def test_damage_to_a_record_is_found_by_verifying(options: str) -> None:
         proto.verify()
     at = data.index(bytes(1000)) + 500 if options != "zstd" else len(data) // 3
     data[at] ^= 1
-    with pytest.raises(IntegrityError, match="hash"), protoslice.open(bytes(data), "t.M", types=TYPES) as proto:
+    with pytest.raises(CorruptModel, match="hash"), protoslice.open(bytes(data), "t.M", types=TYPES) as proto:
         proto.verify()

@@ -158,7 +158,7 @@ def in_run(whole: list[Field], number: int) -> bool:
 def test_a_chunked_proto_has_the_same_messages(case: Case) -> None:
     proto, types = opened(case), from_descriptor_set(case.schema)
     with protoslice.open(proto.split(min_chunk=64, max_chunk=4096).cpb().read(), ROOT, types=types) as chunked:
-        assert chunked.chunked
+        assert chunked.form == "chunked"
         here, there = ([(each.path, each.type) for each in model.document.find(None)] for model in (proto, chunked))
         assert sorted(here) == sorted(there)
         check_fields(chunked, types)

@@ -113,13 +113,18 @@ def test_variables_are_found_by_the_names_that_programs_give_them() -> None:
         assert found.numbers("sequential/d9/kernel") == []
 
 
-def test_flipped_bits_of_strings_and_numbers_are_noticed() -> None:
-    model = open_model(GOLDEN / "corrupt_bundle_string_flip", "ck.index")
-    with model, pytest.raises(IntegrityError, match="'c'"):
-        model.read("c", form="json")
+def test_flipped_bits_of_strings_and_numbers_are_told_with_their_place() -> None:
+    """It is the model that is damaged: no `IntegrityError`, which says that of what we keep."""
+    strings = open_model(GOLDEN / "corrupt_bundle_string_flip", "ck.index")
+    with strings, pytest.raises(CorruptModel, match="'c'") as caught:
+        strings.read("c", form="json")
+    assert not isinstance(caught.value, IntegrityError)
+    assert (caught.value.offset, caught.value.path) == (128, "ck.data-00000-of-00001")
     with open_model(GOLDEN / "corrupt_bundle_data_flip", "ck.index") as model:
-        with pytest.raises(IntegrityError, match="'a'"):
+        with pytest.raises(CorruptModel, match="'a'") as caught:
             model.read("a")
+        assert not isinstance(caught.value, IntegrityError)
+        assert (caught.value.offset, caught.value.path) == (0, "ck.data-00000-of-00001")
         assert len(model.read("a", "0:1,:")) == 12  # no checksum covers a slice
 
 
@@ -127,7 +132,7 @@ def test_flipped_bits_of_strings_and_numbers_are_noticed() -> None:
     ("case", "kind", "offset", "match"),
     [
         ("corrupt_bundle_footer", CorruptModel, 183, "does not end as a table"),
-        ("corrupt_bundle_index_flip", IntegrityError, 0, "checksum of a block"),
+        ("corrupt_bundle_index_flip", CorruptModel, 0, "checksum of a block"),
     ],
 )
 def test_a_damaged_index_is_told_with_its_place(
@@ -135,6 +140,7 @@ def test_a_damaged_index_is_told_with_its_place(
 ) -> None:
     with open_model(GOLDEN / case, "ck.index") as model, pytest.raises(kind, match=match) as caught:
         len(model.tensors)
+    assert not isinstance(caught.value, IntegrityError)
     assert (caught.value.offset, caught.value.path) == (offset, "ck.index")
 
 

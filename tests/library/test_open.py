@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 import protoslice
-from protoslice.errors import CorruptModel, InvalidInput, NotFound, StorageError, Unsupported
+from protoslice.errors import CorruptModel, IntegrityError, InvalidInput, NotFound, StorageError, Unsupported
 from protoslice.schema import bundled, detect, from_descriptor_set
 
 KIND = "tensorflow.TensorProto"
@@ -91,7 +91,7 @@ def test_an_index_spares_the_scan_and_must_fit() -> None:
         protoslice.open(DATA, KIND, index=index[:-1])
     damaged = bytearray(index)
     damaged[-1] ^= 1
-    with pytest.raises(CorruptModel, match="checksum"):
+    with pytest.raises(IntegrityError, match="checksum"):
         protoslice.open(DATA, KIND, index=bytes(damaged)).rope.read()
 
 
@@ -179,7 +179,18 @@ def test_a_chunked_file_is_opened_like_a_plain_one() -> None:
     with tempfile.TemporaryFile() as out:
         assert file.write_to(out) == file.size
         with protoslice.open(out, KIND) as proto:
-            assert (proto.chunked, content(proto)) == (True, b"x" * 100_000)
+            assert (proto.form, content(proto)) == ("chunked", b"x" * 100_000)
+
+
+def test_a_text_is_no_chunked_file_and_has_no_checksums_that_could_fail() -> None:
+    with protoslice.open(b'dtype: DT_STRING string_val: "abc"', KIND) as proto:
+        assert (proto.form, proto.why) == ("text", "it was named")
+        proto.verify()
+    with protoslice.open(b'node { name: "a" op: "Const" }') as proto:
+        assert (proto.form, proto.type) == ("text", "tensorflow.GraphDef")
+        assert "text format" in (proto.why or "")
+        proto.verify()
+    assert protoslice.open(DATA, KIND).form == "serialized"
 
 
 class Slow:

@@ -138,7 +138,7 @@ def test_damage_is_an_error(name: str) -> None:
             with pytest.raises(CorruptModel) as caught:
                 records.extend(reader.read_records())
             same(caught.value, strict["end"]["status"])
-            assert isinstance(caught.value, IntegrityError) == ("hash mismatch" in strict["end"]["status"])
+            assert not isinstance(caught.value, IntegrityError), "it is the file that is damaged, not what we keep"
     assert records == expected[: strict["records_read"]]
     assert reader.pos == RecordPosition(strict["end"]["end_pos"])
     if strict["close"]["status"].startswith("INVALID_ARGUMENT: Truncated"):

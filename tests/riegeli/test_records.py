@@ -115,7 +115,7 @@ def test_damage_in_a_big_record_is_found_while_it_is_read() -> None:
     data[300_000] ^= 1
     with RecordReader(bytes(data)) as reader:
         assert reader.read_record() == b"a" * 200_000
-        with pytest.raises(errors.IntegrityError, match="chunk data hash mismatch"):
+        with pytest.raises(errors.CorruptModel, match="chunk data hash mismatch"):
             reader.read_record()
         assert reader.last_pos == RecordPosition(64)
     with RecordReader(bytes(data), recovery=lambda _: True) as reader:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protoslice.schema import Detection, bundled, detect, detect_message
+from protoslice.schema.agreement import agrees
 from protoslice.schema.detect import HEAD
 from protoslice.schema.registry import bundled_files
 
@@ -114,6 +116,29 @@ def test_a_tensor_must_be_as_large_as_its_shape_says() -> None:
         content = "tensor_content" if name.startswith("tensorflow") else "raw_data"
         setattr(message, content, bytes(5))
         assert detect(message.SerializeToString()).kind == "unknown"
+
+
+def test_a_large_first_field_is_not_read_as_the_shape_of_a_tensor() -> None:
+    """No tensor has so many dimensions: to read them all took a third of a second, a program of Paddle begins so."""
+    calls = 0
+
+    def count(frame: object, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    head = b"\x0a\xfe\xff\x03" + bytes(65_534) + b"\x10\x03\x4a\x01x"
+    sys.setprofile(count)
+    try:
+        assert not agrees(head, "onnx.TensorProto")
+    finally:
+        sys.setprofile(None)
+    assert calls < 1000
+
+
+@pytest.mark.parametrize(("rank", "agree"), [(1, True), (60, True), (256, True), (300, False)])
+def test_a_tensor_has_only_so_many_dimensions(rank: int, agree: bool) -> None:
+    head = bytes([10, rank & 127 | 128, rank >> 7]) + b"\x01" * rank + b"\x10\x01\x4a\x04four"
+    assert agrees(head, "onnx.TensorProto") == agree
 
 
 def test_a_tensor_of_gigabytes_is_told_from_its_head() -> None:

@@ -165,7 +165,7 @@ def test_a_damaged_block_is_never_served(watched: Watched, model: bytes) -> None
 def test_requests_sent_together_are_answered_in_turn(watched: Watched, store: str) -> None:
     wanted = [(0, 9, ""), (20, 39, "dnt: 1\r\n"), (50, 50, ""), (7, 8, "dnt: 1\r\n"), (60, 69, "")]
     requests = "".join(
-        f"GET {store}/chunks/1 HTTP/1.1\r\nhost: x\r\nrange: bytes={first}-{last}\r\n{more}\r\n"
+        f"GET {store}/chunks/1 HTTP/1.1\r\nhost: localhost\r\nrange: bytes={first}-{last}\r\n{more}\r\n"
         for first, last, more in wanted
     )
     whole = watched.client.get(f"{store}/chunks/1").content
@@ -179,7 +179,7 @@ def test_requests_sent_together_are_answered_in_turn(watched: Watched, store: st
 
 
 def test_a_head_that_comes_in_pieces(watched: Watched, store: str) -> None:
-    request = f"GET {store}/chunks/1 HTTP/1.1\r\nhost: x\r\nrange: bytes=10-19\r\n\r\n".encode()
+    request = f"GET {store}/chunks/1 HTTP/1.1\r\nhost: localhost\r\nrange: bytes=10-19\r\n\r\n".encode()
     whole = watched.client.get(f"{store}/chunks/1").content
     for cut in (1, 20, len(request) - 30, len(request) - 1):
         with watched.live.connect() as connection:

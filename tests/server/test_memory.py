@@ -163,7 +163,9 @@ async def reads(service: ServiceProcess, path: str, random: Random, until: float
     count = 0
     while count < 4 or monotonic() < until:
         start = random.randrange(GRAPH.each - READ)
-        sink.write(f"GET {path} HTTP/1.1\r\nhost: x\r\nrange: bytes={start}-{start + READ - 1}\r\n\r\n".encode())
+        sink.write(
+            f"GET {path} HTTP/1.1\r\nhost: localhost\r\nrange: bytes={start}-{start + READ - 1}\r\n\r\n".encode()
+        )
         head = await source.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 206 "), head
         assert await source.readexactly(READ) == GRAPH.content_range(0, start, start + READ)

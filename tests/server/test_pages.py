@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from protoslice.server.api_page import api_page
+from protoslice.server.api_page import ApiPage
 from protoslice.server.home import home_page
 from protoslice.server.problems import PROBLEMS
 
@@ -111,7 +111,14 @@ def test_examples_go_to_where_the_page_came_from(client: httpx.Client) -> None:
             assert str(client.base_url) in command
 
 
+def test_the_page_is_made_once(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = client.get("/docs").text
+    monkeypatch.setattr("protoslice.server.api_page.page", lambda *_: pytest.fail("the page is made again"))
+    again = client.get("/docs", headers={"host": f"localhost:{client.base_url.port}"}).text
+    assert again == before.replace("127.0.0.1", "localhost")
+
+
 def test_what_a_client_says_of_the_host_is_text(document: dict[str, Any]) -> None:
     evil = "http://\"'><script>alert(1)</script>"
-    for content in (home_page([], evil), api_page(document, evil)):
+    for content in (home_page([], evil), ApiPage(document).show(evil)):
         assert "script" not in {tag for tag, _ in Page(content).tags}

@@ -124,7 +124,7 @@ def test_a_client_that_leaves_takes_the_work_along(serving: Any) -> None:
         (worker,) = workers()
         os.kill(worker, signal.SIGSTOP)
         with LiveServer(str(client.base_url.host), client.base_url.port or 0).connect() as connection:
-            connection.sendall(f"GET {url} HTTP/1.1\r\nhost: x\r\naccept: application/json\r\n\r\n".encode())
+            connection.sendall(f"GET {url} HTTP/1.1\r\nhost: localhost\r\naccept: application/json\r\n\r\n".encode())
             time.sleep(0.3)
         deadline = time.monotonic() + 5
         while worker in workers():

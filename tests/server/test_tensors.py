@@ -198,6 +198,19 @@ def broken(client: httpx.Client) -> str:
     return f"/v1/stores/{answer.json()['id']}"
 
 
+def test_a_checksum_of_the_model_that_fails_is_the_models_fault(client: httpx.Client) -> None:
+    """What we keep is whole: no operator has to look for a damaged object."""
+    folder, out = Path(__file__).parents[1] / "formats/golden/corrupt_bundle_data_flip", io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        tar.add(folder, ".")
+    made = client.post(
+        "/v1/stores?root=ck.index", content=out.getvalue(), headers={"content-type": "application/x-tar"}
+    )
+    answer = client.get(f"/v1/stores/{made.json()['id']}/tensors/a")
+    _refused(answer, 422, "corrupt-part")
+    assert (answer.json()["offset"], answer.json()["path"]) == (0, "ck.data-00000-of-00001")
+
+
 def test_a_broken_tensor_is_listed_and_not_served(client: httpx.Client, broken: str) -> None:
     (row,) = client.get(f"{broken}/tensors").json()["items"]
     assert "432 bytes" in row["problem"]

@@ -146,7 +146,9 @@ REFUSED = [
 
 @pytest.mark.parametrize(("headers", "expected", "slug"), REFUSED)
 def test_continue_is_not_said_to_what_is_refused(service: LiveServer, headers: bytes, expected: int, slug: str) -> None:
-    answer = exchange(service, b"PUT /v1/stores HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n" + headers + b"\r\n")
+    answer = exchange(
+        service, b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n" + headers + b"\r\n"
+    )
     problem = assert_problem(answer.status, answer.headers, answer.body, expected=expected, slug=slug)
     assert answer.headers["connection"] == "close"
     assert expected != 413 or problem["limit"] == 64 << 20
@@ -154,7 +156,9 @@ def test_continue_is_not_said_to_what_is_refused(service: LiveServer, headers: b
 
 def test_continue_is_said_to_what_is_wanted(service: LiveServer) -> None:
     with service.connect() as connection:
-        connection.sendall(b"PUT /v1/stores HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n")
+        connection.sendall(
+            b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n"
+        )
         assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(b"\x0a\x01z")
         assert read_answer(connection).status == 201
@@ -173,7 +177,7 @@ def test_a_body_without_a_length_is_cut_at_the_limit(serving: Any) -> None:
 
 def test_a_refused_body_does_not_flow_for_ever(serving: Any) -> None:
     with serving(max_upload_bytes=1 << 20) as live, live.connect(5) as connection:
-        connection.sendall(b"PUT /v1/stores HTTP/1.1\r\nhost: x\r\ncontent-length: 999999999999\r\n\r\n")
+        connection.sendall(b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 999999999999\r\n\r\n")
         assert read_answer(connection).status == 413
         sent = 0
         with suppress(ConnectionResetError, BrokenPipeError):
@@ -183,7 +187,7 @@ def test_a_refused_body_does_not_flow_for_ever(serving: Any) -> None:
 
 
 def test_too_many_uploads_at_once(serving: Any) -> None:
-    head = b"PUT /v1/stores HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\n"
+    head = b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\n"
     with serving(max_uploads=1) as live, live.connect() as first, httpx.Client(base_url=live.url) as client:
         first.sendall(head + b"\x0a")
         deadline = time.monotonic() + 5
@@ -200,7 +204,7 @@ def test_too_many_uploads_at_once(serving: Any) -> None:
 
 def test_a_body_that_stalls_is_refused(serving: Any) -> None:
     with serving(body_timeout_seconds=0.3) as live:
-        answer = exchange(live, b"PUT /v1/stores HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n\x0a")
+        answer = exchange(live, b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n\x0a")
         assert_problem(answer.status, answer.headers, answer.body, expected=408, slug="request-timeout")
         assert answer.headers["connection"] == "close"
 
@@ -208,7 +212,9 @@ def test_a_body_that_stalls_is_refused(serving: Any) -> None:
 def test_an_abandoned_upload_leaves_nothing(service: LiveServer, client: httpx.Client) -> None:
     before = client.get("/v1/stores?limit=1000").json()
     with service.connect() as connection:
-        connection.sendall(b"PUT /v1/stores HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n" + bytes(70_000))
+        connection.sendall(
+            b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n" + bytes(70_000)
+        )
         await_uploads(client, 1)
     await_uploads(client, 0)
     assert client.get("/v1/stores?limit=1000").json() == before
@@ -292,7 +298,7 @@ def test_uploads_and_reads_go_side_by_side(service: LiveServer, client: httpx.Cl
     """A slow upload holds nobody up."""
     client.put("/v1/stores?tag=beside&filename=model.onnx", content=model)
     with service.connect() as slow:
-        slow.sendall(b"PUT /v1/stores HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n\x0a")
+        slow.sendall(b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n\x0a")
         results: list[int] = []
         threads = [
             threading.Thread(

@@ -309,7 +309,7 @@ def test_a_root_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         FileStorage(str(tmp_path / "missing"), create=False)
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises((NotFound, Conflict)):
+    with pytest.raises(InvalidInput, match="it is no folder"):
         FileStorage(str(tmp_path / "file"))
 
 

@@ -1,17 +1,12 @@
 """What a web server may try, and what becomes of it."""
 
 import asyncio
-import datetime
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from protoslice.errors import (
     Conflict,
@@ -25,6 +20,7 @@ from protoslice.errors import (
 from protoslice.storage import ObjectKey, open_storage
 from protoslice.storage.sources import open_source
 from protoslice.storage.web import WebStorage
+from protoslice.testing.certificates import certificate
 from protoslice.testing.web import web_server
 
 KEY = ObjectKey("a.pb")
@@ -134,32 +130,10 @@ def test_writing_and_listing_are_told_to_be_impossible() -> None:
     asked(GOOD, work)
 
 
-def certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """What a server called `name` and a client that trusts it need."""
-    secret = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    signed = (
-        x509.CertificateBuilder(subject, subject, secret.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .sign(secret, hashes.SHA256())
-    )
-    path = folder / "both.pem"
-    plain = serialization.NoEncryption()
-    path.write_bytes(
-        secret.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-        + signed.public_bytes(serialization.Encoding.PEM)
-    )
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(path)
-    return server, ssl.create_default_context(cadata=signed.public_bytes(serialization.Encoding.PEM).decode())
-
-
 @pytest.mark.parametrize(("name", "good"), [("localhost", True), ("other.example", False)])
 def test_tls_is_checked_against_the_name_of_the_host(tmp_path: Path, name: str, good: bool) -> None:
-    server, client = certificate(tmp_path, name)
+    server, trusted = certificate(tmp_path, name)
+    client = ssl.create_default_context(cafile=trusted)
 
     async def work() -> None:
         with web_server(server) as raw:

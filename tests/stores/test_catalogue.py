@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from protoslice.errors import (
-    CorruptModel,
     IntegrityError,
     NotFound,
     ProtosliceError,
@@ -44,7 +43,7 @@ def test_a_store_whose_object_is_gone_is_damaged_not_missing() -> None:
             (key,) = [key for key in await keys_in(storage, "objects") if key.endswith("/" + name)]
             await storage.delete(ObjectKey(key))
             async with opened(storage) as others:
-                with pytest.raises(CorruptModel, match="missing"):
+                with pytest.raises(IntegrityError, match="missing"):
                     await assert_whole(others, info)
 
     in_memory(work)

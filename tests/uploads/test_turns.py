@@ -26,7 +26,7 @@ def hanging(
     service: LiveServer, url: str, offset: int, sent: bytes, length: int, extra: str = ""
 ) -> Iterator[socket.socket]:
     """A PATCH of `length` bytes that has sent `sent` and then says nothing more."""
-    head = f"PATCH {url} HTTP/1.1\r\nHost: x\r\nTus-Resumable: 1.0.0\r\nContent-Type: {BODY}\r\n{extra}"
+    head = f"PATCH {url} HTTP/1.1\r\nHost: localhost\r\nTus-Resumable: 1.0.0\r\nContent-Type: {BODY}\r\n{extra}"
     with service.connect(20) as connection:
         connection.sendall(f"{head}Upload-Offset: {offset}\r\nContent-Length: {length}\r\n\r\n".encode() + sent)
         yield connection

@@ -1,4 +1,4 @@
-//! `_core.Computed`: elements of tensors that are worked out when they are read.
+//! The ways to make a `_core.Computed`: elements of tensors that are worked out when they are read.
 
 use std::sync::Arc;
 
@@ -10,14 +10,10 @@ use wire::{Kind, WireError};
 
 use crate::errors;
 use crate::rope::Rope;
-use crate::source::{Held, Sources};
+use crate::source::{Computed, Held, Sources};
 
 /// A tile: start, shape, strides, rope, sources.
 type TileArgument<'py> = (Vec<u64>, Vec<u64>, Vec<u64>, Bound<'py, Rope>, Vec<Bound<'py, PyAny>>);
-
-/// Bytes that are worked out from others when they are read: a `RangeSource`.
-#[pyclass(frozen, module = "protoslice._core")]
-pub(crate) struct Computed(pub(crate) Arc<elements::Computed>);
 
 #[pymethods]
 impl Computed {

@@ -36,8 +36,6 @@ mod _core {
     #[pymodule_export]
     use super::document::{Document, Plan};
     #[pymodule_export]
-    use super::elements::Computed;
-    #[pymodule_export]
     use super::find::{Finding, Findings};
     #[pymodule_export]
     use super::index::{Index, Scanner, index_source};
@@ -50,7 +48,7 @@ mod _core {
     #[pymodule_export]
     use super::schema::Schema;
     #[pymodule_export]
-    use super::source::Sources;
+    use super::source::{Computed, Sources};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

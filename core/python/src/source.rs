@@ -15,9 +15,12 @@ use pyo3::types::PyBytes;
 use wire::source::{RopeSource, Source};
 use wire::{Kind, Result, WireError, elements};
 
-use crate::elements::Computed;
 use crate::errors;
 use crate::rope::Rope;
+
+/// Bytes that are worked out from others when they are read: a `RangeSource`.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct Computed(pub(crate) Arc<elements::Computed>);
 
 /// A `RangeSource` of Python. A `FileSource` and a `Computed` are read from here; everything else through its own `read`.
 pub(crate) struct PySource {

@@ -8,7 +8,7 @@ use std::fmt;
 pub enum Kind {
     /// The bytes are not a proto (or riegeli file, or index): truncated, overlong, inconsistent.
     Corrupt,
-    /// A checksum disagrees with the bytes it covers.
+    /// A checksum that we took disagrees with the bytes it covers: what we keep is damaged, and no model is to blame.
     Checksum,
     /// A limit of [`crate::Limits`] was reached.
     Limit,

@@ -89,6 +89,32 @@ impl<'a> OnDemand<'a> {
 
     /// The fields at the top level of `span`, read as a message.
     pub fn scan(&self, span: Range<u64>, type_id: Option<TypeId>) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        self.walk(&span, |found| {
+            entries.append(found);
+            if entries.len() <= SCANNED_ENTRIES {
+                return Ok(());
+            }
+            let message =
+                "a message without index has too many fields to scan it here; give its type, or a smaller path";
+            Err(WireError::new(Kind::Limit, message).at(span.start))
+        })?;
+        for entry in &mut entries {
+            entry.number = self.schema.fitted(type_id, entry.number, entry.wire);
+        }
+        Ok(entries)
+    }
+
+    /// An error unless the fields at the top level of `span` end where it does: then bytes that follow belong to none.
+    pub fn check(&self, span: &Range<u64>) -> Result<()> {
+        self.walk(span, |found| {
+            found.clear();
+            Ok(())
+        })
+    }
+
+    /// Gives the fields at the top level of `span` to `each`, those of a window at a time, which takes them out.
+    fn walk(&self, span: &Range<u64>, mut each: impl FnMut(&mut Vec<Entry>) -> Result<()>) -> Result<()> {
         let mut scan = Shallow { entries: Vec::new(), open: Vec::new(), depth: self.limits.depth };
         let mut position = span.start;
         while position < span.end {
@@ -96,20 +122,13 @@ impl<'a> OnDemand<'a> {
             let bytes = self.read(position, left.min(WINDOW / 2))?;
             let taken = scan.window(&bytes, position, span.end)?;
             position += taken;
-            if scan.entries.len() > SCANNED_ENTRIES {
-                let message =
-                    "a message without index has too many fields to scan it here; give its type, or a smaller path";
-                return Err(WireError::new(Kind::Limit, message).at(span.start));
-            }
-        }
-        for entry in &mut scan.entries {
-            entry.number = self.schema.fitted(type_id, entry.number, entry.wire);
+            each(&mut scan.entries)?;
         }
         match scan.open.first() {
             Some((number, start, _)) => {
                 Err(WireError::corrupt(*start, format!("the group of field {number} has no end")))
             }
-            None => Ok(scan.entries),
+            None => Ok(()),
         }
     }
 }

@@ -106,7 +106,7 @@ impl<'a> Block<'a> {
         let stored = reader.u32()?;
         if masked(bytes.get(..size as usize + 1).unwrap_or_default()) != stored {
             let message = "the checksum of a block of the table does not match: it was damaged";
-            return Err(WireError::new(Kind::Checksum, message).at(offset));
+            return Err(WireError::corrupt(offset, message));
         }
         match &mut bytes {
             Cow::Borrowed(all) => *all = all.get(..size as usize).unwrap_or_default(),

@@ -133,7 +133,7 @@ fn data_hashes_are_checked_apart_from_reading() {
         bad[chunk.end as usize - 1] ^= 1;
         if chunk.header.data_size > 0 {
             let error = records::verify(&bad[..], &chunk).unwrap_err().error;
-            assert_eq!((error.kind(), error.offset()), (wire::Kind::Checksum, Some(chunk.end)));
+            assert_eq!((error.kind(), error.offset()), (wire::Kind::Corrupt, Some(chunk.end)));
         }
     }
 }

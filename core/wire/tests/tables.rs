@@ -58,7 +58,7 @@ fn plain(entries: &Entries) -> Vec<u8> {
 fn a_table_that_is_cut_off_is_no_table() {
     let data = plain(&some());
     for len in 0..data.len() {
-        assert!(matches!(read(&data[..len]).unwrap_err().kind(), Kind::Corrupt | Kind::Checksum));
+        assert_eq!(read(&data[..len]).unwrap_err().kind(), Kind::Corrupt);
     }
 }
 

@@ -10,15 +10,16 @@ from typing import Annotated
 
 import typer
 
-from protoslice.cli import diff, doctor, extract, inspect, serve, tensors, transfer, upkeep, verify
 from protoslice.cli.failures import end_on_signals, one_line_errors
 from protoslice.cli.streams import settle_streams
+from protoslice.cli.verbs import diff, doctor, extract, inspect, serve, tensors, transfer, upkeep, verify
 
-__all__ = ["app", "main"]
+__all__ = ["app", "run"]
 
 app = typer.Typer(
     name="protoslice",
-    help="Look into protobufs of any size, take parts out, split them and put them together.",
+    help="Look into protobufs of any size, take parts out, split them, put them together, and share them.",
+    epilog="Begin with: protoslice info MODEL, then tree and tensor. Every verb shows an example with --help.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -79,12 +80,16 @@ def _options(
     pass
 
 
-def main() -> None:
+def run() -> None:
     """Run the program that the arguments say."""
     settle_streams()
     end_on_signals()
+    out = sys.stdout
     with one_line_errors():
         try:
             app()
         finally:
+            if sys.stdout is not out:  # the parser of the command line mutes it when nobody reads on
+                sys.stdout = out
+                raise BrokenPipeError
             sys.stdout.flush()

@@ -12,6 +12,7 @@
 | 7 | somebody else was first, or what was there has changed |
 | 8 | `diff`: the two differ |
 | 129, 130, 143 | interrupted: the terminal has gone, Ctrl-C, asked to end |
+| 141 | nobody reads on, as in `… | head -1` |
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn, TextIO
 
-from protoslice.cli.show import note
+from protoslice.cli.terminal.show import note
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, ProtosliceError, StorageError
 
 __all__ = ["end_on_signals", "one_line_errors"]
@@ -46,15 +47,15 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        _drop(sys.stdout)  # whoever read it has had enough
-        sys.exit(0)
-    except KeyboardInterrupt:
-        sys.exit(130)
+        _drop(sys.stdout)  # whoever read it has had enough: we end as cat and ls do, without a word
+        _end_by(signal.SIGPIPE)
+    except KeyboardInterrupt as error:
+        _end(_told(error), 130)
     except _Ended as ended:
-        signal.signal(ended.number, signal.SIG_DFL)
-        signal.raise_signal(ended.number)  # whoever waits for us is to see what it was
+        _note(_told(ended))
+        _end_by(ended.number)
     except ProtosliceError as error:
-        _end(str(error), next(code for kind, code in _CODES if isinstance(error, kind)))
+        _end(_told(error), next(code for kind, code in _CODES if isinstance(error, kind)))
     except OSError as error:
         name = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         why = "standard input or output is closed" if error.errno == errno.EBADF else error.strerror or error
@@ -80,11 +81,29 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     raise _Ended(number)
 
 
-def _end(message: str, code: int) -> NoReturn:
+def _end_by(number: int) -> None:
+    """End by a signal, so that whoever waits for us sees what it was."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
+
+
+def _told(error: BaseException) -> str:
+    """What the error says, and what was noted of it on its way, such as how to go on."""
+    said = [str(error)] if isinstance(error, ProtosliceError) else []
+    said += ["interrupted"] if isinstance(error, KeyboardInterrupt) else []
+    return "; ".join([*said, *getattr(error, "__notes__", ())])
+
+
+def _note(message: str) -> None:
     try:
-        note(message)
+        if message:
+            note(message)
     except OSError:
         _drop(sys.stderr)
+
+
+def _end(message: str, code: int) -> NoReturn:
+    _note(message)
     try:
         sys.stdout.flush()
     except OSError:

@@ -82,7 +82,7 @@ class Client:
         """Make a store of a file, a folder, bytes, a message, or pieces of bytes.
 
         The service compares every file with its sha-256 before the store can be seen. What can be read again is sent
-        again when the connection breaks.
+        again when the connection breaks. A large file goes on where a push of it broke off, be it of another process.
         """
         return Push(self._connection, what, options).run()
 
@@ -189,14 +189,15 @@ class Client:
                 raise
             return strings
 
-    def source(self, ref: str, view: str, params: Params = ()) -> Remote:
+    def source(self, ref: str, view: str, params: Params = (), *, lean: bool = False) -> Remote:
         """A view as a source of verified range reads, which `protoslice.open` takes too.
 
         `view` is what follows the store in a URL: `files/model.onnx`, `chunks/3`, `merge`, `cpb`, `safetensors`.
+        A `lean` one fetches nothing but what is read; others begin with the first mebibyte.
         """
         kind, _, rest = view.partition("/")
         steps = rest.split("/") if kind == "files" else [rest] if rest else []
-        return Remote(self._connection, self._view(ref, kind, *steps), params)
+        return Remote(self._connection, self._view(ref, kind, *steps), params, lean=lean)
 
     def download(
         self,

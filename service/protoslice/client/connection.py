@@ -17,6 +17,7 @@ import httpx
 
 from protoslice.client.digests import digest_in
 from protoslice.client.failures import error_of_answer, error_of_transport, may_pass
+from protoslice.client.transport import Wire
 from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, ProtosliceError
 
 __all__ = ["Answer", "Connection", "Params", "Patience", "path_of"]
@@ -90,16 +91,13 @@ class Connection:
     """Asks one service. Threads may share it."""
 
     def __init__(self, url: str, *, headers: Mapping[str, str] | None, timeout_seconds: float, patience: Patience):
-        if not url.startswith(("http://", "https://")):
-            raise InvalidInput(f"{url!r} is no address of a service: http://… or https://… is due")
         self.url = url.rstrip("/")
         self.patience = patience
         # Identity: what is compressed on the way has no ranges and other digests.
         given = {"accept-encoding": "identity", "user-agent": "protoslice", **(headers or {})}
         self._timeout = httpx.Timeout(timeout_seconds)
         self._slow = httpx.Timeout(timeout_seconds, read=max(timeout_seconds, SLOW_SECONDS))
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=16)
-        self._client = httpx.Client(headers=given, limits=limits, follow_redirects=True)
+        self._client = httpx.Client(headers=given, transport=Wire(_address(self.url)), follow_redirects=True)
         # A file system of fsspec is never closed: its connections go with it.
         self.close = weakref.finalize(self, self._client.close)
         """Gives back the connections."""
@@ -156,6 +154,16 @@ class Connection:
                 yield answer
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise error_of_transport(error) from error
+
+
+def _address(url: str) -> httpx.URL:
+    try:
+        address = httpx.URL(url)
+    except httpx.InvalidURL:
+        address = httpx.URL()
+    if address.scheme not in ("http", "https") or not address.host:
+        raise InvalidInput(f"{url!r} is no address of a service: http://… or https://… is due")
+    return address
 
 
 def path_of(*segments: str) -> str:

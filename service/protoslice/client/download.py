@@ -12,9 +12,10 @@ from typing import Final, TypeVar
 from protoslice.client.cache import Cache
 from protoslice.client.connection import Patience
 from protoslice.client.digests import Hashing
+from protoslice.client.flow import Transfer, in_order
 from protoslice.client.model import Piece
 from protoslice.client.partial import PartialFile
-from protoslice.client.remote import PART, Remote, in_order
+from protoslice.client.remote import PART, Remote
 from protoslice.errors import Conflict, IntegrityError
 
 __all__ = ["Download", "Downloaded", "Progress", "afresh", "read_whole", "same_file"]
@@ -65,7 +66,7 @@ class Download:
                 partial.drop()  # nobody can tell what of it is right
                 raise
 
-    def _fill(self, partial: PartialFile, parts: Iterator[bytes | memoryview]) -> str:
+    def _fill(self, partial: PartialFile, parts: Iterator[bytes]) -> str:
         """Append the parts; the digest of all there is then."""
         size = self.remote.size
         with Hashing() as hashing:
@@ -73,19 +74,18 @@ class Download:
             for part in parts:
                 hashing.update(part)
                 partial.write(part)
-                hashing.wait()  # the part is valid until the next one is taken
                 if self.progress is not None:
                     self.progress(partial.size, size)
             if partial.size != size:
                 raise IntegrityError(f"{partial.size} bytes came where there should be {size}")
             return hashing.hexdigest()
 
-    def _parts(self, start: int) -> Iterator[bytes | memoryview]:
+    def _parts(self, start: int) -> Iterator[bytes]:
         if self.cache is None or self.pieces is None or start == self.remote.size:
             return self.remote.parts(start, self.parallel)
-        return in_order(self._jobs(self._table(self.pieces), start, self.cache), self.parallel, self.remote.stopped)
+        return in_order(self._transfers(self._table(self.pieces), start, self.cache), self.parallel)
 
-    def _jobs(self, pieces: Sequence[Piece], start: int, cache: Cache) -> Iterator[Callable[[], bytes | memoryview]]:
+    def _transfers(self, pieces: Sequence[Piece], start: int, cache: Cache) -> Iterator[Transfer]:
         """Reads of the pieces behind `start`: kept ones one by one, neighbours that must be fetched together."""
         group: list[Piece] = []
         for piece in pieces:
@@ -93,30 +93,29 @@ class Download:
                 continue
             kept = cache.has(piece.sha256, piece.size)
             if group and (kept or piece.end - group[0].offset > PART):
-                yield self._job(group, start, cache)
+                yield self._transfer(group, start, cache)
                 group = []
             group.append(piece)
             if kept:
-                yield self._job(group, start, cache)
+                yield self._transfer(group, start, cache)
                 group = []
         if group:
-            yield self._job(group, start, cache)
+            yield self._transfer(group, start, cache)
 
-    def _job(self, group: list[Piece], start: int, cache: Cache) -> Callable[[], bytes | memoryview]:
-        def read() -> bytes | memoryview:
+    def _transfer(self, group: list[Piece], start: int, cache: Cache) -> Transfer:
+        def read(_: object) -> Iterator[bytes]:
             kept = cache.get(group[0].sha256, group[0].size) if len(group) == 1 else None
             data = self.patience.insist(lambda: self._fetch(group, cache)) if kept is None else kept
-            behind = max(0, start - group[0].offset)
-            return data[behind:] if behind else data
+            yield data[max(0, start - group[0].offset) :]
 
         return read
 
-    def _fetch(self, group: Sequence[Piece], cache: Cache | None) -> memoryview:
+    def _fetch(self, group: Sequence[Piece], cache: Cache | None) -> bytes:
         """Neighbouring pieces, in one answer, each compared with its digest."""
         first = group[0].offset
         data = self.remote.read_unverified(first, group[-1].end - first)
         for piece in group:
-            part = data[piece.offset - first : piece.end - first]
+            part = memoryview(data)[piece.offset - first : piece.end - first]
             if hashlib.sha256(part).hexdigest() != piece.sha256:
                 raise IntegrityError("a piece does not have the digest that it should have", piece.offset)
             if cache is not None:
@@ -160,7 +159,7 @@ def read_whole(remote: Remote, parallel: int) -> bytes:
     """All bytes of a representation, verified."""
     sha256 = remote.facts.sha256
     for _ in range(1 + _ROUNDS):
-        data = b"".join(bytes(part) for part in remote.parts(0, parallel))
+        data = b"".join(remote.parts(0, parallel))
         if sha256 is None or hashlib.sha256(data).digest() == sha256:
             return data
     raise IntegrityError("what comes does not have the digest that the service gives")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import ssl
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 
 from protoslice import errors
 
-__all__ = ["error_of_answer", "error_of_transport", "may_pass"]
+__all__ = ["MISTAKES", "believed", "error_of_answer", "error_of_transport", "may_pass"]
+
+T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
 
 BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "invalid-input": errors.InvalidInput,
@@ -22,7 +27,9 @@ BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "no-resource": errors.NotFound,
     "gone": errors.Gone,
     "conflict": errors.Conflict,
+    "cross-site": errors.StorageDenied,
     "joined-upload": errors.Conflict,
+    "misdirected-request": errors.InvalidInput,
     "checksum-mismatch": errors.ChecksumMismatch,
     "precondition-failed": errors.Conflict,
     "precondition-required": errors.Conflict,
@@ -66,6 +73,16 @@ BY_STATUS: Final[Mapping[int, type[errors.ProtosliceError]]] = {
 }
 """What a status means when something between answers, which knows no problems of ours."""
 
+MISTAKES: Final = (
+    errors.InvalidInput,
+    errors.NotFound,
+    errors.Conflict,
+    errors.LimitExceeded,
+    errors.Unsupported,
+    errors.CorruptModel,
+)
+"""What a service answers to a request that is wrong, or that was garbled on its way."""
+
 _LONGEST_WAIT: Final = 3600.0
 
 
@@ -78,6 +95,16 @@ def may_pass(error: errors.ProtosliceError) -> bool:
     if isinstance(error, errors.IntegrityError | errors.Conflict):
         return error.request_id is None
     return isinstance(error, errors.StorageUnavailable | errors.TooMany | errors.ChecksumMismatch)
+
+
+def believed(attempt: Callable[[], T]) -> T:
+    """What `attempt` gives. That the service got something wrong is believed when it says so twice.
+
+    It may have been a bit that flipped on the way, so this is for what is small.
+    """
+    with suppress(*MISTAKES):
+        return attempt()
+    return attempt()
 
 
 def error_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> errors.ProtosliceError:
@@ -100,10 +127,28 @@ def error_of_transport(error: httpx.HTTPError | httpx.InvalidURL) -> errors.Prot
     """The exception for a request that got no answer, or none that could be read to its end."""
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
         return errors.InvalidInput(f"the address of the service cannot be used: {error}")
+    if isinstance(error, httpx.ConnectError) and (untrusted := _cause(error, ssl.SSLError)) is not None:
+        return errors.StorageDenied(_of_tls(untrusted))
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         return errors.StorageUnavailable("the service cannot be reached")
     what = "fell silent" if isinstance(error, httpx.TimeoutException) else "broke off"
     return errors.StorageUnavailable(f"the service {what} ({type(error).__name__})")
+
+
+def _of_tls(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        trust = "SSL_CERT_FILE names a file of authorities to trust"
+        return f"the certificate of the service is not trusted ({error.verify_message}): {trust}"
+    return f"no TLS with the service ({error.reason or error}): does it want http://?"
+
+
+def _cause(error: BaseException | None, kind: type[E]) -> E | None:
+    """What is behind an error, of some kind."""
+    for _ in range(8):
+        if error is None or isinstance(error, kind):
+            return error
+        error = error.__cause__ or next((each for each in error.args if isinstance(each, BaseException)), None)
+    return None
 
 
 def _problem(headers: Mapping[str, str], body: bytes) -> Mapping[str, Any]:

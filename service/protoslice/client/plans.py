@@ -11,7 +11,8 @@ from protoslice.client.bodies import Item
 from protoslice.client.digests import Hashing
 from protoslice.client.download import Progress
 from protoslice.errors import ProtosliceError
-from protoslice.library import MAX_CHUNK, MIN_CHUNK, open_proto
+from protoslice.library import MAX_CHUNK, MIN_CHUNK
+from protoslice.opening import open_proto
 from protoslice.pieces import cut, extents_of
 from protoslice.recipes import Copy, RecipeWriter
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Final, TypedDict
 
 from protoslice.client.bodies import Pushable, items_of
 from protoslice.client.connection import Answer, Connection, Params, path_of
 from protoslice.client.download import Progress
+from protoslice.client.failures import believed
+from protoslice.client.journal import Journal
 from protoslice.client.model import Missing, Pushed, Store, read_json
 from protoslice.client.pages import each
 from protoslice.client.plans import Plan, Surveyed, content_length, recipe_of, survey
@@ -43,6 +47,9 @@ class PushOptions(TypedDict, total=False):
     base: Sequence[str]
     """Stores that may hold parts of it already, which are copied there and not sent. Unless given: those that a tag
     given points to, or another one of the same name (`resnet50:3` for `resnet50:4`). Empty sends everything."""
+    resume: bool
+    """Whether files of 64 MiB and more go on where a push of them that broke off was, be it one of another process.
+    True unless given."""
     progress: Progress | None
     """Told how many bytes have been sent, of how many."""
 
@@ -54,6 +61,7 @@ class Push:
         self._connection = connection
         self._options = options
         self._items = items_of(what, options.get("filename"))
+        self._local = Path(what) if isinstance(what, str | os.PathLike) else None
         self._tags = tuple(options.get("tags", ()))
         descriptor = getattr(what, "DESCRIPTOR", None)
         self._type: str | None = options.get("type") or getattr(descriptor, "full_name", None)
@@ -127,23 +135,36 @@ class Push:
 
     def _upload(self) -> Answer:
         wanted: dict[str, object] = {name: value for name, value in self._params() if name != "tag"}
-        uploads = Uploads(self._connection, self._items, self._type, self._options.get("progress"))
-        return uploads.assemble(wanted | {"tags": self._tags})
+        progress = self._options.get("progress")
+        with self._journal() as journal:
+            uploads = Uploads(self._connection, self._items, type=self._type, progress=progress, journal=journal)
+            return uploads.assemble(wanted | {"tags": self._tags})
+
+    def _journal(self) -> Journal:
+        """Where it is kept what was begun: for what lies on the disk, so that another process finds it there too."""
+        if self._local is None or not self._options.get("resume", True):
+            return Journal()
+        return Journal.of(self._connection.url, self._local, self._type)
 
     def _follow(self, plans: Sequence[Plan]) -> Answer:
         headers = {"content-type": MEDIA_TYPE}
-        length = content_length(plans)
+        length, again = content_length(plans), all(plan.item.again for plan in plans)
         if length is not None:
             headers["content-length"] = str(length)
-        return self._connection.call(
-            "POST",
-            "/v1/stores",
-            params=self._params(),
-            body=lambda: recipe_of(plans, self._options.get("progress")),
-            headers=headers,
-            again=all(plan.item.again for plan in plans),
-            slow=True,
-        )
+
+        def attempt() -> Answer:
+            return self._connection.call(
+                "POST",
+                "/v1/stores",
+                params=self._params(),
+                body=lambda: recipe_of(plans, self._options.get("progress")),
+                headers=headers,
+                again=again,
+                slow=True,
+            )
+
+        is_small = length is not None and length < WORTH_RESUMING and len(plans) <= MOST_FILES
+        return believed(attempt) if again and is_small else attempt()
 
     def _params(self) -> Params:
         sizes = ((name, self._options.get(name)) for name in ("min_chunk", "max_chunk"))

@@ -8,26 +8,28 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from queue import Empty, SimpleQueue
-from typing import Final, TypeVar
+from typing import Final
+
+import httpx
 
 from protoslice.client.connection import Connection, Params
+from protoslice.client.flow import Transfer, in_order
 from protoslice.client.parts import Facts, Judged, judge
 from protoslice.errors import IntegrityError, InvalidInput, ProtosliceError, StorageUnavailable
 
-__all__ = ["PART", "Remote", "in_order"]
+__all__ = ["PARALLEL", "PART", "Remote"]
 
+PARALLEL: Final = 4
+"""How many requests a large read makes at a time, unless it is told."""
 PART: Final = 8 << 20
 """What one request of a long transfer asks for."""
 DIGESTED: Final = 1 << 20
 """The longest answer that the service gives a Content-Digest for."""
 _PROGRESS: Final = 64 << 10
-
-T = TypeVar("T")
+"""Whoever has brought as much has not failed in vain."""
 
 
 class Remote:
@@ -43,8 +45,6 @@ class Remote:
         sha256: str | None = None,
         lean: bool = False,
     ) -> None:
-        self.stopped = threading.Event()
-        """Set it to have what is under way end soon."""
         self.received = 0
         """How many bytes of it have come over the wire."""
         self._connection = connection
@@ -63,7 +63,8 @@ class Remote:
         """What is known of it; asks for its first mebibyte when nothing is yet."""
         with self._lock:
             if self._facts is None:
-                self._facts = self._connection.patience.insist(self._begin)
+                begin = self._look if self._lean else self._read_head
+                self._facts = self._connection.patience.insist(begin)
             return self._facts
 
     @property
@@ -83,53 +84,87 @@ class Remote:
             raise InvalidInput(f"bytes {offset} to {end} are not in something of {self.size}")
         if end <= len(self._head):
             return self._head[offset:end]
-        data = bytearray(length)
-        for start in range(offset, end, DIGESTED):
-            at = start - offset
-            self._span(start, memoryview(data)[at : at + DIGESTED], digested=True)
-        return bytes(data)
+        if length <= DIGESTED:
+            return b"".join(self._transfer(offset, end, True, threading.Event()))
+        return b"".join(in_order(self._transfers(offset, end, DIGESTED, digested=True), PARALLEL))
 
-    def read_unverified(self, offset: int, length: int, buffer: bytearray | None = None) -> memoryview:
-        """The `length` bytes at `offset` in one answer, for whoever knows a digest of them: only the length is sure.
+    def read_unverified(self, offset: int, length: int) -> bytes:
+        """The `length` bytes at `offset` in one answer, for whoever knows a digest of them: only the length is sure."""
+        return b"".join(self._transfer(offset, offset + length, False, threading.Event()))
 
-        They come in `buffer`, if one is given that is long enough.
-        """
-        view = memoryview(bytearray(length) if buffer is None else buffer)[:length]
-        if length:
-            self._span(offset, view, digested=False)
-        return view
-
-    def parts(self, start: int, parallel: int) -> Iterator[bytes | memoryview]:
-        """All bytes from `start` on, in order, several answers at a time. A part is valid until the next one is taken.
+    def parts(self, start: int, parallel: int) -> Iterator[bytes]:
+        """All bytes from `start` on, in order, as they come in so many answers at a time.
 
         Where the sha-256 of the whole is known, that is still to be compared; the bytes of any other are verified.
         """
         facts = self.facts
         if not self._ranged:
-            yield from self._unranged(start)
+            yield from self._transfer(start, facts.size, False, threading.Event())
             return
         if start < len(self._head):
             yield self._head[start:]
             start = len(self._head)
-        # Fresh memory costs as much as what is done with it: buffers are used again.
-        spare: SimpleQueue[bytearray] = SimpleQueue()
-        step = DIGESTED if facts.sha256 is None else PART
-        starts = range(start, facts.size, step)
-        jobs = (partial(self._part, at, min(step, facts.size - at), spare, facts.sha256 is None) for at in starts)
-        for buffer, size in in_order(jobs, parallel, self.stopped):
-            yield memoryview(buffer)[:size]
-            spare.put(buffer)
+        unknown = facts.sha256 is None
+        yield from in_order(
+            self._transfers(start, facts.size, DIGESTED if unknown else PART, digested=unknown), parallel
+        )
 
-    def _part(self, offset: int, size: int, spare: SimpleQueue[bytearray], digested: bool) -> tuple[bytearray, int]:
-        try:
-            buffer = spare.get_nowait()
-        except Empty:
-            buffer = bytearray(size)
-        self._span(offset, memoryview(buffer)[:size], digested=digested)
-        return buffer, size
+    def _transfers(self, start: int, end: int, step: int, *, digested: bool) -> Iterator[Transfer]:
+        for at in range(start, end, step):
+            yield partial(self._transfer, at, min(end, at + step), digested)
 
-    def _begin(self) -> Facts:
-        return self._look() if self._lean else self._read_head()
+    def _transfer(self, start: int, end: int, digested: bool, stop: threading.Event) -> Iterator[bytes]:
+        """The bytes from `start` to `end`; goes on where an answer broke off, and gives up when nothing moves."""
+        at, failures = start, 0
+        while at < end:
+            before = at
+            try:
+                for piece in self._brought(at, end, digested):
+                    at += len(piece)
+                    yield piece
+                    if stop.is_set():
+                        raise StorageUnavailable("the transfer has been stopped")
+            except ProtosliceError as error:
+                failures = 1 if at - before >= _PROGRESS else failures + 1
+                pause = self._connection.patience.pause(failures, error)
+                if pause is None or stop.wait(pause):
+                    raise
+
+    def _brought(self, start: int, end: int, digested: bool) -> Iterator[bytes]:
+        """What one answer brings; digested, in one piece that is right."""
+        with self._answer(start, end, self.facts, digested) as (judged, pieces):
+            if digested:
+                data = b"".join(pieces)
+                _compare(data, judged.digest)
+                yield data
+            else:
+                yield from pieces
+
+    @contextmanager
+    def _answer(
+        self, start: int, end: int, known: Facts | None, digested: bool
+    ) -> Iterator[tuple[Judged, Iterator[bytes]]]:
+        headers = {"range": f"bytes={start}-{end - 1}"}
+        if digested:
+            headers["want-content-digest"] = "sha-256=1"
+        with self._connection.stream("GET", self._path, params=self._params, headers=headers) as answer:
+            judged = judge(answer.status_code, answer.headers, start, end, known)
+            yield judged, self._wanted(answer, judged, start, end)
+
+    def _wanted(self, answer: httpx.Response, judged: Judged, start: int, end: int) -> Iterator[bytes]:
+        """What of the bytes from `start` to `end` comes, where an answer may bring more."""
+        at, due = judged.start, min(end, judged.facts.size)
+        for piece in answer.iter_raw():
+            with self._counting:
+                self.received += len(piece)
+            wanted = piece[max(0, start - at) : max(0, due - at)]
+            at += len(piece)
+            if wanted:
+                yield wanted
+            if at >= due:
+                return
+        if at < due:
+            raise StorageUnavailable("the service broke off in the middle of an answer")
 
     def _look(self) -> Facts:
         with self._connection.stream("HEAD", self._path, params=self._params) as answer:
@@ -138,10 +173,8 @@ class Remote:
         return facts
 
     def _read_head(self) -> Facts:
-        view = memoryview(bytearray(DIGESTED))
-        taken = _Taken(view)
-        judged = self._answer(0, DIGESTED, None, True, taken)
-        facts, head = judged.facts, bytes(view[: taken.size])
+        with self._answer(0, DIGESTED, None, True) as (judged, pieces):
+            head, facts = b"".join(pieces), judged.facts
         self._check(facts)
         self._ranged = judged.end <= DIGESTED
         if self._ranged and head:
@@ -159,111 +192,8 @@ class Remote:
         if sha256 is not None and facts.sha256 is not None and facts.sha256.hex() != sha256:
             raise IntegrityError("the service gives another digest than the one it listed")
 
-    def _span(self, start: int, view: memoryview, *, digested: bool) -> None:
-        """Fill `view` from `start` on; goes on where an answer broke off, and gives up when nothing moves."""
-        facts, taken, failures = self.facts, _Taken(view), 0
-        end = start + view.nbytes
-        while not self.stopped.is_set():
-            before = taken.size
-            try:
-                judged = self._answer(start + before, end, facts, digested, taken)
-                if digested:
-                    _compare(view, judged.digest)
-                return
-            except ProtosliceError as error:
-                failures = 1 if taken.size - before >= _PROGRESS else failures + 1
-                if digested:
-                    taken.size = 0
-                self._wait(failures, error)
-        raise StorageUnavailable("the transfer has been stopped")
 
-    def _unranged(self, start: int) -> Iterator[bytes]:
-        """All bytes from `start` on in one answer after another, each of which brings the whole."""
-        facts, at, failures = self.facts, start, 0
-        while at < facts.size:
-            before = at
-            try:
-                for piece in self._whole(at, facts):
-                    at += len(piece)
-                    yield piece
-            except ProtosliceError as error:
-                failures = 1 if at - before >= _PROGRESS else failures + 1
-                self._wait(failures, error)
-
-    def _wait(self, failures: int, error: ProtosliceError) -> None:
-        pause = self._connection.patience.pause(failures, error)
-        if pause is None:
-            raise error
-        self.stopped.wait(pause)
-
-    def _answer(self, start: int, end: int, known: Facts | None, digested: bool, taken: _Taken) -> Judged:
-        """Add to `taken` what an answer brings of the bytes from `start` to `end`."""
-        headers = {"range": f"bytes={start}-{end - 1}"}
-        if digested:
-            headers["want-content-digest"] = "sha-256=1"
-        with self._connection.stream("GET", self._path, params=self._params, headers=headers) as answer:
-            judged = judge(answer.status_code, answer.headers, start, end, known)
-            at, due = judged.start, min(end, judged.facts.size)
-            for piece in answer.iter_raw():
-                taken.add(piece[max(0, start - at) : max(0, due - at)])
-                at += len(piece)
-                if at >= due or self.stopped.is_set():
-                    break
-        with self._counting:
-            self.received += at - judged.start
-        if at < due:
-            raise StorageUnavailable("the service broke off in the middle of an answer")
-        return judged
-
-    def _whole(self, skip: int, known: Facts) -> Iterator[bytes]:
-        with self._connection.stream("GET", self._path, params=self._params) as answer:
-            judged = judge(answer.status_code, answer.headers, 0, known.size, known)
-            at = judged.start
-            for piece in answer.iter_raw():
-                self.received += len(piece)
-                if at + len(piece) > skip:
-                    yield piece[max(0, skip - at) :]
-                at += len(piece)
-
-
-class _Taken:
-    """How much of a view has been filled, from its start on."""
-
-    __slots__ = ("_view", "size")
-
-    def __init__(self, view: memoryview) -> None:
-        self._view = view
-        self.size = 0
-
-    def add(self, piece: bytes) -> None:
-        end = self.size + len(piece)
-        self._view[self.size : end] = piece
-        self.size = end
-
-
-def in_order(jobs: Iterable[Callable[[], T]], parallel: int, stopped: threading.Event) -> Iterator[T]:
-    """What the jobs give, in their order. At most twice as many as run at a time are begun and not yet taken.
-
-    When one fails, or nobody wants the rest, `stopped` is set, so that those under way need not come to their end.
-    """
-    waiting: deque[Future[T]] = deque()
-    pool = ThreadPoolExecutor(parallel, thread_name_prefix="protoslice-transfer")
-    done = False
-    try:
-        for job in jobs:
-            waiting.append(pool.submit(job))
-            if len(waiting) >= 2 * parallel:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-        done = True
-    finally:
-        if not done:
-            stopped.set()
-        pool.shutdown(cancel_futures=True)
-
-
-def _compare(data: bytes | memoryview, expected: bytes | None) -> None:
+def _compare(data: bytes, expected: bytes | None) -> None:
     if expected is None:
         raise IntegrityError("an answer came without a digest: it cannot be verified")
     if hashlib.sha256(data).digest() != expected:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
-from protoslice.client.bodies import Item
+from protoslice.client.bodies import FileChanged, Item
 from protoslice.client.connection import Answer, Connection, path_of
-from protoslice.client.digests import Hashing
 from protoslice.client.download import Progress
-from protoslice.errors import Conflict, IntegrityError, ProtosliceError
+from protoslice.client.failures import MISTAKES, believed, may_pass
+from protoslice.client.journal import Journal
+from protoslice.client.sending import Sending
+from protoslice.errors import Conflict, IntegrityError, LimitExceeded, ProtosliceError, TooMany
 
 __all__ = ["MOST_FILES", "WORTH_RESUMING", "Uploads"]
 
@@ -19,111 +23,188 @@ WORTH_RESUMING: Final = 64 << 20
 """Files smaller than this are sent anew when they break off."""
 MOST_FILES: Final = 1000
 """More are sent in a recipe: each would take two requests."""
+FIRST_PART: Final = 8 << 20
+LEAST_PART: Final = 1 << 20
+MOST_PART: Final = 256 << 20
+PART_SECONDS: Final = 4.0
+"""A part takes about so long: what breaks off, or fails its checksum, costs no more."""
 _TUS: Final = {"tus-resumable": "1.0.0"}
-_PROGRESS: Final = 1 << 20
+
+
+@dataclass(slots=True)
+class _Upload:
+    """One file at the service."""
+
+    item: Item
+    place: str
+    offset: int = 0
+    """How many bytes of it are there."""
 
 
 class Uploads:
     """Uploads of files that are to become one store."""
 
     def __init__(
-        self, connection: Connection, items: Sequence[Item], type: str | None, progress: Progress | None
+        self,
+        connection: Connection,
+        items: Sequence[Item],
+        *,
+        type: str | None,
+        progress: Progress | None,
+        journal: Journal,
     ) -> None:
         self._connection = connection
         self._items = items
         self._type = type
         self._progress = progress
+        self._journal = journal
         self._total = sum(item.size or 0 for item in items)
-        self._before = 0  # bytes of the files that have been sent
+        self._there = 0
+        """Bytes that the service has acknowledged."""
+        self._part, self._most = FIRST_PART, MOST_PART
         self._begun: list[str] = []
 
     def assemble(self, wanted: dict[str, Any]) -> Answer:
-        """Send the files; the answer says the store that has been made of them as `wanted`."""
+        """Send the files; the answer says the store that has been made of them as `wanted`.
+
+        When that fails for now, what has been sent stays for the next push, if the journal lasts until then.
+        """
         try:
-            sent = [(item.path, *self._send(item)) for item in self._items]
-            named = {path: place for path, place, _ in sent}
-            digests = {path: sha256 for path, _, sha256 in sent}
-            said = wanted | {"uploads": named, "sha256": digests}
-            return self._connection.call("POST", "/v1/stores/assemble", json=said, slow=True)
-        finally:
-            for place in self._begun:  # also those that a store was made of: the service keeps count of them
-                with suppress(ProtosliceError):
-                    self._connection.call("DELETE", place, headers=_TUS, again=False)
+            answer = self._assemble(wanted)
+        except BaseException as error:
+            if self._journal.lasting and not _is_hopeless(error):
+                if self._there:
+                    error.add_note(f"push again to go on at {self._there * 100 // self._total} %")
+            else:
+                self._end()
+            raise
+        self._end()
+        return answer
 
-    def _send(self, item: Item) -> tuple[str, str]:
-        """Where the upload of a file is, and the file's sha-256."""
-        size = item.size or 0
-        place = self._begin(item, size)
-        failures = offset = 0
-        with Hashing() as hashing:
-            reading = _Reading(item, hashing)
-            while offset < size:
-                before = offset
-                try:
-                    offset = self._append(place, reading, offset)
-                except ProtosliceError as error:
-                    offset = self._patiently(place, error, failures)
-                    failures = 0 if offset - before >= _PROGRESS else failures + 1
-                if offset > reading.seen:
-                    raise IntegrityError(f"the service has {offset} bytes of {item.path!r}, which were not sent")
-            self._before += size
-            return place, hashing.hexdigest()
+    def _assemble(self, wanted: dict[str, Any]) -> Answer:
+        known = self._take_up()
+        places, digests = {}, {}
+        for item in self._items:
+            upload = known.get(item.path) or self._begin(item)
+            places[item.path], digests[item.path] = upload.place, self._send(upload)
+        said = wanted | {"uploads": places, "sha256": digests}
+        return believed(lambda: self._connection.call("POST", "/v1/stores/assemble", json=said, slow=True))
 
-    def _begin(self, item: Item, size: int) -> str:
+    def _end(self) -> None:
+        """Leave nothing behind, of those that a store was made of neither: the service keeps count of them."""
+        for place in self._begun:
+            self._drop(place)
+        self._journal.remove()
+
+    def _drop(self, place: str) -> None:
+        with suppress(ProtosliceError):
+            self._connection.call("DELETE", place, headers=_TUS, again=False)
+
+    def _take_up(self) -> dict[str, _Upload]:
+        """The uploads of a push before that can be gone on with."""
+        items, found = {item.path: item for item in self._items}, {}
+        for path, entry in self._journal.entries.items():
+            item, place = items.get(path), path_of("v1", "uploads", entry.upload)
+            upload = self._found(item, place) if item is not None and item.stamp == entry.stamp else None
+            if upload is None:
+                self._drop(place)
+            else:
+                found[path] = upload
+                self._begun.append(place)
+                self._there += upload.offset
+        if self._there and self._progress is not None:
+            self._progress(self._there, self._total)
+        return found
+
+    def _found(self, item: Item, place: str) -> _Upload | None:
+        try:
+            answer = self._connection.call("HEAD", place, headers=_TUS)
+        except ProtosliceError as error:
+            if may_pass(error):
+                raise
+            return None
+        same = answer.headers.get("upload-length") == str(item.size)
+        return _Upload(item, place, _offset(answer)) if same else None
+
+    def _begin(self, item: Item) -> _Upload:
         words = {"filename": item.path} | ({"type": self._type} if self._type else {})
         told = ",".join(f"{name} {base64.b64encode(word.encode()).decode()}" for name, word in words.items())
-        headers = {**_TUS, "upload-length": str(size), "upload-concat": "partial", "upload-metadata": told}
+        headers = {**_TUS, "upload-length": str(item.size), "upload-concat": "partial", "upload-metadata": told}
         answer = self._connection.call("POST", "/v1/uploads", headers=headers)
         name = answer.headers.get("location", "").rpartition("/")[2]
         if not name:
             raise IntegrityError("the service has begun an upload and does not say where")
         place = path_of("v1", "uploads", name)
         self._begun.append(place)
-        return place
+        self._journal.note(item, name)
+        return _Upload(item, place)
 
-    def _append(self, place: str, reading: _Reading, offset: int) -> int:
+    def _send(self, upload: _Upload) -> str:
+        """The sha-256 of a file, all of which is at the service then."""
+        size, failures = upload.item.size or 0, 0
+        with Sending(upload.item) as sending:
+            while upload.offset < size:
+                end = min(size, upload.offset + self._part)
+                before = upload.offset
+                try:
+                    self._reached(upload, self._append(upload, sending, end), end)
+                except ProtosliceError as error:
+                    self._part = max(LEAST_PART, self._part // 4)
+                    if _is_too_long(error):
+                        self._most = self._part
+                    self._reached(upload, self._patiently(upload.place, error, failures), end)
+                    failures = failures + 1 if upload.offset == before else 0
+            sending.digest(size)
+            return sending.hexdigest()
+
+    def _append(self, upload: _Upload, sending: Sending, end: int) -> int:
+        offset, began = upload.offset, time.monotonic()
+        sending.digest(min(upload.item.size or 0, end + self._part))  # a part ahead, so that its checksum finds it read
         headers = {
             **_TUS,
             "upload-offset": str(offset),
+            "upload-checksum": f"crc32c {sending.checksum(offset, end)}",
             "content-type": "application/offset+octet-stream",
-            "content-length": str((reading.item.size or 0) - offset),
+            "content-length": str(end - offset),
         }
-        body = self._told(reading.pieces(offset), offset)
-        answer = self._connection.call("PATCH", place, body=lambda: body, headers=headers, again=False, slow=True)
+        body = self._told(sending.pieces(offset, end))
+        answer = self._connection.call(
+            "PATCH", upload.place, body=lambda: body, headers=headers, again=False, slow=True
+        )
+        if end - offset == self._part:  # what is smaller takes its time for other reasons
+            enough = int(self._part * PART_SECONDS / max(time.monotonic() - began, 1e-3))
+            self._part = max(LEAST_PART, min(enough, 4 * self._part, self._most))
         return _offset(answer)
 
     def _patiently(self, place: str, error: ProtosliceError, failures: int) -> int:
         """How far the upload is, after a failure, if it is one after which it may go on."""
         moved_on = isinstance(error, Conflict)  # a request of ours that broke off was still being served
-        self._connection.patience.wait(failures + 1, error, anyway=moved_on)
+        self._connection.patience.wait(failures + 1, error, anyway=moved_on or _is_too_long(error))
         return _offset(self._connection.call("HEAD", place, headers=_TUS))
 
-    def _told(self, pieces: Iterator[bytes], offset: int) -> Iterator[bytes]:
+    def _reached(self, upload: _Upload, offset: int, sent: int) -> None:
+        if offset > sent:
+            raise IntegrityError(f"the service has {offset} bytes of {upload.item.path!r}, which were not sent")
+        self._there += offset - upload.offset
+        upload.offset = offset
+
+    def _told(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        there = self._there
         for piece in pieces:
             yield piece
-            offset += len(piece)
+            there += len(piece)
             if self._progress is not None:
-                self._progress(self._before + offset, self._total)
+                self._progress(there, self._total)
 
 
-class _Reading:
-    """A file that is read from anywhere, and digested once."""
+def _is_too_long(error: ProtosliceError) -> bool:
+    """Whether something on the way takes no bodies of that length."""
+    return isinstance(error, LimitExceeded) and not isinstance(error, TooMany)
 
-    def __init__(self, item: Item, hashing: Hashing) -> None:
-        self.item = item
-        self.seen = 0
-        """How many of its bytes have been digested."""
-        self._hashing = hashing
 
-    def pieces(self, offset: int) -> Iterator[bytes]:
-        """The bytes from `offset` on."""
-        for piece in self.item.read(offset, None):
-            end = offset + len(piece)
-            if end > self.seen:
-                self._hashing.update(piece[max(0, self.seen - offset) :])
-                self.seen = end
-            yield piece
-            offset = end
+def _is_hopeless(error: BaseException) -> bool:
+    """Whether the same push would fail again: then nobody goes on with what has been sent."""
+    return isinstance(error, FileChanged) or (isinstance(error, MISTAKES) and not may_pass(error))
 
 
 def _offset(answer: Answer) -> int:

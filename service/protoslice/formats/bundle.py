@@ -5,12 +5,13 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from math import prod
 from typing import Final
 
 from protoslice import _core
-from protoslice.errors import CorruptModel, NotFound, ProtosliceError
+from protoslice.errors import OF_MODELS, CorruptModel, NotFound
 from protoslice.formats.bundle_strings import strings
 from protoslice.formats.checksums import check, crc_of
 from protoslice.formats.dtypes import Dtype
@@ -38,12 +39,9 @@ _ENDING: Final = ".index"
 _VARIABLES: Final = "variables/variables"
 _SAVED_MODEL: Final = "tensorflow.SavedModel"
 _MAGIC: Final = bytes.fromhex("57fb808b247547db")
-_CHECKED: Final = 64 << 20
-"""The largest piece of a tensor whose checksum is compared before all of it is given out."""
 _SHARDS: Final = 10_000
 """So many shards are known by their sizes; tensors in others are listed one by one."""
 _ESCAPED: Final = re.compile(rb"\\x([0-9a-f]{2})")
-
 _WIDTHS: Final = {number: (dtype.name, dtype.width) for number, dtype in TYPES.items()}
 
 Entry = tuple[int, tuple[int, ...] | None, int, int, int, int | None]
@@ -184,18 +182,18 @@ class BundleTensors:
             if not dtype.bits:
                 raise CorruptModel(f"{name!r} is kept in slices, which strings cannot be")
             return _plain(Tiled(tuple(self._tile(name, dtype, entry[1], *each) for each in slices)), entry[1])
-        except ProtosliceError as error:
+        except OF_MODELS as error:
             return Fault(error)
 
     def _whole(self, name: str, dtype: Dtype, shape: tuple[int, ...], entry: Entry) -> Stored | Strings:
         """The elements of an entry that has them all."""
         data, crc = self._bytes(name, entry), entry[5]
         if not dtype.bits:
-            return Strings(lambda: strings(data, prod(shape), crc, name))
+            return Strings(lambda: self._strings(name, data, prod(shape), entry))
         encoding = Encoding.LOOSE if dtype.narrow else Encoding.PLAIN
         if self._index.big_endian and dtype.width > 1:
             encoding = Encoding.BIG_ENDIAN
-        compare = None if crc is None or data.size > _CHECKED else lambda: self._compare(name, data, entry)
+        compare = None if crc is None else lambda: self._compare(name, data, entry)
         return checked(Stored(data, encoding, compare), dtype, shape)
 
     def _tile(
@@ -238,8 +236,22 @@ class BundleTensors:
         """Compare with the checksum once: files do not change."""
         place = entry[2], entry[3]
         if place not in self._sound and entry[5] is not None:
-            check(f"tensor {name!r}", crc_of(data), entry[5])
+            with self._blaming(entry):
+                check(f"tensor {name!r}", crc_of(data), entry[5])
             self._sound.add(place)
+
+    def _strings(self, name: str, data: Bytes, count: int, entry: Entry) -> Sequence[bytes]:
+        with self._blaming(entry):
+            return strings(data, count, entry[5], name)
+
+    @contextmanager
+    def _blaming(self, entry: Entry) -> Iterator[None]:
+        """Offsets of errors count from where the entry lies: tell where that is, and in which file."""
+        try:
+            yield
+        except CorruptModel as error:
+            error.offset, error.path = entry[3] + (error.offset or 0), self._shard(entry[2])
+            raise
 
 
 def _plain(tiled: Tiled, shape: tuple[int, ...]) -> Tiled | Stored:

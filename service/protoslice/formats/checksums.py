@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protoslice._core import crc32c
-from protoslice.errors import IntegrityError
+from protoslice.errors import CorruptModel
 from protoslice.formats.model import Bytes
 from protoslice.ropes import Rope
 from protoslice.schema.magic import masked
@@ -20,6 +20,6 @@ def crc_of(data: Bytes) -> int:
 
 
 def check(what: str, crc: int, stored: int) -> None:
-    """An `IntegrityError` unless `stored` is the masked form of `crc`."""
+    """A `CorruptModel` unless `stored`, which the model says of its bytes, is the masked form of `crc`."""
     if masked(crc) != stored:
-        raise IntegrityError(f"the checksum of {what} does not match: it was damaged")
+        raise CorruptModel(f"the checksum of {what} does not match: it was damaged")

@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.message import DecodeError, Message
 
 from protoslice import _core
-from protoslice.errors import CorruptModel, ProtosliceError
+from protoslice.errors import OF_MODELS, CorruptModel, ProtosliceError
 from protoslice.formats.dtypes import Dtype
 from protoslice.formats.model import Data, Fault, Tensor
 
@@ -39,7 +39,7 @@ class Draft:
         """The tensor, with the data that `find` gives, which notes in the draft what it comes to know."""
         try:
             data = find(self)
-        except ProtosliceError as error:
+        except OF_MODELS as error:
             error.path = error.path or self.path
             data = Fault(error)
         return self._finished(data)

@@ -12,9 +12,10 @@ from protoslice.formats.dtypes import Dtype
 from protoslice.formats.model import Bytes, Encoding, Filled, Stored, Strided, Tile, Tiled
 from protoslice.formats.slices import Cut, whole
 
-__all__ = ["selected"]
+__all__ = ["VARINTS", "selected", "worked_out"]
 
-_VARINTS: Final = {Encoding.VARINT: "plain", Encoding.ZIGZAG: "zigzag"}
+VARINTS: Final = frozenset({Encoding.VARINT, Encoding.ZIGZAG, Encoding.PACKED_VARINT})
+_DIGITS: Final = {Encoding.VARINT: "plain", Encoding.ZIGZAG: "zigzag"}
 
 
 def selected(data: Stored | Filled | Strided | Tiled, dtype: Dtype, shape: Sequence[int], cut: Cut) -> Bytes:
@@ -33,21 +34,34 @@ def selected(data: Stored | Filled | Strided | Tiled, dtype: Dtype, shape: Seque
             return _of_tiles(data.tiles, dtype, shape, cut)
 
 
-def _plain(stored: Stored, dtype: Dtype, count: int) -> Bytes:
-    """All `count` elements of `stored`."""
+def worked_out(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False) -> Stored:
+    """`stored` without varints: sources of what they stand for, which remember where those begin once it is known.
+
+    With `repeat` the last element stands for all that follow, up to `count`.
+    """
     rope, sources = stored.bytes.rope, stored.bytes.sources
     match stored.encoding:
         case Encoding.VARINT | Encoding.ZIGZAG:
-            return _varints(stored, dtype, count, repeat=False)
+            digits = "truth" if dtype.name == "BOOL" else _DIGITS[stored.encoding]
+            elements = Computed.varints(rope, sources, digits, dtype.width, count, repeat=repeat)
+            return Stored(Bytes.of(elements), Encoding.LOOSE, stored.compare)
+        case Encoding.PACKED_VARINT if repeat:
+            raise Unsupported("elements of which several share a varint cannot stand for those that are missing")
         case Encoding.PACKED_VARINT:
-            bytes_of = -(-count * dtype.bits // 8)
-            stream = Bytes.of(Computed.varints(rope, sources, "plain", 1, bytes_of))
-            return _plain(Stored(stream, Encoding.PACKED), dtype, count)
-        case Encoding.PACKED if dtype.narrow:
-            _check_size(stored, -(-count * dtype.bits // 8))
-            return Bytes.of(Computed.unpacked(rope, sources, dtype.bits, count, signed=dtype.signed))
-    _check_size(stored, count * dtype.width)
+            stream = Computed.varints(rope, sources, "plain", 1, -(-count * dtype.bits // 8))
+            return Stored(Bytes.of(stream), Encoding.PACKED, stored.compare)
+    return stored
+
+
+def _plain(stored: Stored, dtype: Dtype, count: int) -> Bytes:
+    """All `count` elements of `stored`."""
+    stored = worked_out(stored, dtype, count)
+    rope, sources = stored.bytes.rope, stored.bytes.sources
+    packed = stored.encoding is Encoding.PACKED and dtype.narrow
+    _check_size(stored, -(-count * dtype.bits // 8) if packed else count * dtype.width)
     match stored.encoding:
+        case Encoding.PACKED if packed:
+            return Bytes.of(Computed.unpacked(rope, sources, dtype.bits, count, signed=dtype.signed))
         case Encoding.LOOSE if dtype.narrow:
             return Bytes.of(Computed.cleaned(rope, sources, dtype.bits, signed=dtype.signed))
         case Encoding.BIG_ENDIAN if dtype.part > 1:
@@ -57,23 +71,14 @@ def _plain(stored: Stored, dtype: Dtype, count: int) -> Bytes:
 
 def _filled(first: Stored, dtype: Dtype, count: int) -> Bytes:
     """The elements of `first`, the last of them repeated until there are `count`."""
-    if first.encoding in _VARINTS:
-        return _varints(first, dtype, count, repeat=True)
-    if first.encoding is Encoding.PACKED_VARINT:
-        raise Unsupported("elements of which several share a varint cannot stand for those that are missing")
+    if first.encoding in VARINTS:
+        return _plain(worked_out(first, dtype, count, repeat=True), dtype, count)
     bits = dtype.bits if first.encoding is Encoding.PACKED else 8 * dtype.width
     elements = _plain(first, dtype, first.bytes.size * 8 // bits)
     if elements.size >= count * dtype.width:
         _check_size(Stored(elements), count * dtype.width)
         return elements
     return Bytes.of(Computed.filled(elements.rope, elements.sources, dtype.width, count))
-
-
-def _varints(stored: Stored, dtype: Dtype, count: int, *, repeat: bool) -> Bytes:
-    digits = "truth" if dtype.name == "BOOL" else _VARINTS[stored.encoding]
-    rope, sources = stored.bytes.rope, stored.bytes.sources
-    elements = Bytes.of(Computed.varints(rope, sources, digits, dtype.width, count, repeat=repeat))
-    return _plain(Stored(elements, Encoding.LOOSE), dtype, count)
 
 
 def _check_size(stored: Stored, need: int) -> None:

@@ -86,6 +86,11 @@ class Bytes:
         """How many there are."""
         return self.rope.size
 
+    @property
+    def literals(self) -> int:
+        """How many of them are held in memory."""
+        return sum(len(piece) for piece in self.rope.pieces() if isinstance(piece, bytes))
+
     def part(self, start: int, stop: int) -> Bytes:
         """Those from `start` up to `stop`."""
         return Bytes(self.rope.slice(start, stop), self.sources)
@@ -117,7 +122,7 @@ class Stored:
     bytes: Bytes
     encoding: Encoding = Encoding.PLAIN
     compare: Callable[[], None] | None = None
-    """Compares them with the checksum that the model has of them, where that is worth a reading of them all."""
+    """Reads them all and compares them with the checksum that the model has of them, where it has one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from protoslice import _core, schema
-from protoslice.errors import CorruptModel, ProtosliceError, Unsupported
+from protoslice.errors import OF_MODELS, CorruptModel, Unsupported
 from protoslice.formats.dtypes import DTYPES, Dtype
 from protoslice.formats.fields import content, contents, numbers
 from protoslice.formats.locations import beside
@@ -114,7 +114,7 @@ class _Maker:
                 return tensor(data=self._inside(found, kind, message.dims))
             path, data = self._external(message, kind.dtype)
             return tensor(file=path, data=data)
-        except ProtosliceError as error:
+        except OF_MODELS as error:
             error.path = error.path or found.path
             return tensor(data=Fault(error))
 

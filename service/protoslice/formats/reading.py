@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from typing import Final, Literal, get_args
@@ -13,36 +14,28 @@ from typing import Final, Literal, get_args
 from protoslice._core import Computed
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, Unsupported
 from protoslice.formats import npy
+from protoslice.formats.counting import Placed, counted, parts_of
 from protoslice.formats.dtypes import Dtype
-from protoslice.formats.elements import selected
-from protoslice.formats.model import (
-    Bytes,
-    Data,
-    Encoding,
-    Fault,
-    Filled,
-    Later,
-    Stored,
-    Strided,
-    Strings,
-    Tensor,
-    Tiled,
-)
+from protoslice.formats.elements import VARINTS, selected
+from protoslice.formats.model import Bytes, Data, Encoding, Fault, Later, Stored, Strings, Tensor
 from protoslice.formats.slices import Cut, cut, whole
-from protoslice.ropes import Rope
 from protoslice.sources import RangeSource
 
-__all__ = ["FORMS", "Form", "Place", "Reading", "place", "read"]
+__all__ = ["FORMS", "Form", "Place", "Reading", "is_ready", "place", "read", "ready"]
 
 Form = Literal["raw", "packed", "npy", "json"]
 """How a tensor is given out: `raw` elements, one to a byte where they are narrower; as bits; a file; text."""
 
 FORMS: Final[tuple[Form, ...]] = get_args(Form)
 
-_VARINTS: Final = frozenset({Encoding.VARINT, Encoding.ZIGZAG, Encoding.PACKED_VARINT})
 _LARGEST: Final = (1 << 63) - 1
+_MOST_COMPARED: Final = 64 << 20
+"""The largest piece of a tensor whose checksum is compared before all of it is given out."""
 _MOST_STRINGS: Final = 1 << 20
 _MOST_TEXT: Final = 64 << 20
+_LEAST: Final = 1 << 10
+_COUNTED_AS_ONE: Final = 8192
+"""Of so many bytes of varints it is remembered where they begin, in no more than a byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +62,34 @@ def read(tensor: Tensor, slice_: str | None = None, form: str = "raw", *, compar
     All of a tensor is compared with the checksum that its model has of it, if any, and its varints are counted, unless
     `compare` is false.
     """
-    try:
-        reading = _read(tensor, slice_, form)
+    with _blaming(tensor):
+        reading = _read(tensor, slice_, form, count=compare)
         if compare and slice_ is None:
-            _compare(tensor.data)
-        if compare and reading.bytes.size and _is_counted(tensor.data):
-            # The last byte cannot be told before all varints are counted: whether they fit shows now, and not midway.
-            last = reading.bytes.part(reading.bytes.size - 1, reading.bytes.size)
-            Rope(last.rope, last.sources).read()
+            for part in parts_of(tensor.data):
+                if part.compare is not None and part.bytes.size <= _MOST_COMPARED:
+                    part.compare()
         return reading
+
+
+def is_ready(tensor: Tensor) -> bool:
+    """Whether a reading of it takes no more than what is read."""
+    return not isinstance(tensor.data, Later) and all(part.encoding not in VARINTS for part in parts_of(tensor.data))
+
+
+def ready(tensor: Tensor) -> tuple[Tensor, int]:
+    """The same tensor, of which nothing has to be looked up or counted again; and about how many bytes it holds."""
+    with _blaming(tensor):
+        dtype, shape = _known(tensor)
+        data = _placed(tensor.data)
+        held = sum(_LEAST + part.bytes.literals + part.bytes.size // _COUNTED_AS_ONE for part in parts_of(data))
+        return replace(tensor, data=counted(data, dtype, shape)), held
+
+
+@contextmanager
+def _blaming(tensor: Tensor) -> Iterator[None]:
+    """Errors of a model that name no place are about `tensor`."""
+    try:
+        yield
     except CorruptModel as error:
         if error.path is None:
             error.path = tensor.address.removeprefix("path:")
@@ -93,9 +105,31 @@ def place(tensor: Tensor, elements: Bytes, files: Mapping[str, RangeSource]) -> 
     return None
 
 
-def _read(tensor: Tensor, slice_: str | None, form: str) -> Reading:
+def _read(tensor: Tensor, slice_: str | None, form: str, *, count: bool) -> Reading:
     if form not in FORMS:
         raise InvalidInput(f"{form!r} is not a form of tensors: there are {', '.join(FORMS)}")
+    dtype, shape = _known(tensor)
+    wanted = whole(shape) if slice_ is None else cut(slice_, shape)
+    if isinstance(tensor.data, Strings):
+        return Reading(_strings(tensor.data, dtype, shape, wanted, form), dtype, wanted.shape)
+    if form == "json":
+        raise Unsupported(f"json is for tensors of strings; this one is {dtype.name}: ask for raw, packed or npy")
+    data = _placed(tensor.data)
+    if count and wanted.count:
+        data = counted(data, dtype, shape)
+    elements = selected(data, dtype, shape, wanted)  # which also checks that they are as many as they should be
+    if form == "packed" and dtype.narrow:
+        if slice_ is None and isinstance(data, Stored) and data.encoding is Encoding.PACKED:
+            elements = data.bytes
+        else:
+            elements = Bytes.of(Computed.packed(elements.rope, elements.sources, dtype.bits))
+    if form == "npy":
+        elements = Bytes.joined([npy.head(dtype, wanted.shape), elements])
+    return Reading(elements, dtype, wanted.shape)
+
+
+def _known(tensor: Tensor) -> tuple[Dtype, tuple[int, ...]]:
+    """The type and the shape of a tensor that can be read."""
     if isinstance(tensor.data, Fault):
         raise tensor.data.error.with_traceback(None)
     dtype, shape = tensor.dtype, tensor.shape
@@ -103,44 +137,14 @@ def _read(tensor: Tensor, slice_: str | None, form: str) -> Reading:
         raise CorruptModel(f"nobody knows the type or the shape of tensor {tensor.name!r}", path=tensor.address)
     if prod(shape) * max(dtype.width, 1) > _LARGEST:
         raise LimitExceeded(f"tensor {tensor.name!r} of shape {list(shape)} has more than 2^63 bytes")
-    wanted = whole(shape) if slice_ is None else cut(slice_, shape)
-    if isinstance(tensor.data, Strings):
-        return Reading(_strings(tensor.data, dtype, shape, wanted, form), dtype, wanted.shape)
-    if form == "json":
-        raise Unsupported(f"json is for tensors of strings; this one is {dtype.name}: ask for raw, packed or npy")
-    data = tensor.data.look() if isinstance(tensor.data, Later) else tensor.data
-    if form == "packed" and dtype.narrow:
-        if slice_ is None and isinstance(data, Stored) and data.encoding is Encoding.PACKED:
-            selected(data, dtype, shape, wanted)  # checks that they are as many as they should be
-            return Reading(data.bytes, dtype, wanted.shape)
-        elements = selected(data, dtype, shape, wanted)
-        return Reading(Bytes.of(Computed.packed(elements.rope, elements.sources, dtype.bits)), dtype, wanted.shape)
-    elements = selected(data, dtype, shape, wanted)
-    if form == "npy":
-        elements = Bytes.joined([npy.head(dtype, wanted.shape), elements])
-    return Reading(elements, dtype, wanted.shape)
+    return dtype, shape
 
 
-def _is_counted(data: Data) -> bool:
-    """Whether the elements are varints, or may be."""
-    match data:
-        case Stored():
-            return data.encoding in _VARINTS
-        case Filled():
-            return data.first.encoding in _VARINTS
-        case Strided():
-            return data.stored.encoding in _VARINTS
-        case Tiled():
-            return any(tile.stored.encoding in _VARINTS for tile in data.tiles)
-        case _:
-            return isinstance(data, Later)
-
-
-def _compare(data: Data) -> None:
-    pieces = [tile.stored for tile in data.tiles] if isinstance(data, Tiled) else [data]
-    for piece in pieces:
-        if isinstance(piece, Stored) and piece.compare is not None:
-            piece.compare()
+def _placed(data: Data) -> Placed:
+    """Where the elements lie, looked up where that has to be."""
+    found = data.look() if isinstance(data, Later) else data
+    assert not isinstance(found, Strings | Fault), "these have been dealt with"
+    return found
 
 
 def _strings(data: Strings, dtype: Dtype, shape: Sequence[int], wanted: Cut, form: str) -> Bytes:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
-from protoslice.errors import ProtosliceError
+from protoslice.errors import OF_MODELS
 from protoslice.formats import npy
 from protoslice.formats.labels import labels
 from protoslice.formats.model import Fault, Strings, Tensor
@@ -51,7 +51,7 @@ def _reading(tensor: Tensor) -> Reading | None:
         return None
     try:
         return read(tensor, compare=False)
-    except ProtosliceError:
+    except OF_MODELS:
         return None
 
 

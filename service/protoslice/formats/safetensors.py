@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from protoslice.errors import LimitExceeded, ProtosliceError, Unsupported
+from protoslice.errors import OF_MODELS, LimitExceeded, Unsupported
 from protoslice.formats.dtypes import DTYPES
 from protoslice.formats.labels import labels
 from protoslice.formats.model import Bytes, Strings, Tensor
@@ -52,7 +52,7 @@ def safetensors(tensors: Iterable[Tensor], *, strict: bool = False) -> Bytes:
     for tensor, name in zip(listed, labels(listed, (METADATA,)), strict=True):
         try:
             entries.append(_entry(tensor, name, remarks))
-        except ProtosliceError as error:
+        except OF_MODELS as error:
             if strict:
                 raise
             remarks.left_out[name] = "STRING" if isinstance(tensor.data, Strings) else str(error)

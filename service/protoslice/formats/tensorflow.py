@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from protoslice import _core
-from protoslice.errors import CorruptModel, ProtosliceError
+from protoslice.errors import OF_MODELS, CorruptModel
 from protoslice.formats.dtypes import Dtype
 from protoslice.formats.model import Data, Fault, Listed, Model, Proto, Tensor, Tensors
 from protoslice.formats.shapes import element_count
@@ -72,7 +72,7 @@ class GraphTensors:
             element_count(dims)
             shape = dims
             data = self._protos.data(found, head.dtype, dims)
-        except ProtosliceError as error:
+        except OF_MODELS as error:
             error.path = error.path or found.path
             data = Fault(error)
         return Tensor(name, address, dtype, shape, kind, self._root, data)
@@ -106,7 +106,7 @@ class GraphTensors:
             try:
                 _, _, rope = self._proto.document.view(f"{path}signature.name")
                 name = _text(Rope(rope, self._proto.sources).read())
-            except ProtosliceError:  # it has none
+            except OF_MODELS:  # it has none
                 name = ""
             self._functions[path] = name
         return name

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 _VARINT, _LENGTH = 0, 2
 _FIXED = {1: 8, 5: 4}
 _MAX_FIELDS = 64
+_MAX_DIMS = 256
 _Dims = Callable[[int, int, int, bytes], list[int]]
 
 _TENSORFLOW_BITS = {1: 32, 2: 64, 3: 32, 4: 8, 5: 16, 6: 8, 8: 64, 9: 64, 10: 8, 14: 16, 17: 16, 18: 128, 19: 16}
@@ -58,10 +60,11 @@ def _tensorflow_dims(number: int, wire: int, _value: int, data: bytes) -> list[i
 
 
 def _onnx_dims(number: int, wire: int, value: int, data: bytes) -> list[int]:
-    """The sizes in field 1, one by one or packed."""
+    """The sizes in field 1, one by one or packed; none where they are more than a tensor has."""
     if number != 1:
         return []
-    return [value] if wire == _VARINT else list(_packed(data))
+    sizes = [value] if wire == _VARINT else list(islice(_packed(data), _MAX_DIMS + 1))
+    return sizes if len(sizes) <= _MAX_DIMS else []
 
 
 def _packed(data: bytes) -> Iterator[int]:

@@ -13,7 +13,7 @@ from protoslice.schema.registry import bundled
 from protoslice.schema.roots import CANDIDATES, shows_marks
 
 HEAD = 64 * 1024
-"""As much of a file as detection looks at."""
+"""As much of a file as detection looks at: from more of it nothing else would be told."""
 
 Kind = Literal["proto", "riegeli", "table", "tfrecord", "text", "json", "refused", "unknown"]
 

@@ -12,9 +12,10 @@ from urllib.parse import quote
 
 from protoslice.server.page import MARK, page, rich
 
-__all__ = ["api_page"]
+__all__ = ["ApiPage"]
 
 _READS: Final = "get"
+_ORIGIN: Final = "\N{SYMBOL FOR SUBSTITUTE}"
 _UNSAID: Final = "Successful Response"  # what the framework says where nobody else does
 _PLACES: Final = ("path", "query", "header")
 
@@ -33,7 +34,18 @@ class _Call:
         return str(self.said["operationId"])
 
 
-def api_page(document: Mapping[str, Any], origin: str) -> str:
+class ApiPage:
+    """The page of one document, rendered once: where the examples go is put in for each reader."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._between = _whole(document, _ORIGIN).split(_ORIGIN)
+
+    def show(self, origin: str) -> str:
+        """The page whose examples go to `origin`."""
+        return escape(origin).join(self._between)
+
+
+def _whole(document: Mapping[str, Any], origin: str) -> str:
     """Every call of `document`, with parameters, answers and problems; examples go to `origin`."""
     calls = list(_calls(document))
     groups = [(tag, [call for call in calls if tag["name"] == call.said["tags"][0]]) for tag in document["tags"]]

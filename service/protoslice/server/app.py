@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cached_property
 from typing import Any
 
 from fastapi import FastAPI
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from protoslice.server.api_page import ApiPage
 from protoslice.server.context import context_of
 from protoslice.server.cors import AllowOrigins, Preflight
 from protoslice.server.edge import Edge
@@ -22,58 +23,29 @@ from protoslice.server.limits import GuardedBody, body_limit, check_length
 from protoslice.server.logs import RequestLog
 from protoslice.server.openapi import openapi_document
 from protoslice.server.problems import HttpProblem
-from protoslice.server.rendering import Renderer
 from protoslice.server.resumable.answers import PREFIX as UPLOADS
 from protoslice.server.resumable.answers import speaking_tus
 from protoslice.server.routes import chunks, intake, operations, schemas, stores, tags, uploads, views
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
+from protoslice.server.sites import Sites
 from protoslice.server.telemetry import FRAMEWORK_SPANS_OFF, Traced
 from protoslice.server.views import VIEWS
-from protoslice.storage import open_storage
-from protoslice.stores import StoreOptions, Stores
-from protoslice.stores.uploads import UploadOptions
 
-__all__ = ["Application", "create_app", "open_stores"]
-
-OpenStores = Callable[[Settings], Awaitable[Stores]]
+__all__ = ["Application", "create_app"]
 
 
-async def open_stores(settings: Settings) -> Stores:
-    """The stores that the settings name."""
-    storage = open_storage(settings.storage, settings.plain_storage_options())
-    return await Stores.open(
-        storage,
-        StoreOptions(
-            max_upload_bytes=settings.max_upload_bytes,
-            verify_reads=settings.verify_reads,
-            threads=settings.worker_threads,
-            open_stores=settings.open_stores,
-            register_prefixes=settings.register_allow,
-            register_networks=settings.register_networks,
-            space_watermark_bytes=settings.space_watermark_bytes,
-            trust_seconds=settings.trust_seconds,
-            uploads=UploadOptions(
-                max_bytes=settings.max_upload_bytes,
-                max_open=settings.max_open_uploads,
-                lifetime_seconds=settings.upload_lifetime_seconds,
-                part_bytes=settings.upload_checkpoint_bytes,
-            ),
-        ),
-    )
-
-
-def create_app(settings: Settings, stores: OpenStores = open_stores) -> Application:
-    """The service; `stores` is awaited at start-up, on the loop that will serve."""
-    return Application(Services(settings), stores)
+def create_app(settings: Settings) -> Application:
+    """The service; what the settings name is opened at start-up."""
+    return Application(Services(settings))
 
 
 class Application(FastAPI):
     """FastAPI with our own edge round it, and the short way to the views."""
 
-    def __init__(self, services: Services, open_stores: OpenStores) -> None:
+    def __init__(self, services: Services) -> None:
         super().__init__(
-            lifespan=_lifespan(services, open_stores),
+            lifespan=_lifespan(services),
             docs_url=None,
             redoc_url=None,
             redirect_slashes=False,
@@ -84,7 +56,8 @@ class Application(FastAPI):
         endpoints = tuple(ViewEndpoint(view, services) for view in VIEWS)
         self._lane = Lane(endpoints)
         self._log = RequestLog()
-        self._express = Express(self._lane, services, self._log)
+        self._sites = Sites(services.settings)
+        self._express = Express(self._lane, services, self._sites, self._log)
         for endpoint in endpoints:
             view = endpoint.view
             self.router.routes.append(Route(view.path, endpoint, methods=["GET"], name=view.operation))
@@ -108,11 +81,16 @@ class Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """The framework's own stack within ours."""
         inner = super().build_middleware_stack()
-        front = _Front(self._lane, inner, self.services.settings)
+        front = _Front(self._lane, inner, self._sites, self.services.settings)
         origins = self.services.settings.cors_origins
         stack: ASGIApp = Edge(Preflight(front) if origins else front, metrics=self.services.metrics, log=self._log)
         stack = AllowOrigins(stack, origins) if origins else stack
         return Traced(stack) if self._traced else stack
+
+    @cached_property
+    def api_page(self) -> ApiPage:
+        """The page of every call."""
+        return ApiPage(self.openapi())
 
     def openapi(self) -> dict[str, Any]:
         """The document, made once."""
@@ -124,31 +102,33 @@ class Application(FastAPI):
 class _Front:
     """Sends reads of views the short way, and everything else through the framework with its body guarded."""
 
-    def __init__(self, lane: Lane, inner: ASGIApp, settings: Settings) -> None:
+    def __init__(self, lane: Lane, inner: ASGIApp, sites: Sites, settings: Settings) -> None:
         self._lane = lane
         self._inner = inner
+        self._sites = sites
         self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return
-        if scope["method"] in {"GET", "HEAD"}:
-            found = self._lane.find(scope["path"])
-            if found is not None:
-                endpoint, ref, rest = found
-                await endpoint.serve(scope, receive, send, ref=ref, rest=rest)
-                return
+        found = self._lane.find(scope["path"]) if scope["method"] in {"GET", "HEAD"} else None
         if scope["path"].startswith(UPLOADS):
             send = speaking_tus(send)
-        await self._in_framework(scope, receive, send)
-
-    async def _in_framework(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            check_length(scope, self._settings)
+            self._sites.check(scope)
+            if found is None:
+                check_length(scope, self._settings)
         except HttpProblem as error:
             await send_failure(scope, receive, send, error)
             return
+        if found is not None:
+            endpoint, ref, rest = found
+            await endpoint.serve(scope, receive, send, ref=ref, rest=rest)
+        else:
+            await self._in_framework(scope, receive, send)
+
+    async def _in_framework(self, scope: Scope, receive: Receive, send: Send) -> None:
         guarded = GuardedBody(receive, body_limit(scope["path"], self._settings), self._settings)
         # HEAD is GET whose body the server leaves out: the same headers, whatever the route.
         asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
@@ -167,25 +147,13 @@ def _template(scope: Scope) -> str:
     return known or (scope["path"] if endpoint is not None else "unmatched")
 
 
-def _lifespan(services: Services, open_stores: OpenStores) -> Any:
+def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        settings = services.settings
-        if services.opened is None:
-            services.opened = await open_stores(settings)
-        services.rendering = Renderer(
-            processes=settings.render_processes,
-            timeout_seconds=settings.render_timeout_seconds,
-            max_bytes=settings.max_rendered_bytes,
-        )
-        watch = asyncio.create_task(services.metrics.watch_loop())
+        await services.open()
         try:
             yield
         finally:
-            watch.cancel()
-            with suppress(asyncio.CancelledError):
-                await watch
-            await services.rendering.close()
-            await services.opened.close()
+            await services.close()
 
     return lifespan

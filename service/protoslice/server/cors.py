@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from protoslice.server.context import context_of
 
-__all__ = ["AllowOrigins", "Preflight", "standing_headers"]
+__all__ = ["ANY", "AllowOrigins", "Preflight", "standing_headers"]
 
 ANY: Final = "*"
 _ASKED_METHOD: Final = b"access-control-request-method"

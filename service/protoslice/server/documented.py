@@ -12,7 +12,7 @@ __all__ = ["BINARY", "PROBLEM_SCHEMA", "REQUEST_ID", "SEEN", "header", "problems
 PROBLEM_SCHEMA: Final = {"$ref": "#/components/schemas/ProblemModel"}
 SEEN: Final = {"description": "The client has it already."}
 BINARY: Final = {"type": "string", "format": "binary"}
-_ALWAYS: Final = (400, 408, 431, 500, 503)
+_ALWAYS: Final = (400, 408, 421, 431, 500, 503)
 _RETRY: Final = {503}
 
 

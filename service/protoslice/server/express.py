@@ -24,6 +24,7 @@ from protoslice.server.edge import Write
 from protoslice.server.fields import Headers
 from protoslice.server.lane import Lane
 from protoslice.server.services import Services
+from protoslice.server.sites import Sites
 from protoslice.stores import OpenStore, Representation
 
 __all__ = ["Express"]
@@ -32,7 +33,7 @@ LARGEST: Final = 64 << 10
 _MOST_PREPARED: Final = 256
 """Targets of one store."""
 _WITHOUT_WEIGHT: Final = frozenset(
-    {b"host", b"user-agent", b"accept-encoding", b"accept-language", b"cache-control", b"pragma", b"referer"}
+    {b"user-agent", b"accept-encoding", b"accept-language", b"cache-control", b"pragma", b"referer"}
 )
 _USUAL: Final = frozenset({(b"accept", b"*/*"), (b"connection", b"keep-alive"), (b"connection", b"Keep-Alive")})
 _OF_THE_RANGE: Final = frozenset({b"content-range", b"content-length"})
@@ -56,8 +57,9 @@ class _Prepared:
 class Express:
     """Answers requests without waiting, where it can."""
 
-    def __init__(self, lane: Lane, services: Services, log: Write) -> None:
+    def __init__(self, lane: Lane, services: Services, sites: Sites, log: Write) -> None:
         self._lane = lane
+        self._sites = sites
         self._services = services
         self._log = log
         # Goes with the store: what is prepared holds files open.
@@ -67,7 +69,7 @@ class Express:
 
     def answer(self, target: bytes, headers: Headers, client: str | None, defaults: Headers) -> bytes | None:
         """The whole answer to a GET, as it goes over the wire; none when that takes more than this."""
-        asked = _read(headers)
+        asked = self._read(headers)
         if asked is None:
             return None
         wanted, given_id = asked
@@ -80,6 +82,21 @@ class Express:
         except ProtosliceError:
             # It will happen again on the ordinary way, where failures are answered.
             return None
+
+    def _read(self, headers: Headers) -> tuple[str | None, bytes | None] | None:
+        """The Range and the id of a request whose headers say nothing else of weight; none for any other."""
+        wanted = given_id = None
+        for name, value in headers:
+            if name == b"range" and wanted is None and b"," not in value:
+                wanted = value.decode("latin-1")
+            elif name == b"x-request-id":
+                given_id = value
+            elif name == b"host":
+                if not self._sites.is_ours(value):
+                    return None
+            elif name not in _WITHOUT_WEIGHT and (name, value) not in _USUAL:
+                return None
+        return wanted, given_id
 
     def _answer(
         self, prepared: _Prepared, wanted: str | None, context: RequestContext, defaults: Headers
@@ -138,19 +155,6 @@ class Express:
         seconds = perf_counter() - context.started
         self._services.metrics.record(context, seconds)
         self._log(context, seconds)
-
-
-def _read(headers: Headers) -> tuple[str | None, bytes | None] | None:
-    """The Range and the id of a request whose headers say nothing else of weight; none for any other."""
-    wanted = given_id = None
-    for name, value in headers:
-        if name == b"range" and wanted is None and b"," not in value:
-            wanted = value.decode("latin-1")
-        elif name == b"x-request-id":
-            given_id = value
-        elif name not in _WITHOUT_WEIGHT and (name, value) not in _USUAL:
-            return None
-    return wanted, given_id
 
 
 def _is_plain(target: bytes) -> bool:

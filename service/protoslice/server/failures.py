@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from protoslice.errors import ProtosliceError
 from protoslice.server.context import context_of, request_id_of
+from protoslice.server.leaving import ClientGone
 from protoslice.server.problems import (
     BAD_REQUEST,
     INTERNAL,
@@ -66,7 +67,9 @@ def _mistakes(found: Iterable[Any]) -> Iterable[dict[str, str]]:
 
 
 async def answer_exception(request: Request, error: Exception) -> Response:
-    """The handler of every exception, for the framework."""
+    """The handler of every exception, for the framework; one that nobody is left to be told of goes on to our edge."""
+    if isinstance(error, ClientGone):
+        raise error
     if isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         error.headers = {"allow": ", ".join(_allowed(request.scope))}
     return _response(request.scope, error)

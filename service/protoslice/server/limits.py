@@ -33,6 +33,8 @@ def body_limit(path: str, settings: Settings) -> int:
 def check_length(scope: Scope, settings: Settings) -> None:
     """Refuse a body that says it is too long, before any of it is asked for."""
     fields = read_fields(scope)
+    if fields.get(b"transfer-encoding", "chunked").strip().lower() != "chunked":
+        raise HttpProblem(BAD_REQUEST, "Transfer-Encoding: chunked is the only coding taken")
     text = fields.get(b"content-length")
     if text is None:
         return
@@ -47,26 +49,26 @@ def check_length(scope: Scope, settings: Settings) -> None:
 
 
 class GuardedBody:
-    """`receive` with the limits kept."""
+    """`receive` with the limits kept. The time that is waited for the client counts, and not what is done meanwhile."""
 
-    __slots__ = ("_length", "_limit", "_receive", "_settings", "_started")
+    __slots__ = ("_length", "_limit", "_receive", "_settings", "_waited")
 
     def __init__(self, receive: Receive, limit: int, settings: Settings) -> None:
         self._receive = receive
         self._limit = limit
         self._settings = settings
         self._length = 0
-        self._started = 0.0
+        self._waited = 0.0
 
     async def __call__(self) -> Message:
         """The next message; `HttpProblem` when it comes too late or brings too much."""
-        self._started = self._started or monotonic()
-        seconds = self._settings.body_timeout_seconds
+        seconds, begun = self._settings.body_timeout_seconds, monotonic()
         try:
             async with asyncio.timeout(seconds):
                 message = await self._receive()
         except TimeoutError:
             raise _too_slow(f"no byte of the body came for {seconds:g} seconds") from None
+        self._waited += monotonic() - begun
         self._length += len(message.get("body", b""))
         if self._length > self._limit:
             raise _too_long(self._limit)
@@ -76,8 +78,7 @@ class GuardedBody:
 
     def _check_rate(self) -> None:
         slowest = self._settings.body_min_bytes_per_second
-        passed = monotonic() - self._started
-        if passed > _GRACE_SECONDS and self._length < slowest * passed:
+        if self._waited > _GRACE_SECONDS and self._length < slowest * self._waited:
             raise _too_slow(f"at least {slowest} bytes in a second are due")
 
 

@@ -42,12 +42,15 @@ def configure_logs(form: str, level: str, stream: TextIO | None = None) -> Calla
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(out)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[_strip, last], foreign_pre_chain=shared))
-    for name in ("uvicorn", "opentelemetry"):
+    plain = [_strip, last] if form == "text" else [_strip, structlog.processors.format_exc_info, last]
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=plain, foreign_pre_chain=shared))
+    for name in ("protoslice", "uvicorn", "opentelemetry"):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
         logger.propagate = False
         logger.setLevel(max(_LEVELS[level], logging.WARNING))
+    # It complains of forms that clients get wrong, of which they are told.
+    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
     return lines.flush
 
 

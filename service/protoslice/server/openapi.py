@@ -14,6 +14,7 @@ from protoslice.server.views import VIEWS, View
 __all__ = ["openapi_document"]
 
 VERSION: Final = "1"
+_CHANGING: Final = frozenset({"post", "put", "patch", "delete"})
 _REF: Final = {
     "name": "ref",
     "in": "path",
@@ -165,6 +166,8 @@ def _finish(document: dict[str, Any]) -> None:
     for operations in document["paths"].values():
         for method, operation in operations.items():
             _drop_validation(operation["responses"])
+            if method in _CHANGING:
+                operation["responses"].setdefault("403", problems(403)[403])
             operation["responses"] = {
                 status: _shared(shared, status, said, method) for status, said in sorted(operation["responses"].items())
             }

@@ -53,6 +53,12 @@ CORRUPT_UPLOAD = Problem(
     "Check the file at `offset` and `path`; nothing was stored.",
 )
 BAD_REQUEST = Problem(400, "bad-request", "Bad request", "Send a well-formed HTTP request.")
+CROSS_SITE = Problem(
+    403,
+    "cross-site",
+    "A page of another site may not change anything",
+    "The operator can name its origin in `PROTOSLICE_CORS_ORIGINS`.",
+)
 JOINED = Problem(403, "joined-upload", "A joined upload takes no bytes", "Begin an upload of its own.")
 NOT_FOUND = Problem(404, "not-found", "There is no such thing here", "Check the name, number or path.")
 NO_RESOURCE = Problem(404, "no-resource", "There is nothing at this URL", "See `/docs` for what there is.")
@@ -74,6 +80,12 @@ MEDIA = Problem(
 )
 RANGE = Problem(
     416, "range-not-satisfiable", "None of the ranges exists", "Ask within the length that `Content-Range` says."
+)
+MISDIRECTED = Problem(
+    421,
+    "misdirected-request",
+    "The service does not go by this name",
+    "Ask by address or `localhost`; the operator can add names to `PROTOSLICE_ALLOWED_HOSTS`.",
 )
 UNSUPPORTED = Problem(422, "unsupported", "Understood, but not possible", "Read `detail`.")
 CHUNKS = Problem(
@@ -130,7 +142,6 @@ UPLOADING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     **READING,
     errors.NotFound: INVALID,
     errors.CorruptModel: CORRUPT_UPLOAD,
-    errors.IntegrityError: CORRUPT_UPLOAD,
 }
 """What an error means while an upload is taken in: the bytes at fault are the client's."""
 
@@ -159,7 +170,8 @@ STATUSES: Final[Mapping[int, Problem]] = {
 
 PROBLEMS: Final = tuple(
     sorted(
-        {*READING.values(), *UPLOADING.values(), *STATUSES.values(), DRAINING, JOINED}, key=lambda p: (p.status, p.slug)
+        {*READING.values(), *UPLOADING.values(), *STATUSES.values(), CROSS_SITE, DRAINING, JOINED, MISDIRECTED},
+        key=lambda p: (p.status, p.slug),
     )
 )
 """Every problem there is."""

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
+import os
 import resource
+import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Final
 
 import uvicorn
+from uvicorn.server import HANDLED_SIGNALS
 
 from protoslice.errors import InvalidInput
-from protoslice.server.app import create_app, open_stores
+from protoslice.server.app import create_app
 from protoslice.server.logs import configure_logs
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
@@ -20,29 +27,81 @@ from protoslice.server.uvicorn_config import uvicorn_config
 
 __all__ = ["Server", "run"]
 
-BACKLOG = 2048
+BACKLOG: Final = 2048
+TICK_SECONDS: Final = 0.05
+CUT_SECONDS: Final = 5.0
+"""For requests that have been cut to tidy up."""
+_log = logging.getLogger(__name__)
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which prints where it listens and says that it drains before it closes the door."""
+    """uvicorn's server with a start that can be given up, and an end in order.
+
+    The first signal asks to end; the second one not to wait for anybody; the third does what it does to any program.
+    """
 
     def __init__(self, config: uvicorn.Config, services: Services, *, at_end: Sequence[Callable[[], None]]) -> None:
         super().__init__(config)
         self._services = services
         self._at_end = at_end
+        self._starting: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and print the address: the first line of our output. Storage that fails is an error of the program."""
-        self._services.opened = await open_stores(self._services.settings)
+        self._starting = asyncio.create_task(self._services.open())
+        with suppress(asyncio.CancelledError):
+            await self._starting
+        if self.should_exit:
+            await self._services.close()
+            return
         await super().startup(sockets)
         if self.started and sockets:
             print(address_of(sockets[0]), flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Refuse readiness for a while, then take no more connections and let answers end."""
+        """Refuse readiness for a while, take no more connections, let answers end, and cut those that take too long."""
+        settings = self._services.settings
         self._services.draining = True
-        await asyncio.sleep(self._services.settings.drain_notice_seconds)
-        await super().shutdown(sockets)
+        await self._wait(settings.drain_notice_seconds, until=lambda: False)
+        for server in (*self.servers, *(sockets or ())):
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        await self._wait(settings.drain_seconds, until=self._is_quiet)
+        if not self._is_quiet():
+            await self._cut()
+        await self.lifespan.shutdown()
+
+    async def _cut(self) -> None:
+        """Hang up on everybody, upon which requests end as they do when a client leaves: what has come is kept."""
+        _log.warning("at the end of PROTOSLICE_DRAIN_SECONDS, requests cut: %d", len(self.server_state.tasks))
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        self.force_exit = False
+        await self._wait(CUT_SECONDS, until=self._is_quiet)
+        for task in self.server_state.tasks:
+            task.cancel()
+
+    def _is_quiet(self) -> bool:
+        return not self.server_state.connections and not self.server_state.tasks
+
+    async def _wait(self, seconds: float, *, until: Callable[[], bool]) -> None:
+        """Wait until then, at most so long; not when a second signal has come."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while not until() and not self.force_exit and loop.time() < deadline:
+            await asyncio.sleep(TICK_SECONDS)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take note of a signal."""
+        if self.should_exit:
+            self.force_exit = True
+            for number in HANDLED_SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            return
+        super().handle_exit(sig, frame)
+        if self._starting is not None:
+            self._starting.get_loop().call_soon_threadsafe(self._starting.cancel)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -78,12 +137,19 @@ def listen(host: str, port: int) -> socket.socket:
     """A listening socket."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(address, family=family, backlog=BACKLOG)
     except socket.gaierror as error:
         raise InvalidInput(f"there is no address {host!r} to listen on") from error
-    return socket.create_server(address, family=family, backlog=BACKLOG)
+    except OSError as error:
+        code = error.errno or errno.EIO
+        raise OSError(code, f"cannot listen here: {os.strerror(code)}", _join(host, port)) from error
 
 
 def address_of(listener: socket.socket) -> str:
     """The URL of a listening socket."""
     host, port, *_ = listener.getsockname()
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"http://{_join(host, port)}"
+
+
+def _join(host: str, port: int) -> str:
+    return f"{f'[{host}]' if ':' in host else host}:{port}"

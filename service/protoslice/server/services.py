@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -11,14 +13,16 @@ from protoslice.server.metrics import Metrics
 from protoslice.server.problems import DRAINING, HttpProblem
 from protoslice.server.rendering import Renderer
 from protoslice.server.settings import Settings
-from protoslice.stores import Stores
+from protoslice.storage import open_storage
+from protoslice.stores import StoreOptions, Stores
+from protoslice.stores.uploads import UploadOptions
 
 __all__ = ["Given", "Services", "given"]
 
 
 @dataclass(slots=True)
 class Services:
-    """One application's parts; `stores` and `renderer` are there from start-up to shutdown."""
+    """One application's parts; `stores` and `renderer` are there between `open` and `close`."""
 
     settings: Settings
     metrics: Metrics = field(default_factory=Metrics)
@@ -26,6 +30,31 @@ class Services:
     rendering: Renderer | None = None
     draining: bool = False
     uploads: int = 0
+    _at_end: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    async def open(self) -> None:
+        """Open what the settings name, unless it is open already; to be awaited on the loop that will serve."""
+        if self.opened is not None:
+            return
+        settings = self.settings
+        async with AsyncExitStack() as stack:
+            storage = await stack.enter_async_context(open_storage(settings.storage, settings.plain_storage_options()))
+            opened = await Stores.open(storage, _store_options(settings))
+            stack.push_async_callback(opened.close)
+            rendering = Renderer(
+                processes=settings.render_processes,
+                timeout_seconds=settings.render_timeout_seconds,
+                max_bytes=settings.max_rendered_bytes,
+            )
+            stack.push_async_callback(rendering.close)
+            watch = asyncio.create_task(self.metrics.watch_loop())
+            stack.push_async_callback(_stop, watch)
+            self.opened, self.rendering, self._at_end = opened, rendering, stack.pop_all()
+
+    async def close(self) -> None:
+        """Close everything; nothing is served afterwards."""
+        self.opened = self.rendering = None
+        await self._at_end.aclose()
 
     @property
     def stores(self) -> Stores:
@@ -40,6 +69,31 @@ class Services:
         if self.rendering is None:
             raise HttpProblem(DRAINING, "the service is starting or has ended", headers={"retry-after": "1"})
         return self.rendering
+
+
+def _store_options(settings: Settings) -> StoreOptions:
+    return StoreOptions(
+        max_upload_bytes=settings.max_upload_bytes,
+        verify_reads=settings.verify_reads,
+        threads=settings.worker_threads,
+        open_stores=settings.open_stores,
+        register_prefixes=settings.register_allow,
+        register_networks=settings.register_networks,
+        space_watermark_bytes=settings.space_watermark_bytes,
+        trust_seconds=settings.trust_seconds,
+        uploads=UploadOptions(
+            max_bytes=settings.max_upload_bytes,
+            max_open=settings.max_open_uploads,
+            lifetime_seconds=settings.upload_lifetime_seconds,
+            part_bytes=settings.upload_checkpoint_bytes,
+        ),
+    )
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 def given(request: Request) -> Services:

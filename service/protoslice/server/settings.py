@@ -55,6 +55,8 @@ Size = Annotated[int, BeforeValidator(_size), Field(ge=0, lt=1 << 63)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
 NetworkNames = Annotated[Words, AfterValidator(_networks)]
 Origin = Annotated[str, StringConstraints(pattern=r"^(\*|null|[a-z][a-z0-9+.-]*://[!-.0-~]+)$")]
+HostName = Annotated[str, StringConstraints(pattern=r"^(\*|[A-Za-z0-9_-][A-Za-z0-9._-]*)$")]
+HostNames = Annotated[tuple[HostName, ...], NoDecode, BeforeValidator(_words)]
 Origins = Annotated[tuple[Origin, ...], NoDecode, BeforeValidator(_words)]
 Seconds = Annotated[float, Field(gt=0, le=86400)]
 
@@ -94,6 +96,11 @@ class Settings(BaseSettings):
         default=(),
         description="Origins whose web pages may use the service, as `https://viewer.example`; `*` is any.",
     )
+    allowed_hosts: HostNames = Field(
+        default=(),
+        description="Names that `Host` may have beside addresses and `localhost`; `*` is any. When empty: any, and "
+        "none where the service listens on a loopback address.",
+    )
 
     max_upload_bytes: Size = Field(
         default=1 << 40,
@@ -129,7 +136,8 @@ class Settings(BaseSettings):
     header_timeout_seconds: Seconds = Field(default=15, description="Time for a request's line and headers to arrive.")
     body_timeout_seconds: Seconds = Field(default=60, description="The longest silence while a request body arrives.")
     body_min_bytes_per_second: Size = Field(
-        default=256, description="The slowest upload, over its whole time after the first minute; 0 allows any."
+        default=256,
+        description="The slowest upload, over the time waited for it, after a minute of that; 0 allows any.",
     )
     send_timeout_seconds: Seconds = Field(default=30, description="How often a client that reads slowly is looked at.")
     send_min_bytes_per_second: Size = Field(
@@ -159,7 +167,7 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="From which level on to log."
     )
-    otel_endpoint: str | None = Field(
+    otel_endpoint: Annotated[str, StringConstraints(pattern="^https?://[^/]")] | None = Field(
         default=None, description="Where to send OpenTelemetry spans over OTLP/HTTP; needs the extra `otel`."
     )
 

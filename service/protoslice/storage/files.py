@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import closing, suppress
+from typing import Final
 
 from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.storage.handle import FileHandle, describe
@@ -36,12 +37,18 @@ from protoslice.storage.spare import SpareFile
 from protoslice.storage.threads import Threads
 from protoslice.storage.tree import Tree, explained
 
+_NO_FOLDER: Final = {
+    "EEXIST": (InvalidInput, "it is no folder"),
+    "ENOTDIR": (InvalidInput, "it is no folder"),
+    "ENOENT": (NotFound, "there is no such folder"),
+}
+
 
 class FileStorage(Storage):
     """The objects below one directory, which is made when it is missing and `create` says so."""
 
     def __init__(self, root: str, *, create: bool = True) -> None:
-        with explained("open storage at", root):
+        with explained("open storage at", root, **_NO_FOLDER):
             if create:
                 os.makedirs(root, exist_ok=True)
             self._tree = Tree(root)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from secrets import token_hex
 from typing import Final
 
-from protoslice.errors import Conflict, StorageUnavailable, Unsupported
+from protoslice.errors import Conflict, StorageError, StorageUnavailable, Unsupported
 from protoslice.storage.interface import Storage
 from protoslice.storage.keys import ObjectKey
 
@@ -28,9 +28,12 @@ async def probe(storage: Storage) -> None:
     key = FOLDER / token_hex(16)
     try:
         await _probe(storage, key)
-    finally:
-        with suppress(StorageUnavailable):
+    except Exception:
+        with suppress(StorageError):  # where writing failed, removing does too, and is not what to tell
             await storage.delete(key)
+        raise
+    with suppress(StorageUnavailable):
+        await storage.delete(key)
 
 
 async def _probe(storage: Storage, key: ObjectKey) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 from protoslice.errors import Conflict, IntegrityError, NotFound, StorageFull, Unsupported
 from protoslice.storage import ObjectStat, Storage, probe
 from protoslice.stores import keys
-from protoslice.stores.chunk_facts import ChunkFacts
+from protoslice.stores.derived import Derived
 from protoslice.stores.garbage import GRACE_SECONDS, GarbageReport, collect_garbage
 from protoslice.stores.in_place import Places
 from protoslice.stores.ingest import Ingest, IntakeOptions, drop_attempt
@@ -19,6 +18,7 @@ from protoslice.stores.joined import open_file_object
 from protoslice.stores.manifests import Manifests, behind, cursor_of
 from protoslice.stores.model import UNKNOWN, Created, IngestRequest, Manifest, Page, SchemaInfo, StoreInfo, Tag
 from protoslice.stores.objects import StoredObject
+from protoslice.stores.once import Once
 from protoslice.stores.opened import OpenStore, open_proto
 from protoslice.stores.paths import check_request, check_tag, is_id, is_id_prefix
 from protoslice.stores.pieces import PieceInfo, Pieces, Place
@@ -67,7 +67,7 @@ class Stores:
         self._uploads = Uploads(storage, self._worker, self.ingest, self._types, options.uploads)
         self._pieces = Pieces(storage, self._worker)
         self._opened: dict[str, OpenStore] = {}
-        self._opening: dict[str, asyncio.Task[OpenStore]] = {}
+        self._opening: Once[str, OpenStore] = Once()
 
     @classmethod
     async def open(cls, storage: Storage, options: StoreOptions | None = None, *, create: bool = True) -> Stores:
@@ -86,8 +86,7 @@ class Stores:
 
     async def close(self) -> None:
         """Give back everything that is held open; what is being opened is waited for first."""
-        while self._opening:
-            await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        await self._opening.idle()
         for opened in self._opened.values():
             opened.close()
         self._opened.clear()
@@ -200,11 +199,7 @@ class Stores:
             opened.seen_at = self._worker.loop.time()
             self._opened[store_id] = opened  # the newest stands last
             return opened
-        opening = self._opening.get(store_id)
-        if opening is None:
-            opening = self._opening[store_id] = asyncio.create_task(self._open(manifest))
-            opening.add_done_callback(lambda _: self._opening.pop(store_id, None))
-        return await asyncio.shield(opening)
+        return await self._opening.get(store_id, lambda: self._open(manifest))
 
     async def pieces(self, ref: str, *, limit: int, cursor: str | None) -> Page[PieceInfo]:
         """A page of the pieces of a store's files, which cover all of them in order."""
@@ -317,8 +312,7 @@ class Stores:
             for opened in objects:
                 opened.close()
             raise
-        facts = ChunkFacts(self._storage, manifest.id, self._worker)
-        store = OpenStore(manifest, objects, proto, self._worker, facts)
+        store = OpenStore(manifest, objects, proto, self._worker, Derived(self._storage, manifest.id))
         store.seen_at = self._worker.loop.time()
         self._opened[manifest.id] = store
         while len(self._opened) > self._options.open_stores:

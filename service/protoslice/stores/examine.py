@@ -9,13 +9,12 @@ from typing import Any
 
 from protoslice import _core, errors, schema
 from protoslice.errors import ProtosliceError, Unsupported
+from protoslice.schema.detect import HEAD
 from protoslice.stores.model import UNKNOWN
 from protoslice.stores.seal import seal, unseal
 
 __all__ = ["Examination", "Examined", "Scan", "Types"]
 
-HEAD = 64 << 10
-"""As much of a file must have come before it is told what it is: detection looks at no more."""
 SCANNED = ("proto", "unknown")
 _VERSION = 1
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from protoslice import schema
 from protoslice.errors import Conflict, InvalidInput, NotFound, Unsupported
+from protoslice.schema.detect import HEAD
 from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.sources import allowed, open_source
@@ -21,8 +22,6 @@ from protoslice.stores.roots import choose_root
 from protoslice.stores.runner import Worker
 
 __all__ = ["Places"]
-
-HEAD = 64 << 10
 
 
 class Places:
@@ -63,7 +62,7 @@ class Places:
         if not files:
             raise InvalidInput("no files are named")
         received = [await self._look(check_file_path(path), uri, worker) for path, uri in files.items()]
-        root = choose_root(received, request.root)
+        root = await choose_root(received, request.root, opened=lambda stored: self.open(stored, worker), worker=worker)
         attempt = keys.new_attempt()
         prepared = await self._prepare(root, request, types, worker)
         request = replace(request, source="register")

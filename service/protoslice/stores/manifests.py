@@ -9,6 +9,7 @@ from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores import keys
 from protoslice.stores.model import Manifest
 from protoslice.stores.paths import is_id
+from protoslice.stores.recent import Recent
 
 __all__ = ["Manifests", "behind", "cursor_of"]
 
@@ -18,6 +19,7 @@ TRIES = 8
 
 CACHED_BYTES = 16 << 20
 """How much of them is kept, as they are written: some ten thousand manifests of usual size."""
+_MOST = 1 << 20
 
 
 class Manifests:
@@ -25,7 +27,7 @@ class Manifests:
 
     def __init__(self, storage: Storage, *, cached_bytes: int = CACHED_BYTES) -> None:
         self._storage = storage
-        self._cache = _Cache(cached_bytes)
+        self._cache: Recent[str, tuple[str, Manifest]] = Recent(most=_MOST, room=cached_bytes)
 
     async def get(self, store_id: str) -> Manifest:
         """The manifest of a store; `NotFound` when there is no such store."""
@@ -42,13 +44,13 @@ class Manifests:
     async def content(self, stat: ObjectStat) -> Manifest:
         """The manifest that lies there; `Conflict` when it is another by now."""
         store_id = stat.key.segments[-1]
-        cached = self._cache.get(stat)
-        if cached is not None:
-            return cached
+        cached = self._cache.get(store_id)
+        if cached is not None and cached[0] == stat.etag:
+            return cached[1]
         manifest = Manifest.decode(await self._storage.get_range(stat.key, 0, stat.size, if_etag=stat.etag))
         if manifest.id != store_id:
             raise IntegrityError(f"the manifest of store {store_id} is that of another store")
-        self._cache.put(stat, manifest)
+        self._cache.put(store_id, (stat.etag, manifest), stat.size)
         return manifest
 
     async def publish(self, manifest: Manifest) -> Manifest:
@@ -95,39 +97,6 @@ class Manifests:
             after = page.after
             if after is None:
                 return sorted(found, key=_place)
-
-
-class _Cache:
-    """The manifests used last, up to a number of bytes."""
-
-    def __init__(self, room: int) -> None:
-        self._room = room
-        self._kept: dict[str, tuple[ObjectStat, Manifest]] = {}
-
-    def get(self, stat: ObjectStat) -> Manifest | None:
-        """The manifest, if it is kept as it is now; it stands last then."""
-        kept = self._kept.get(stat.key.text)
-        if kept is None or kept[0].etag != stat.etag:
-            return None
-        self._kept[stat.key.text] = self._kept.pop(stat.key.text)
-        return kept[1]
-
-    def put(self, stat: ObjectStat, manifest: Manifest) -> None:
-        """Keep a manifest, and let go of those not used for longest."""
-        self._drop(stat.key.text)
-        self._kept[stat.key.text] = (stat, manifest)
-        self._room -= stat.size
-        while self._room < 0:
-            self._drop(next(iter(self._kept)))
-
-    def drop(self, store_id: str) -> None:
-        """Keep the manifest of a store no longer."""
-        self._drop(keys.store(store_id).text)
-
-    def _drop(self, key: str) -> None:
-        kept = self._kept.pop(key, None)
-        if kept is not None:
-            self._room += kept[0].size
 
 
 def _place(stat: ObjectStat) -> tuple[int, str]:

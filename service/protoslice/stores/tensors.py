@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
 from protoslice.formats.listing import items, row_text
-from protoslice.formats.model import Bytes, Model, Tensors
-from protoslice.formats.reading import read
+from protoslice.formats.model import Bytes, Model, Tensor, Tensors
+from protoslice.formats.reading import is_ready, read, ready
 from protoslice.formats.references import references
-from protoslice.formats.registry import tensors_of
 from protoslice.formats.safetensors import safetensors
 from protoslice.formats.selection import Wanted, chosen, each, single, wanted
 from protoslice.stores.computed import Computed, Readable
 from protoslice.stores.model import Page, place_of
 from protoslice.stores.objects import StoredObject
+from protoslice.stores.once import Kept
 from protoslice.stores.runner import Worker
 from protoslice.stores.serving import Representation
 
@@ -26,18 +26,30 @@ _BYTES: Final = "application/octet-stream"
 _FORMS: Final = {"npy": ("npy", _BYTES), "json": ("json", "application/json")}
 """The ending of a form's file name, and its media type."""
 
+_MOST: Final = 16
+_ROOM: Final = 16 << 20
+"""So many of a kind are kept, and so many bytes of them: of a file mostly its head, of a tensor what was looked up."""
+_WEIGHT: Final = 1 << 10
+"""What a source weighs that is computed."""
+_EXTENT_WEIGHT: Final = 32
+
 Etag = Callable[..., str]
+Find = Callable[[], Awaitable[Tensors]]
 
 
 class StoreTensors:
     """The tensors of one store. They are found when somebody first asks, and kept."""
 
-    def __init__(self, model: Model, worker: Worker, etag: Etag) -> None:
+    def __init__(self, model: Model, find: Find, worker: Worker, etag: Etag) -> None:
+        """`find` finds them; the first call that needs them waits for it."""
         self._model = model
+        self._find = find
         self._worker = worker
         self._etag = etag
         self._found: Tensors | None = None
         self._finding = asyncio.Lock()
+        self._ready: Kept[str, Tensor] = Kept(most=_MOST, room=_ROOM)
+        self._files: Kept[tuple[str, ...], Representation] = Kept(most=_MOST, room=_ROOM)
 
     async def page(self, *, name: str | None, dtype: str | None, limit: int, cursor: str | None) -> Page[bytes]:
         """A page of what is known of each, as items of a JSON list."""
@@ -49,36 +61,32 @@ class StoreTensors:
         """One tensor, or a slice of it, as `form`."""
         found = await self._all()
 
-        def look() -> Representation:
+        def look() -> Representation | Tensor:
             tensor = single(found, name)
-            reading = read(tensor, slice_text, form)
-            ending, media_type = _FORMS.get(form, ("bin", _BYTES))
-            return Representation(
-                reading.bytes.rope,
-                self._readable(reading.bytes),
-                self._etag("tensor", tensor.address, slice_text, form),
-                f"{_filename(tensor.name)}.{ending}",
-                kind="tensor",
-                media_type=media_type,
-                headers=(
-                    (b"x-tensor-dtype", reading.dtype.name.encode()),
-                    (b"x-tensor-shape", ",".join(map(str, reading.shape)).encode()),
-                ),
-            )
+            if is_ready(tensor):
+                return self._represented(tensor, slice_text, form)
+            read(tensor, slice_text, form, compare=False)  # nothing is looked up or counted for what is refused anyway
+            return tensor
 
-        return await self._worker.run(look)
+        looked = await self._worker.run(look)
+        if isinstance(looked, Representation):
+            return looked
+        tensor = await self._ready.get(looked.address, lambda: self._worker.run(lambda: ready(looked)))
+        return await self._worker.run(lambda: self._represented(tensor, slice_text, form))
 
     async def safetensors(self, names: Sequence[str]) -> Representation:
         """All tensors, or those whose names match one of `names`, as one safetensors file."""
         found = await self._all()
 
-        def make() -> Representation:
+        def make() -> tuple[Representation, int]:
             data = safetensors(chosen(found, names))
             name = self._model.root.rpartition("/")[2].rpartition(".")[0] or "model"
             etag = self._etag("safetensors", names)
-            return Representation(data.rope, self._readable(data), etag, f"{name}.safetensors", kind="safetensors")
+            sources = self._readable(data)
+            weight = data.literals + _EXTENT_WEIGHT * data.rope.piece_count + _WEIGHT * len(sources)
+            return Representation(data.rope, sources, etag, f"{name}.safetensors", kind="safetensors"), weight
 
-        return await self._worker.run(make)
+        return await self._files.get(tuple(names), lambda: self._worker.run(make))
 
     async def references(self, base: str) -> dict[str, Any]:
         """References onto this store's own URLs, which begin with `base`, as kerchunk writes them."""
@@ -95,8 +103,24 @@ class StoreTensors:
     async def _all(self) -> Tensors:
         async with self._finding:
             if self._found is None:
-                self._found = await self._worker.run(lambda: tensors_of(self._model))
+                self._found = await self._find()
             return self._found
+
+    def _represented(self, tensor: Tensor, slice_text: str | None, form: str) -> Representation:
+        reading = read(tensor, slice_text, form)
+        ending, media_type = _FORMS.get(form, ("bin", _BYTES))
+        return Representation(
+            reading.bytes.rope,
+            self._readable(reading.bytes),
+            self._etag("tensor", tensor.address, slice_text, form),
+            f"{_filename(tensor.name)}.{ending}",
+            kind="tensor",
+            media_type=media_type,
+            headers=(
+                (b"x-tensor-dtype", reading.dtype.name.encode()),
+                (b"x-tensor-shape", ",".join(map(str, reading.shape)).encode()),
+            ),
+        )
 
     def _readable(self, data: Bytes) -> Sequence[Readable]:
         return [

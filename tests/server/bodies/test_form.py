@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterable, Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protoslice.errors import InvalidInput, LimitExceeded, ProtosliceError
@@ -72,6 +72,7 @@ contents = (
 )
 
 
+@settings(deadline=None)
 @given(st.lists(contents, min_size=1, max_size=5), st.integers(1, 200))
 def test_any_content_in_any_cut(contents: list[bytes], size: int) -> None:
     files = [(f"f{n}", content) for n, content in enumerate(contents)]

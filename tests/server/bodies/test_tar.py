@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, ProtosliceError, Unsupported
@@ -100,6 +100,7 @@ paths = st.lists(segment.filter(lambda text: text not in {".", ".."}), min_size=
 trees = st.dictionaries(paths.filter(lambda path: len(path.encode()) <= 1024), st.binary(max_size=1500), min_size=1)
 
 
+@settings(deadline=None)
 @given(trees, st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]), st.integers(1, 3000))
 def test_any_tree_in_any_cut(files: dict[str, bytes], format: Format, size: int) -> None:
     assert read(cut(archive(files, format), size)) == files

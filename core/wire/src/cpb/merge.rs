@@ -4,7 +4,7 @@
 //! Values of maps that are scalars, text or bytes are taken, and elements of repeated strings or bytes, which it never did.
 
 use super::order::sorted;
-use super::records::Chunked;
+use super::records::{Chunked, FILE};
 use super::tree::{Body, Item, Items, Tree};
 use super::values::{OwnedKey, parse};
 use crate::error::{Kind, Result, WireError};
@@ -13,7 +13,7 @@ use crate::key;
 use crate::limits::Limits;
 use crate::metadata::{ChunkedMessage, MapKey, Tag};
 use crate::ondemand::OnDemand;
-use crate::rope::{IMAGE, Rope};
+use crate::rope::{IMAGE, Piece, Rope};
 use crate::schema::{Field, FieldKind, Schema, TypeId};
 use crate::source::Source;
 use crate::varint;
@@ -32,10 +32,11 @@ pub fn image(
 ) -> Result<Rope> {
     let merger = Merger { chunked, bytes: OnDemand::new(schema, records, *limits) };
     let mut tree = Tree::new(root);
-    match &chunked.declared {
-        Some(declared) => merger.in_order(&mut tree, declared)?,
-        None => merger.apply(&mut tree, &chunked.metadata.message, "", 0)?,
-    }
+    let done = match &chunked.declared {
+        Some(declared) => merger.in_order(&mut tree, declared),
+        None => merger.apply(&mut tree, &chunked.metadata.message, "", 0),
+    };
+    done.map_err(|error| in_chunk(error, chunked))?;
     Ok(tree.rope(&merger.bytes)?.through(IMAGE, &chunked.records))
 }
 
@@ -52,7 +53,7 @@ impl Merger<'_> {
             return Err(WireError::new(Kind::Limit, text).on(path));
         }
         if let Some(chunk) = message.chunk {
-            tree.merge(self.chunk(chunk, path)?, &self.bytes).map_err(|error| in_chunk(error, chunk, path))?;
+            tree.merge(self.chunk(chunk, path)?, &self.bytes).map_err(|error| error.on(named(path)))?;
         }
         for field in sorted(&message.fields).map_err(|error| error.on(path))? {
             if field.tags.is_empty() && field.message == ChunkedMessage::default() {
@@ -69,8 +70,6 @@ impl Merger<'_> {
         if known.is_some_and(|known| known != declared) {
             return Err(inconsistent("", format!("the file holds a {declared}: it cannot be opened as another type")));
         }
-        // From now on each record is looked into, so that none that is cut off takes the next one's bytes for its own.
-        tree.items(&self.bytes)?;
         for field in &self.chunked.metadata.message.fields {
             let set = match field.tags.as_slice() {
                 [Tag::Field(number)] => self.bytes.schema.field(tree.type_id, *number),
@@ -152,8 +151,8 @@ impl Merger<'_> {
         depth: u32,
     ) -> Result<()> {
         if field.kind.is_message() {
-            let child =
-                self.child(tree, field)?.ok_or_else(|| inconsistent(path, "it cannot be merged into".to_owned()))?;
+            let child = self.child(tree, field).map_err(|error| error.on(path))?;
+            let child = child.ok_or_else(|| inconsistent(path, "it cannot be merged into".to_owned()))?;
             return self.place(child, rest, message, path, depth + 1);
         }
         let body = self.leaf(field, leaf_chunk(field, rest, message, path)?, path)?;
@@ -235,11 +234,11 @@ impl Merger<'_> {
         // Where another member of its oneof came later, what stood before is void.
         let active: Vec<usize> = items.of(field.number).iter().copied().filter(|at| Some(*at) > rival).collect();
         if !active.is_empty() {
-            return Ok(items.unite(field.number, &active, field.target));
+            return items.unite(field.number, &active, field.target, &self.bytes);
         }
         items.drop_all(field.number);
         let at = place_alone(items, Item { number: field.number, entry: None, body: empty(field.target) }, rival);
-        Ok(items.message(at, field.target))
+        items.message(at, field.target, &self.bytes)
     }
 
     /// The last item of another member of the oneof of `field`.
@@ -258,7 +257,9 @@ impl Merger<'_> {
             Some(_) => Some(items.push(Item { number: field.number, entry: None, body: empty(field.target) })),
             None => None,
         };
-        at.and_then(|at| items.message(at, field.target)).ok_or_else(|| gap(path, count))
+        let Some(at) = at else { return Err(gap(path, count)) };
+        let element = items.message(at, field.target, &self.bytes).map_err(|error| error.on(path))?;
+        element.ok_or_else(|| gap(path, count))
     }
 
     /// Merges `message` into the value under `key`, at the place `rest` below it.
@@ -285,7 +286,7 @@ impl Merger<'_> {
             None => self.add_entry(tree, field, key_field, &key)?,
         };
         let items = tree.items(&self.bytes)?;
-        let entry = items.message(at, field.target);
+        let entry = items.message(at, field.target, &self.bytes).map_err(|error| error.on(&path))?;
         let entry = entry.ok_or_else(|| inconsistent(&path, "its entry cannot be merged into".to_owned()))?;
         self.singular(entry, value_field, rest, message, &path, depth + 1)
     }
@@ -297,7 +298,7 @@ impl Merger<'_> {
             let Some(item) = items.list.get_mut(at) else { continue };
             let found = match (&mut item.body, item.entry) {
                 (Body::Message(entry), _) => entry.key(&self.bytes)?,
-                (_, Some(entry)) => Tree::of(entry, field.target).key(&self.bytes)?,
+                (_, Some(entry)) => Tree::of([entry], field.target, &self.bytes)?.key(&self.bytes)?,
                 _ => None,
             };
             if found.as_ref() == Some(wanted) {
@@ -338,13 +339,26 @@ fn place_alone(items: &mut Items, item: Item, rival: Option<usize>) -> usize {
 }
 
 fn inconsistent(path: &str, message: String) -> WireError {
-    let path = if path.is_empty() { "the root message" } else { path };
-    WireError::new(Kind::Inconsistent, message).on(path)
+    WireError::new(Kind::Inconsistent, message).on(named(path))
 }
 
-fn in_chunk(error: WireError, chunk: u64, path: &str) -> WireError {
-    if error.kind() != Kind::Corrupt {
+fn named(path: &str) -> &str {
+    if path.is_empty() { "the root message" } else { path }
+}
+
+/// `error`, which names an offset among the records, as one that names the chunk and the offset in it.
+fn in_chunk(error: WireError, chunked: &Chunked) -> WireError {
+    let Some((at, (number, chunk))) =
+        error.offset().filter(|_| error.kind() == Kind::Corrupt).and_then(|at| Some((at, chunked.holding(at)?)))
+    else {
         return error;
+    };
+    let said = error.message();
+    let inside = at - chunk.start;
+    let text = format!("chunk {number} is no message that could stand here: {said}, {inside} bytes into the chunk");
+    let error = inconsistent(error.path().unwrap_or_default(), text);
+    match chunked.records.slice(at..at.saturating_add(1)).pieces().next() {
+        Some(Piece::Extent { source: FILE, offset, .. }) => error.at(offset),
+        _ => error,
     }
-    inconsistent(path, format!("chunk {chunk} is no message that could stand here: {}", error.message()))
 }

@@ -50,6 +50,12 @@ impl Chunked {
         Some(begin..end)
     }
 
+    /// The chunk that the byte at `offset` of the records is of: its number, and where it lies.
+    pub(super) fn holding(&self, offset: u64) -> Option<(u64, Range<u64>)> {
+        let number = self.ends.partition_point(|end| *end <= offset) as u64;
+        Some((number, self.chunk(number)?))
+    }
+
     /// The chunks that are the root message itself, one after the other: what tells its type.
     pub fn root(&self) -> Rope {
         let message = &self.metadata.message;

@@ -57,9 +57,13 @@ impl Tree {
         Self { type_id, ..Self::default() }
     }
 
-    /// The message that stands in `entry`.
-    pub(super) fn of(entry: Entry, type_id: TypeId) -> Self {
-        Self { type_id: Some(type_id), parts: vec![entry.content_span()], items: None }
+    /// The message that stands in `entries`, one after the other.
+    pub(super) fn of(entries: impl IntoIterator<Item = Entry>, type_id: TypeId, bytes: &OnDemand<'_>) -> Result<Self> {
+        let mut tree = Self::new(Some(type_id));
+        for entry in entries {
+            tree.merge(entry.content_span(), bytes)?;
+        }
+        Ok(tree)
     }
 
     /// The key of the map's entry that this is.
@@ -83,10 +87,14 @@ impl Tree {
         Ok(Some(key.unwrap_or(key::default_key(field.kind)).into()))
     }
 
-    /// Merges the serialized message at `span`: as protobuf has it, its bytes follow what is there.
+    /// Merges the serialized message at `span`: as protobuf has it, its bytes follow what is there. It is looked through
+    /// first: were it cut off, it would take what follows for its own.
     pub(super) fn merge(&mut self, span: Range<u64>, bytes: &OnDemand<'_>) -> Result<()> {
         match &mut self.items {
-            None => self.parts.push(span),
+            None => {
+                bytes.check(&span)?;
+                self.parts.push(span);
+            }
             Some(items) => items.append(bytes.scan(span, self.type_id)?),
         }
         Ok(())
@@ -191,34 +199,39 @@ impl Items {
     }
 
     /// The message at `at`, made a tree if it was not.
-    pub(super) fn message(&mut self, at: usize, type_id: TypeId) -> Option<&mut Tree> {
-        let item = self.list.get_mut(at)?;
+    pub(super) fn message(&mut self, at: usize, type_id: TypeId, bytes: &OnDemand<'_>) -> Result<Option<&mut Tree>> {
+        let Some(item) = self.list.get_mut(at) else { return Ok(None) };
         if !matches!(item.body, Body::Message(_)) {
-            let mut tree = Tree::new(Some(type_id));
-            tree.parts.extend(item.entry.map(|entry| entry.content_span()));
-            item.body = Body::Message(Box::new(tree));
+            item.body = Body::Message(Box::new(Tree::of(item.entry, type_id, bytes)?));
         }
-        match &mut item.body {
+        Ok(match &mut item.body {
             Body::Message(tree) => Some(tree),
             _ => None,
-        }
+        })
     }
 
     /// Makes the items at `places` one message at the last of them, of all their parts.
-    pub(super) fn unite(&mut self, number: u32, places: &[usize], type_id: TypeId) -> Option<&mut Tree> {
-        let (&last, before) = places.split_last()?;
+    pub(super) fn unite(
+        &mut self,
+        number: u32,
+        places: &[usize],
+        type_id: TypeId,
+        bytes: &OnDemand<'_>,
+    ) -> Result<Option<&mut Tree>> {
+        let Some((&last, before)) = places.split_last() else { return Ok(None) };
         if !before.is_empty() {
-            let mut tree = Tree::new(Some(type_id));
+            let entries = places.iter().filter_map(|at| self.list.get(*at)?.entry);
+            let tree = Tree::of(entries, type_id, bytes)?;
             for &at in places {
-                let item = self.list.get_mut(at)?;
-                tree.parts.extend(item.entry.map(|entry| entry.content_span()));
-                item.body = Body::Dropped;
+                if let Some(item) = self.list.get_mut(at) {
+                    item.body = Body::Dropped;
+                }
             }
             if let Some(item) = self.list.get_mut(last) {
                 item.body = Body::Message(Box::new(tree));
             }
             self.places.insert(number, vec![last]);
         }
-        self.message(last, type_id)
+        self.message(last, type_id, bytes)
     }
 }

@@ -4,7 +4,6 @@ use std::cell::OnceCell;
 use std::io::Write;
 
 use super::findings::Findings;
-use super::memory::Piece;
 use crate::error::Result;
 use crate::header::Fields;
 use crate::key::{self, Key};
@@ -13,6 +12,13 @@ use crate::schema::{Field, FieldKind, Schema, TypeId};
 
 /// Names up to this many bytes are given whole; longer ones not at all.
 pub(super) const LONGEST_NAME: u64 = 4096;
+
+/// A piece of a message, and where it lies.
+#[derive(Clone, Copy)]
+pub(super) struct Piece<'b> {
+    pub(super) bytes: &'b [u8],
+    pub(super) base: u64,
+}
 
 /// A message on the way down.
 pub(super) struct Frame<'u> {

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::frame::{Frame, LONGEST_NAME, Step, called, key_of};
-use super::memory::Piece;
+use super::frame::{Frame, LONGEST_NAME, Piece, Step, called, key_of};
 use super::window::{Held, WINDOW};
 use super::{LEADS, Place, Search, WANTED, count_up};
 use crate::document::{Message, Part};

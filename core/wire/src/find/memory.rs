@@ -1,6 +1,6 @@
 //! The search in messages that are held in memory.
 
-use super::frame::{Frame, Step, key_of};
+use super::frame::{Frame, Piece, Step, key_of};
 use super::{LEADS, Place, Search, WANTED, count_up};
 use crate::entry::Entry;
 use crate::error::Result;
@@ -13,13 +13,6 @@ use std::collections::HashMap;
 
 /// Maps of up to so many entries need no table of their keys.
 const FEW: usize = 16;
-
-/// A piece of a message, and where it lies.
-#[derive(Clone, Copy)]
-pub(super) struct Piece<'b> {
-    pub(super) bytes: &'b [u8],
-    pub(super) base: u64,
-}
 
 /// A message in a message.
 #[derive(Clone, Copy)]

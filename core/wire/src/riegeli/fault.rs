@@ -1,7 +1,7 @@
 //! What is wrong with a file, and where reading may go on after it.
 
 use super::layout::{block_of, left_in_block};
-use crate::error::{Kind, WireError};
+use crate::error::WireError;
 
 /// Where reading may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Fault {
         let message = format!(
             "Corrupted Riegeli/records file: {what} hash mismatch (computed {computed:#018x}, stored {stored:#018x}), {place}"
         );
-        WireError::new(Kind::Checksum, message).at(offset)
+        WireError::corrupt(offset, message)
     }
 
     /// A chunk of which only the first bytes are there.

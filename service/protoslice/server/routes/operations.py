@@ -9,7 +9,6 @@ from pydantic import BaseModel
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from protoslice.errors import ProtosliceError
-from protoslice.server.api_page import api_page
 from protoslice.server.documented import problems
 from protoslice.server.home import home_page, problem_page
 from protoslice.server.metrics import CONTENT_TYPE
@@ -97,7 +96,7 @@ async def home(request: Request, services: Given) -> Response:
 @router.get("/docs", response_class=HTMLResponse, include_in_schema=False)
 async def docs(request: Request) -> Response:
     """Every call, from the OpenAPI document."""
-    return HTMLResponse(api_page(request.app.openapi(), _origin(request)), headers=PAGE_HEADERS)
+    return HTMLResponse(request.app.api_page.show(_origin(request)), headers=PAGE_HEADERS)
 
 
 def _origin(request: Request) -> str:

@@ -1,0 +1,217 @@
+"""`protoslice doctor` before a real nginx: what is right is well, and each thing that is wrong is named.
+
+Not part of `make test`, as `test_nginx.py` is not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from front import FILES, nginx
+
+PROGRAM = [sys.executable, "-m", "protoslice.cli"]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of a service."""
+    command = [*PROGRAM, "serve", "--port", "0", "--storage", tmp_path_factory.mktemp("stores").as_uri()]
+    environment = os.environ | {"PROTOSLICE_LOG_LEVEL": "error", "PROTOSLICE_SPACE_WATERMARK_BYTES": "1"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            port = urlsplit(process.stdout.readline().decode().strip()).port
+            assert port is not None
+            yield port
+        finally:
+            process.terminate()
+
+
+def call(*args: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*PROGRAM, *args], env=os.environ | environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == code, (done.stdout, done.stderr)
+    return done
+
+
+def bad(url: str) -> dict[str, str]:
+    """What the doctor finds, with its advice."""
+    done = subprocess.run([*PROGRAM, "doctor", url, "--json"], capture_output=True, text=True, check=False, timeout=120)
+    told = json.loads(done.stdout)
+    assert done.returncode == (0 if told["well"] else 3)
+    return {check["check"]: check["advice"] for check in told["checks"] if check["found"] is not None}
+
+
+def without(*directives: str) -> Callable[[str], str]:
+    """Takes lines out of the file."""
+
+    def edit(text: str) -> str:
+        for directive in directives:
+            assert directive in text
+            text = text.replace(directive, "")
+        return text
+
+    return edit
+
+
+def location(*lines: str) -> Callable[[str], str]:
+    """Puts lines before the one that passes on."""
+    return replaced("proxy_pass http://protoslice;", " ".join([*lines, "proxy_pass http://protoslice;"]))
+
+
+def replaced(old: str, new: str) -> Callable[[str], str]:
+    def edit(text: str) -> str:
+        assert old in text
+        return text.replace(old, new)
+
+    return edit
+
+
+def cached(*lines: str) -> Callable[[str], str]:
+    """Puts a cache before the service."""
+
+    def edit(text: str) -> str:
+        path = "proxy_cache_path /tmp/nginx-kept keys_zone=kept:1m; server {\n        listen"
+        return location("proxy_buffering on;", "proxy_cache kept;", *lines)(
+            replaced("server {\n        listen", path)(text)
+        )
+
+    return edit
+
+
+def below(path: str, *lines: str) -> Callable[[str], str]:
+    """Puts the service below a path of its own."""
+    return replaced("location / {\n            proxy_pass http://protoslice;", f"location {path} {{ {' '.join(lines)}")
+
+
+MAP = "map $request_uri $rest { ~^/models(?<path>/.*)$ $path; } server {\n        listen"
+PREFIXED = below("/models/", "proxy_pass http://protoslice$rest;", "proxy_redirect / /models/;")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_our_files_are_well(service: int, tmp_path: Path, name: str) -> None:
+    with nginx(name, tmp_path, service) as port:
+        assert bad(f"http://127.0.0.1:{port}") == {}
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        location("proxy_buffering on;", "proxy_max_temp_file_size 1m;"),
+        location("proxy_read_timeout 5s;"),
+        location("gzip on;", "gzip_types application/json;"),
+        lambda text: PREFIXED(replaced("server {\n        listen", MAP)(text)),
+    ],
+    ids=["answers on its disk", "little patience", "compressed lists", "a path of its own"],
+)
+def test_what_spoils_nothing_that_can_be_seen_is_well(
+    service: int, tmp_path: Path, edit: Callable[[str], str], request: pytest.FixtureRequest
+) -> None:
+    path = "/models" if "path" in request.node.callspec.id else ""
+    with nginx("nginx.conf", tmp_path, service, edit) as port:
+        assert bad(f"http://127.0.0.1:{port}{path}") == {}
+
+
+@pytest.mark.parametrize(
+    ("edit", "expected"),
+    [
+        (
+            without("proxy_request_buffering off;"),
+            {
+                "uploads go through as they come": "proxy_request_buffering off;",
+                "chunked uploads go through as they come": "proxy_request_buffering off;",
+            },
+        ),
+        (
+            without("proxy_http_version 1.1;", 'proxy_set_header Connection "";'),
+            {"chunked uploads go through as they come": "proxy_http_version 1.1;"},
+        ),
+        (without("client_max_body_size 0;"), {"uploads may be long": "client_max_body_size 0;"}),
+        (
+            replaced("gzip off;", "gzip on; gzip_types *; gzip_min_length 1;"),
+            {"entity tags stay strong": "gzip off;", "binaries are not compressed": "gzip off;"},
+        ),
+        (
+            location("gzip on;", "gzip_types application/protobuf application/octet-stream;"),
+            {"entity tags stay strong": "gzip off;", "binaries are not compressed": "gzip off;"},
+        ),
+        (cached(), {"ranges come from the service": "proxy_cache off;"}),
+        (
+            cached("proxy_ignore_headers Cache-Control Expires;", "proxy_cache_valid any 10m;"),
+            {"ranges come from the service": "proxy_cache off;", "changes are seen at once": "proxy_ignore_headers"},
+        ),
+        (location("proxy_force_ranges on;"), {"ranges come from the service": "proxy_force_ranges off;"}),
+        (
+            location("slice 1k;", "proxy_set_header Range $slice_range;"),
+            {"ranges come from the service": "no slice;"},
+        ),
+        (
+            location('proxy_set_header Range "";'),
+            {"ranges are exact": "pass on Range"},
+        ),
+        (location("proxy_hide_header ETag;"), {"entity tags stay strong": "proxy_hide_header ETag;"}),
+        (location("proxy_hide_header Repr-Digest;"), {"digests come along": "proxy_hide_header Repr-Digest;"}),
+        (
+            below("/models/", "proxy_pass http://protoslice/;", "proxy_redirect / /models/;"),
+            {"paths stay as they are": "$request_uri"},
+        ),
+        (
+            lambda text: replaced("proxy_redirect / /models/;", "")(
+                PREFIXED(replaced("server {\n        listen", MAP)(text))
+            ),
+            {"uploads are found again": "proxy_redirect / /models/;"},
+        ),
+    ],
+    ids=[
+        "request buffering", "1.0", "body size", "gzip", "gzip of protobuf", "cache", "cache of all", "force ranges",
+        "slice", "no range", "no tag", "no digest", "models decoded", "models not told",
+    ],
+)  # fmt: skip
+def test_each_thing_that_is_wrong_is_named(
+    service: int,
+    tmp_path: Path,
+    edit: Callable[[str], str],
+    expected: dict[str, str],
+    request: pytest.FixtureRequest,
+) -> None:
+    path = "/models" if "models" in request.node.callspec.id else ""
+    with nginx("nginx.conf", tmp_path, service, edit) as port:
+        found = bad(f"http://127.0.0.1:{port}{path}")
+    assert set(found) == set(expected)
+    assert all(advice in found[check] for check, advice in expected.items())
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate that is its own authority, for the loopback, and its key beside it."""
+    path = tmp_path / "own.pem"
+    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
+    subprocess.run([*command, "-keyout", tmp_path / "own.key", "-out", path], check=True, capture_output=True)
+    return path
+
+
+def test_tls_is_trusted_by_those_who_are_told_to(service: int, tmp_path: Path, certificate: Path) -> None:
+    def edit(text: str) -> str:
+        keys = f"ssl_certificate {certificate}; ssl_certificate_key {certificate.with_suffix('.key')};"
+        return replaced("listen 8080 backlog=4096;", f"listen 8080 ssl; {keys}")(text)
+
+    with nginx("nginx.conf", tmp_path, service, edit) as port:
+        url = f"https://127.0.0.1:{port}"
+        for verb in (["doctor", url], ["ls", "--url", url], ["info", f"{url}/v1/stores/any"]):
+            told = call(*verb, code=6).stderr
+            assert told.count("\n") == 1
+            assert "self-signed certificate" in told
+            assert "SSL_CERT_FILE" in told
+        told = call("doctor", url, "--json", SSL_CERT_FILE=str(certificate)).stdout
+        assert json.loads(told)["well"]
+        for wrong, says in ((f"http://127.0.0.1:{port}", "400"), (f"https://127.0.0.1:{service}", "TLS")):
+            assert says in call("ls", "--url", wrong, code=2 if says == "400" else 6).stderr

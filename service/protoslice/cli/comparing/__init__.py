@@ -1,0 +1,1 @@
+"""How two models are compared, and one with its digests."""

@@ -1,0 +1,76 @@
+"""Which things on a service the command line means, and where services are."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from protoslice.errors import InvalidInput
+
+__all__ = ["Address", "address_of", "authorization", "is_address", "service_url", "store_of"]
+
+_STORE = re.compile(r"(?P<service>https?://[^/?#]+(?:/[^?#]*?)?)/v1/stores/(?P<ref>[^/?#]+)/?", re.IGNORECASE)
+_REF = re.compile("[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}", re.ASCII)
+_SERVICE = re.compile(r"https?://[^?#]+", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A store on a service."""
+
+    service: str
+    ref: str
+
+    def __str__(self) -> str:
+        return f"{self.service}/v1/stores/{quote(self.ref, safe=':@~+')}"
+
+
+def is_address(name: str) -> bool:
+    """Whether `name` means a store on a service, and no file."""
+    return name.startswith("@") or _SERVICE.fullmatch(name) is not None
+
+
+def address_of(name: str) -> Address:
+    """The store that `name` means: a URL of one, or `@` and a tag or id on the service of PROTOSLICE_URL."""
+    if name.startswith("@"):
+        if not name[1:]:
+            raise InvalidInput("@ is followed by the tag or the id of a store")
+        return Address(service_url(None), name[1:])
+    found = _STORE.fullmatch(_without_secrets(name))
+    if found is None:
+        raise InvalidInput(f"{name} names no store: http://HOST/v1/stores/TAG does, or @TAG with PROTOSLICE_URL set")
+    return Address(found["service"], unquote(found["ref"]))
+
+
+def store_of(name: str) -> Address:
+    """The same where nothing but a store can be meant: there a tag or an id need no `@`."""
+    return address_of(f"@{name}" if _REF.fullmatch(name) else name)
+
+
+def service_url(given: str | None) -> str:
+    """Where the service is: as given, else as PROTOSLICE_URL says."""
+    url = given or os.environ.get("PROTOSLICE_URL")
+    if not url:
+        raise InvalidInput("which service? Name it with --url, or set PROTOSLICE_URL to http://HOST:PORT")
+    if _SERVICE.fullmatch(url) is None:
+        raise InvalidInput(f"{url} is no address of a service, such as http://127.0.0.1:8000")
+    return _without_secrets(url).rstrip("/")
+
+
+def authorization() -> dict[str, str]:
+    """The header by which services know us, as PROTOSLICE_AUTHORIZATION has it: arguments are seen by everybody."""
+    value = os.environ.get("PROTOSLICE_AUTHORIZATION", "")
+    if not value:
+        return {}
+    if not (value.isascii() and value.isprintable()):
+        raise InvalidInput("PROTOSLICE_AUTHORIZATION is no value of a header, such as: Bearer abc")
+    return {"authorization": value}
+
+
+def _without_secrets(url: str) -> str:
+    """`url`, which must not hold what others may not see."""
+    if "@" in url.split("://", 1)[-1].split("/", 1)[0]:
+        raise InvalidInput("an address is seen by others: leave credentials out, and set PROTOSLICE_AUTHORIZATION")
+    return url

@@ -1,0 +1,134 @@
+"""Models in local files, as the verbs see them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from functools import cached_property
+
+from protoslice import LocalModel, Proto, Rope
+from protoslice.cli.models.files import STDIO, opened, opened_model
+from protoslice.cli.models.subjects import Listing, Part, Policy, Row
+from protoslice.errors import Unsupported
+from protoslice.formats.model import Fault, Tensor
+from protoslice.formats.safetensors import safetensors
+from protoslice.library import FLOOR, MAX_CHUNK, MIN_CHUNK, SMALLEST_FLOOR
+
+__all__ = ["LocalSubject"]
+
+_BIGGEST = 10
+_SHOWN_SHARE = 0.001
+
+
+class LocalSubject:
+    """The proto in a file, and the model that it is the root of."""
+
+    def __init__(self, name: str, type_name: str | None, floor: int, held: ExitStack) -> None:
+        self._name = name
+        self._type = type_name
+        self._floor = floor
+        self._held = held
+
+    @classmethod
+    @contextmanager
+    def opened(cls, name: str, type_name: str | None, *, close_look: bool = False) -> Iterator[LocalSubject]:
+        """What is in the file `name`; a directory counts for its tensors."""
+        with ExitStack() as held:
+            yield cls(name, type_name, _floor(name) if close_look else FLOOR, held)
+
+    @cached_property
+    def proto(self) -> Proto:
+        """The proto."""
+        name = self._name
+        if os.path.isdir(name):
+            name = os.path.join(name, self._model.model.root)
+        return self._held.enter_context(opened(name, self._type, floor=self._floor))
+
+    @cached_property
+    def _model(self) -> LocalModel:
+        return self._held.enter_context(opened_model(self._name, self._type))
+
+    def facts(self) -> dict[str, object]:
+        """See `Subject.facts`."""
+        try:
+            proto = self.proto
+        except Unsupported:
+            if self._name == STDIO or self._model.proto is not None:
+                raise
+            return self._facts_of_tensors()
+        biggest = [part for part in proto.largest(_BIGGEST) if part.size >= proto.size * _SHOWN_SHARE]
+        return {
+            "file": self._name,
+            "type": proto.type,
+            "size": proto.size,
+            "form": proto.form,
+            "chunks": len(proto.split()),
+            "index_size": len(proto.index_bytes),
+            "why": proto.why,
+            "biggest": [asdict(part) for part in biggest],
+        }
+
+    def _facts_of_tensors(self) -> dict[str, object]:
+        tensors = sorted(self._model, key=lambda tensor: -(tensor.size or 0))
+        model = self._model.model
+        return {
+            "file": self._name,
+            "type": model.type,
+            "size": model.files[model.root].size,
+            "form": "other",
+            "chunks": 0,
+            "index_size": 0,
+            "why": f"no proto, but it tells of {len(tensors)} tensors",
+            "biggest": [
+                {"path": each.name, "size": each.size, "count": None} for each in tensors[:_BIGGEST] if each.size
+            ],
+        }
+
+    def tree(self, path: str, limit: int) -> Listing:
+        """See `Subject.tree`."""
+        return Listing(self.proto.tree(path, limit=limit), self.proto.count(path))
+
+    def chunks(self, policy: Policy) -> Iterable[dict[str, object]]:
+        """See `Subject.chunks`."""
+        fields = ("index", "kind", "type", "path", "size")
+        split = self.proto.split(min_chunk=policy.min_chunk or MIN_CHUNK, max_chunk=policy.max_chunk or MAX_CHUNK)
+        return [{name: getattr(chunk, name) for name in fields} for chunk in split]
+
+    def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> Part:
+        """See `Subject.part`."""
+        view = self.proto.merge(path, fields, omit_larger_than)
+        return Part(view, view.kind)
+
+    def tensors(self, name: str | None, dtype: str | None) -> Iterator[Row]:
+        """See `Subject.tensors`."""
+        return (_row(tensor) for tensor in self._model.matching(name, dtype))
+
+    def tensor(self, name: str, slice_: str | None, form: str) -> Rope:
+        """See `Subject.tensor`."""
+        return self._model.read(name, slice_, form)
+
+    def safetensors(self, name: str | None) -> Rope:
+        """See `Subject.safetensors`."""
+        file = safetensors(self._model.matching(name))
+        return Rope(file.rope, file.sources)
+
+
+def _row(tensor: Tensor) -> Row:
+    return Row(
+        tensor.name,
+        tensor.address,
+        tensor.dtype.name if tensor.dtype is not None else None,
+        tensor.shape,
+        tensor.size,
+        tensor.file,
+        tensor.kind,
+        str(tensor.data.error) if isinstance(tensor.data, Fault) else None,
+    )
+
+
+def _floor(file: str) -> int:
+    """How small a message may be and still be told apart: the smaller the file, the closer the look."""
+    size = os.path.getsize(file) if os.path.isfile(file) else FLOOR
+    return min(FLOOR, max(SMALLEST_FLOOR, size // 1000))

@@ -1,0 +1,124 @@
+"""Stores on a service, as the verbs see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from protoslice import Node
+from protoslice.cli.models.addresses import Address, address_of, authorization
+from protoslice.cli.models.subjects import Listing, Part, Policy, Row
+from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied, Unsupported
+
+__all__ = ["RemoteSubject", "client_of", "store_facts"]
+
+PARALLEL = 4
+
+
+@contextmanager
+def client_of(service: str, cache: Path | None = None) -> Iterator[Any]:
+    """A client of the service, closed in the end."""
+    try:
+        from protoslice.client import Client
+    except ImportError as error:
+        raise Unsupported(f"services need the extra: pip install 'protoslice[client]' ({error.name})") from error
+    with Client(service, parallel=PARALLEL, cache=cache, headers=authorization()) as client:
+        try:
+            yield client
+        except ProtosliceError as error:
+            if client.url not in error.message:
+                error.message = f"{client.url}: {error.message}"
+            if isinstance(error, StorageDenied) and "401" in error.message:
+                error.message += ": PROTOSLICE_AUTHORIZATION says who we are"
+            raise
+
+
+def store_facts(store: Any) -> dict[str, object]:
+    """A store, as the service's own JSON has it."""
+    facts: dict[str, object] = asdict(store)
+    facts["created"] = store.created.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return facts
+
+
+class _Content:
+    """The bytes of a view."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self.size: int = source.size
+
+    def read(self) -> bytes:
+        """All of them."""
+        return b"".join(self._source.parts(0, PARALLEL))
+
+    def pieces(self) -> Iterator[memoryview]:
+        """All of them, in order."""
+        return map(memoryview, self._source.parts(0, PARALLEL))
+
+
+class RemoteSubject:
+    """A store."""
+
+    def __init__(self, client: Any, address: Address) -> None:
+        self._client = client
+        self._ref = address.ref
+
+    @classmethod
+    @contextmanager
+    def opened(cls, name: str) -> Iterator[RemoteSubject]:
+        """The store that `name` means."""
+        address = address_of(name)
+        with client_of(address.service) as client:
+            yield cls(client, address)
+
+    def facts(self) -> dict[str, object]:
+        """See `Subject.facts`."""
+        return store_facts(self._client.store(self._ref))
+
+    def tree(self, path: str, limit: int) -> Listing:
+        """See `Subject.tree`."""
+        found = list(islice(self._client.tree(self._ref, path), limit + 1))
+        return Listing([_line(node) for node in found[:limit]], None if len(found) > limit else len(found))
+
+    def chunks(self, policy: Policy) -> Iterable[dict[str, object]]:
+        """See `Subject.chunks`."""
+        if policy != Policy():
+            raise InvalidInput(
+                "the chunks of a store were cut when it was made: --min-chunk and --max-chunk are for files"
+            )
+        return (asdict(chunk) for chunk in self._client.chunks(self._ref))
+
+    def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> Part:
+        """See `Subject.part`."""
+        from protoslice.client.client import merge_params
+
+        source = self._client.source(self._ref, "merge", merge_params(path, fields or (), omit_larger_than))
+        return Part(_Content(source), _kind(source.facts.headers))
+
+    def tensors(self, name: str | None, dtype: str | None) -> Iterator[Row]:
+        """See `Subject.tensors`."""
+        return (Row(**asdict(tensor)) for tensor in self._client.tensors(self._ref, name=name, dtype=dtype))
+
+    def tensor(self, name: str, slice_: str | None, form: str) -> _Content:
+        """See `Subject.tensor`."""
+        params = [("format", form), *([("slice", slice_)] if slice_ is not None else [])]
+        return _Content(self._client.source(self._ref, f"tensors/{name}", params))
+
+    def safetensors(self, name: str | None) -> _Content:
+        """See `Subject.safetensors`."""
+        return _Content(self._client.source(self._ref, "safetensors", [] if name is None else [("name", name)]))
+
+
+def _line(node: Any) -> Node:
+    facts = asdict(node)
+    return Node(number=facts["field"], **{name: facts[name] for name in Node.__slots__ if name != "number"})
+
+
+def _kind(headers: Any) -> str:
+    """What stands at a path, as far as the answer tells: enough to know whether a terminal may show it."""
+    media = headers.get("content-type", "")
+    return "string" if media.startswith("text/") else "message" if "x-protobuf-message" in headers else "bytes"

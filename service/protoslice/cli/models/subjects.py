@@ -1,0 +1,110 @@
+"""What verbs look at: a model in a local file or on a service, the same to all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from protoslice import Node
+from protoslice.cli.models.addresses import is_address
+from protoslice.errors import Unsupported
+
+__all__ = ["Content", "Listing", "Part", "Policy", "Row", "Subject", "looking_at"]
+
+
+class Content(Protocol):
+    """Bytes that can be had."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+
+    def read(self) -> bytes:
+        """All of them."""
+
+    def pieces(self) -> Iterator[memoryview]:
+        """All of them, piece by piece; a piece is valid until the next one is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What stands at a path."""
+
+    content: Content
+    kind: str
+    """`message`, the kind of a scalar field, `repeated`, or `unknown`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Some of what lies below a place."""
+
+    lines: Sequence[Node]
+    total: int | None
+    """None where a service has more than it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One tensor."""
+
+    name: str
+    address: str
+    dtype: str | None
+    shape: Sequence[int] | None
+    size: int | None
+    file: str | None
+    kind: str
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a model is cut into chunks; what is None is left to the default."""
+
+    min_chunk: int | None = None
+    max_chunk: int | None = None
+
+
+class Subject(Protocol):
+    """A model."""
+
+    def facts(self) -> dict[str, object]:
+        """What it is, as `info --json` shows it."""
+
+    def tree(self, path: str, limit: int) -> Listing:
+        """What lies directly below `path`."""
+
+    def chunks(self, policy: Policy) -> Iterable[dict[str, object]]:
+        """Its chunks, as `chunks --json` shows them."""
+
+    def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> Part:
+        """What stands at `path`."""
+
+    def tensors(self, name: str | None, dtype: str | None) -> Iterator[Row]:
+        """Its tensors."""
+
+    def tensor(self, name: str, slice_: str | None, form: str) -> Content:
+        """One tensor, or a slice of it."""
+
+    def safetensors(self, name: str | None) -> Content:
+        """All tensors, or those that `name` means, as one `.safetensors` file."""
+
+
+@contextmanager
+def looking_at(name: str, type_name: str | None = None, *, close_look: bool = False) -> Iterator[Subject]:
+    """The model that `name` means; with `close_look` small parts of small files are told apart too."""
+    if not is_address(name):
+        from protoslice.cli.models.local import LocalSubject
+
+        with LocalSubject.opened(name, type_name, close_look=close_look) as local:
+            yield local
+        return
+    if type_name is not None:
+        raise Unsupported("the type of a store was settled when it was made: --type is for files")
+    from protoslice.cli.models.remote import RemoteSubject
+
+    with RemoteSubject.opened(name) as remote:
+        yield remote

@@ -1,0 +1,1 @@
+"""What a proxy between us and a service does, found by asking."""

@@ -1,0 +1,192 @@
+"""What something between us and a service can do to requests and answers, found by asking: one probe for each."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urljoin, urlsplit
+
+from protoslice.cli.probing.patient import Patient
+from protoslice.errors import ProtosliceError
+from protoslice.sizes import format_size
+
+__all__ = ["PROBES", "Probe"]
+
+LENGTHS: Final = (2 << 20, 128 << 20, 3 << 30, 64 << 30)
+"""Uploads that are announced: beyond the limits that proxies come with."""
+CODINGS: Final = "gzip, deflate, br, zstd"
+TUS: Final = {"Tus-Resumable": "1.0.0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Something that should hold, how it is found out, and what to do where it does not."""
+
+    promise: str
+    look: Callable[[Patient], str | None]
+    """What is found that is not as it should be."""
+    advice: str
+    """In nginx's words."""
+
+    def found(self, patient: Patient) -> str | None:
+        """What `look` finds; an answer that does not come is something found too."""
+        try:
+            return self.look(patient)
+        except TimeoutError:
+            return "no answer came for long"
+        except ProtosliceError as error:
+            return error.message
+
+
+def _uploads_stream(patient: Patient) -> str | None:
+    if patient.announce(1 << 20) is not None:
+        return None
+    return "uploads are kept back until they are whole: they fill the proxy's disk, and what breaks off is lost"
+
+
+def _chunked_uploads_stream(patient: Patient) -> str | None:
+    if patient.announce(None) is not None:
+        return None
+    return "uploads whose length is not known before are kept back until they are whole"
+
+
+def _uploads_may_be_long(patient: Patient) -> str | None:
+    if not _refused(patient, LENGTHS[-1]):
+        return None
+    length = next(each for each in LENGTHS if each == LENGTHS[-1] or _refused(patient, each))
+    return f"an upload of {format_size(length)} is refused before the service hears of it"
+
+
+def _refused(patient: Patient, length: int) -> bool:
+    answer = patient.announce(length)
+    return answer is not None and answer.status == 413 and not answer.is_ours
+
+
+def _uploads_are_found_again(patient: Patient) -> str | None:
+    made = patient.ask("POST", "/v1/uploads", TUS | {"Upload-Length": "1"}, b"")
+    where = made.headers.get("location")
+    if made.status != 201 or where is None:
+        return f"an upload that can be taken up again is answered {made.status}, and not with its address"
+    place = urljoin(f"{patient.url}/v1/uploads", where)
+    if urlsplit(place).netloc != urlsplit(patient.url).netloc:
+        return f"uploads are said to go on at {place}, which is not where we came from"
+    status = patient.ask("HEAD", place, TUS).status
+    patient.ask("DELETE", place, TUS)
+    return None if status in {200, 204} else f"uploads are said to go on at {where}, where the answer is {status}"
+
+
+def _ranges_pass(patient: Patient) -> str | None:
+    start, end = patient.size // 3, min(patient.size, patient.size // 3 + 1000)
+    answer = patient.get(Range=f"bytes={start}-{end - 1}")
+    if answer.status != 206:
+        return f"a request for a range is answered {answer.status}, with {len(answer.body)} bytes"
+    said = answer.headers.get("content-range")
+    if said != f"bytes {start}-{end - 1}/{patient.size}" or len(answer.body) != end - start:
+        return f"{end - start} bytes were asked for; {len(answer.body)} came, as {said!r}"
+    if patient.content is not None and answer.body != patient.content[start:end]:
+        return "a range has other bytes than the file has there"
+    return None
+
+
+def _ranges_are_the_services(patient: Patient) -> str | None:
+    if patient.ask("GET", patient.path, {"Range": "bytes=0-9"}).status == 206:
+        return "ranges are made of answers that have none: a list comes in part and is taken for the whole"
+    if patient.size < 64:
+        return None
+    answer = patient.get(Range=f"bytes=0-1,{patient.size - 2}-{patient.size - 1}")
+    boundary = answer.headers.get("content-type", "").partition("boundary=")[2]
+    if answer.status != 206 or re.fullmatch("[0-9a-f]{32}", boundary):
+        return None
+    return "ranges are cut out on the way: the service has to send a whole file for every part of it"
+
+
+def _tags_are_strong(patient: Patient) -> str | None:
+    plain, coded = patient.get(), patient.get(Accept_Encoding=CODINGS)
+    for answer in (plain, coded):
+        tag = answer.headers.get("etag")
+        if tag is None:
+            return "the ETag is taken away: parts cannot be put together, nor a download taken up again"
+        if tag.startswith("W/"):
+            return "the ETag is made a weak one: ranges cannot be taken up again"
+    if plain.headers["etag"] != coded.headers["etag"]:
+        return "the ETag is another one from request to request"
+    again = patient.get(If_None_Match=plain.headers["etag"])
+    return None if again.status == 304 else f"If-None-Match is not passed on: {again.status} came where 304 was due"
+
+
+def _digests_pass(patient: Patient) -> str | None:
+    if patient.content is None or "repr-digest" in patient.get().headers:
+        return None
+    return "Repr-Digest is taken away: what is pulled cannot be verified"
+
+
+def _binaries_stay(patient: Patient) -> str | None:
+    answer = patient.get(Accept_Encoding=CODINGS)
+    coding = answer.headers.get("content-encoding", "identity")
+    if coding != "identity":
+        return f"files are compressed on the way ({coding}), and have no ranges so"
+    if patient.content is not None and answer.body != patient.content:
+        return f"a file of {patient.size} bytes comes as {len(answer.body)} others"
+    return None
+
+
+def _paths_stay(patient: Patient) -> str | None:
+    for name, what in (("no//body", "slashes are merged"), ("no%2Fbody%2F%2Fnone", "what is escaped is merged")):
+        answer = patient.ask("GET", f"{patient.path}/files/{name}")
+        if name.replace("%2F", "/") not in str(answer.said().get("detail", "")):
+            return f"{what} in paths: tensors and files whose names have them are not found"
+    return None
+
+
+def _changes_are_seen(patient: Patient) -> str | None:
+    if patient.content is None:  # not ours to tag
+        return None
+    tag, store = f"/v1/tags/doctor-{secrets.token_hex(6)}", patient.path.rpartition("/")[2]
+    patient.ask("PUT", tag, {"Content-Type": "application/json"}, f'{{"store": "{store}"}}'.encode())
+    before = patient.ask("GET", tag).status
+    patient.ask("DELETE", tag)
+    if before == 200 and patient.ask("GET", tag).status != 404:
+        return "what may change is kept on the way: a tag that is moved or removed goes on as it was"
+    return None
+
+
+_BUFFERS: Final = "proxy_request_buffering off; proxy_http_version 1.1;"
+_CACHES: Final = (
+    "proxy_cache off; proxy_force_ranges off; no slice; and pass on Range and If-Range "
+    "(to keep parts of files use docker/nginx-cache.conf)"
+)
+
+PROBES: Final = (
+    Probe("uploads go through as they come", _uploads_stream, _BUFFERS),
+    Probe("chunked uploads go through as they come", _chunked_uploads_stream, _BUFFERS),
+    Probe(
+        "uploads may be long",
+        _uploads_may_be_long,
+        "client_max_body_size 0; (the service has a limit of its own: PROTOSLICE_MAX_UPLOAD)",
+    ),
+    Probe(
+        "uploads are found again",
+        _uploads_are_found_again,
+        "proxy_set_header Host $http_host; and below a path of its own, such as /models/: proxy_redirect / /models/;",
+    ),
+    Probe("ranges are exact", _ranges_pass, _CACHES),
+    Probe("ranges come from the service", _ranges_are_the_services, _CACHES),
+    Probe(
+        "entity tags stay strong",
+        _tags_are_strong,
+        "gzip off; and no proxy_hide_header ETag; (nginx weakens the ETag of what it compresses)",
+    ),
+    Probe("digests come along", _digests_pass, "no proxy_hide_header Repr-Digest;"),
+    Probe("binaries are not compressed", _binaries_stay, "gzip off; and no sub_filter"),
+    Probe(
+        "paths stay as they are",
+        _paths_stay,
+        "proxy_pass http://protoslice; without a path of its own (below one, proxy_pass http://protoslice$rest; with a "
+        "map $request_uri $rest { ~^/models(?<path>/.*)$ $path; })",
+    ),
+    Probe("changes are seen at once", _changes_are_seen, "no proxy_ignore_headers Cache-Control; or proxy_cache off;"),
+)
+"""All of them, in the order in which they are told."""

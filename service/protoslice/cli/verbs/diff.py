@@ -1,0 +1,65 @@
+"""The verb `diff`: in what two models differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from protoslice.cli.comparing.differences import Difference, differences
+from protoslice.cli.comparing.sides import both_sides
+from protoslice.cli.models.addresses import is_address
+from protoslice.cli.options import FileName, Json, TypeName
+from protoslice.cli.terminal.show import print_json, print_table, say
+from protoslice.errors import Unsupported
+from protoslice.sizes import format_size
+
+__all__ = ["diff"]
+
+DIFFERENT = 8
+
+
+def diff(
+    before: FileName,
+    after: Annotated[str, typer.Argument(metavar="OTHER", help="Another file, directory or store.")],
+    limit: Annotated[int, typer.Option(help="How many differences to show.", min=1)] = 50,
+    type_name: TypeName = None,
+    as_json: Json = False,
+) -> None:
+    """In what two models differ: files, tensors by name, the rest by path. What digests tell is not fetched.
+
+    Ends with 0 when both are the same, and with 8 when they differ.
+
+    Example: protoslice diff model.onnx http://127.0.0.1:8000/v1/stores/resnet50:3
+    """
+    if type_name is not None and is_address(before) and is_address(after):
+        raise Unsupported("the type of a store was settled when it was made: --type is for files")
+    with both_sides((before, after), type_name) as sides:
+        found = differences(*sides)
+    if as_json:
+        print_json({"equal": not found, "differences": [asdict(each) for each in found]})
+    elif found:
+        _show(found, limit)
+    if found:
+        raise typer.Exit(DIFFERENT)
+
+
+def _show(found: list[Difference], limit: int) -> None:
+    shown = found[:limit]
+    print_table(["change", "what", "before", "after", "path"], [_row(each) for each in shown], right=(2, 3))
+    if len(found) > 1:
+        counts = Counter((each.what, each.change) for each in found)
+        told = ", ".join(
+            f"{count} {what}{'' if count == 1 else 's'} {change}" for (what, change), count in counts.items()
+        )
+        more = f"… {len(found) - limit} more (--limit shows more, --json all): " if len(found) > limit else ""
+        say()
+        say(f"{more}{told}")
+
+
+def _row(each: Difference) -> list[str]:
+    before, after = ("" if size is None else format_size(size) for size in (each.before, each.after))
+    path = each.path or "(the root)"
+    return [each.change, each.what, before, after, f"{path}  {each.detail}" if each.detail else path]

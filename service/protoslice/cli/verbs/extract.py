@@ -1,0 +1,106 @@
+"""The verbs that take out or put together: `cat`, `split`, `merge`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from protoslice import Rope
+from protoslice.cli.models.files import STDIO, opened, write_content
+from protoslice.cli.models.subjects import Part, looking_at
+from protoslice.cli.options import ChunkSize, FileName, Json, TypeName
+from protoslice.cli.terminal.progress import Progress
+from protoslice.cli.terminal.show import escaped, note, print_json, say
+from protoslice.errors import Unsupported
+from protoslice.sizes import format_size, parse_size
+
+__all__ = ["cat", "merge", "split"]
+
+LARGEST_FOR_OTHERS = (1 << 31) - 1
+"""What protobuf's own parsers take."""
+
+
+def cat(
+    file: FileName,
+    path: Annotated[str, typer.Argument(help='What to show, as in graph.node[name="conv1"].')],
+    out: Annotated[str, typer.Option("--out", "-o", help="Where to write it; - is standard output.")] = STDIO,
+    type_name: TypeName = None,
+) -> None:
+    """The bytes at a path: a message serialized, the content of bytes or text, a number as text.
+
+    Example: protoslice cat model.onnx graph.initializer[0].raw_data -o weights.bin
+    """
+    with looking_at(file, type_name) as subject:
+        part = subject.part(path)
+        if out == STDIO and sys.stdout.isatty():
+            _show(part)
+            return
+        with Progress("writing", part.content.size) as progress:
+            write_content(part.content, out, progress, source=file)
+
+
+def _show(part: Part) -> None:
+    """Show what people can read; anything else would only upset their terminal."""
+    if part.content.size > 1 << 20 or part.kind in {"message", "bytes", "unknown", "repeated"}:
+        what = f"{part.kind} of {format_size(part.content.size)}"
+        raise Unsupported(f"this is a {what}, nothing for a terminal: name a file with -o, or a pipe")
+    print(escaped(part.content.read().decode("utf-8", "backslashreplace"), keep="\n\t"))
+
+
+def split(
+    file: FileName,
+    out_prefix: Annotated[str, typer.Argument(metavar="OUT_PREFIX", help="The file's name without its ending.")],
+    min_chunk: ChunkSize = "1MiB",
+    max_chunk: ChunkSize = "1GiB",
+    type_name: TypeName = None,
+    as_json: Json = False,
+) -> None:
+    """Split a proto into chunks: writes OUT_PREFIX.cpb, or OUT_PREFIX.pb when nothing was split.
+
+    Example: protoslice split model.onnx model
+    """
+    with opened(file, type_name) as proto:
+        parts = proto.split(min_chunk=parse_size(min_chunk), max_chunk=parse_size(max_chunk))
+        whole = len(parts) == 1 and not parts[0].path
+        out = out_prefix + (".pb" if whole else ".cpb")
+        with Progress("splitting", (1 if whole else 2) * proto.size) as progress:
+            rope: Rope = parts[0].rope if whole else parts.cpb(progress.advance)
+            write_content(rope, out, progress, source=file)
+        _drop_other(out_prefix + (".cpb" if whole else ".pb"), file)
+        if as_json:
+            print_json({"file": out, "size": rope.size, "chunks": len(parts)})
+        else:
+            say(f"{out}: {format_size(rope.size)} in {len(parts)} chunk{'' if len(parts) == 1 else 's'}")
+
+
+def _drop_other(other: str, file: str) -> None:
+    """Readers of a prefix take the `.cpb` first: an old one beside a new `.pb` would be read in its place."""
+    if other.endswith(".cpb") and os.path.exists(other) and not (file != STDIO and os.path.samefile(other, file)):
+        note(f"note: {other} is older, and readers of the prefix take it first")
+
+
+def merge(
+    file: FileName,
+    out: Annotated[str, typer.Argument(metavar="OUT", help="Where to write it; - is standard output.")],
+    path: Annotated[str, typer.Option(help="Only what stands at this path.")] = "",
+    fields: Annotated[list[str] | None, typer.Option(help="Keep only this below the path; may be repeated.")] = None,
+    omit_larger_than: Annotated[str | None, typer.Option(help="Leave out fields larger than this size.")] = None,
+    type_name: TypeName = None,
+) -> None:
+    """Merge a proto, or a part of it, into one serialized message.
+
+    Example: protoslice merge model.cpb model.onnx
+    """
+    with looking_at(file, type_name) as subject:
+        limit = None if omit_larger_than is None else parse_size(omit_larger_than)
+        part = subject.part(path, fields, limit)
+        size = part.content.size
+        if part.kind == "message" and size > LARGEST_FOR_OTHERS:
+            note(f"note: {format_size(size)} is more than protobuf's own parsers take (2 GiB)")
+        with Progress("merging", size) as progress:
+            write_content(part.content, out, progress, source=file)
+        if out != STDIO:
+            say(f"{out}: {format_size(size)}", sys.stderr)

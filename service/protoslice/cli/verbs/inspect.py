@@ -1,0 +1,174 @@
+"""The verbs that look: `info`, `tree`, `chunks`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Annotated, Any, Final
+
+import typer
+
+from protoslice import Node
+from protoslice.cli.models.subjects import Policy, Subject, looking_at
+from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, TypeName
+from protoslice.cli.terminal.show import escaped, print_json, print_pairs, print_table, say, shorten, width
+from protoslice.sizes import format_size, parse_size
+
+__all__ = ["chunks", "info", "tree"]
+
+_FORMS: Final = {
+    "serialized": ("serialized proto", ""),
+    "chunked": ("chunked proto", ", merged"),
+    "text": ("text", ", serialized"),
+}
+"""What the form of a file is called, and what its size is the size of."""
+
+
+def info(file: FileName, type_name: TypeName = None, as_json: Json = False) -> None:
+    """What a model is: type, size, chunks; of a file its biggest parts, of a store its files.
+
+    Example: protoslice info model.onnx
+    """
+    with looking_at(file, type_name, close_look=True) as subject:
+        facts: dict[str, Any] = subject.facts()
+    if as_json:
+        print_json(facts)
+    elif "files" in facts:
+        _show_store(facts)
+    else:
+        _show_file(facts)
+
+
+def _show_file(facts: dict[str, Any]) -> None:
+    size = facts["size"]
+    if not facts["index_size"]:
+        print_pairs([("type", facts["type"] or "none"), ("why", facts["why"]), ("size", format_size(size))])
+        if facts["biggest"]:
+            say()
+            rows = [[format_size(part["size"]), part["path"]] for part in facts["biggest"]]
+            print_table(["size", "biggest tensors"], rows, right=(0,))
+        return
+    form, becomes = _FORMS[facts["form"]]
+    print_pairs(
+        [
+            ("type", facts["type"] or "unknown (name it with --type to see names)"),
+            ("why", facts["why"] or ""),
+            ("size", f"{format_size(size)} ({size} bytes){becomes}"),
+            ("form", form),
+            ("chunks", f"{facts['chunks']} (of at least 1 MiB each, beside the base)"),
+            ("index", format_size(facts["index_size"])),
+        ]
+    )
+    rows = [
+        [format_size(part["size"]), f"{100 * part['size'] / max(size, 1):.1f} %", _counted(part["path"], part["count"])]
+        for part in facts["biggest"]
+    ]
+    if rows:
+        say()
+        print_table(["size", "share", "biggest parts"], rows, right=(0, 1))
+
+
+def _show_store(facts: dict[str, Any]) -> None:
+    least, most = format_size(facts["min_chunk"]), format_size(facts["max_chunk"])
+    print_pairs(
+        [
+            ("store", facts["id"]),
+            ("tags", " ".join(facts["tags"]) or "none"),
+            ("type", facts["type"]),
+            ("size", f"{format_size(facts['size'])} ({facts['size']} bytes)"),
+            ("chunks", f"{facts['chunks']} (of {least} to {most} each)"),
+            ("created", f"{facts['created']} by {facts['source']}"),
+        ]
+    )
+    say()
+    rows = [[format_size(file["size"]), (file["sha256"] or "")[:12], file["path"]] for file in facts["files"]]
+    print_table(["size", "sha-256", "file"], rows, right=(0,))
+
+
+def _counted(path: str, count: int | None) -> str:
+    return path if count is None else f"{path}  ({count} small ones)"
+
+
+def tree(
+    file: FileName,
+    path: Annotated[str, typer.Argument(help="Where to begin, as in graph.node[3].")] = "",
+    depth: Annotated[int, typer.Option(help="How many levels to show.", min=1, max=64)] = 1,
+    limit: Annotated[int, typer.Option(help="How many lines to show of each level.", min=1)] = 20,
+    type_name: TypeName = None,
+    as_json: Json = False,
+) -> None:
+    """The structure below a place, with sizes.
+
+    Example: protoslice tree model.onnx graph --depth 2
+    """
+    with looking_at(file, type_name) as subject:
+        if as_json:
+            print_json(_as_json(subject, path, depth, limit))
+            return
+        for line in _lines(subject, path, depth, limit, ""):
+            say(line)
+
+
+def _as_json(subject: Subject, path: str, depth: int, limit: int) -> dict[str, object]:
+    listing = subject.tree(path, limit)
+    items = []
+    for line in listing.lines:
+        shown: dict[str, object] = asdict(line)
+        if line.deeper and depth > 1:
+            shown["children"] = _as_json(subject, line.path, depth - 1, limit)
+        items.append(shown)
+    return {"path": path, "total": listing.total, "items": items}
+
+
+def _lines(subject: Subject, path: str, depth: int, limit: int, indent: str) -> Iterator[str]:
+    listing = subject.tree(path, limit)
+    labels = [escaped(_label(line, path)) for line in listing.lines]
+    column = max((len(label) for label in labels), default=0)
+    for line, label in zip(listing.lines, labels, strict=True):
+        start = f"{indent}{label.ljust(column)}  {format_size(line.size):>10}  "
+        yield start + shorten(escaped(_facts(line)), max(20, width() - len(start)))
+        if line.deeper and depth > 1:
+            yield from _lines(subject, line.path, depth - 1, limit, indent + "  ")
+    if listing.total is None:
+        yield f"{indent}… more"
+    elif listing.total > len(listing.lines):
+        yield f"{indent}… {listing.total - len(listing.lines)} more"
+
+
+def _label(node: Node, path: str) -> str:
+    return node.path[len(path) :].removeprefix(".")
+
+
+def _facts(node: Node) -> str:
+    kind = node.type or node.kind or "unknown"
+    many = "" if node.count is None else f" × {node.count}"
+    return f"{kind}{many}" + (f"  {node.text}" if node.text is not None else "")
+
+
+def chunks(
+    file: FileName,
+    min_chunk: MinChunk = None,
+    max_chunk: MaxChunk = None,
+    type_name: TypeName = None,
+    as_json: Json = False,
+) -> None:
+    """The chunks that a split would give, or those of a store.
+
+    Example: protoslice chunks model.onnx --min-chunk 64KiB
+    """
+    policy = Policy(_size(min_chunk), _size(max_chunk))
+    with looking_at(file, type_name) as subject:
+        found: list[dict[str, Any]] = list(subject.chunks(policy))
+    if as_json:
+        print_json(found)
+    else:
+        print_table(["chunk", "kind", "size", "type", "path"], [_row(chunk) for chunk in found], right=(0, 2))
+
+
+def _size(text: str | None) -> int | None:
+    return None if text is None else parse_size(text)
+
+
+def _row(chunk: dict[str, Any]) -> list[str]:
+    path = chunk["path"] or "(the base)"
+    return [str(chunk["index"]), chunk["kind"], format_size(chunk["size"]), chunk["type"] or "", path]

@@ -1,0 +1,52 @@
+"""The verbs of the service: `serve`, `config`. The web stack is imported when one of them runs, and not before."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from protoslice.cli.options import Json, StorageUri
+from protoslice.cli.service import service_settings
+from protoslice.cli.terminal.show import print_json, say
+
+__all__ = ["config", "serve"]
+
+Host = Annotated[str | None, typer.Option(help="The address to listen on.", show_default="127.0.0.1")]
+Port = Annotated[int | None, typer.Option(help="The port to listen on; 0 picks a free one.", show_default="8000")]
+
+
+def serve(host: Host = None, port: Port = None, storage: StorageUri = None) -> None:
+    """Serve stores over HTTP. The first line printed is the address.
+
+    Every setting can be given as PROTOSLICE_<NAME>; `protoslice config` shows them.
+
+    Example: protoslice serve --port 0 --storage file:///var/lib/protoslice
+    """
+    settings = service_settings(host=host, port=port, storage=storage)
+    from protoslice.server.run import run
+
+    run(settings)
+
+
+def config(as_json: Json = False) -> None:
+    """Show every setting of the service as the environment gives it, secrets hidden."""
+    from protoslice.server.settings import Settings, environment_name
+
+    shown = {environment_name(name): value for name, value in service_settings().shown().items()}
+    if as_json:
+        print_json(shown)
+        return
+    descriptions = {environment_name(name): field.description for name, field in Settings.model_fields.items()}
+    for name, value in shown.items():
+        say(f"# {descriptions[name]}")
+        say(f"{name}={_plain(value)}")
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return ",".join(value)
+    return json.dumps(value) if isinstance(value, dict | bool) else str(value)

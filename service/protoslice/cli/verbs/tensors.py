@@ -1,0 +1,78 @@
+"""The verb for tensors: `tensor` lists them, or takes one out."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from protoslice.cli.models.files import STDIO, write_content
+from protoslice.cli.models.subjects import Row, Subject, looking_at
+from protoslice.cli.options import FileName, Json, TypeName
+from protoslice.cli.terminal.progress import Progress
+from protoslice.cli.terminal.show import print_json, print_table, say
+from protoslice.errors import InvalidInput, Unsupported
+from protoslice.sizes import format_size
+
+__all__ = ["tensor"]
+
+
+def tensor(
+    file: FileName,
+    name: Annotated[str | None, typer.Argument(help="Its name or address; none lists all, `*` in it some.")] = None,
+    slice_: Annotated[str | None, typer.Option("--slice", help="As numpy is sliced: 0:128,:,-3,::2.")] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="raw, npy, packed, or json for strings.", show_default="npy for OUT.npy, else raw"
+        ),
+    ] = None,
+    out: Annotated[str, typer.Option("--out", "-o", help="Where to write it; - is standard output.")] = STDIO,
+    dtype: Annotated[str | None, typer.Option(help="List only tensors of this type.")] = None,
+    type_name: TypeName = None,
+    as_json: Json = False,
+) -> None:
+    """The tensors of a model, or the elements of one, or of a slice of it; or all as one file, -o OUT.safetensors.
+
+    Example: protoslice tensor model.onnx conv1.weight --slice 0:8 -o part.npy
+    """
+    with looking_at(file, type_name) as subject:
+        if out.endswith(".safetensors") and slice_ is None and form is None and dtype is None:
+            with Progress("writing") as progress:
+                write_content(subject.safetensors(name), out, progress)
+            return
+        if name is not None and "*" not in name:
+            _take(subject, name, slice_, form or ("npy" if out.endswith(".npy") else "raw"), out)
+            return
+        if slice_ is not None or out != STDIO:
+            raise InvalidInput("one tensor is written, or a slice of it: name it (protoslice tensor MODEL lists them)")
+        rows = list(subject.tensors(name, dtype))
+    if as_json:
+        print_json([asdict(row) for row in rows])
+    else:
+        _show(rows)
+
+
+def _take(subject: Subject, name: str, slice_: str | None, form: str, out: str) -> None:
+    content = subject.tensor(name, slice_, form)
+    if out == STDIO and form != "json" and sys.stdout.isatty():
+        what = format_size(content.size)
+        raise Unsupported(f"these are {what} of numbers, nothing for a terminal: name a file with -o, or a pipe")
+    with Progress("writing", content.size) as progress:
+        write_content(content, out, progress)
+
+
+def _show(rows: list[Row]) -> None:
+    table = [
+        [row.dtype or "?", _shape(row), "" if row.size is None else format_size(row.size), row.name] for row in rows
+    ]
+    print_table(["dtype", "shape", "size", "name"], table, right=(2,))
+    for row in rows:
+        if row.problem is not None:
+            say(f"{row.name}: {row.problem}", sys.stderr)
+
+
+def _shape(row: Row) -> str:
+    return "?" if row.shape is None else "×".join(map(str, row.shape)) or "scalar"

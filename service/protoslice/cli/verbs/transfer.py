@@ -1,0 +1,193 @@
+"""The verbs that move models to a service and back, and look after what is there: `push`, `pull`, `ls`, `tag`, `rm`."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from protoslice.cli.models.addresses import service_url, store_of
+from protoslice.cli.models.files import opened_model
+from protoslice.cli.models.remote import client_of, store_facts
+from protoslice.cli.options import Json, MaxChunk, MinChunk, TypeName
+from protoslice.cli.terminal.progress import Progress
+from protoslice.cli.terminal.show import note, print_json, print_table, say
+from protoslice.errors import InvalidInput, ProtosliceError
+from protoslice.sizes import format_size, parse_size
+
+__all__ = ["ls", "pull", "push", "rm", "tag"]
+
+Service = Annotated[
+    str | None, typer.Option("--url", help="The service, as http://HOST:PORT.", show_default="PROTOSLICE_URL")
+]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="Point this tag at the store; may be repeated.")]
+Store = Annotated[str, typer.Argument(metavar="STORE", help="http://HOST/v1/stores/TAG, or @TAG with PROTOSLICE_URL.")]
+
+
+def push(  # noqa: PLR0913 - each is an option
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A file, or the directory of a model.")],
+    url: Service = None,
+    tags: Tags = None,
+    root: Annotated[str | None, typer.Option(help="Which file is the root, where that is not plain.")] = None,
+    base: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A store that has much of it already; may be repeated.", show_default="the one TAG points to"
+        ),
+    ] = None,
+    min_chunk: MinChunk = None,
+    max_chunk: MaxChunk = None,
+    type_name: TypeName = None,
+    as_json: Json = False,
+) -> None:
+    """Make a store of a model on a service. What the service has of it already is not sent.
+
+    What broke off goes on where it was when it is pushed again.
+
+    Example: protoslice push model.onnx --url http://127.0.0.1:8000 --tag resnet50:3
+    """
+    sizes = {"min_chunk": min_chunk, "max_chunk": max_chunk}
+    bases = [each.removeprefix("@") for each in base] if base else None
+    given = {
+        "type": type_name,
+        "root": root,
+        "base": bases,
+        **{name: size and parse_size(size) for name, size in sizes.items()},
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    with client_of(service_url(url)) as client, Progress("pushing") as progress:
+        pushed = client.push(path, tags=tuple(tags or ()), progress=progress.up_to, **options)
+        at = f"{client.url}/v1/stores/{pushed.store.id}"
+    facts = {"created": pushed.created, "sent": pushed.sent, "copied": pushed.copied}
+    if as_json:
+        print_json({"store": store_facts(pushed.store), **facts})
+        return
+    say(at)
+    for missing in _left_behind(path, type_name):
+        note(f"{missing} belongs to the model and was not sent: push the folder {path.parent}{os.sep}")
+    copied = f", {format_size(pushed.copied)} taken from what was there" if pushed.copied else ""
+    note(f"{format_size(pushed.sent)} sent{copied}" if pushed.created else "the service had this very store already")
+
+
+def _left_behind(path: Path, type_name: str | None) -> list[str]:
+    """Files beside a model's root that hold tensors of it."""
+    if not path.is_file():
+        return []
+    try:
+        with opened_model(str(path), type_name) as model:
+            return sorted({tensor.file for tensor in model if tensor.file} - {path.name})
+    except ProtosliceError:
+        return []
+
+
+def pull(
+    store: Store,
+    out: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="OUT",
+            help="A file, or the folder for a model of several files.",
+            show_default="named after the file; a new folder named after the store",
+        ),
+    ] = None,
+    view: Annotated[
+        str | None, typer.Option(help="Not its files but this: cpb, safetensors, chunks/3, files/vocab.txt …")
+    ] = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="Keep pieces here, so that another version is fetched in part.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Fetch the files of a store, each compared with its digest. What broke off goes on where it was.
+
+    Example: protoslice pull http://127.0.0.1:8000/v1/stores/resnet50:3 resnet50
+    """
+    address = store_of(store)
+    with client_of(address.service, cache) as client, Progress("pulling") as progress:
+        target = out or _named_after(client.store(address.ref), address.ref, view)
+        try:
+            got = client.download(address.ref, target, view=view, progress=progress.up_to)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # somebody wants us to end
+                error.add_note("what has come is kept beside its place, and the same command goes on from there")
+            raise
+    if as_json:
+        print_json([{"path": str(each.path), "size": each.size, "fetched": each.fetched} for each in got])
+        return
+    for each in got:
+        say(f"{each.path}: {format_size(each.size)}" + ("" if each.fetched else ", there already"))
+
+
+def _named_after(store: Any, ref: str, view: str | None) -> Path:
+    """Where a pull goes that nobody named a place for."""
+    stem = store.root.rpartition("/")[2].rpartition(".")[0] or "model"
+    if view is not None:
+        last = view.rpartition("/")[2]
+        made = {"cpb": f"{stem}.cpb", "safetensors": f"{stem}.safetensors", "merge": f"{stem}.pb"}
+        return Path(made.get(view, f"chunk-{last}" if view.startswith("chunks/") else last))
+    if len(store.files) == 1:
+        return Path(store.files[0].path.rpartition("/")[2])
+    return Path(store.id[:12] if store.id.startswith(ref) else re.sub("[^A-Za-z0-9._-]", "-", ref))
+
+
+def ls(
+    url: Service = None,
+    tag: Annotated[str | None, typer.Option(help="Only stores with a tag that begins so.")] = None,
+    type_name: TypeName = None,
+    as_json: Json = False,
+) -> None:
+    """The stores of a service, newest first.
+
+    Example: protoslice ls --url http://127.0.0.1:8000 --tag resnet
+    """
+    with client_of(service_url(url)) as client:
+        stores = list(client.stores(tag=tag, type=type_name))
+    if as_json:
+        print_json([store_facts(store) for store in stores])
+        return
+    print_table(["store", "size", "created", "type", "tags"], [_row(store) for store in stores], right=(1,))
+
+
+def _row(store: Any) -> list[str]:
+    created = store.created.strftime("%Y-%m-%d %H:%M")
+    return [store.id[:12], format_size(store.size), created, store.type, " ".join(store.tags)]
+
+
+def tag(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The tag, such as resnet50:3.")],
+    store: Annotated[str | None, typer.Argument(metavar="STORE", help="What it is to point at.")] = None,
+    new: Annotated[bool, typer.Option("--new", help="Only if there is no such tag yet.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove it; what it points at stays.")] = False,
+    url: Service = None,
+    as_json: Json = False,
+) -> None:
+    """Point a tag at a store, or remove it.
+
+    Example: protoslice tag resnet50:latest @resnet50:3
+    """
+    if remove == (store is not None):
+        raise InvalidInput("a tag is pointed at a STORE, or removed with --remove")
+    if store is None:
+        with client_of(service_url(url)) as client:
+            client.untag(name)
+        return
+    address = store_of(store)
+    with client_of(address.service) as client:
+        made = client.tag(name, address.ref, create=new)
+    if as_json:
+        print_json({"name": made.name, "store": made.store})
+    else:
+        say(f"{made.name} → {made.store}")
+
+
+def rm(store: Store) -> None:
+    """Remove a store and its tags. Its objects are collected later (`gc`).
+
+    Example: protoslice rm http://127.0.0.1:8000/v1/stores/resnet50:3
+    """
+    address = store_of(store)
+    with client_of(address.service) as client:
+        client.delete(address.ref)

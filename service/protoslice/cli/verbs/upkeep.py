@@ -1,0 +1,115 @@
+"""The verbs that look after storage: `gc`, `storage check`. What they stand on is imported when one of them runs."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from protoslice.cli.options import Json, StorageUri
+from protoslice.cli.service import service_settings
+from protoslice.cli.terminal.show import print_json, print_pairs, say
+from protoslice.errors import IntegrityError
+from protoslice.sizes import format_size
+
+if TYPE_CHECKING:
+    from protoslice.stores import GarbageReport
+    from protoslice.testing.check import Report
+
+__all__ = ["check", "gc"]
+
+NOT_KEPT = 3
+
+Grace = Annotated[
+    float, typer.Option(min=0, help="Leave what is younger: longer than any upload of one file, or any read, takes.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Remove nothing, and show what would be removed.")]
+
+
+def gc(
+    storage: StorageUri = None,
+    grace_seconds: Grace = 86400,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Remove what no store needs: broken uploads, and stores removed a day ago.
+
+    It may run beside any number of services. PROTOSLICE_STORAGE and PROTOSLICE_STORAGE_OPTIONS count as for `serve`.
+
+    Example: protoslice gc --storage file:///var/lib/protoslice --dry-run
+    """
+    settings = service_settings(storage=storage)
+    report = asyncio.run(_collect(settings.storage, settings.plain_storage_options(), grace_seconds, dry_run))
+    if as_json:
+        print_json(asdict(report) | {"dry_run": dry_run})
+    elif report.unreadable is None:
+        say(_told(report, "would be removed" if dry_run else "removed"))
+    else:
+        raise IntegrityError(f"no object was removed: {report.unreadable} is damaged, and might need any of them")
+    if report.unreadable is not None:
+        raise typer.Exit(NOT_KEPT)
+
+
+async def _collect(uri: str, options: dict[str, str], grace_seconds: float, dry_run: bool) -> GarbageReport:
+    from protoslice.storage import open_storage
+    from protoslice.stores import Stores
+
+    async with open_storage(uri, options) as storage:
+        stores = await Stores.open(storage, create=False)
+        try:
+            return await stores.collect_garbage(grace_seconds=grace_seconds, dry_run=dry_run)
+        finally:
+            await stores.close()
+
+
+def _told(report: GarbageReport, done: str) -> str:
+    objects = f"{_counted(report.objects, 'object')} ({format_size(report.bytes)})"
+    stores, leftovers = _counted(report.stores, "deleted store"), _counted(report.leftovers, "leftover")
+    return f"{done}: {objects}, {stores}, {leftovers} of broken writers"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def check(
+    uri: Annotated[str, typer.Argument(metavar="URI", help="The storage, as in s3://bucket.")], as_json: Json = False
+) -> None:
+    """Find out whether a storage keeps what the service relies on, in a folder of its own there.
+
+    Options of the backend are taken from PROTOSLICE_STORAGE_OPTIONS, a JSON object.
+
+    Example: protoslice storage check file:///var/lib/protoslice
+    """
+    from protoslice.testing.check import check as check_storage
+
+    settings = service_settings(storage=uri)
+    report = asyncio.run(check_storage(settings.storage, settings.plain_storage_options()))
+    if as_json:
+        print_json(_as_json(report))
+    else:
+        _show(uri, report)
+    if not report.kept:
+        raise typer.Exit(NOT_KEPT)
+
+
+def _as_json(report: Report) -> dict[str, object]:
+    promises = [{"promise": outcome.promise, "error": outcome.error} for outcome in report.outcomes]
+    return {"kept": report.kept, "unsafe": report.unsafe, "abilities": asdict(report.abilities), "promises": promises}
+
+
+def _show(uri: str, report: Report) -> None:
+    broken = [outcome for outcome in report.outcomes if outcome.error is not None]
+    able = [name.replace("_", " ") for name, can in asdict(report.abilities).items() if can]
+    print_pairs(
+        [
+            ("storage", uri),
+            ("abilities", ", ".join(able) or "none"),
+            ("writing", "safe" if report.unsafe is None else report.unsafe),
+            ("promises", f"{len(report.outcomes) - len(broken)} kept, {len(broken)} broken"),
+        ]
+    )
+    for outcome in broken:
+        say(f"broken: {outcome.promise}: {outcome.error}")

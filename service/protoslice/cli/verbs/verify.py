@@ -1,0 +1,197 @@
+"""The verb `verify`: a model read whole, and compared with every digest there is of it."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import typer
+
+import protoslice
+from protoslice import LocalModel, Proto, schema
+from protoslice.cli.comparing.passing import Passing, watch
+from protoslice.cli.models.addresses import address_of, is_address
+from protoslice.cli.models.files import STDIO, opened, opened_model
+from protoslice.cli.models.remote import PARALLEL, client_of
+from protoslice.cli.options import FileName, Json, TypeName
+from protoslice.cli.terminal.progress import Progress
+from protoslice.cli.terminal.show import print_json, say
+from protoslice.errors import Conflict, CorruptModel, IntegrityError, NotFound, ProtosliceError, Unsupported
+from protoslice.formats.model import Fault, Stored, Strings, Tensor, Tiled
+from protoslice.formats.reading import read
+from protoslice.sizes import format_size
+
+__all__ = ["verify"]
+
+NOT_SOUND = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What came of comparing one thing."""
+
+    what: str
+    """`file`, `chunk`, `records`, `tensor`."""
+    name: str
+    size: int
+    digest: bool
+    """Whether there was anything to compare it with."""
+    error: str | None
+
+
+def verify(file: FileName, type_name: TypeName = None, as_json: Json = False) -> None:
+    """Read a model whole, and compare it with every digest there is: of a store its files and chunks.
+
+    Of a local file those that it holds: the records of a chunked proto, the checksums of a tensor bundle.
+
+    Example: protoslice verify http://127.0.0.1:8000/v1/stores/resnet50:3
+    """
+    if is_address(file) and type_name is not None:
+        raise Unsupported("the type of a store was settled when it was made: --type is for files")
+    checks = list(_of_store(file) if is_address(file) else _of_file(file, type_name))
+    bad = [check for check in checks if check.error is not None]
+    if as_json:
+        print_json({"sound": not bad, "checks": [asdict(check) for check in checks]})
+    else:
+        say(_told(checks))
+        for check in bad:
+            say(f"bad: {check.what} {check.name}: {check.error}", sys.stderr)
+    if bad:
+        raise typer.Exit(NOT_SOUND)
+
+
+def _told(checks: list[Check]) -> str:
+    counts = Counter(check.what for check in checks if check.digest and check.error is None)
+    size = sum(check.size for check in checks if check.digest and check.error is None)
+    without = sum(not check.digest and check.error is None for check in checks)
+    bad = sum(check.error is not None for check in checks)
+    if without == len(checks):
+        return "well formed; it holds no digests to compare its bytes with (a store has them)"
+    told = ", ".join(f"{count} × {what}" for what, count in counts.items()) or "nothing"
+    more = f"; {without} without a digest to compare with" if without else ""
+    return f"{f'{bad} damaged, ' if bad else ''}sound: {told} ({format_size(size)}){more}"
+
+
+def _of_store(name: str) -> Iterator[Check]:
+    address = address_of(name)
+    with client_of(address.service) as client:
+        store = client.store(address.ref)
+        chunks = list(client.chunks(store.id))
+        with Progress("verifying", sum(each.size for each in store.files)) as progress:
+            parts: Sequence[Passing] = ()
+            for file in store.files:
+                source = client.source(store.id, f"files/{file.path}")
+                passing = _chunks_within(source, store, chunks) if file.path == store.root else ()
+                parts = passing or parts
+                yield _digested("file", file.path, file, watch(_parts(source), passing), progress)
+            for number, chunk in enumerate(chunks):
+                yield _of_chunk(client, store, chunk, parts[number] if parts else None)
+
+
+def _chunks_within(source: Any, store: Any, chunks: Sequence[Any]) -> list[Passing]:
+    """The chunks, to be digested while the root passes by; none where we do not know where in it they lie."""
+    if not chunks:
+        return []
+    try:
+        known = store.type if store.type in schema.bundled() else None
+        with protoslice.open(source, known) as proto:
+            split = proto.split(min_chunk=store.min_chunk, max_chunk=store.max_chunk)
+            if [(each.path, each.size) for each in split] != [(each.path, each.size) for each in chunks]:
+                return []
+            return [Passing(each.rope.core.pieces()) for each in split]
+    except ProtosliceError:
+        return []
+
+
+def _of_chunk(client: Any, store: Any, chunk: Any, part: Passing | None) -> Check:
+    """A chunk, by its bytes in the root; what was not seen of it there is asked for by itself."""
+    name = f"{chunk.index} ({chunk.path or 'the base'})"
+    if part is None or part.sha256 is None:
+        source = client.source(store.id, f"chunks/{chunk.index}")
+        return _digested("chunk", name, chunk, _parts(source), Progress("verifying"))
+    return _check("chunk", name, chunk.size, lambda: _compare_digests(part.sha256, chunk.sha256))
+
+
+def _parts(source: Any) -> Iterator[bytes | memoryview]:
+    yield from source.parts(0, PARALLEL)
+
+
+def _digested(what: str, name: str, listed: Any, parts: Iterable[bytes | memoryview], progress: Progress) -> Check:
+    """What comes as `parts`, compared with the size and the sha-256 that are `listed`."""
+
+    def compare() -> None:
+        digest, size = hashlib.sha256(), 0
+        for part in parts:
+            digest.update(part)
+            size += len(part)
+            progress.advance(len(part))
+        if size != listed.size:
+            raise CorruptModel(f"{size} bytes came, and {listed.size} are listed")
+        _compare_digests(digest.hexdigest(), listed.sha256)
+
+    return _check(what, name, listed.size, compare, digest=listed.sha256 is not None)
+
+
+def _compare_digests(found: str | None, listed: str | None) -> None:
+    if listed is not None and found != listed:
+        raise CorruptModel(f"its sha-256 is {found}, and {listed} is listed")
+
+
+def _of_file(name: str, type_name: str | None) -> Iterator[Check]:
+    if name == STDIO:
+        with opened(name, type_name) as proto:
+            yield _proto(name, proto)
+        return
+    with opened_model(name, type_name) as model, Progress("verifying") as progress:
+        if model.proto is not None:
+            yield _proto(model.model.root, model.proto)
+        for tensor in _tensors(model):
+            if isinstance(tensor.data, Fault):
+                if isinstance(tensor.data.error, CorruptModel | NotFound):
+                    yield Check("tensor", tensor.name, 0, True, str(tensor.data.error))
+            elif compare := _comparing(tensor):
+                yield _check("tensor", tensor.name, tensor.size or 0, compare)
+            progress.advance(tensor.size or 0)
+
+
+def _tensors(model: LocalModel) -> Iterator[Tensor]:
+    try:
+        yield from model
+    except Unsupported:
+        return  # a proto that is no model has none
+
+
+def _proto(name: str, proto: Proto) -> Check:
+    chunked = proto.form == "chunked"
+    return _check("records" if chunked else "proto", name, proto.size, proto.verify, digest=chunked)
+
+
+def _comparing(tensor: Tensor) -> Callable[[], object] | None:
+    """What compares it with the checksum that its model has of it; none where there is none."""
+    data = tensor.data
+    if isinstance(data, Strings):
+        return partial(read, tensor, form="json")
+    pieces = [tile.stored for tile in data.tiles] if isinstance(data, Tiled) else [data]
+    compares = [piece.compare for piece in pieces if isinstance(piece, Stored) and piece.compare is not None]
+    return partial(_all_of, compares) if compares else None
+
+
+def _all_of(steps: Iterable[Callable[[], object]]) -> None:
+    for step in steps:
+        step()
+
+
+def _check(what: str, name: str, size: int, compare: Callable[[], object], *, digest: bool = True) -> Check:
+    try:
+        compare()
+    except (CorruptModel, IntegrityError, Conflict) as error:
+        return Check(what, name, size, digest, str(error))
+    except ProtosliceError as error:
+        error.message = f"{what} {name}: {error.message}"
+        raise
+    return Check(what, name, size, digest, None)

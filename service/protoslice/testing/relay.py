@@ -1,0 +1,112 @@
+"""A line to a service that counts its bytes, and breaks or hangs after so many of them."""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Literal, Self
+
+__all__ = ["Relay"]
+
+_STEP: Final = 1 << 20
+
+Way = Literal["up", "down"]
+
+
+class Relay:
+    """Passes connections on to the service at `url`, until so many bytes have gone `up` to it, or come `down`.
+
+    Then all connections break, once; or, when it `holds`, nothing moves any more.
+    """
+
+    def __init__(self, url: str, *, up: float = math.inf, down: float = math.inf, holds: bool = False) -> None:
+        host, _, port = url.removeprefix("http://").partition(":")
+        self._service = host, int(port)
+        self._lock = threading.Lock()
+        self._alive: list[socket.socket] = []
+        self._over = threading.Event()
+        self.reached = threading.Event()
+        """Set when the bytes have gone through after which it breaks or hangs."""
+        self.passed: dict[Way, int] = {}
+        """Bytes that have gone through, those of headers too."""
+        self.begin(up=up, down=down, holds=holds)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def begin(self, *, up: float = math.inf, down: float = math.inf, holds: bool = False) -> None:
+        """Break all connections there are, and count anew."""
+        self._over.set()
+        self._break()
+        with self._lock:
+            self._over, self._holds = threading.Event(), holds
+            self._left: dict[Way, float] = {"up": up, "down": down}
+            self.passed |= {"up": 0, "down": 0}
+        self.reached.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self._over.set()
+        _shut(self._listener)
+        self._listener.close()
+        self._break()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                threading.Thread(target=self._carry, args=(near,), daemon=True).start()
+
+    def _carry(self, near: socket.socket) -> None:
+        with suppress(OSError), near, socket.create_connection(self._service) as far:
+            with self._lock:
+                self._alive += (near, far)
+            back = threading.Thread(target=self._pump, args=(far, near, "down"), daemon=True)
+            back.start()
+            self._pump(near, far, "up")
+            back.join()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, way: Way) -> None:
+        over = self._over
+        with suppress(OSError):
+            while (data := source.recv(_STEP)) and not over.is_set():  # what was still under way is not counted
+                due = self._take(way, len(data))
+                sink.sendall(data[:due])
+                if due < len(data):
+                    self._stop(over)
+        _shut(source)
+        _shut(sink)
+
+    def _take(self, way: Way, size: int) -> int:
+        """How many of `size` bytes go through."""
+        with self._lock:
+            due = int(min(size, self._left[way]))
+            self._left[way] -= due
+            self.passed[way] += due
+            return due
+
+    def _stop(self, over: threading.Event) -> None:
+        self.reached.set()
+        if self._holds:
+            over.wait()
+            return
+        with self._lock:
+            self._left = {"up": math.inf, "down": math.inf}
+        self._break()
+
+    def _break(self) -> None:
+        """End all connections; their pumps end by that."""
+        with self._lock:
+            alive, self._alive = self._alive, []
+        for each in alive:
+            _shut(each)
+
+
+def _shut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,179 @@
+"""Where things are, who asks for them, and where they go: nothing has to be typed twice, and no secret at all."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from typer.testing import CliRunner
+
+from protoslice.cli import app as program
+from protoslice.testing.bundles import Variable, bundle
+
+PROGRAM = [sys.executable, "-m", "protoslice.cli"]
+SECRET = "Bearer of-good-news"
+
+
+@contextmanager
+def guarded(upstream: str) -> Iterator[str]:
+    """A proxy that lets nobody through who does not say who they are."""
+
+    class Guard(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            length = int(self.headers.get("content-length", "0"))
+            body = self.rfile.read(length if length < 1 << 20 else 0)
+            if self.headers.get("authorization") != SECRET:
+                self._say(401, {"www-authenticate": "Bearer"}, b"")
+                return
+            place = urlsplit(upstream)
+            connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=20)
+            connection.request(self.command, self.path, body or None, dict(self.headers.items()))
+            answer = connection.getresponse()
+            headers = {name.lower(): text for name, text in answer.getheaders()}
+            self._say(answer.status, headers, answer.read())
+            connection.close()
+
+        do_POST = do_PUT = do_DELETE = do_HEAD = do_GET  # noqa: N815 - as the library asks for them
+
+        def _say(self, status: int, headers: dict[str, str], body: bytes) -> None:
+            self.send_response_only(status)
+            for name, value in headers.items():
+                if name not in {"transfer-encoding", "connection", "content-length"}:
+                    self.send_header(name, value)
+            self.send_header("content-length", headers.get("content-length", str(len(body))))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def handle(self) -> None:
+            with suppress(OSError):
+                super().handle()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Guard) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join(10)
+
+
+def test_who_we_are_is_told_by_the_environment(
+    service: str, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with guarded(service) as url:
+        monkeypatch.setenv("PROTOSLICE_URL", url)
+        refused = CliRunner().invoke(program.app, ["info", store])
+        assert refused.exit_code == 6
+        assert refused.stderr.count("\n") == 1
+        assert "PROTOSLICE_AUTHORIZATION" in refused.stderr
+        monkeypatch.setenv("PROTOSLICE_AUTHORIZATION", SECRET)
+        for verb in (["info", store], ["pull", store, str(tmp_path / "out.pb")], ["verify", store]):
+            done = CliRunner().invoke(program.app, verb)
+            assert done.exit_code == 0, (verb, done.stderr, done.stdout)
+            assert "good-news" not in done.stdout + done.stderr
+        told = json.loads(CliRunner().invoke(program.app, ["doctor", "--json", "--store", store[1:]]).stdout)
+        assert {check["check"] for check in told["checks"] if check["found"]} <= {
+            "uploads go through as they come",  # here they do not
+            "chunked uploads go through as they come",
+        }
+
+
+def test_secrets_are_not_for_addresses(call: Any) -> None:
+    for verb in (["ls", "--url"], ["doctor"], ["info"], ["diff", "x"]):
+        told = call(*verb, "http://me:hush@127.0.0.1:1/v1/stores/any", code=2).stderr
+        assert "hush" not in told
+        assert "PROTOSLICE_AUTHORIZATION" in told
+    assert "hush" not in call("ls", url="http://me:hush@127.0.0.1:1", code=2).stderr
+
+
+def test_a_header_that_is_none_is_told(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROTOSLICE_AUTHORIZATION", "a\nb")
+    assert "PROTOSLICE_AUTHORIZATION" in call("ls", code=2).stderr
+
+
+def test_a_pull_without_a_place_goes_where_one_looks_for_it(
+    call: Any, store: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "several").mkdir()
+    for name in ("one.onnx", "two.bin"):
+        (tmp_path / "several" / name).write_bytes(model.read_bytes())
+    call("push", tmp_path / "several", "--tag", "several:1", "--root", "one.onnx")
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    call("pull", store)
+    call("pull", store, "--view", "cpb")
+    call("pull", store, "--view", "safetensors")
+    call("pull", store, "--view", "chunks/1")
+    call("pull", "@several:1")
+    assert sorted(str(each.relative_to(here)) for each in here.rglob("*")) == [
+        "chunk-1", "graph.cpb", "graph.pb", "graph.safetensors", "several-1", "several-1/one.onnx", "several-1/two.bin",
+    ]  # fmt: skip
+
+
+def test_a_push_is_told_what_is_there(call: Any, store: str, tmp_path: Path) -> None:
+    large = os.urandom(9 << 20)
+    for name, content in (("one.pb", large), ("two.pb", large + b"\x08\x01")):
+        (tmp_path / name).write_bytes(b"\x0a" + _varint(len(large)) + content)
+    call("push", tmp_path / "one.pb", "--tag", "base:1")
+    told = call("push", tmp_path / "two.pb", "--base", "@base:1").stderr
+    assert re.search(r"taken from what was there", told)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def test_a_pull_that_is_interrupted_says_what_is_kept(service: str, tmp_path: Path) -> None:
+    script = (
+        "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "import time\nfrom protoslice.cli import main\nfrom protoslice.client.client import Client\n"
+        "def stall(*args, **options):\n    print('pulling', flush=True)\n    time.sleep(60)\n"
+        "Client.download = stall\nmain()\n"
+    )
+    command = [sys.executable, "-c", script, "pull", f"{service}/v1/stores/any:1", str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "pulling\n"
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert told.count("\n") == 1
+    assert "goes on from there" in told
+
+
+def test_a_store_needs_no_sign_where_nothing_else_can_be_meant(call: Any, store: str, tmp_path: Path) -> None:
+    call("pull", store[1:], tmp_path / "out.pb")
+    call("tag", "another:1", store[1:])
+    assert (tmp_path / "out.pb").stat().st_size > 0
+
+
+def test_what_a_push_leaves_behind_is_told(call: Any, tmp_path: Path) -> None:
+    for name, data in bundle("v", [Variable("weight", 1, (100,), bytes(400))]).items():
+        (tmp_path / name).write_bytes(data)
+    told = call("push", tmp_path / "v.index").stderr
+    assert "v.data-00000-of-00001 belongs to the model and was not sent: push the folder" in told
+    assert "not sent" not in call("push", tmp_path).stderr

@@ -1,0 +1,311 @@
+"""`diff`: what differs is named by path, and what is equal is not fetched."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protoslice import _core, schema
+from protoslice.client import Client
+from protoslice.testing import bundles
+from protoslice.testing.bundles import Variable, bundle
+from protoslice.testing.proxy import Fault, FaultyProxy, faulty_proxy
+
+
+@pytest.fixture
+def proxy(service: str) -> Iterator[FaultyProxy]:
+    """Counts what goes over the wire."""
+    with faulty_proxy(service) as proxy:
+        yield proxy
+
+
+def _found(done: Any) -> list[tuple[str, str, str]]:
+    return [(each["change"], each["what"], each["path"]) for each in json.loads(done.stdout)["differences"]]
+
+
+EXPECTED = [
+    ("changed", "file", "graph.pb"),
+    ("changed", "tensor", "constant_2"),
+    ("added", "tensor", "constant_4"),
+    ("added", "part", "node[4]"),
+]
+
+
+def test_files_and_stores_differ_in_the_same(call: Any, service: str, store: str, model: Path, changed: Path) -> None:
+    with Client(service) as client:
+        client.push(changed, tags=["changed:1"], min_chunk="64KiB")
+    for one in (model, store):
+        for other in (changed, "@changed:1"):
+            assert _found(call("diff", one, other, "--json", code=8)) == EXPECTED, (one, other)
+        for same in (model, store):
+            assert call("diff", one, same).stdout == ""
+            assert json.loads(call("diff", one, same, "--json").stdout) == {"equal": True, "differences": []}
+    shown = call("diff", "@changed:1", store, code=8).stdout
+    assert "removed  tensor      400 B" in shown
+
+
+def test_what_is_equal_is_not_fetched(call: Any, store: str, proxy: FaultyProxy, changed: Path) -> None:
+    address = f"{proxy.url}/v1/stores/model:1"
+    call("diff", address, changed, code=8)
+    assert 0 < proxy.sent_down < 80_000, "of 1.2 MB"
+
+
+def test_small_things_are_named_by_path(call: Any, store: str, model: Path, tmp_path: Path) -> None:
+    other = tmp_path / "graph.pb"
+    other.write_bytes(model.read_bytes().replace(b"Const", b"Other", 1))
+    told = json.loads(call("diff", store, other, "--json", code=8).stdout)["differences"]
+    parts = [each for each in told if each["what"] != "file"]
+    assert ("part", "node[0].op") in {(each["what"], each["path"]) for each in parts}
+
+
+def test_what_moves_is_no_difference_but_of_the_file(call: Any, store: str, model: Path, tmp_path: Path) -> None:
+    message: Any = schema.bundled().message_class("tensorflow.GraphDef")()
+    message.ParseFromString(model.read_bytes())
+    del message.node[0]
+    other = tmp_path / "graph.pb"
+    other.write_bytes(message.SerializeToString())
+    assert _found(call("diff", store, other, "--json", code=8)) == [
+        ("changed", "file", "graph.pb"),
+        ("removed", "tensor", "constant_0"),
+        ("removed", "part", "node[0]"),
+    ]
+
+
+def test_another_shape_is_told(call: Any, tmp_path: Path) -> None:
+    paths = []
+    for name, shape in (("one", (4, 25)), ("two", (100,))):
+        for file, data in bundle("v", [Variable("weight", 1, shape, bytes(400))]).items():
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / file).write_bytes(data)
+        paths.append(tmp_path / name)
+    assert "weight  F32 4×25 → F32 100" in call("diff", *paths, code=8).stdout
+
+
+def test_what_is_not_there_cannot_differ(call: Any, store: str, tmp_path: Path) -> None:
+    call("diff", store, tmp_path / "absent.pb", code=4)
+    call("diff", "@absent", store, code=4)
+
+
+def test_protos_that_are_no_models_are_compared_too(call: Any, service: str, tmp_path: Path) -> None:
+    one, other = tmp_path / "one.pb", tmp_path / "other.pb"
+    one.write_bytes(b"\x0a\x03abc\x10\x07")
+    other.write_bytes(b"\x0a\x03abc\x10\x09")
+    call("push", one, "--tag", "plain:1")
+    for before in (one, "@plain:1"):
+        assert _found(call("diff", before, other, "--json", code=8)) == [
+            ("changed", "file", "other.pb"),
+            ("changed", "part", "2"),
+        ]
+
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def onnx(tmp_path: Path) -> Make:
+    """Writes a network without names of nodes, as it is after a change to the message."""
+
+    def make(name: str, change: Callable[[Any], object] = lambda _: None, size: int = 100_000) -> Path:
+        message: Any = schema.bundled().message_class("onnx.ModelProto")()
+        message.ir_version = 8
+        content = random.Random(7)
+        for number in range(6):
+            node = message.graph.node.add(op_type="Gemm", input=[f"in{number}", f"w{number}"])
+            node.attribute.add(name="alpha", type=6).floats.extend([0.25, number])
+            tensor = message.graph.initializer.add(name=f"w{number}", data_type=1, dims=[size // 4])
+            tensor.raw_data = content.randbytes(size)
+        change(message)
+        (tmp_path / name).write_bytes(message.SerializeToString())
+        return tmp_path / name
+
+    return make
+
+
+def _within(done: Any) -> list[tuple[str, str, str]]:
+    return [each for each in _found(done) if each[1] != "file"]
+
+
+@pytest.fixture
+def both_ways(call: Any, tmp_path: Path) -> Callable[..., list[tuple[str, str, str]]]:
+    """What differs between two files, which is the same whichever of them is a store."""
+
+    def compare(one: Path, other: Path) -> list[tuple[str, str, str]]:
+        for path, tag in ((one, "way:1"), (other, "way:2")):
+            call("push", path, "--tag", tag, "--min-chunk", "64KiB")
+        code = 8
+        ways = [(one, other), (one, "@way:2"), ("@way:1", other), ("@way:1", "@way:2")]
+        found = [_within(call("diff", *way, "--json", code=code)) for way in ways]
+        assert found[1:] == found[:-1]
+        return found[0]
+
+    return compare
+
+
+def test_one_value_of_many_is_found(onnx: Make, both_ways: Any) -> None:
+    def change(message: Any) -> None:
+        message.graph.node[3].attribute[0].floats[1] = 99
+
+    assert both_ways(onnx("a.onnx"), onnx("b.onnx", change)) == [
+        ("changed", "part", "graph.node[3].attribute[0].floats")
+    ]
+
+
+def test_nodes_without_names_are_known_by_what_they_are(onnx: Make, both_ways: Any) -> None:
+    def insert(message: Any) -> None:
+        nodes = list(message.graph.node)
+        del message.graph.node[:]
+        message.graph.node.add(op_type="Relu")
+        message.graph.node.extend(nodes)
+
+    assert both_ways(onnx("a.onnx"), onnx("b.onnx", insert)) == [("added", "part", "graph.node[0]")]
+
+
+def test_another_order_is_told_once(onnx: Make, both_ways: Any) -> None:
+    def turn(message: Any) -> None:
+        nodes = list(message.graph.node)
+        del message.graph.node[:]
+        message.graph.node.extend(reversed(nodes))
+
+    assert both_ways(onnx("a.onnx"), onnx("b.onnx", turn)) == [("reordered", "part", "graph.node")]
+
+
+def test_a_tensor_by_another_name_is_no_other_one(onnx: Make, both_ways: Any, call: Any, tmp_path: Path) -> None:
+    def rename(message: Any) -> None:
+        message.graph.initializer[2].name = message.graph.node[2].input[1] = "kernel"
+
+    assert both_ways(onnx("a.onnx"), onnx("b.onnx", rename)) == [
+        ("renamed", "tensor", "kernel"),
+        ("changed", "part", "graph.node[2].input[1]"),
+    ]
+    assert "was w2" in call("diff", tmp_path / "a.onnx", tmp_path / "b.onnx", code=8).stdout
+
+
+def test_tensors_are_added_and_removed(onnx: Make, both_ways: Any) -> None:
+    def change(message: Any) -> None:
+        del message.graph.initializer[1]
+        message.graph.initializer.add(name="new", data_type=1, dims=[2], raw_data=bytes(8))
+
+    assert both_ways(onnx("a.onnx"), onnx("b.onnx", change)) == [
+        ("added", "tensor", "new"),
+        ("removed", "tensor", "w1"),
+    ]
+
+
+def test_the_same_written_in_another_way_is_told_to_be(onnx: Make, call: Any, tmp_path: Path) -> None:
+    one, other = onnx("a.onnx"), tmp_path / "b.onnx"
+    data = one.read_bytes()
+    other.write_bytes(data[2:] + data[:2])  # the version behind the graph
+    shown = call("diff", one, other, code=8).stdout
+    assert "the same parts, written in another way" in shown
+    assert _found(call("diff", one, other, "--json", code=8)) == [("changed", "file", "b.onnx")]
+
+
+def test_a_chunked_proto_is_what_it_merges_to(onnx: Make, call: Any, tmp_path: Path) -> None:
+    plain = onnx("a.onnx")
+    call("split", plain, tmp_path / "parts", "--min-chunk", "64KiB")
+    chunked = tmp_path / "parts.cpb"
+    for path, tag in ((plain, "form:1"), (chunked, "form:2")):
+        call("push", path, "--tag", tag, "--min-chunk", "64KiB")
+    changed = onnx("c.onnx", lambda message: message.graph.initializer.pop(3))
+    for one in (plain, "@form:1"):
+        for other in (chunked, "@form:2"):
+            assert call("diff", one, other).stdout == ""
+    for form in (chunked, "@form:2"):
+        assert _within(call("diff", changed, form, "--json", code=8)) == [("added", "tensor", "w3")]
+
+
+def test_what_crosses_the_wire_is_what_differs(
+    onnx: Make, call: Any, service: str, proxy: FaultyProxy, tmp_path: Path
+) -> None:
+    def change(message: Any) -> None:
+        tensor = message.graph.initializer[4]
+        tensor.raw_data = tensor.raw_data[:5] + b"other" + tensor.raw_data[10:]
+
+    one, other = onnx("a.onnx", size=4 << 20), onnx("b.onnx", change, size=4 << 20)
+    for path, tag in ((one, "wire:1"), (other, "wire:2")):
+        call("push", path, "--tag", tag)
+    ways = [(f"{proxy.url}/v1/stores/wire:1", other), (one, f"{proxy.url}/v1/stores/wire:2")]
+    ways.append((f"{proxy.url}/v1/stores/wire:1", f"{proxy.url}/v1/stores/wire:2"))
+    came = []
+    for way in ways:
+        before = proxy.sent_down
+        assert _within(call("diff", *way, "--json", code=8)) == [("changed", "tensor", "w4")]
+        came.append(proxy.sent_down - before)
+    assert max(came[:2]) < 100_000, "of 24 MiB"
+    assert came[2] < 1 << 20, "of 48 MiB"
+    proxy.done.clear()
+    call("diff", f"{proxy.url}/v1/stores/wire:1", f"{proxy.url}/v1/stores/wire:1")
+    assert len(proxy.done) == 1, "the digests of both stores are the same"
+
+
+def test_a_flipped_bit_on_the_way_is_no_difference(
+    onnx: Make, call: Any, service: str, proxy: FaultyProxy, tmp_path: Path
+) -> None:
+    one = onnx("a.onnx")
+    other = onnx("b.onnx", lambda message: message.graph.node.pop(0))
+    for path, tag in ((one, "bits:1"), (other, "bits:2")):
+        call("push", path, "--tag", tag)
+    ways = f"{proxy.url}/v1/stores/bits:1", f"{proxy.url}/v1/stores/bits:2"
+    plain = call("diff", *ways, code=8).stdout
+    proxy.script = [Fault("flip", 0.3), Fault(), Fault("flip", 0.9), Fault("truncate"), Fault("flip", 0.1)] * 3
+    assert call("diff", *ways, code=8).stdout == plain
+
+
+def test_large_tensors_of_a_bundle_are_compared(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundles, "crc32c", _core.crc32c)
+    size = (64 << 20) + 4096
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        content = bytearray(size)
+        if name == "two":
+            content[size // 2] = 1
+        variables = [Variable("large", 1, (size // 4,), bytes(content)), Variable("small", 1, (2,), bytes(8))]
+        for file, data in bundle("variables", variables).items():
+            (tmp_path / name / file).write_bytes(data)
+    ways = [(tmp_path / "one", tmp_path / "two"), (tmp_path / "one/variables.index", tmp_path / "two/variables.index")]
+    for way in ways:
+        assert _within(call("diff", *way, "--json", code=8)) == [("changed", "tensor", "large")]
+
+
+def test_a_thousand_differences_are_a_page(call: Any, tmp_path: Path) -> None:
+    paths = []
+    for name in ("one.pb", "two.pb"):
+        message: Any = schema.bundled().message_class("tensorflow.GraphDef")()
+        for number in range(1000):
+            message.node.add(name=f"n{number}", op=name)
+        (tmp_path / name).write_bytes(message.SerializeToString())
+        paths.append(tmp_path / name)
+    shown = call("diff", *paths, code=8).stdout.splitlines()
+    assert len(shown) < 60
+    assert shown[-1] == "… 951 more (--limit shows more, --json all): 1 file changed, 1000 parts changed"
+    assert len(call("diff", *paths, "--limit", "2000", code=8).stdout.splitlines()) == 1004
+    assert len(_found(call("diff", *paths, "--json", code=8))) == 1001
+    assert '"one.pb" → "two.pb"' in shown[-3]
+
+
+def test_a_model_is_named_by_its_root_or_its_folder(call: Any, tmp_path: Path) -> None:
+    names = ("one", "two")
+    for name, content in zip(names, (bytes(400), bytes(399) + b"x"), strict=True):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"notes-{name}.txt").write_text("no part of it")
+        for file, data in bundle("v", [Variable("weight", 1, (100,), content)]).items():
+            (tmp_path / name / file).write_bytes(data)
+        call("push", tmp_path / name, "--tag", f"named:{name}")
+    by_root = _found(call("diff", *(tmp_path / name / "v.index" for name in names), "--json", code=8))
+    by_folder = _found(call("diff", *(tmp_path / name for name in names), "--json", code=8))
+    stored = _found(call("diff", *(f"@named:{name}" for name in names), "--json", code=8))
+    assert by_root == [
+        ("changed", "file", "v.index"),
+        ("changed", "file", "v.data-00000-of-00001"),
+        ("changed", "tensor", "weight"),
+    ]
+    notes = {("removed", "file", "notes-one.txt"), ("added", "file", "notes-two.txt")}
+    assert set(by_folder) == set(stored) == {*by_root, *notes}
+    assert ("changed", "tensor", "weight") in _found(
+        call("diff", "@named:one", tmp_path / "two" / "v.index", "--json", code=8)
+    )

@@ -1,0 +1,43 @@
+"""`tensor` as people try it: files are written as their names say, and what is no proto is looked at too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy
+from safetensors.numpy import load_file
+
+from protoslice.testing.bundles import Variable, bundle
+
+
+def test_an_array_is_written_as_one(call: Any, store: str, model: Path, tmp_path: Path) -> None:
+    for number, source in enumerate((model, store)):
+        out = tmp_path / f"{number}.npy"
+        call("tensor", source, "constant_1", "-o", out, "--slice", "0:10")
+        assert numpy.load(out).tobytes() == b"\x02" * 40
+        call("tensor", source, "constant_1", "-o", out, "--format", "raw")
+        assert out.read_bytes() == b"\x02" * 300_000
+
+
+def test_all_tensors_go_to_one_file(call: Any, store: str, model: Path, tmp_path: Path) -> None:
+    for number, source in enumerate((model, store)):
+        out = tmp_path / f"{number}.safetensors"
+        call("tensor", source, "-o", out)
+        assert {name: array.tobytes()[:1] for name, array in load_file(out).items()} == {
+            f"constant_{n}": bytes([n + 1]) for n in range(4)
+        }
+        call("tensor", source, "*_3", "-o", out)
+        assert list(load_file(out)) == ["constant_3"]
+        call("tensor", source, "-o", tmp_path / "all", code=2)
+    assert (tmp_path / "0.safetensors").read_bytes() == (tmp_path / "1.safetensors").read_bytes()
+
+
+def test_a_root_that_is_no_proto_is_told_by_its_tensors(call: Any, tmp_path: Path) -> None:
+    for name, data in bundle("v", [Variable("weight", 1, (100,), bytes(400))]).items():
+        (tmp_path / name).write_bytes(data)
+    for place in (tmp_path, tmp_path / "v.index"):
+        told = json.loads(call("info", place, "--json").stdout)
+        assert told["biggest"] == [{"path": "weight", "size": 400, "count": None}]
+        assert "weight" in call("info", place).stdout

@@ -1,0 +1,35 @@
+"""Models in local files: found by what they are, each file looked at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protoslice import open_model, schema
+from protoslice.testing.stores import onnx
+
+
+def test_the_root_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.onnx").write_bytes(onnx(20_000))
+    (tmp_path / "notes.txt").write_text("no model")
+    plainly, seen = schema.detect, Counter[str | None]()
+
+    def noting(head: bytes, filename: str | None = None, size: int | None = None) -> Any:
+        seen[filename] += 1
+        return plainly(head, filename, size)
+
+    monkeypatch.setattr(schema, "detect", noting)
+    with open_model(tmp_path) as model:
+        assert (model.model.root, model.model.type) == ("model.onnx", "onnx.ModelProto")
+    assert seen == {"model.onnx": 1, "notes.txt": 1}
+    seen.clear()
+    with open_model(tmp_path / "model.onnx") as model:
+        assert [tensor.name for tensor in model] == ["weight-0"]
+    assert seen == {"model.onnx": 1}
+    seen.clear()
+    with open_model(tmp_path / "model.onnx", type="onnx.ModelProto") as model:
+        assert len(list(model)) == 1
+    assert seen == {"model.onnx": 1}

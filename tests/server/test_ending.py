@@ -1,0 +1,161 @@
+"""How the service starts and ends: one line when it cannot start; in order, or at once, when it is asked to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from protoslice.testing.live import LiveServer
+from protoslice.testing.process import ServiceProcess, service_process
+
+ROOM = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
+SIZE = 8 << 20
+SENT = 3 << 20
+TUS = {"tus-resumable": "1.0.0"}
+
+
+def test_what_is_not_to_be_had_is_said_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        cases = [
+            (["--port", port], 6, f"127.0.0.1:{port}: cannot listen here: Address already in use"),
+            (["--host", "no such name"], 2, "there is no address 'no such name' to listen on"),
+            (["--storage", "nothing://x"], 2, "no storage backend for scheme 'nothing'"),
+            (["--storage", file.as_uri()], 2, f"cannot open storage at '{file}': it is no folder"),
+            (["--storage", "file:///proc/none"], 4, "cannot open storage at '/proc/none': there is no such folder"),
+            (["--storage", "file:///sys"], 6, "cannot create 'probe/"),
+            ([], 2, "PROTOSLICE_OTEL_ENDPOINT: "),
+        ]
+        with ThreadPoolExecutor() as pool:
+            ends = pool.map(_serve, [arguments for arguments, _, _ in cases])
+            for done, (_, code, said) in zip(ends, cases, strict=True):
+                assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1), done.stderr
+                assert done.stderr.startswith(f"protoslice: {said}")
+
+
+def _serve(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0", "--storage", "memory://", *arguments]
+    environment = {"PATH": os.environ["PATH"], "PROTOSLICE_OTEL_ENDPOINT": "" if arguments else "collector:4318"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+
+
+def test_a_start_that_hangs_can_be_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        options = {
+            "endpoint": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "allow_http": "true",
+            "access_key_id": "a",
+            "secret_access_key": "b",
+        }
+        command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0", "--storage", "s3://bucket"]
+        environment = {"PATH": os.environ["PATH"], "PROTOSLICE_STORAGE_OPTIONS": json.dumps(options)}
+        running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        try:
+            silent.settimeout(20)
+            silent.accept()[0].close()  # it has begun to ask
+            running.terminate()
+            _, said = running.communicate(timeout=10)
+        finally:
+            running.kill()
+    assert (running.returncode, said) == (-signal.SIGTERM, "")
+
+
+def test_nothing_stays_open_when_the_service_has_ended(tmp_path: Path, serving: Any) -> None:
+    with serving(storage=tmp_path.as_uri(), space_watermark_bytes=0) as live:
+        assert httpx.put(f"{live.url}/v1/stores", content=b"\x0a\x01a").status_code == 201
+        assert httpx.get(f"{live.url}/v1/stores").status_code == 200
+        assert _held_below(tmp_path)
+    assert not _held_below(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_second_signal_waits_for_nobody(tmp_path: Path, number: signal.Signals) -> None:
+    for settings in ({"PROTOSLICE_DRAIN_NOTICE_SECONDS": "60"}, {"PROTOSLICE_DRAIN_SECONDS": "60"}):
+        with service_process("--storage", tmp_path.as_uri(), settings={**ROOM, **settings}) as service:
+            with _upload(service.server, "PUT /v1/stores", {}):
+                _await_bytes(service)
+                service.running.send_signal(number)
+                time.sleep(0.3)
+                assert service.running.poll() is None
+                service.running.send_signal(number)
+                assert service.running.wait(10) in {-number, 128 + number}
+            assert _complaints(service) == ["requests cut: 1"]
+
+
+def test_an_upload_cut_at_the_end_keeps_what_came(tmp_path: Path) -> None:
+    settings = {**ROOM, "PROTOSLICE_DRAIN_SECONDS": "1"}
+    with service_process("--storage", tmp_path.as_uri(), settings=settings) as service:
+        begun = httpx.post(f"{service.url}/v1/uploads", headers={**TUS, "upload-length": str(SIZE)})
+        upload = begun.headers["location"]
+        more = {"upload-offset": "0", "content-type": "application/offset+octet-stream"}
+        with _upload(service.server, f"PATCH {upload}", {**TUS, **more}):
+            _await_bytes(service)
+            service.running.terminate()
+            assert service.running.wait(10) == -signal.SIGTERM
+        assert _complaints(service) == ["requests cut: 1"]
+        (cut,) = [line for line in _lines(service) if line.get("method") == "PATCH"]
+    with service_process("--storage", tmp_path.as_uri(), settings=settings) as service:
+        assert httpx.head(f"{service.url}{upload}", headers=TUS).headers["upload-offset"] == str(cut["received"])
+
+
+def test_a_client_that_leaves_an_upload_is_no_error(tmp_path: Path) -> None:
+    with service_process("--storage", tmp_path.as_uri(), settings=ROOM) as service:
+        with _upload(service.server, "PUT /v1/stores", {}):
+            _await_bytes(service)
+        service.running.terminate()
+        service.running.wait(10)
+        (line,) = [line for line in _lines(service) if line.get("method") == "PUT"]
+        assert (line["status"], line["level"]) == (499, "info")
+        assert _complaints(service) == []
+
+
+@contextmanager
+def _upload(server: LiveServer, asks: str, headers: dict[str, str]) -> Iterator[None]:
+    """An upload of which the end does not come."""
+    said = "".join(f"{name}: {value}\r\n" for name, value in {**headers, "content-length": str(SIZE)}.items())
+    with server.connect() as connection:
+        connection.sendall(f"{asks} HTTP/1.1\r\nhost: {server.host}\r\n{said}\r\n".encode() + bytes(SENT))
+        yield
+
+
+def _await_bytes(service: ServiceProcess) -> None:
+    """Wait until the service has an upload under way, and has read what there is of it."""
+    for _ in range(100):
+        if "protoslice_open_uploads 1.0" in httpx.get(f"{service.url}/metrics").text:
+            break
+        time.sleep(0.02)
+    time.sleep(0.3)
+
+
+def _lines(service: ServiceProcess) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in service.log.read_text().splitlines()]
+
+
+def _complaints(service: ServiceProcess) -> list[str]:
+    """What was logged above `info`; what follows the last comma of it."""
+    return [line["event"].rpartition(", ")[2] for line in _lines(service) if line["level"] != "info"]
+
+
+def _held_below(folder: Path) -> list[str]:
+    found = []
+    for each in Path("/proc/self/fd").iterdir():
+        try:
+            found.append(str(each.readlink()))
+        except FileNotFoundError:
+            continue
+    return [path for path in found if path.startswith(str(folder))]

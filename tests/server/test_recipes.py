@@ -1,0 +1,65 @@
+"""Recipes over the wire: the time that the service takes to copy is not the client's."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
+
+import httpx
+import pytest
+
+from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
+from protoslice.server import limits, services
+from protoslice.server.app import create_app
+from protoslice.server.settings import Settings
+from protoslice.server.uvicorn_config import uvicorn_config
+from protoslice.storage import MemoryStorage
+from protoslice.storage.around import AroundStorage
+from protoslice.testing.live import live_server
+from protoslice.testing.stores import field, onnx
+
+T = TypeVar("T")
+MODEL = onnx(2_000_000)
+
+
+class SlowStorage(AroundStorage):
+    """Takes minutes for every read, by the clock that it holds."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStorage())
+        self.clock = 0.0
+        self.copied = threading.Event()
+
+    async def around(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+        if name == "get_ranges":
+            self.clock += 600
+            self.copied.set()
+        return await call()
+
+
+def test_a_long_copy_is_not_taken_for_a_slow_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = SlowStorage()
+    monkeypatch.setattr(limits, "monotonic", lambda: time.monotonic() + storage.clock)
+    monkeypatch.setattr(services, "open_storage", lambda *_: storage)
+    settings = Settings(storage="memory://", body_min_bytes_per_second=1000)
+
+    def recipe(store: str) -> Iterator[bytes]:
+        writer, more = RecipeWriter(), field(2, b"more")
+        yield writer.file("model.onnx") + writer.copy(Copy(store, "model.onnx", 0, len(MODEL)))
+        assert storage.copied.wait(20)
+        yield writer.literal(len(more))
+        for at in range(len(more)):  # drop by drop, so that some of it comes before the end does
+            time.sleep(0.02)
+            yield more[at : at + 1]
+        yield writer.end(len(MODEL + more), hashlib.sha256(MODEL + more).hexdigest()) + writer.done()
+
+    with (
+        live_server(uvicorn_config(create_app(settings), settings)) as live,
+        httpx.Client(base_url=live.url, timeout=30) as client,
+    ):
+        made = client.post("/v1/stores?filename=model.onnx", content=MODEL).json()["id"]
+        sent = client.post("/v1/stores", content=recipe(made), headers={"content-type": MEDIA_TYPE})
+        assert sent.status_code == 201, sent.text

@@ -1,0 +1,122 @@
+"""Pages of other sites change nothing here, and reach nothing by names of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from protoslice.errors import InvalidInput
+from protoslice.server.settings import Settings, read_settings
+from protoslice.server.sites import Sites
+from protoslice.testing.live import LiveServer, exchange
+from protoslice.testing.problems import assert_problem
+
+VIEWER = "https://viewer.example"
+FORM = {"file": ("model.pb", b"\x0a\x04form")}
+
+
+def assert_refused(answer: httpx.Response) -> None:
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=403, slug="cross-site")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"sec-fetch-site": "cross-site", "origin": VIEWER},
+        {"sec-fetch-site": "same-site", "origin": "http://127.0.0.1:1"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "new-kind"},
+        {"origin": VIEWER},
+        {"origin": "http://127.0.0.1:1"},
+        {"origin": "null"},
+        {"origin": ""},
+        {"origin": VIEWER, "x-forwarded-host": "other.example, viewer.example"},
+    ],
+)
+def test_what_another_site_asks_for_changes_nothing(client: httpx.Client, told: dict[str, str]) -> None:
+    before = client.get("/v1/stores").json()
+    assert_refused(client.post("/v1/stores?tag=crossed", files=FORM, headers=told))
+    assert_refused(client.post("/v1/stores", content=b"\x0a\x01a", headers={**told, "content-type": "text/plain"}))
+    assert_refused(client.post("/v1/uploads", headers={**told, "tus-resumable": "1.0.0", "upload-length": "1"}))
+    assert_refused(client.post("/v1/chunks/missing", json={}, headers=told))
+    assert_refused(client.delete("/v1/tags/x", headers=told))
+    assert_refused(client.put("/nowhere", headers=told))
+    assert client.get("/v1/stores", headers=told).json() == before
+    assert client.head("/v1/stores", headers=told).status_code == 200
+
+
+def test_what_is_of_our_own_site_or_of_no_page_passes(client: httpx.Client) -> None:
+    own = f"http://127.0.0.1:{client.base_url.port}"
+    for told in (
+        {},
+        {"sec-fetch-site": "same-origin", "origin": own},
+        {"sec-fetch-site": "none"},
+        {"origin": own},
+        # A proxy that asks us by another name than it was asked by.
+        {"sec-fetch-site": "same-origin", "origin": VIEWER},
+        {"origin": VIEWER, "x-forwarded-host": "viewer.example"},
+        {"origin": VIEWER, "x-forwarded-host": "viewer.example, inner.example"},
+    ):
+        assert client.post("/v1/stores", files=FORM, headers=told).status_code in {200, 201}, told
+
+
+def test_pages_that_the_operator_names_may(serving: Any) -> None:
+    told = {"sec-fetch-site": "cross-site", "origin": VIEWER}
+    with serving(cors_origins=VIEWER) as live, httpx.Client(base_url=live.url) as client:
+        assert client.post("/v1/stores", files=FORM, headers=told).status_code == 201
+        answer = client.post("/v1/stores", files=FORM, headers={**told, "origin": "https://other.example"})
+        assert_refused(answer)
+    with serving(cors_origins="*") as live, httpx.Client(base_url=live.url) as client:
+        assert client.post("/v1/stores", files=FORM, headers={**told, "origin": "null"}).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("host", "ours"),
+    [
+        (b"localhost", True),
+        (b"LocalHost:8000", True),
+        (b"localhost.:8000", True),
+        (b"viewer.localhost:8000", True),
+        (b"127.0.0.1:8000", True),
+        (b"192.168.7.7", True),
+        (b"[::1]:8000", True),
+        (b"[fd00::7]", True),
+        (b"attacker.example:8000", False),
+        (b"notlocalhost", False),
+        (b"localhost.attacker.example", False),
+        (b"127.0.0.1.attacker.example:8000", False),
+        (b"127.0.0.1:8000:attacker.example", False),
+        (b"\xff", False),
+        (b"", False),
+    ],
+)
+def test_names_of_a_service_on_the_loopback(host: bytes, ours: bool) -> None:
+    for listening in ("127.0.0.1", "127.8.8.8", "::1", "localhost"):
+        assert Sites(Settings(host=listening)).is_ours(host) == ours
+    for listening in ("0.0.0.0", "::", "192.168.7.7", "models.example"):
+        assert Sites(Settings(host=listening)).is_ours(host)
+        assert Sites(Settings(host=listening, allowed_hosts=("models.example",))).is_ours(host) == ours
+    assert Sites(Settings(allowed_hosts=("Models.Example",))).is_ours(b"models.example:8000")
+    assert Sites(Settings(allowed_hosts=("*",))).is_ours(host)
+
+
+def test_a_name_that_is_not_ours_gets_nothing(service: LiveServer, client: httpx.Client) -> None:
+    store = client.put("/v1/stores", content=b"\x0a\x05named").json()["id"]
+    paths = [f"/v1/stores/{store}/files/model.pb", "/v1/stores", "/livez", "/", "/docs", "/nowhere", "/v1/uploads"]
+    for path in paths:
+        for _ in range(2):  # the shortest way, once it is known
+            assert client.get(path).status_code in {200, 404, 405}
+            answer = client.get(path, headers={"host": f"attacker.example:{service.port}"})
+            assert_problem(answer.status_code, answer.headers, answer.content, expected=421, slug="misdirected-request")
+    twice = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nhost: attacker.example\r\n\r\n"
+    assert exchange(service, twice).status == 421
+    assert exchange(service, b"GET /livez HTTP/1.0\r\n\r\n").status == 200
+
+
+@pytest.mark.parametrize("names", ["models.example:8000", "https://models.example", "a b/c", "[::1]"])
+def test_a_name_is_a_name_alone(names: str) -> None:
+    with pytest.raises(InvalidInput, match="PROTOSLICE_ALLOWED_HOSTS"):
+        read_settings({"allowed_hosts": names})
+    assert read_settings({"allowed_hosts": "models.example, other"}).allowed_hosts == ("models.example", "other")

@@ -1,0 +1,91 @@
+"""What costs to make is made once, however many ask for it, and kept within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from protoslice.errors import InvalidInput, NotFound
+from protoslice.stores.once import Kept, Once
+from protoslice.stores.recent import Recent
+
+
+def test_what_was_not_used_for_longest_goes_first() -> None:
+    recent: Recent[str, int] = Recent(most=2, room=100)
+    recent.put("a", 1, 10)
+    recent.put("b", 2, 10)
+    assert recent.get("a") == 1
+    recent.put("c", 3, 10)
+    assert [recent.get(key) for key in "abc"] == [1, None, 3]
+    recent.put("a", 4, 95)
+    assert [recent.get(key) for key in "ac"] == [4, None], "they would weigh too much together"
+    recent.put("d", 5, 101)
+    assert [recent.get(key) for key in "ad"] == [4, None], "what has no room at all drives nothing out"
+    recent.drop("a")
+    assert len(recent) == 0
+    recent.put("e", 6, 100)
+    assert recent.get("e") == 6, "all room is there again"
+
+
+def test_two_who_ask_at_once_get_the_same() -> None:
+    async def work() -> None:
+        once: Once[str, object] = Once()
+        begun, go_on = 0, asyncio.Event()
+
+        async def make() -> object:
+            nonlocal begun
+            begun += 1
+            await go_on.wait()
+            return object()
+
+        asking = [asyncio.create_task(once.get("x", make)) for _ in range(3)]
+        await asyncio.sleep(0)
+        asking.pop().cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        first, second = await asyncio.gather(*asking)
+        assert (first is second, begun) == (True, 1)
+        assert await once.get("x", make) is not first
+
+    asyncio.run(work())
+
+
+def test_what_cannot_be_made_is_told_to_all_and_tried_again() -> None:
+    async def work() -> None:
+        kept: Kept[str, int] = Kept(most=1, room=1)
+        failing = True
+
+        async def make() -> tuple[int, int]:
+            await asyncio.sleep(0)
+            if failing:
+                raise NotFound("not yet")
+            return 7, 1
+
+        told = await asyncio.gather(*(kept.get("x", make) for _ in range(2)), return_exceptions=True)
+        assert [type(each) for each in told] == [NotFound, NotFound]
+        failing = False
+        assert await kept.get("x", make) == 7
+        failing = True
+        assert await kept.get("x", make) == 7, "it is kept"
+
+    asyncio.run(work())
+
+
+def test_a_failure_that_nobody_waits_for_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        once: Once[str, int] = Once()
+        go_on = asyncio.Event()
+
+        async def make() -> int:
+            await go_on.wait()
+            raise InvalidInput("too late")
+
+        asking = asyncio.create_task(once.get("x", make))
+        await asyncio.sleep(0)
+        asking.cancel()
+        go_on.set()
+        await once.idle()
+
+    asyncio.run(work())
+    assert "never retrieved" not in caplog.text

@@ -1,0 +1,99 @@
+"""The tensors of a store: what costs to make is made once for all ranges of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from protoslice.errors import CorruptModel, InvalidInput
+from protoslice.storage import MemoryStorage
+from protoslice.storage.metered import Call, MeteredStorage
+from protoslice.stores import OpenStore, Stores
+from protoslice.testing.stores import in_memory, opened, read, upload
+
+IDS = np.random.default_rng(1).integers(0, 1 << 40, 300_000)
+
+
+def model(*, dims: int = len(IDS)) -> bytes:
+    """A model with some plain tensors, and one whose elements are varints."""
+    ids: Any = TensorProto(name="ids", data_type=TensorProto.INT64, dims=[dims], int64_data=IDS)
+    plain = [numpy_helper.from_array(np.full(50, number, np.float32), f"w{number}") for number in range(30)]
+    made: Any = helper.make_model(helper.make_graph([], "g", [], [], [*plain, ids]))
+    content: bytes = made.SerializeToString()
+    return content
+
+
+def bytes_read(calls: list[Call]) -> int:
+    return sum(call.bytes_read for call in calls if call.name.startswith("get_range"))
+
+
+def test_a_safetensors_file_is_made_once_and_kept() -> None:
+    async def work(stores: Stores, _: object) -> None:
+        store = await stores.view((await upload(stores, model())).store.id)
+        first, second = await asyncio.gather(store.tensors.safetensors([]), store.tensors.safetensors([]))
+        assert first is second is await store.tensors.safetensors([])
+        named = await store.tensors.safetensors(["w1", "w2*"])
+        assert named is await store.tensors.safetensors(["w1", "w2*"])
+        assert named.etag != first.etag
+        for number in range(30):
+            await store.tensors.safetensors([f"w{number}"])
+        assert await store.tensors.safetensors([]) is not first, "only so many are kept"
+
+    in_memory(work)
+
+
+def on_metered(work: Any, data: bytes) -> None:
+    async def run() -> None:
+        calls: list[Call] = []
+        storage = MeteredStorage(MemoryStorage(), calls.append)
+        async with opened(storage) as stores:
+            info = (await upload(stores, data)).store
+            store = await stores.view(info.id)
+            calls.clear()
+            await work(store, calls)
+
+    asyncio.run(run())
+
+
+def test_varints_are_counted_once_for_all_ranges_and_slices() -> None:
+    async def work(store: OpenStore, calls: list[Call]) -> None:
+        await asyncio.gather(*(store.tensors.one("ids", None, "raw") for _ in range(4)))
+        counting = bytes_read(calls)
+        assert len(model()) * 0.9 < counting < len(model()) * 2, "four at once pass over them once"
+        calls.clear()
+        for number in range(0, len(IDS), 10_000):
+            view = await store.tensors.one("ids", f"{number}:{number + 10}", "raw")
+            assert np.frombuffer(await read(view), "<i8").tolist() == IDS[number : number + 10].tolist()
+        calls.clear()
+        view = await store.tensors.one("path:graph.initializer[30]", None, "raw")
+        assert bytes_read(calls) == 0
+        assert np.array_equal(np.frombuffer(await read(view), "<i8"), IDS)
+
+    on_metered(work, model())
+
+
+def test_what_is_refused_counts_nothing() -> None:
+    async def work(store: OpenStore, calls: list[Call]) -> None:
+        await store.tensors.page(name=None, dtype=None, limit=1, cursor=None)
+        calls.clear()
+        for slice_text, form in ((None, "pickle"), ("0:1,0:1", "raw")):
+            with pytest.raises(InvalidInput):
+                await store.tensors.one("ids", slice_text, form)
+        assert bytes_read(calls) == 0
+
+    on_metered(work, model())
+
+
+def test_varints_that_are_too_few_are_an_error_every_time() -> None:
+    async def work(stores: Stores, _: object) -> None:
+        store = await stores.view((await upload(stores, model(dims=len(IDS) + 1))).store.id)
+        for _ in range(2):
+            with pytest.raises(CorruptModel, match="300000 varints") as caught:
+                await store.tensors.one("ids", None, "raw")
+            assert caught.value.path == "graph.initializer[30]"
+
+    in_memory(work)
