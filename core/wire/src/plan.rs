@@ -3,14 +3,17 @@
 //! What is planned is what TensorFlow's Merger accepts: messages by field, index or map key, singular bytes and
 //! strings, and runs of repeated fields as pieces of their parent. Whatever cannot be told that way stays where it is.
 
+mod maps;
+mod pieces;
+
 use std::collections::{BTreeMap, HashMap};
 
-use crate::document::{Document, Message, Part, Wanted};
+use pieces::Cutter;
+
+use crate::document::{Document, Message, Part};
 use crate::entry::Entry;
 use crate::error::Result;
-use crate::key::Key;
-use crate::metadata::{ChunkKind, ChunkedField, ChunkedMessage, MapKey, Tag};
-use crate::path::quote;
+use crate::metadata::{ChunkKind, ChunkedField, ChunkedMessage, Tag};
 use crate::rope::{IMAGE, Rope, RopeBuilder};
 use crate::schema::{Field, FieldKind, TypeId};
 
@@ -76,13 +79,6 @@ enum Outcome {
     Gone,
     /// It stays, with this in place of its content.
     Changed(Rope),
-}
-
-/// The bytes around a map's value: what its entry is rebuilt from.
-struct MapValue {
-    value: Entry,
-    key: MapKey,
-    label: String,
 }
 
 impl Document<'_> {
@@ -290,72 +286,6 @@ impl Planner<'_, '_> {
         Ok(Some(Some(rest)))
     }
 
-    fn map_entry(
-        &self,
-        message: &Message,
-        field: &Field,
-        entry: &Entry,
-        label: &str,
-        depth: u32,
-        planned: &mut Planned,
-    ) -> Result<Option<Outcome>> {
-        let type_id = Some(field.target);
-        let Some(value_field) = self.doc.schema.field(type_id, 2).filter(|value| value.kind == FieldKind::Message)
-        else {
-            return Ok(None);
-        };
-        let Some(found) = self.map_value(message, field, entry)? else { return Ok(None) };
-        let tags = vec![Tag::Field(field.number), Tag::Key(found.key)];
-        let path = format!("{label}[{}]", found.label);
-        let Some(left) = self.child(value_field, &found.value, tags, &path, depth + 1, planned)? else {
-            return Ok(None);
-        };
-        let mut out = RopeBuilder::new(&self.doc.limits);
-        for inner in self.doc.entries(&Part::of(entry, type_id))? {
-            let inner = inner?;
-            if inner.start != found.value.start {
-                out.extent(IMAGE, inner.start, inner.end - inner.start);
-            } else if let Some(rope) = &left {
-                self.doc.rewrap(&inner, rope, &mut out)?;
-            }
-        }
-        Ok(Some(Outcome::Changed(out.finish())))
-    }
-
-    /// The value of a map's entry and its key, where a tag can tell them: one of each, a key of a kind the format
-    /// knows, and no later entry with the same key.
-    fn map_value(&self, message: &Message, field: &Field, entry: &Entry) -> Result<Option<MapValue>> {
-        let type_id = Some(field.target);
-        let (mut values, mut keys) = (Vec::new(), 0);
-        for inner in self.doc.entries(&Part::of(entry, type_id))? {
-            let inner = inner?;
-            match inner.number {
-                1 => keys += inner.count,
-                2 => values.push(inner),
-                _ => {}
-            }
-        }
-        let (&[value], Some(kind)) = (values.as_slice(), self.doc.schema.field(type_id, 1).map(|key| key.kind)) else {
-            return Ok(None);
-        };
-        let text = match self.doc.key_text(entry, field.target, 4096)? {
-            Some((_, text)) if keys == 1 => text,
-            None if keys == 0 => {
-                if kind == FieldKind::String {
-                    Vec::new()
-                } else {
-                    vec![0; 8]
-                }
-            }
-            _ => return Ok(None),
-        };
-        let Some((key, lookup, label)) = map_key(kind, &text) else { return Ok(None) };
-        let wanted = Wanted { number: field.number, type_id, key: 1, kind, value: lookup };
-        let last = self.doc.map_entry(message, &wanted)?;
-        let is_last = last.is_some_and(|(_, last)| last.start == entry.start);
-        Ok(is_last.then_some(MapValue { value, key, label }))
-    }
-
     /// Whether the singular `field` occurs once in `message`, and no other member of its oneof does.
     fn is_alone(&self, message: &Message, field: &Field) -> Result<bool> {
         if self.doc.total(message, field.number)? != 1 {
@@ -380,84 +310,6 @@ impl PlannedField {
     }
 }
 
-/// A key as a tag, as a look-up, and as a path writes it.
-fn map_key(kind: FieldKind, text: &[u8]) -> Option<(MapKey, Key<'_>, String)> {
-    if kind == FieldKind::String {
-        std::str::from_utf8(text).ok()?;
-        return Some((MapKey::Text(text.to_vec()), Key::Text(text), quote(text)));
-    }
-    let bits = u64::from_le_bytes(text.try_into().ok()?);
-    let (key, label) = match kind {
-        FieldKind::Bool => (MapKey::Bool(bits != 0), (bits != 0).to_string()),
-        FieldKind::Int32 => (MapKey::Int32(bits as i32), (bits as i32).to_string()),
-        FieldKind::Uint32 => (MapKey::Uint32(bits as u32), (bits as u32).to_string()),
-        // TensorFlow's Merger squeezes these through a C++ int: larger keys stay where they are.
-        FieldKind::Int64 if i32::try_from(bits as i64).is_ok() => {
-            (MapKey::Int64(bits as i64), (bits as i64).to_string())
-        }
-        FieldKind::Uint64 if i32::try_from(bits).is_ok() => (MapKey::Uint64(bits), bits.to_string()),
-        _ => return None,
-    };
-    Some((key, Key::Number(bits), label))
-}
-
 fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
-}
-
-/// Collects the elements of one field into pieces of no more than `max_chunk`, each a message of the parent's type.
-struct Cutter<'a> {
-    max_chunk: u64,
-    type_name: Option<String>,
-    limits: &'a crate::limits::Limits,
-    label: String,
-    building: RopeBuilder,
-    first: u64,
-    seen: u64,
-    done: Vec<Chunk>,
-}
-
-impl<'a> Cutter<'a> {
-    fn new(planner: &Planner<'a, '_>, message: &Message, path: &str, number: u32) -> Self {
-        let doc = planner.doc;
-        let name =
-            doc.schema.field(message.type_id, number).map_or_else(|| number.to_string(), |field| field.name.clone());
-        Self {
-            max_chunk: planner.policy.max_chunk,
-            type_name: doc.name(message.type_id),
-            limits: &doc.limits,
-            label: join(path, &name),
-            building: RopeBuilder::new(&doc.limits),
-            first: 0,
-            seen: 0,
-            done: Vec::new(),
-        }
-    }
-
-    /// The rope that `entry` goes to.
-    fn next(&mut self, entry: &Entry, outcome: Option<&Outcome>) -> &mut RopeBuilder {
-        let size = match outcome {
-            Some(Outcome::Changed(rope)) => Entry::minimal_head(entry.number, rope.len()) + rope.len(),
-            _ => entry.end - entry.start,
-        };
-        if !self.building.is_empty() && self.building.len().saturating_add(size) > self.max_chunk {
-            self.cut();
-        }
-        self.seen += entry.count;
-        &mut self.building
-    }
-
-    fn cut(&mut self) {
-        let rope = std::mem::replace(&mut self.building, RopeBuilder::new(self.limits)).finish();
-        let path = format!("{}[{}:{}]", self.label, self.first, self.seen);
-        self.done.push(Chunk { kind: ChunkKind::Message, type_name: self.type_name.clone(), path, rope });
-        self.first = self.seen;
-    }
-
-    fn finish(mut self) -> Vec<Chunk> {
-        if !self.building.is_empty() {
-            self.cut();
-        }
-        self.done
-    }
 }

@@ -105,3 +105,22 @@ fn damage_is_noticed_and_hostile_states_harm_nobody() {
     }
     assert!(taken > 10, "{taken}");
 }
+
+/// Found by fuzzing: a run of numbers that begins after its end.
+#[test]
+fn an_entry_that_cannot_be_is_refused() {
+    let schema = Arc::new(schema());
+    let root = schema.type_named(ROOT);
+    let mut scanner = Scanner::new(Arc::clone(&schema), root, 1, Limits::default()).unwrap();
+    scanner.feed(b"\x28\x01\x28\x01").unwrap();
+    let saved = scanner.save().unwrap();
+    let run = [wire::header::Wire::Varint as u8, 5, 0, 1, 4, 4, 2, 0];
+    let at = saved.windows(run.len()).position(|window| window == run).unwrap();
+    for (place, value, sound) in [(2, 0, true), (2, 9, false), (4, 0, false), (5, 9, false), (6, 5, false)] {
+        let mut case = saved[..saved.len() - 4].to_vec();
+        case[at + place] = value;
+        case.extend_from_slice(&wire::blocks::crc32c(&case, 0).to_le_bytes());
+        let loaded = Scanner::load(&case, Arc::clone(&schema), root, Limits::default());
+        assert_eq!(loaded.is_ok(), sound, "{place} {value}");
+    }
+}

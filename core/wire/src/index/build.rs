@@ -194,7 +194,7 @@ impl Builder {
 
     #[inline]
     fn spend(&mut self, cost: u64, offset: u64) -> Result<()> {
-        self.spent += cost;
+        self.spent = self.spent.saturating_add(cost);
         if self.spent <= self.limit {
             return Ok(());
         }
@@ -273,8 +273,9 @@ impl OpenNode {
         if field.blocks.last().is_none_or(|last| last.block != block) {
             field.blocks.push(FieldBlock { before: ordinal, block });
         }
-        field.record.count += entry.count;
-        field.record.bytes += entry.end - entry.start;
+        // No proto has so many: but a saved scan may say so.
+        field.record.count = field.record.count.saturating_add(entry.count);
+        field.record.bytes = field.record.bytes.saturating_add(entry.end - entry.start);
         if let (Some(hash), Ok(ordinal)) = (key, u32::try_from(ordinal)) {
             field.keys.push(u64::from(hash) << 32 | u64::from(ordinal));
         }

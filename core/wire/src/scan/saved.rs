@@ -53,7 +53,7 @@ impl Scanner {
         for _ in 0..reader.varint()? {
             scanner.frames.push(load_frame(&mut reader)?);
         }
-        scanner.builder = Builder::load(&mut reader, &limits)?;
+        scanner.builder = Builder::load(&mut reader, scanner.position, &limits)?;
         reader.finish("a saved scan")?;
         if scanner.fits_together(root) { Ok(scanner) } else { Err(WireError::corrupt(0, "a saved scan is not one")) }
     }

@@ -30,8 +30,8 @@ impl Builder {
         self.open.iter().for_each(|node| node.save(out));
     }
 
-    /// The builder that [`Builder::save`] wrote.
-    pub(crate) fn load(reader: &mut Reader<'_>, limits: &Limits) -> Result<Self> {
+    /// The builder that [`Builder::save`] wrote, of a scan that has seen so many bytes.
+    pub(crate) fn load(reader: &mut Reader<'_>, seen: u64, limits: &Limits) -> Result<Self> {
         let mut builder = Self::new(limits);
         builder.spent = reader.varint()?;
         for _ in 0..reader.varint()? {
@@ -46,7 +46,7 @@ impl Builder {
         builder.field_blocks = listed(reader)?;
         builder.keys = listed(reader)?;
         for _ in 0..reader.varint()? {
-            builder.open.push(OpenNode::load(reader)?);
+            builder.open.push(OpenNode::load(reader, seen)?);
         }
         Ok(builder)
     }
@@ -75,7 +75,7 @@ impl OpenNode {
         }
     }
 
-    fn load(reader: &mut Reader<'_>) -> Result<Self> {
+    fn load(reader: &mut Reader<'_>, seen: u64) -> Result<Self> {
         let id = small(reader)?;
         let record = NodeRecord::read(reader)?;
         let mark = reader.varint()?;
@@ -86,7 +86,7 @@ impl OpenNode {
         node.block_start = reader.varint()?;
         node.block_count = small(reader)?;
         node.last_number = small(reader)?;
-        node.run = if reader.u8()? == 0 { None } else { Some(load_entry(reader)?) };
+        node.run = if reader.u8()? == 0 { None } else { Some(load_entry(reader, seen)?) };
         for _ in 0..reader.varint()? {
             let field = load_field(reader)?;
             // Opened in the same order, they get the same places.
@@ -118,13 +118,17 @@ fn save_entry(entry: &Entry, out: &mut Vec<u8>) {
     }
 }
 
-fn load_entry(reader: &mut Reader<'_>) -> Result<Entry> {
+fn load_entry(reader: &mut Reader<'_>, seen: u64) -> Result<Entry> {
     let wire = reader.u8()?;
     let wire = Wire::from_number(wire).ok_or_else(|| WireError::corrupt(reader.offset(), "there is no such wire type"));
     let (wire, number) = (wire?, small(reader)?);
     let (start, content) = (reader.varint()?, reader.varint()?);
     let (content_end, end, count) = (reader.varint()?, reader.varint()?, reader.varint()?);
     let node = small(reader)?.checked_sub(1);
+    let ordered = start <= content && content <= content_end && content_end <= end && end <= seen;
+    if !ordered || count > end - start {
+        return Err(WireError::corrupt(reader.offset(), "an entry of a saved scan is out of bounds"));
+    }
     Ok(Entry { number, wire, start, content, content_end, end, count, node })
 }
 

@@ -1,0 +1,108 @@
+//! Entries of maps: a tag tells them by their key, and what becomes a chunk is their value.
+
+use super::{Outcome, Planned, Planner};
+use crate::document::{Message, Part, Wanted};
+use crate::entry::Entry;
+use crate::error::Result;
+use crate::key::Key;
+use crate::metadata::{MapKey, Tag};
+use crate::path::quote;
+use crate::rope::{IMAGE, RopeBuilder};
+use crate::schema::{Field, FieldKind};
+
+/// The bytes around a map's value: what its entry is rebuilt from.
+struct MapValue {
+    value: Entry,
+    key: MapKey,
+    label: String,
+}
+
+impl Planner<'_, '_> {
+    /// Plans the entry of a map. None when it stays as it is.
+    pub(super) fn map_entry(
+        &self,
+        message: &Message,
+        field: &Field,
+        entry: &Entry,
+        label: &str,
+        depth: u32,
+        planned: &mut Planned,
+    ) -> Result<Option<Outcome>> {
+        let type_id = Some(field.target);
+        let Some(value_field) = self.doc.schema.field(type_id, 2).filter(|value| value.kind == FieldKind::Message)
+        else {
+            return Ok(None);
+        };
+        let Some(found) = self.map_value(message, field, entry)? else { return Ok(None) };
+        let tags = vec![Tag::Field(field.number), Tag::Key(found.key)];
+        let path = format!("{label}[{}]", found.label);
+        let Some(left) = self.child(value_field, &found.value, tags, &path, depth + 1, planned)? else {
+            return Ok(None);
+        };
+        let mut out = RopeBuilder::new(&self.doc.limits);
+        for inner in self.doc.entries(&Part::of(entry, type_id))? {
+            let inner = inner?;
+            if inner.start != found.value.start {
+                out.extent(IMAGE, inner.start, inner.end - inner.start);
+            } else if let Some(rope) = &left {
+                self.doc.rewrap(&inner, rope, &mut out)?;
+            }
+        }
+        Ok(Some(Outcome::Changed(out.finish())))
+    }
+
+    /// The value of a map's entry and its key, where a tag can tell them: one of each, a key of a kind the format
+    /// knows, and no later entry with the same key.
+    fn map_value(&self, message: &Message, field: &Field, entry: &Entry) -> Result<Option<MapValue>> {
+        let type_id = Some(field.target);
+        let (mut values, mut keys) = (Vec::new(), 0);
+        for inner in self.doc.entries(&Part::of(entry, type_id))? {
+            let inner = inner?;
+            match inner.number {
+                1 => keys += inner.count,
+                2 => values.push(inner),
+                _ => {}
+            }
+        }
+        let (&[value], Some(kind)) = (values.as_slice(), self.doc.schema.field(type_id, 1).map(|key| key.kind)) else {
+            return Ok(None);
+        };
+        let text = match self.doc.key_text(entry, field.target, 4096)? {
+            Some((_, text)) if keys == 1 => text,
+            None if keys == 0 => {
+                if kind == FieldKind::String {
+                    Vec::new()
+                } else {
+                    vec![0; 8]
+                }
+            }
+            _ => return Ok(None),
+        };
+        let Some((key, lookup, label)) = map_key(kind, &text) else { return Ok(None) };
+        let wanted = Wanted { number: field.number, type_id, key: 1, kind, value: lookup };
+        let last = self.doc.map_entry(message, &wanted)?;
+        let is_last = last.is_some_and(|(_, last)| last.start == entry.start);
+        Ok(is_last.then_some(MapValue { value, key, label }))
+    }
+}
+
+/// A key as a tag, as a look-up, and as a path writes it.
+fn map_key(kind: FieldKind, text: &[u8]) -> Option<(MapKey, Key<'_>, String)> {
+    if kind == FieldKind::String {
+        std::str::from_utf8(text).ok()?;
+        return Some((MapKey::Text(text.to_vec()), Key::Text(text), quote(text)));
+    }
+    let bits = u64::from_le_bytes(text.try_into().ok()?);
+    let (key, label) = match kind {
+        FieldKind::Bool => (MapKey::Bool(bits != 0), (bits != 0).to_string()),
+        FieldKind::Int32 => (MapKey::Int32(bits as i32), (bits as i32).to_string()),
+        FieldKind::Uint32 => (MapKey::Uint32(bits as u32), (bits as u32).to_string()),
+        // TensorFlow's Merger squeezes these through a C++ int: larger keys stay where they are.
+        FieldKind::Int64 if i32::try_from(bits as i64).is_ok() => {
+            (MapKey::Int64(bits as i64), (bits as i64).to_string())
+        }
+        FieldKind::Uint64 if i32::try_from(bits).is_ok() => (MapKey::Uint64(bits), bits.to_string()),
+        _ => return None,
+    };
+    Some((key, Key::Number(bits), label))
+}

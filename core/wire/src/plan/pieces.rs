@@ -1,0 +1,65 @@
+//! Runs of repeated elements, cut into pieces.
+
+use super::{Chunk, Outcome, Planner, join};
+use crate::document::Message;
+use crate::entry::Entry;
+use crate::limits::Limits;
+use crate::metadata::ChunkKind;
+use crate::rope::RopeBuilder;
+
+/// Collects the elements of one field into pieces of no more than `max_chunk`, each a message of the parent's type.
+pub(super) struct Cutter<'a> {
+    max_chunk: u64,
+    type_name: Option<String>,
+    limits: &'a Limits,
+    label: String,
+    building: RopeBuilder,
+    first: u64,
+    seen: u64,
+    done: Vec<Chunk>,
+}
+
+impl<'a> Cutter<'a> {
+    pub(super) fn new(planner: &Planner<'a, '_>, message: &Message, path: &str, number: u32) -> Self {
+        let doc = planner.doc;
+        let name =
+            doc.schema.field(message.type_id, number).map_or_else(|| number.to_string(), |field| field.name.clone());
+        Self {
+            max_chunk: planner.policy.max_chunk,
+            type_name: doc.name(message.type_id),
+            limits: &doc.limits,
+            label: join(path, &name),
+            building: RopeBuilder::new(&doc.limits),
+            first: 0,
+            seen: 0,
+            done: Vec::new(),
+        }
+    }
+
+    /// The rope that `entry` goes to.
+    pub(super) fn next(&mut self, entry: &Entry, outcome: Option<&Outcome>) -> &mut RopeBuilder {
+        let size = match outcome {
+            Some(Outcome::Changed(rope)) => Entry::minimal_head(entry.number, rope.len()) + rope.len(),
+            _ => entry.end - entry.start,
+        };
+        if !self.building.is_empty() && self.building.len().saturating_add(size) > self.max_chunk {
+            self.cut();
+        }
+        self.seen += entry.count;
+        &mut self.building
+    }
+
+    fn cut(&mut self) {
+        let rope = std::mem::replace(&mut self.building, RopeBuilder::new(self.limits)).finish();
+        let path = format!("{}[{}:{}]", self.label, self.first, self.seen);
+        self.done.push(Chunk { kind: ChunkKind::Message, type_name: self.type_name.clone(), path, rope });
+        self.first = self.seen;
+    }
+
+    pub(super) fn finish(mut self) -> Vec<Chunk> {
+        if !self.building.is_empty() {
+            self.cut();
+        }
+        self.done
+    }
+}
