@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from protoslice.errors import CorruptModel, InvalidInput
 from protoslice.storage import MemoryStorage
 from protoslice.storage.metered import Call, MeteredStorage
-from protoslice.stores import OpenStore, Stores
-from protoslice.testing.stores import in_memory, opened, read, upload
+from protoslice.stores import OpenStore, Stores, tensors
+from protoslice.testing.stores import field, in_memory, opened, read, upload, varint
 
 IDS = np.random.default_rng(1).integers(0, 1 << 40, 300_000)
 
@@ -42,6 +42,23 @@ def test_a_safetensors_file_is_made_once_and_kept() -> None:
         for number in range(30):
             await store.tensors.safetensors([f"w{number}"])
         assert await store.tensors.safetensors([]) is not first, "only so many are kept"
+
+    in_memory(work)
+
+
+def test_what_is_held_in_memory_weighs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers that stand one by one are brought together: a file of many of them is not kept."""
+    monkeypatch.setattr(tensors, "_ROOM", 15_000)
+    one_by_one = b"\x38\x01" * 20_000
+    initializer = b"\x08" + varint(20_000) + b"\x10\x07" + field(8, b"ids") + one_by_one
+    model = b"\x08\x08" + field(7, field(2, b"graph") + field(5, initializer))
+
+    async def work(stores: Stores, _: object) -> None:
+        store = await stores.view((await upload(stores, model)).store.id)
+        first = await store.tensors.safetensors([])
+        assert (await read(first)).endswith(np.ones(20_000, "<i8").tobytes())
+        assert first is not await store.tensors.safetensors([])
+        assert first.size == (await store.tensors.safetensors([])).size
 
     in_memory(work)
 

@@ -12,7 +12,7 @@ from math import prod
 from typing import Final, Literal, get_args
 
 from protoslice._core import Computed
-from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, Unsupported
+from protoslice.errors import OF_MODELS, CorruptModel, InvalidInput, LimitExceeded, Unsupported
 from protoslice.formats import npy
 from protoslice.formats.counting import Placed, counted, parts_of
 from protoslice.formats.dtypes import Dtype
@@ -21,7 +21,7 @@ from protoslice.formats.model import Bytes, Data, Encoding, Fault, Later, Stored
 from protoslice.formats.slices import Cut, cut, whole
 from protoslice.sources import RangeSource
 
-__all__ = ["FORMS", "Form", "Place", "Reading", "is_ready", "place", "read", "ready"]
+__all__ = ["FORMS", "Form", "Place", "Reading", "is_ready", "looked_up", "place", "read", "ready"]
 
 Form = Literal["raw", "packed", "npy", "json"]
 """How a tensor is given out: `raw` elements, one to a byte where they are narrower; as bits; a file; text."""
@@ -33,7 +33,7 @@ _MOST_COMPARED: Final = 64 << 20
 """The largest piece of a tensor whose checksum is compared before all of it is given out."""
 _MOST_STRINGS: Final = 1 << 20
 _MOST_TEXT: Final = 64 << 20
-_LEAST: Final = 1 << 10
+_LEAST: Final = 256
 _COUNTED_AS_ONE: Final = 8192
 """Of so many bytes of varints it is remembered where they begin, in no more than a byte."""
 
@@ -81,8 +81,20 @@ def ready(tensor: Tensor) -> tuple[Tensor, int]:
     with _blaming(tensor):
         dtype, shape = _known(tensor)
         data = _placed(tensor.data)
-        held = sum(_LEAST + part.bytes.literals + part.bytes.size // _COUNTED_AS_ONE for part in parts_of(data))
-        return replace(tensor, data=counted(data, dtype, shape)), held
+        return replace(tensor, data=counted(data, dtype, shape)), _held(data)
+
+
+def looked_up(tensor: Tensor) -> tuple[Tensor, int]:
+    """The same tensor, and about how many bytes it holds; itself where that fails, as a reading will."""
+    try:
+        data = tensor.data.look() if isinstance(tensor.data, Later) else tensor.data
+    except OF_MODELS:
+        return tensor, _LEAST
+    return replace(tensor, data=data), _held(data)
+
+
+def _held(data: Data) -> int:
+    return sum(_LEAST + part.bytes.literals + part.bytes.size // _COUNTED_AS_ONE for part in parts_of(data))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from protoslice.formats.listing import items, row_text
 from protoslice.formats.model import Bytes, Model, Tensor, Tensors
-from protoslice.formats.reading import is_ready, read, ready
+from protoslice.formats.reading import is_ready, looked_up, read, ready
 from protoslice.formats.references import references
 from protoslice.formats.safetensors import safetensors
 from protoslice.formats.selection import Wanted, chosen, each, single, wanted
@@ -29,8 +29,6 @@ _FORMS: Final = {"npy": ("npy", _BYTES), "json": ("json", "application/json")}
 _MOST: Final = 16
 _ROOM: Final = 16 << 20
 """So many of a kind are kept, and so many bytes of them: of a file mostly its head, of a tensor what was looked up."""
-_WEIGHT: Final = 1 << 10
-"""What a source weighs that is computed."""
 _EXTENT_WEIGHT: Final = 32
 
 Etag = Callable[..., str]
@@ -65,7 +63,7 @@ class StoreTensors:
             tensor = single(found, name)
             if is_ready(tensor):
                 return self._represented(tensor, slice_text, form)
-            read(tensor, slice_text, form, compare=False)  # nothing is looked up or counted for what is refused anyway
+            read(tensor, slice_text, form, compare=False)  # what is refused is not counted first
             return tensor
 
         looked = await self._worker.run(look)
@@ -79,12 +77,13 @@ class StoreTensors:
         found = await self._all()
 
         def make() -> tuple[Representation, int]:
-            data = safetensors(chosen(found, names))
+            looked = [looked_up(tensor) for tensor in chosen(found, names)]
+            data = safetensors(tensor for tensor, _ in looked)
             name = self._model.root.rpartition("/")[2].rpartition(".")[0] or "model"
             etag = self._etag("safetensors", names)
-            sources = self._readable(data)
-            weight = data.literals + _EXTENT_WEIGHT * data.rope.piece_count + _WEIGHT * len(sources)
-            return Representation(data.rope, sources, etag, f"{name}.safetensors", kind="safetensors"), weight
+            weight = data.literals + _EXTENT_WEIGHT * data.rope.piece_count + sum(held for _, held in looked)
+            made = Representation(data.rope, self._readable(data), etag, f"{name}.safetensors", kind="safetensors")
+            return made, weight
 
         return await self._files.get(tuple(names), lambda: self._worker.run(make))
 
