@@ -199,7 +199,7 @@ def test_a_killed_writer_leaves_garbage_that_is_collected(tmp_path: Path) -> Non
 
 RACER = """
 import asyncio, sys
-from protoslice.errors import Conflict
+from protoslice.errors import Conflict, InvalidInput
 from protoslice.storage import FileStorage, ObjectKey
 async def work():
     async with FileStorage(sys.argv[1]) as storage:
@@ -309,7 +309,7 @@ def test_a_root_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         FileStorage(str(tmp_path / "missing"), create=False)
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises((NotFound, Conflict)):
+    with pytest.raises(InvalidInput, match="it is no folder"):
         FileStorage(str(tmp_path / "file"))
 
 
