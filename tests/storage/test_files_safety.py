@@ -199,7 +199,7 @@ def test_a_killed_writer_leaves_garbage_that_is_collected(tmp_path: Path) -> Non
 
 RACER = """
 import asyncio, sys
-from protoslice.errors import Conflict, InvalidInput
+from protoslice.errors import Conflict
 from protoslice.storage import FileStorage, ObjectKey
 async def work():
     async with FileStorage(sys.argv[1]) as storage:
