@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
@@ -48,6 +49,7 @@ class Application(FastAPI):
             lifespan=_lifespan(services),
             docs_url=None,
             redoc_url=None,
+            openapi_url=None,
             redirect_slashes=False,
             telemetry=FRAMEWORK_SPANS_OFF,
         )
@@ -91,6 +93,11 @@ class Application(FastAPI):
     def api_page(self) -> ApiPage:
         """The page of every call."""
         return ApiPage(self.openapi())
+
+    @cached_property
+    def document(self) -> bytes:
+        """The OpenAPI document as it is sent."""
+        return json.dumps(self.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
 
     def openapi(self) -> dict[str, Any]:
         """The document, made once."""

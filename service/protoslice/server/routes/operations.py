@@ -93,6 +93,12 @@ async def home(request: Request, services: Given) -> Response:
     return HTMLResponse(home_page(stores, _origin(request)), headers=PAGE_HEADERS)
 
 
+@router.get("/openapi.json", include_in_schema=False)
+async def document(request: Request) -> Response:
+    """Every call, for programs."""
+    return Response(request.app.document, media_type="application/json", headers={"cache-control": "no-cache"})
+
+
 @router.get("/docs", response_class=HTMLResponse, include_in_schema=False)
 async def docs(request: Request) -> Response:
     """Every call, from the OpenAPI document."""
