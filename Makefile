@@ -6,7 +6,7 @@ RUST := $(shell find core -name '*.rs' -not -path '*/target/*' -o -name Cargo.to
 PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
-.PHONY: help dev run test soak check fmt protos bench nginx tus browser clean
+.PHONY: help dev run test soak fuzz check fmt protos bench nginx tus browser clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,13 @@ test: check .make/models ## check, then the whole suite
 soak: .venv/core ## the long versions: 200 kills of writers and of uploads, 500 flipped bits, 6 GiB in and out, a crowd for a minute
 	PROTOSLICE_KILLS=200 PROTOSLICE_FLIPS=500 $(BIN)/python -m pytest -s --timeout 3000 tests/stores/test_kill.py tests/stores/test_flips.py tests/uploads/test_kill.py
 	PROTOSLICE_SOAK_BYTES=6442450944 PROTOSLICE_SOAK_SECONDS=60 $(BIN)/python -m pytest -s --timeout 900 tests/server/test_memory.py
+
+FUZZ_SECONDS ?= 60
+fuzz: ## fuzz the engine: FUZZ_SECONDS for each of FUZZ_TARGETS, or of all; wants a nightly Rust and cargo-fuzz
+	cd core/fuzz && for target in $$($(CARGO) run --example seeds corpus $(FUZZ_TARGETS)); do \
+		FUZZ_TARGET=$$target cargo +nightly fuzz run engine corpus/$$target -- -max_total_time=$(FUZZ_SECONDS) \
+			-max_len=6000 -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=512 || exit 1; \
+	done
 
 check: .venv/core ## formatting, lints, types, layers
 	$(BIN)/ruff format --check service tests bench docker

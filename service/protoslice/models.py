@@ -14,6 +14,7 @@ from protoslice import schema
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.model import Proto as Root
+from protoslice.formats.packages import LARGEST, is_manifest, named_root
 from protoslice.formats.reading import Reading, read
 from protoslice.formats.registry import tensors_of
 from protoslice.formats.roots import rank
@@ -142,11 +143,22 @@ def _looked_at(files: Mapping[str, RangeSource], root: str) -> schema.Detection:
 
 
 def _likeliest(files: Mapping[str, FileSource]) -> tuple[str, schema.Detection]:
-    looked_at = ((path, _looked_at(files, path)) for path in files)
-    found = min(looked_at, key=lambda each: rank(each[0], each[1].kind, files[each[0]].size), default=None)
+    declared = _declared(files)
+
+    def likely(each: tuple[str, schema.Detection]) -> tuple[int, int, int, str]:
+        path, found = each
+        return rank(path, found.kind, files[path].size, declared=declared)
+
+    found = min(((path, _looked_at(files, path)) for path in files), key=likely, default=None)
     if found is None:
         raise InvalidInput("the directory holds no file")
     return found
+
+
+def _declared(files: Mapping[str, FileSource]) -> set[str | None]:
+    """The roots that manifests of packages name."""
+    manifests = [(path, files[path]) for path in files if is_manifest(path)]
+    return {named_root(path, file.read(0, file.size)) for path, file in manifests if file.size <= LARGEST}
 
 
 def _opened(

@@ -101,6 +101,33 @@ def test_what_cannot_be_pushed(client: Client, tmp_path: Path) -> None:
         client.push(b"", tags=["no tag"])
 
 
+def test_links_are_what_they_point_at(client: Client, tmp_path: Path) -> None:
+    """As in caches of models, whose files and folders are links to what several versions share."""
+    (tmp_path / "blobs" / "shared").mkdir(parents=True)
+    (tmp_path / "blobs" / "a").write_bytes(b"\x0a\x01a")
+    (tmp_path / "blobs" / "shared" / "voc\u00e4b.txt").write_bytes(b"words")
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "model.pb").symlink_to(tmp_path / "blobs" / "a")
+    (tmp_path / "m" / "assets").symlink_to(tmp_path / "blobs" / "shared")
+    (tmp_path / "m" / "again").symlink_to(tmp_path / "blobs" / "shared")
+    store = client.push(tmp_path / "m", root="model.pb").store
+    assert [file.path for file in store.files] == ["again/voc\u00e4b.txt", "assets/voc\u00e4b.txt", "model.pb"]
+
+
+def test_folders_that_cannot_be_pushed(client: Client, tmp_path: Path) -> None:
+    loop, bytes_, lost = (tmp_path / name for name in ("loop", "bytes", "lost"))
+    for folder in (loop, bytes_, lost):
+        folder.mkdir()
+    (loop / "model.pb").write_bytes(b"\x0a\x01a")
+    (loop / "round").symlink_to(loop)
+    (lost / "nowhere").symlink_to(tmp_path / "nothing")
+    with open(os.fsencode(bytes_) + b"/\xff.pb", "wb"):
+        pass
+    for folder, says in ((loop, "lies in"), (bytes_, "UTF-8"), (lost, "link to nothing")):
+        with pytest.raises(InvalidInput, match=says):
+            client.push(folder)
+
+
 def test_a_file_that_changes_meanwhile_makes_no_store(client: Client, tmp_path: Path) -> None:
     path = tmp_path / "changing.pb"
     path.write_bytes(b"\x0a\x80\x80\x40" + bytes(1 << 20))

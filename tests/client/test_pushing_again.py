@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import random
@@ -19,6 +20,7 @@ import httpx
 import pytest
 
 from protoslice.client import AsyncClient, Client, push, resumable
+from protoslice.client.journal import Journal
 from protoslice.errors import InvalidInput, ProtosliceError, StorageError, StorageUnavailable
 from protoslice.testing.live import LiveServer
 from protoslice.testing.proxy import Fault, FaultyProxy
@@ -94,7 +96,7 @@ def is_there(service: LiveServer, store: str, path: Path) -> bool:
 
 
 def noted(state: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for path in state.iterdir() for line in path.read_text().splitlines()]
+    return [json.loads(line) for path in state.iterdir() for line in path.read_text().split("\n") if line]
 
 
 def test_it_goes_on_where_it_was(
@@ -259,6 +261,27 @@ def test_where_nothing_can_be_noted_nothing_is(
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", "/dev/null")
     assert ours.push(model, base=[], type="tensorflow.GraphDef", min_chunk=98766).created
+
+
+def test_a_disk_that_is_full_costs_the_journal_and_no_push(ours: Client, model: Path, state: Path) -> None:
+    with patch("protoslice.client.journal.os.write", side_effect=OSError(errno.ENOSPC, "full")):
+        error = broken_off(ours, model)
+        assert ours.push(model, base=[], type="tensorflow.GraphDef", min_chunk=98767).created
+    assert not hasattr(error, "__notes__")
+    assert list(state.iterdir()) == []
+
+
+def test_a_journal_that_its_owner_removes_meanwhile_is_not_taken_over(model: Path, state: Path) -> None:
+    """It was opened, and then its push came to its end: what is noted in it nobody would find."""
+
+    def ended(fd: int, how: int) -> None:
+        for path in state.iterdir():
+            path.unlink()
+
+    with patch("protoslice.client.journal.fcntl.flock", ended), Journal.of("http://a", model, None) as journal:
+        assert not journal.lasting
+    with Journal.of("http://a", model, None) as journal:
+        assert journal.lasting
 
 
 def test_journals_of_old_are_removed(ours: Client, model: Path, state: Path) -> None:

@@ -101,6 +101,25 @@ def test_what_breaks_off_goes_on_where_it_was(ours: Client, service: LiveServer,
     assert sum(sent) == len(versions.new) + first + second
 
 
+def test_something_on_the_way_that_takes_no_long_bodies(ours: Client, service: LiveServer, versions: Any) -> None:
+    sizes: list[int] = []
+
+    class Narrow(httpx.HTTPTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            size = int(request.headers.get("content-length", "0"))
+            if size > 2_000_000:
+                return httpx.Response(413, stream=httpx.ByteStream(b"<html>too large</html>"))
+            sizes.append(size)
+            return super().handle_request(request)
+
+    with Client(service.url, backoff_seconds=0.001) as direct:
+        direct._connection._client._transport.close()
+        direct._connection._client._transport = Narrow()
+        pushed = direct.push(versions.new_path, type=GRAPH, base=[], min_chunk=54322)
+    assert pushed.store.size == len(versions.new)
+    assert sizes.count(resumable.LEAST_PART) == len(versions.new) // resumable.LEAST_PART
+
+
 def test_a_service_that_is_gone_for_good(ours: Client, proxy: FaultyProxy, versions: Any) -> None:
     proxy.script[:] = [Fault(), *[Fault("reset")] * 100]
     with pytest.raises(StorageUnavailable):

@@ -9,11 +9,15 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/architecture.md").read_text()
 
 
-def _table(heading: str) -> list[str]:
-    """The names in the first column of the table that follows `heading`."""
+def _rows(heading: str) -> list[list[str]]:
+    """The names in the first column of the table that follows `heading`, row by row."""
     section = PAGE.split(heading, 1)[1]
     rows = re.findall(r"^\| (`.+?) \|", section.split("\n\n|", 1)[1].split("\n\n", 1)[0], re.MULTILINE)
-    return [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+    return [re.findall(r"`([^`]+)`", row) for row in rows]
+
+
+def _table(heading: str) -> list[str]:
+    return [name for row in _rows(heading) for name in row]
 
 
 def _exists(folder: Path, name: str, ending: str) -> bool:
@@ -33,6 +37,19 @@ def test_every_module_of_the_engine_is_there() -> None:
     named = {name.rstrip("/") for name in names}
     found = {path.stem for path in folder.iterdir()} - {"lib"}
     assert found - named == set(), "a module that the map does not show"
+
+
+def test_no_module_of_the_engine_knows_one_above_it() -> None:
+    rows = _rows("Inside the engine")
+    level = {name.rstrip("/"): number for number, row in enumerate(rows) for name in row}
+    folder = ROOT / "core/wire/src"
+    known = 0
+    for path in folder.rglob("*.rs"):
+        module = path.relative_to(folder).parts[0].removesuffix(".rs")
+        for other in re.findall(r"\bcrate::([a-z]\w*)", path.read_text().split("#[cfg(test)]")[0]):
+            known += 1
+            assert module == "lib" or level[other] <= level[module], f"{path.name} knows {other}"
+    assert known > 100
 
 
 def test_every_module_of_the_package_is_there() -> None:

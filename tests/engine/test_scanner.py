@@ -4,6 +4,8 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,13 +87,44 @@ def test_every_truncation_is_an_error_with_its_place_or_a_smaller_proto(case: Ca
 
 @given(cases(budget=20), st.integers(0, 2**32))
 def test_bytes_the_runtime_takes_the_scanner_takes(case: Case, seed: int) -> None:
-    """Damaged anywhere: what is refused here, is refused by the runtime too, and no other error comes of it."""
+    """Damaged anywhere: what is refused here, is refused by the runtime too, and no other error comes of it.
+
+    But for number 0, which the runtime does not look for in groups that it does not know.
+    """
     rng = Random(seed)
     case.floor = 1
     for _ in range(20):
         data = damaged(case.data, rng)
         error = refusal(case, data)
-        assert error is None or not taken_by_runtime(case, data), f"{data.hex()}: {error}"
+        agreed = error is None or "0 is no field number" in str(error) or not taken_by_runtime(case, data)
+        assert agreed, f"{data.hex()}: {error}"
+
+
+@pytest.mark.parametrize(
+    ("data", "here", "there"),
+    [
+        pytest.param(b"\x08" + b"\xff" * 9 + b"\x7f", True, True, id="a value of 70 bits loses six"),
+        pytest.param(b"\x08" + b"\x80" * 10 + b"\x00", False, False, id="a value of eleven bytes"),
+        pytest.param(b"\x0a\x80\x80\x80\x80\x80\x00", True, False, id="a length of six bytes: ours have 64 bits"),
+        pytest.param(b"\x0a" + b"\x80" * 9 + b"\x02", False, False, id="a length of more than 64 bits"),
+        pytest.param(b"\x88\x80\x80\x80\x80\x00\x01", True, False, id="a tag of six bytes"),
+        pytest.param(b"\x13\x00\x01\x14", False, True, id="number 0 in an unknown group"),
+        pytest.param(b"\x13\x80\x80\x80\x80\x20\x01\x14", False, False, id="number 2^30 in an unknown group"),
+    ],
+)
+def test_where_judges_of_protobuf_differ_we_know_our_side(data: bytes, here: bool, there: bool) -> None:
+    """A hundred thousand damaged protos on which runtime and scanner were compared told of no other kind."""
+    try:
+        _core.index_source([BytesSource(data)], floor=1)
+        taken = True
+    except CorruptModel:
+        taken = False
+    try:
+        Empty.FromString(data)
+        taken_there = True
+    except DecodeError:
+        taken_there = False
+    assert (taken, taken_there) == (here, there)
 
 
 def refusal(case: Case, data: bytes) -> CorruptModel | None:

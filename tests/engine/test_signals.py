@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -18,20 +18,25 @@ class Stop(Exception):
 
 
 @pytest.fixture
-def soon() -> Iterator[None]:
-    """A signal comes in a moment."""
+def stopping() -> Iterator[None]:
+    """A signal that comes stops what goes on."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Stop
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, 0.1)
     yield
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.usefixtures("soon")
+def soon_stopped(work: Callable[[], object]) -> None:
+    """Does `work`, while the signal comes in a moment."""
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    work()
+
+
+@pytest.mark.usefixtures("stopping")
 def test_a_scan_that_would_take_for_ever_ends_at_a_signal(tmp_path: Path) -> None:
     """A file of a mebibyte, given a quarter of a million times by a rope."""
     path = tmp_path / "numbers.pb"
@@ -41,4 +46,4 @@ def test_a_scan_that_would_take_for_ever_ends_at_a_signal(tmp_path: Path) -> Non
         for _ in range(2):
             rope = _core.Rope([rope] * 16)
         with pytest.raises(Stop):
-            _core.index_source([source], rope)
+            soon_stopped(lambda: _core.index_source([source], rope))

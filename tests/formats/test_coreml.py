@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from protoslice.errors import NotFound, ProtosliceError
 from protoslice.formats.model import Fault, Later
 from protoslice.models import LocalModel, open_model
 from protoslice.schema import bundled
+from protoslice.testing.stores import in_memory, upload
 
 MODEL: Any = bundled().message_class("CoreML.Specification.Model")
 TYPES: Any = MODEL.DESCRIPTOR.file.pool.FindEnumTypeByName("CoreML.Specification.MILSpec.DataType").values_by_name
@@ -60,6 +62,43 @@ def test_weights_by_layer_and_field(tmp_path: Path) -> None:
         "neuralNetwork.layers[5].bias.bias": ("F32", (1,)),
     }
     assert opened(tmp_path, model).read("fc.weights").read() == b"\x01\xff\x02"
+
+
+def package(path: Path, manifest: str) -> None:
+    """Two models in a package, the larger one under the usual name."""
+    for name, count in (("model", 50), ("other", 3)):
+        model = network()
+        model.neuralNetwork.layers.add(name=name).bias.bias.floatValue.extend([1.0] * count)
+        (path / FOLDER).mkdir(parents=True, exist_ok=True)
+        (path / FOLDER / f"{name}.mlmodel").write_bytes(model.SerializeToString())
+    (path / "m.mlpackage/Manifest.json").write_text(manifest)
+
+
+OTHER = json.dumps(
+    {
+        "itemInfoEntries": {"a": {"path": "com.apple.CoreML/other.mlmodel"}, "b": {"path": "x"}},
+        "rootModelIdentifier": "a",
+    }
+)
+UNREADABLE = [
+    "", "[]", "{", "{}", "[" * 100_000,
+    '{"itemInfoEntries": {}, "rootModelIdentifier": "a"}',
+    '{"itemInfoEntries": {"a": {"path": 5}}, "rootModelIdentifier": "a"}',
+    OTHER.replace("com.apple.CoreML/", "../../../"),
+    OTHER.replace("other", "absent"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("manifest", "root"), [(OTHER, "other"), *((each, "model") for each in UNREADABLE)])
+def test_the_manifest_of_a_package_says_which_model_it_is(tmp_path: Path, manifest: str, root: str) -> None:
+    package(tmp_path, manifest)
+    for place, inner in ((tmp_path, f"{FOLDER}/"), (tmp_path / "m.mlpackage", "Data/com.apple.CoreML/")):
+        with open_model(place) as model:
+            assert model.model.root == f"{inner}{root}.mlmodel"
+            assert [tensor.name for tensor in model] == [f"{root}.bias"]
+    files = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    info = in_memory(lambda stores, _: upload(stores, files)).store
+    assert (info.root, info.type) == (f"{FOLDER}/{root}.mlmodel", "CoreML.Specification.Model")
 
 
 def test_half_floats_of_an_odd_number_of_bytes(tmp_path: Path) -> None:
@@ -226,7 +265,7 @@ def test_constants_that_make_no_sense(tmp_path: Path) -> None:
     says = {
         "mixed": "INT|I32.*among the floats",
         "open": "only somebody else",
-        "odd": "data type 39",
+        "odd": "type UINT3 are not given out",
         "none": "no values",
     }
     program.const("mixed", "INT32", (1,)).immediateValue.tensor.floats.values.append(1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +121,8 @@ def test_a_chunked_body_that_does_not_parse(serving: Any, sent: bytes) -> None:
         (upload_head(b"content-length: -3\r\n"), 400),
         (upload_head(b"content-length: +3\r\n"), 400),
         (upload_head(b"transfer-encoding: gzip\r\n"), 400),
+        (upload_head(b"transfer-encoding: chunked, gzip\r\n"), 400),
+        (upload_head(b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n"), 400),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100), 400),
     ],
 )
@@ -130,6 +134,84 @@ def test_heads(serving: Any, head: bytes, expected: int) -> None:
             assert_problem(answer.status, answer.headers, answer.body, expected=expected)
             assert answer.headers["connection"] == "close"
         assert exchange(live, PING).status == 200
+
+
+CHUNKED = upload_head(b"transfer-encoding: chunked\r\n")
+
+
+def test_a_coding_that_is_not_undone_is_refused(service: LiveServer) -> None:
+    answer = exchange(service, upload_head(b"transfer-encoding: gzip, chunked\r\n") + b"3\r\n\x0a\x01a\r\n0\r\n\r\n")
+    assert_problem(answer.status, answer.headers, answer.body, expected=400, slug="bad-request")
+
+
+@pytest.mark.parametrize(
+    ("begun", "more"),
+    [
+        (b"2;", b"a" * 1000),
+        (b"", b"1;" + b"a" * 100 + b"\r\n\x0a\r\n"),
+        (b"3\r\n\x0a\x01a\r\n0\r\n", b"x-more: " + b"b" * 1000 + b"\r\n"),
+        (b"3\r\n\x0a\x01a\r\n0\r\nx-long: ", b"b" * 1000),
+    ],
+)
+def test_a_body_of_framing_without_end_is_cut(serving: Any, begun: bytes, more: bytes) -> None:
+    with serving(max_header_bytes=4096) as live, live.connect() as connection:
+        connection.sendall(CHUNKED + begun)
+        with pytest.raises(ConnectionError):
+            connection.sendall(more * (64 << 10))
+        assert exchange(live, PING).status == 200
+
+
+def test_small_chunks_and_short_trailers_are_taken(service: LiveServer) -> None:
+    body = b"\x0a\x7f" + b"s" * 127
+    framed = (
+        b"".join(b"0001;x=1\r\n%c\r\n" % byte for byte in body) + b"0\r\nx-sum: 1\r\nx-request-id: trailer-1\r\n\r\n"
+    )
+    answer = exchange(service, CHUNKED + framed)
+    assert answer.status in {200, 201}
+    assert answer.headers["x-request-id"] != "trailer-1"
+
+
+def test_an_offer_of_another_protocol_is_passed_over(service: LiveServer) -> None:
+    """As curl makes it with --http2: with a body, and once more over the same connection."""
+    offer = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
+    body = b"\x0a\xa0\x8d\x06" + bytes(100_000)
+    sized = upload_head(offer + b"content-length: %d\r\n" % len(body))
+    chunked = upload_head(offer + b"transfer-encoding: chunked\r\n")
+    asked = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n" + offer + b"\r\n"
+    with service.connect() as connection:
+        for sent in (
+            [sized + body],
+            [sized, body],
+            [sized + body[:9], body[9:]],
+            [chunked, b"%x\r\n" % len(body), body, b"\r\n0\r\n\r\n"],
+        ):
+            for piece in sent:
+                connection.sendall(piece)
+                time.sleep(0.05)
+            answer = read_answer(connection)
+            assert json.loads(answer.body)["files"][0]["sha256"] == sha256(body).hexdigest()
+            connection.sendall(asked)
+            assert read_answer(connection).status == 200
+        connection.sendall(asked * 3 + upload_head(b"content-length: 1\r\n"))
+        received = b""
+        while received.count(b"ok") < 3:
+            received += connection.recv(1 << 16)
+
+
+def test_whoever_leaves_with_requests_in_line_is_no_error(tmp_path: Path) -> None:
+    body = b"\x0a\x80\x80\x80\x04" + bytes(8 << 20)
+    with service_process("--storage", tmp_path.as_uri()) as service:
+        assert httpx.put(f"{service.url}/v1/stores?tag=t", content=body).status_code == 201
+        with service.server.connect() as connection:
+            connection.sendall(b"GET /v1/stores/t/merge HTTP/1.1\r\nhost: localhost\r\n\r\n" * 5)
+            assert connection.recv(9) == b"HTTP/1.1 "
+        while "protoslice_open_requests 1.0" not in httpx.get(f"{service.url}/metrics").text:
+            time.sleep(0.02)
+        service.running.terminate()
+        service.running.wait(10)
+        lines = [json.loads(line) for line in service.log.read_text().splitlines()]
+    assert {line["level"] for line in lines} == {"info"}
+    assert len([line for line in lines if line["route"].endswith("/merge")]) == 1
 
 
 def test_an_idle_connection_is_closed(serving: Any) -> None:

@@ -69,6 +69,7 @@ def test_values_that_do_not_validate_are_not_repeated() -> None:
         ("GET", "/v1/stores/bad%20ref", 400, "invalid-input"),
         ("GET", "/v1/stores/nobody/nothing", 404, "no-resource"),
         ("GET", "/v1/stores?limit=x", 400, "invalid-input"),
+        ("GET", "/v1/stores/nobody%2ffiles%2fa", 404, "not-found"),
         ("GET", "/v1/stores?cursor=x", 400, "invalid-input"),
         ("POST", "/v1/stores/nobody/merge", 405, "method-not-allowed"),
         ("PATCH", "/v1/stores", 405, "method-not-allowed"),
@@ -107,3 +108,13 @@ def test_malformed_queries_are_the_clients_fault(service: LiveServer) -> None:
         request = b"GET /v1/stores/nobody/merge?" + query + b" HTTP/1.1\r\nhost: localhost\r\n\r\n"
         answer = exchange(service, request)
         assert_problem(answer.status, answer.headers, answer.body, expected=404 if b"ff" not in query else 400)
+
+
+@pytest.mark.parametrize("path", ["/v1/stores/register", "/v1/stores/assemble", "/v1/chunks/missing"])
+def test_of_many_mistakes_the_number_is_told(client: httpx.Client, path: str) -> None:
+    few = client.post(path, json={str(n): 1 for n in range(10)})
+    assert len(assert_problem(few.status_code, few.headers, few.content, expected=400)["errors"]) > 10
+    many = client.post(path, json={str(n): 1 for n in range(50_000)})
+    (told,) = assert_problem(many.status_code, many.headers, many.content, expected=400)["errors"]
+    assert "mistakes are too many to tell" in told["detail"]
+    assert len(many.content) < 1000

@@ -58,8 +58,8 @@ def test_ids_are_immutable_and_names_are_not(client: httpx.Client, store: dict[s
     by_id = client.get(lasting)
     assert by_id.headers["cache-control"] == "public, max-age=31536000, immutable, no-transform"
     assert "content-location" not in by_id.headers
-    for ref in ("views:1", "views%3A1", store["id"][:12]):
-        by_name = client.get(f"/v1/stores/{ref}/{view}")
+    for ref, slash in (("views:1", "/"), ("views%3A1", "/"), (store["id"][:12], "/"), ("views:1", "%2F")):
+        by_name = client.get(f"/v1/stores/{ref}{slash}{view}")
         assert by_name.content == by_id.content
         assert by_name.headers["etag"] == by_id.headers["etag"]
         assert by_name.headers["cache-control"] == "no-cache, no-transform"

@@ -102,7 +102,9 @@ pub fn read(bytes: &[u8], offset: u64) -> Result<Option<Header>> {
         Wire::Fixed32 => header.content_len = 4,
         Wire::Group | Wire::EndGroup => {}
         Wire::Varint | Wire::Len => {
-            let (value, len) = match varint::read(bytes.get(tag_len..).unwrap_or_default()) {
+            let rest = bytes.get(tag_len..).unwrap_or_default();
+            let found = if wire == Wire::Len { varint::read(rest) } else { varint::read_value(rest) };
+            let (value, len) = match found {
                 Varint::Value(value, len) => (value, len),
                 Varint::Truncated => return Ok(None),
                 Varint::Overlong => {
@@ -179,8 +181,8 @@ impl<'a> Fields<'a> {
         Ok(Some(InMemory { header, start, content, end: self.base.saturating_add(end as u64) }))
     }
 
-    /// Like [`Fields::next_field`], but may step over fields other than `wanted`: those in the plainest form, with tag
-    /// and length of a byte each.
+    /// Like [`Fields::next_field`], but may step over fields other than `wanted`: those in the plainest form, with a tag
+    /// of one byte and a length of one or two.
     #[inline]
     pub fn next_but(&mut self, wanted: u32) -> Result<Option<InMemory<'a>>> {
         self.next_among(1u16.checked_shl(wanted).unwrap_or(0))
@@ -189,10 +191,11 @@ impl<'a> Fields<'a> {
     /// The same with several numbers: those whose bits are set in `wanted`, and all from 16 on.
     #[inline]
     pub(crate) fn next_among(&mut self, wanted: u16) -> Result<Option<InMemory<'a>>> {
-        while let Some([tag @ 0x08..0x80, len @ 0..0x80]) = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk) {
-            let step = match tag & 7 {
-                0 => 2,
-                2 => usize::from(*len) + 2,
+        while let Some([tag @ 0x08..0x80, len, more]) = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk) {
+            let step = match (tag & 7, len, more) {
+                (0, 0..0x80, _) => 2,
+                (2, 0..0x80, _) => usize::from(*len) + 2,
+                (2, _, 0..0x80) => usize::from(*len & 0x7f) + (usize::from(*more) << 7) + 3,
                 _ => break,
             };
             if wanted >> (tag >> 3) & 1 > 0 || self.bytes.len() - self.at < step {
@@ -282,6 +285,19 @@ mod tests {
             (6, Wire::Fixed32, vec![9; 4]),
         ];
         assert_eq!(all(&bytes.concat()).unwrap(), expected);
+    }
+
+    #[test]
+    fn steps_over_what_is_not_wanted_and_no_further() {
+        let long = [&[0x1a, 0xac, 0x02][..], &[7; 300]].concat();
+        for (plain, end) in [(&[0x10, 5][..], 102), (&[0x1a, 2, 8, 8], 104), (&long, 403), (&[0x1a, 0x81, 0, 8], 104)] {
+            let bytes = [plain, &[0x08, 9]].concat();
+            let mut fields = Fields::new(&bytes, 100, 3);
+            let found = fields.next_but(1).unwrap().unwrap();
+            assert_eq!((found.header.number, found.header.value, found.start), (1, 9, end));
+            let cut = &bytes[..plain.len() - 1];
+            assert_eq!(Fields::new(cut, 100, 3).next_but(1).unwrap_err().offset(), Some(100), "{cut:?}");
+        }
     }
 
     #[test]

@@ -313,7 +313,7 @@ impl Document<'_> {
             let bytes = self.read_span(&window)?;
             let mut at = 0;
             while at < bytes.len() {
-                match varint::read(bytes.get(at..).unwrap_or_default()) {
+                match varint::read_value(bytes.get(at..).unwrap_or_default()) {
                     Varint::Value(value, _) if *left == 0 => return Ok(Some(value)),
                     Varint::Value(_, len) => at += len,
                     Varint::Truncated if at > 0 && window.end < entry.content_end => break,

@@ -31,6 +31,18 @@ pub fn read(bytes: &[u8]) -> Varint {
     if bytes.len() < MAX_LEN { Varint::Truncated } else { Varint::Overlong }
 }
 
+/// Like [`read`], for the value of a field: of ten bytes, the bits past the 64th are dropped, as protobuf's runtimes do.
+#[inline]
+pub fn read_value(bytes: &[u8]) -> Varint {
+    match (read(bytes), bytes.first_chunk::<MAX_LEN>()) {
+        (Varint::Overlong, Some(ten @ [.., 0..0x80])) => {
+            let value = ten.iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f));
+            Varint::Value(value, MAX_LEN)
+        }
+        (found, _) => found,
+    }
+}
+
 /// How many bytes the shortest encoding of `value` takes.
 #[inline]
 pub fn len(value: u64) -> usize {
@@ -75,5 +87,16 @@ mod tests {
         assert_eq!(read(&[0xff; 9]), Varint::Truncated);
         assert_eq!(read(&[0xff; 10]), Varint::Overlong);
         assert_eq!(read(&[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x02]), Varint::Overlong);
+    }
+
+    #[test]
+    fn values_lose_what_is_past_their_64_bits() {
+        for (last, high) in [(1, 1 << 63), (2, 0), (0x7f, 1 << 63)] {
+            let bytes = [0x83, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, last, 7];
+            assert_eq!(read_value(&bytes), Varint::Value(high | 3, 10));
+        }
+        assert_eq!(read_value(&[0x81, 0]), Varint::Value(1, 2));
+        assert_eq!(read_value(&[0xff; 9]), Varint::Truncated);
+        assert_eq!(read_value(&[0xff; 11]), Varint::Overlong);
     }
 }

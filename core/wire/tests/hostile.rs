@@ -7,7 +7,9 @@ mod common;
 
 use common::damage::{Rng, damaged};
 use common::memory::{Counting, peak_of};
-use common::{bodies, corpus, tables};
+use common::sealed::INDEX_HEADER;
+use common::targets::TARGETS;
+use common::{bodies, corpus, sealed, tables};
 use wire::metadata::Metadata;
 
 #[global_allocator]
@@ -54,16 +56,7 @@ fn random_bytes() {
     for seed in 0..cases() {
         let mut rng = Rng::new(seed);
         let case: Vec<u8> = (0..rng.below(200)).map(|_| rng.next() as u8).collect();
-        let all = [
-            bodies::proto,
-            bodies::untyped,
-            bodies::chunked,
-            bodies::path,
-            bodies::rope,
-            bodies::metadata,
-            bodies::bundle,
-        ];
-        all.iter().for_each(|body| run(seed, || body(&case)));
+        TARGETS.iter().for_each(|(_, body)| run(seed, || body(&case)));
     }
 }
 
@@ -173,42 +166,27 @@ fn indexes() {
     hostile(&all, |bytes| bodies::index(bytes, b""));
 }
 
-const HEADER: usize = 8 + 4 + 4 + 8 + 8 + 7 * 8;
-const PAGE: usize = 64 << 10;
-
 /// `index` with some bytes of its sections overwritten, or of its header, and all checksums made anew.
 fn checked(index: &[u8], rng: &mut Rng) -> Vec<u8> {
     let mut out = index.to_vec();
-    let body = out.len() - sections(index);
+    let body = sealed::index_body(index);
     for _ in 0..=rng.below(3) {
         let head = rng.below(10) == 0;
-        let at = if head { 16 + rng.below(HEADER - 16) } else { body + rng.below(out.len() - body) };
+        let at = if head { 16 + rng.below(INDEX_HEADER - 16) } else { body + rng.below(out.len() - body) };
         let width = *rng.of(&[1, 1, 4, 8]);
         let value = *rng.of(&[0, 1, 127, 128, 1 << 31, u64::from(u32::MAX), 1 << 40, 1 << 63, u64::MAX]);
         for (byte, with) in out[at..].iter_mut().zip(value.to_le_bytes()).take(width) {
             *byte = with;
         }
     }
-    for page in 0..(out.len() - body).div_ceil(PAGE) {
-        let from = body + page * PAGE;
-        let sum = crc32c::crc32c(&out[from..out.len().min(from + PAGE)]);
-        out[HEADER + page * 4..HEADER + page * 4 + 4].copy_from_slice(&sum.to_le_bytes());
-    }
-    let head = crc32c::crc32c(&out[..body - 4]);
-    out[body - 4..body].copy_from_slice(&head.to_le_bytes());
+    sealed::seal_index(&mut out, body);
     assert!(head_is_odd(&out, index) || corpus::opens(&out), "the checksums are made as the index wants them");
     out
 }
 
-/// Bytes of all sections together.
-fn sections(index: &[u8]) -> usize {
-    let lengths = index[32..HEADER].chunks(8).map(|length| u64::from_le_bytes(length.try_into().unwrap()));
-    lengths.sum::<u64>() as usize
-}
-
 /// Whether the header, or the names of types, which are read when an index is opened, are not as they were.
 fn head_is_odd(index: &[u8], sound: &[u8]) -> bool {
-    let body = sound.len() - sections(sound);
+    let body = sealed::index_body(sound);
     let types = u64::from_le_bytes(sound[32..40].try_into().unwrap()) as usize;
-    index[..HEADER] != sound[..HEADER] || index[body..body + types] != sound[body..body + types]
+    index[..INDEX_HEADER] != sound[..INDEX_HEADER] || index[body..body + types] != sound[body..body + types]
 }

@@ -1,16 +1,15 @@
 //! Seeded damage to the golden riegeli files, with and without hashes put right again, and bombs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic, missing_docs)]
 
-#[path = "bodies/riegeli.rs"]
-mod body;
+mod common;
 
 use std::path::PathBuf;
 
+use common::riegeli as body;
 use wire::riegeli::{
     self as records, ChunkHeader, ChunkKind, ChunkRef, Chunks,
     codec::{self, Codec, Compression},
-    data, header,
-    writer::{header_of, put_chunk},
+    data,
 };
 use wire::{Kind, varint};
 
@@ -70,14 +69,6 @@ fn damaged_files_do_no_harm() {
     }
 }
 
-/// A file of one chunk whose hashes are right, whatever is in it.
-fn resealed(header: &ChunkHeader, data: &[u8]) -> Vec<u8> {
-    let mut file = header::signature();
-    let sealed = header_of(header.kind, &[data], header.records, header.decoded_size);
-    put_chunk(&sealed, &[data], 64, &mut file).unwrap();
-    file
-}
-
 fn small_chunks(file: &[u8]) -> Vec<(ChunkRef, Vec<u8>)> {
     let chunks = Chunks::new(file, 0).map_while(Result::ok).filter(|chunk| chunk.header.data_size < 100_000);
     chunks.filter_map(|chunk| data::read_all(file, &chunk).ok().map(|data| (chunk, data))).collect()
@@ -99,7 +90,7 @@ fn nonsense_under_sound_hashes_does_no_harm() {
                     3 => header.kind = ChunkKind::from_byte(b"smprtx"[dice.below(6)]),
                     _ => {}
                 }
-                body::exercise(&resealed(&header, &data));
+                body::exercise(&body::resealed(&header, &data));
             }
         }
     }
@@ -132,9 +123,9 @@ fn bombs_are_refused_before_they_go_off() {
             records: 1,
             decoded_size: bytes.len() as u64,
         };
-        assert_eq!(verdict(&resealed(&header, &data)), Kind::Limit, "{codec:?} honest");
+        assert_eq!(verdict(&body::resealed(&header, &data)), Kind::Limit, "{codec:?} honest");
         let modest = ChunkHeader { decoded_size: 1000, ..header };
-        assert_eq!(verdict(&resealed(&modest, &data)), Kind::Limit, "{codec:?} modest header");
+        assert_eq!(verdict(&body::resealed(&modest, &data)), Kind::Limit, "{codec:?} modest header");
     }
 }
 
@@ -152,7 +143,7 @@ fn transposed_bombs_are_refused_too() {
         data.extend([head, bucket, packed(codec, &[])].concat());
         let header =
             ChunkHeader { data_size: 0, data_hash: 0, kind: ChunkKind::Transposed, records: 1, decoded_size: 1000 };
-        assert_eq!(verdict(&resealed(&header, &data)), Kind::Limit, "{codec:?}");
+        assert_eq!(verdict(&body::resealed(&header, &data)), Kind::Limit, "{codec:?}");
     }
 }
 
@@ -160,5 +151,5 @@ fn transposed_bombs_are_refused_too() {
 fn more_records_than_memory_are_refused() {
     let header =
         ChunkHeader { data_size: 0, data_hash: 0, kind: ChunkKind::Transposed, records: 1 << 18, decoded_size: 0 };
-    assert_eq!(verdict(&resealed(&header, &[0, 0])), Kind::Limit);
+    assert_eq!(verdict(&body::resealed(&header, &[0, 0])), Kind::Limit);
 }

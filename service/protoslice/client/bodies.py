@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, cast, runtime_checkable
 
@@ -85,31 +86,58 @@ def _files(path: Path, filename: str | None) -> list[Item]:
         return [_file(filename or path.name, path)]
     if filename is not None:
         raise InvalidInput("a folder has the names of its files: give no filename")
-    found = sorted(each for each in path.rglob("*") if not each.is_dir())
+    found = [_file(each.relative_to(path).as_posix(), each) for each in sorted(_below(path, frozenset()))]
     if not found:
         raise InvalidInput(f"{path} holds no file")
-    return [_file(each.relative_to(path).as_posix(), each) for each in found]
+    return found
+
+
+def _below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
+    """All that lies in a folder and is none; links are what they point at."""
+    try:
+        stat, entries = folder.stat(), list(os.scandir(folder))
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be read: {error.strerror}") from error
+    here = (stat.st_dev, stat.st_ino)
+    if here in above:
+        raise InvalidInput(f"{folder} is a link to a folder that it lies in")
+    for entry in entries:
+        if entry.is_dir():
+            yield from _below(folder / entry.name, above | {here})
+        else:
+            yield folder / entry.name
 
 
 def _file(name: str, path: Path) -> Item:
     if not path.is_file():
         raise InvalidInput(f"{path} is no file: a device, a pipe or a link to nothing cannot be pushed")
+    if not _is_text(name):
+        raise InvalidInput(f"{name!r} is no name in UTF-8, and names of files in stores are")
     stamp = Stamp.of(path.stat())
+    return Item(name, stamp.size, partial(_read, path, stamp), local=path, stamp=stamp)
 
-    def read(offset: int, length: int | None) -> Iterator[bytes]:
-        left = stamp.size - offset if length is None else length
-        try:
-            with path.open("rb", buffering=0) as file:
-                file.seek(offset)
-                while left and (piece := file.read(min(STEP, left))):
-                    left -= len(piece)
-                    yield piece
-                if left or Stamp.of(os.fstat(file.fileno())) != stamp:
-                    raise FileChanged(f"{path} has changed while it was pushed")
-        except OSError as error:
-            raise StorageError(f"{path} cannot be read: {error.strerror}") from error
 
-    return Item(name, stamp.size, read, local=path, stamp=stamp)
+def _read(path: Path, stamp: Stamp, offset: int, length: int | None) -> Iterator[bytes]:
+    left = stamp.size - offset if length is None else length
+    try:
+        with path.open("rb", buffering=0) as file:
+            file.seek(offset)
+            while left and (piece := file.read(min(STEP, left))):
+                left -= len(piece)
+                yield piece
+            now = os.fstat(file.fileno())
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}") from error
+    if left or (now.st_size, now.st_mtime_ns) != (stamp.size, stamp.mtime_ns):
+        raise FileChanged(f"{path} has changed while it was pushed")
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _memory(name: str, data: memoryview) -> Item:

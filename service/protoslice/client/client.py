@@ -82,7 +82,7 @@ class Client:
         """Make a store of a file, a folder, bytes, a message, or pieces of bytes.
 
         The service compares every file with its sha-256 before the store can be seen. What can be read again is sent
-        again when the connection breaks.
+        again when the connection breaks. A large file goes on where a push of it broke off, be it of another process.
         """
         return Push(self._connection, what, options).run()
 

@@ -53,7 +53,7 @@ class Journal:
     def of(cls, url: str, pushed: Path, type: str | None) -> Journal:
         """The journal for pushing a file or a folder to the service at `url`."""
         key = json.dumps([url, os.path.realpath(pushed), type])
-        name = hashlib.sha256(os.fsencode(key)).hexdigest()[:32]
+        name = hashlib.sha256(key.encode()).hexdigest()[:32]
         try:
             folder = default_folder()
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -71,9 +71,9 @@ class Journal:
         """An upload has been begun for a file."""
         if item.stamp is None or not self.lasting:
             return
-        line = json.dumps({"file": item.path, "upload": upload, **asdict(item.stamp)}) + "\n"
+        line = json.dumps({"file": item.path, "upload": upload, **asdict(item.stamp)})
         try:
-            os.write(self._fd, line.encode())
+            os.write(self._fd, f"\n{line}\n".encode())  # what a machine that went down left of another one ends here
         except OSError:
             self.remove()
 

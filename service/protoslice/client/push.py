@@ -163,7 +163,7 @@ class Push:
                 slow=True,
             )
 
-        is_small = length is not None and length < WORTH_RESUMING
+        is_small = length is not None and length < WORTH_RESUMING and len(plans) <= MOST_FILES
         return believed(attempt) if again and is_small else attempt()
 
     def _params(self) -> Params:

@@ -15,7 +15,7 @@ from protoslice.client.download import Progress
 from protoslice.client.failures import MISTAKES, believed, may_pass
 from protoslice.client.journal import Journal
 from protoslice.client.sending import Sending
-from protoslice.errors import Conflict, IntegrityError, ProtosliceError
+from protoslice.errors import Conflict, IntegrityError, LimitExceeded, ProtosliceError, TooMany
 
 __all__ = ["MOST_FILES", "WORTH_RESUMING", "Uploads"]
 
@@ -61,7 +61,7 @@ class Uploads:
         self._total = sum(item.size or 0 for item in items)
         self._there = 0
         """Bytes that the service has acknowledged."""
-        self._part = FIRST_PART
+        self._part, self._most = FIRST_PART, MOST_PART
         self._begun: list[str] = []
 
     def assemble(self, wanted: dict[str, Any]) -> Answer:
@@ -150,6 +150,8 @@ class Uploads:
                     self._reached(upload, self._append(upload, sending, end), end)
                 except ProtosliceError as error:
                     self._part = max(LEAST_PART, self._part // 4)
+                    if _is_too_long(error):
+                        self._most = self._part
                     self._reached(upload, self._patiently(upload.place, error, failures), end)
                     failures = failures + 1 if upload.offset == before else 0
             sending.digest(size)
@@ -157,7 +159,7 @@ class Uploads:
 
     def _append(self, upload: _Upload, sending: Sending, end: int) -> int:
         offset, began = upload.offset, time.monotonic()
-        sending.digest(end)
+        sending.digest(min(upload.item.size or 0, end + self._part))  # a part ahead, so that its checksum finds it read
         headers = {
             **_TUS,
             "upload-offset": str(offset),
@@ -169,14 +171,15 @@ class Uploads:
         answer = self._connection.call(
             "PATCH", upload.place, body=lambda: body, headers=headers, again=False, slow=True
         )
-        enough = int((end - offset) * PART_SECONDS / max(time.monotonic() - began, 1e-3))
-        self._part = max(LEAST_PART, min(enough, 4 * self._part, MOST_PART))
+        if end - offset == self._part:  # what is smaller takes its time for other reasons
+            enough = int(self._part * PART_SECONDS / max(time.monotonic() - began, 1e-3))
+            self._part = max(LEAST_PART, min(enough, 4 * self._part, self._most))
         return _offset(answer)
 
     def _patiently(self, place: str, error: ProtosliceError, failures: int) -> int:
         """How far the upload is, after a failure, if it is one after which it may go on."""
         moved_on = isinstance(error, Conflict)  # a request of ours that broke off was still being served
-        self._connection.patience.wait(failures + 1, error, anyway=moved_on)
+        self._connection.patience.wait(failures + 1, error, anyway=moved_on or _is_too_long(error))
         return _offset(self._connection.call("HEAD", place, headers=_TUS))
 
     def _reached(self, upload: _Upload, offset: int, sent: int) -> None:
@@ -192,6 +195,11 @@ class Uploads:
             there += len(piece)
             if self._progress is not None:
                 self._progress(there, self._total)
+
+
+def _is_too_long(error: ProtosliceError) -> bool:
+    """Whether something on the way takes no bodies of that length."""
+    return isinstance(error, LimitExceeded) and not isinstance(error, TooMany)
 
 
 def _is_hopeless(error: BaseException) -> bool:

@@ -94,10 +94,13 @@ class _Maker:
         name, member, encoding = _TYPES[array.data_type]
         draft.dtype = DTYPES[name]
         if array.storage_format:
-            raise Unsupported("the array is sparse: its values alone are no tensor, and their places are not kept")
+            raise Unsupported("the array is sparse, and only dense ones are given out")
         data = self._values_of(found, member, encoding)
         if data is None and count:
-            raise CorruptModel(f"an array of {count} elements has none in {member}")
+            raise CorruptModel(
+                f"an array of {count} elements has none in {member}: it is damaged, or of a model above 2 GiB, "
+                "whose values CNTK writes behind the proto, where they are not looked for"
+            )
         data = data or Stored(Bytes(_core.Rope([]), []))
         return checked(data, draft.dtype, shape) if isinstance(data, Stored) else data
 

@@ -161,6 +161,8 @@ def _typed(draft: Draft, value: Any) -> tuple[Dtype, tuple[int, ...]]:
     element_count(shape)
     draft.shape = shape
     if tensor.dataType not in _DTYPES:
-        raise Unsupported(f"constants of data type {tensor.dataType} are not read")
+        known = tensor.DESCRIPTOR.fields_by_name["dataType"].enum_type.values_by_number
+        name = known[tensor.dataType].name if tensor.dataType in known else f"number {tensor.dataType}"
+        raise Unsupported(f"constants of type {name} are not given out: no dtype here is the same as that")
     draft.dtype = DTYPES[_DTYPES[tensor.dataType]]
     return draft.dtype, shape

@@ -7,6 +7,7 @@ endpoints are routes of the application too, which answers other methods and doc
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import quote
 
 from starlette.types import Receive, Scope, Send
 
@@ -25,6 +26,7 @@ from protoslice.stores import OpenStore, Representation
 
 __all__ = ["Lane", "ViewEndpoint"]
 
+_PLAIN_IN_PATHS: Final = "/:@!$&'()*+,;=~"
 _FORMS_OF_MESSAGE: Final = (MESSAGE, PROTOBUF_JSON, JSON, TEXT)
 
 
@@ -97,10 +99,9 @@ def _form(accept: str | None, rope: Representation) -> str | None:
 
 
 def _lasting(scope: Scope, store_id: str) -> str:
-    """The same URL with the store's id."""
-    raw: bytes = scope["raw_path"]
+    """The same URL with the store's id; from the path as it was understood, which may have been spelt in odd ways."""
+    rest = quote(scope["path"].split("/", 4)[4], safe=_PLAIN_IN_PATHS)
     query: bytes = scope["query_string"]
-    rest = raw.split(b"/", 4)[4].decode("latin-1")
     return f"/v1/stores/{store_id}/{rest}" + (f"?{query.decode('latin-1')}" if query else "")
 
 

@@ -33,6 +33,8 @@ def body_limit(path: str, settings: Settings) -> int:
 def check_length(scope: Scope, settings: Settings) -> None:
     """Refuse a body that says it is too long, before any of it is asked for."""
     fields = read_fields(scope)
+    if fields.get(b"transfer-encoding", "chunked").strip().lower() != "chunked":
+        raise HttpProblem(BAD_REQUEST, "Transfer-Encoding: chunked is the only coding taken")
     text = fields.get(b"content-length")
     if text is None:
         return

@@ -49,6 +49,8 @@ def configure_logs(form: str, level: str, stream: TextIO | None = None) -> Calla
         logger.handlers[:] = [handler]
         logger.propagate = False
         logger.setLevel(max(_LEVELS[level], logging.WARNING))
+    # It complains of forms that clients get wrong, of which they are told.
+    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
     return lines.flush
 
 

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Final, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    StrictInt,
+    ValidationError,
+    model_validator,
+)
 
 __all__ = [
     "AskMissing",
@@ -31,7 +39,24 @@ __all__ = [
 T = TypeVar("T")
 Id = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+MOST_MISTAKES: Final = 20
 _EXAMPLE_ID = "9f0c" * 16
+
+
+class RequestBody(BaseModel):
+    """What clients send: nothing but what is known, and not with so many mistakes that telling them costs more."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_few_mistakes(cls, data: object, read: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return read(data)
+        except ValidationError as error:
+            if error.error_count() <= MOST_MISTAKES:
+                raise
+            raise ValueError(f"{error.error_count()} mistakes are too many to tell") from None
 
 
 class FileModel(BaseModel):
@@ -137,10 +162,8 @@ class AskedPiece(BaseModel):
     size: StrictInt = Field(ge=1, lt=1 << 63)
 
 
-class AskMissing(BaseModel):
+class AskMissing(RequestBody):
     """Which of these pieces are there?"""
-
-    model_config = ConfigDict(extra="forbid")
 
     stores: list[str] | None = Field(
         default=None, max_length=16, description="The stores to look in; the newest ones when absent."
@@ -188,10 +211,8 @@ class PageModel(BaseModel, Generic[T]):
     next: str | None = Field(description="The cursor of the next page; null on the last.")
 
 
-class Register(BaseModel):
+class Register(RequestBody):
     """Objects that already lie in allowed storage, to be indexed in place."""
-
-    model_config = ConfigDict(extra="forbid")
 
     files: dict[str, str] = Field(min_length=1, examples=[{"model.onnx": "s3://bucket/key"}])
     type: str | None = None
@@ -201,10 +222,8 @@ class Register(BaseModel):
     max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
 
 
-class Assemble(BaseModel):
+class Assemble(RequestBody):
     """Finished uploads that are to be the files of a store."""
-
-    model_config = ConfigDict(extra="forbid")
 
     uploads: dict[str, str | list[str]] = Field(
         min_length=1,
@@ -234,10 +253,8 @@ class UploadModel(BaseModel):
     store: Id | None = Field(description="The store that was made of it.")
 
 
-class PutTag(BaseModel):
+class PutTag(RequestBody):
     """Where a tag is to point."""
-
-    model_config = ConfigDict(extra="forbid")
 
     store: str = Field(description="An id, the beginning of one, or another tag.", examples=[_EXAMPLE_ID])
 

@@ -10,9 +10,10 @@ import json
 from binascii import hexlify
 from dataclasses import dataclass
 from os import urandom
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from protoslice.server.fields import Headers
 from protoslice.server.problems import BAD_REQUEST, BUSY, HEADERS, MEDIA_TYPE, TIMEOUT, Problem
@@ -28,7 +29,9 @@ class Answerer(Protocol):
         """The whole answer to a GET, if no waiting is needed."""
 
 
-LINGER_BYTES = 32 << 20
+LINGER_BYTES: Final = 32 << 20
+FRAMING: Final = 32
+"""The bytes of chunk heads and extensions that one byte of a body pays for; trailers are paid for by none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._unsent = 0
         self._discarded = 0
         self._answered = False
+        self._framing = 0
+        self._cycles: list[RequestResponseCycle] = []
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start waiting for the first request."""
@@ -67,25 +72,64 @@ class GuardedProtocol(HttpToolsProtocol):
             self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers."""
+        """Stop the timers, and tell every request of it; uvicorn tells the last one that was parsed."""
         self._forget(self._head_timer)
         self._forget(self._send_timer)
+        self.pipeline.clear()
+        for cycle in self._cycles:
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, as long as the head keeps within its length."""
         if not self._in_head:
-            super().data_received(data)
-            if self.cycle is not None and self.cycle.response_complete:
+            self._framing += len(data)
+            self._parse(data)
+            if self._framing > self.limits.max_header_bytes:
+                self.transport.abort()
+            elif self.cycle is not None and self.cycle.response_complete:
                 self._discard(len(data))
             return
         self._head_bytes += len(data)
-        super().data_received(data)
+        self._parse(data)
         if self._in_head and self._head_bytes:
             if self._head_bytes > self.limits.max_header_bytes:
                 self._refuse_head()
             elif self._head_timer is None:
                 self._await_head()
+
+    def _parse(self, data: bytes) -> None:
+        """Feed the parser. Whoever offers another protocol is answered in this one, and goes on in it."""
+        self._unset_keepalive_if_required()
+        try:
+            while data:
+                try:
+                    self.parser.feed_data(data)
+                    return
+                except HttpParserUpgrade as offer:
+                    data = data[offer.args[0] :]
+                    self._decline()
+        except HttpParserError:
+            self.logger.warning("what a client sent is no HTTP request")
+            self.send_400_response("what came is no HTTP request")
+
+    def _decline(self) -> None:
+        """Have the body read that is due: the parser takes an offer for the end of the message, body or not."""
+        framing = self._body_due()
+        if framing:
+            self.parser = HttpRequestParser(_Behind(self))
+            lines = [b"%b: %b\r\n" % header for header in framing]
+            self.parser.feed_data(b"".join((b"POST / HTTP/1.1\r\n", *lines, b"\r\n")))
+
+    def _body_due(self) -> Headers:
+        """The headers that say how long the body is, if there is one."""
+        return [
+            (name, value)
+            for name, value in self.headers
+            if name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
+        ]
 
     def on_message_begin(self) -> None:
         """Start anew; the scope is only made for what is not answered at once."""
@@ -100,9 +144,20 @@ class GuardedProtocol(HttpToolsProtocol):
         self.url, self.expect_100_continue = url, expects
         self.headers += headers
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take note of a header; what comes behind a body is none of the request's any more."""
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body, which may have been framed in so many small chunks and no more."""
+        self._framing = max(0, self._framing - FRAMING * len(body))
+        super().on_body(body)
+
     def on_headers_complete(self) -> None:
         """Start the request."""
         self._in_head = False
+        self._framing = 0
         self._forget(self._head_timer)
         self._head_timer = None
         if self._head_bytes > self.limits.max_header_bytes and self._head_length() > self.limits.max_header_bytes:
@@ -112,6 +167,7 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         self._make_scope()
         super().on_headers_complete()
+        self._cycles = [*(cycle for cycle in self._cycles if not cycle.response_complete), self.cycle]
 
     def _answer_at_once(self) -> bool:
         """Whether the request was simple enough to be answered without a task of its own."""
@@ -130,6 +186,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The next bytes are a head again."""
+        if not self._answered and self.parser.should_upgrade() and self._body_due():
+            return
         self._in_head = True
         self._head_bytes = 0
         self._discarded = 0
@@ -213,6 +271,33 @@ class GuardedProtocol(HttpToolsProtocol):
     def _forget(timer: asyncio.TimerHandle | None) -> None:
         if timer is not None:
             timer.cancel()
+
+
+class _Behind:
+    """What a parser tells that is shown a head again, for the sake of the body: that head is not told once more."""
+
+    def __init__(self, protocol: GuardedProtocol) -> None:
+        self._protocol = protocol
+        self._again = True
+        self.on_body = protocol.on_body
+        self.on_message_complete = protocol.on_message_complete
+
+    def on_message_begin(self) -> None:
+        if not self._again:
+            self._protocol.on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        if not self._again:
+            self._protocol.on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._again:
+            self._protocol.on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if not self._again:
+            self._protocol.on_headers_complete()
+        self._again = False
 
 
 def guarded(limits: ConnectionLimits, express: Answerer | None = None) -> type[GuardedProtocol]:

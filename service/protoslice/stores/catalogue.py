@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from protoslice.errors import Conflict, IntegrityError, NotFound, StorageFull, Unsupported
 from protoslice.storage import ObjectStat, Storage, probe
 from protoslice.stores import keys
-from protoslice.stores.chunk_facts import ChunkFacts
+from protoslice.stores.derived import Derived
 from protoslice.stores.garbage import GRACE_SECONDS, GarbageReport, collect_garbage
 from protoslice.stores.in_place import Places
 from protoslice.stores.ingest import Ingest, IntakeOptions, drop_attempt
@@ -312,8 +312,7 @@ class Stores:
             for opened in objects:
                 opened.close()
             raise
-        facts = ChunkFacts(self._storage, manifest.id, self._worker)
-        store = OpenStore(manifest, objects, proto, self._worker, facts)
+        store = OpenStore(manifest, objects, proto, self._worker, Derived(self._storage, manifest.id))
         store.seen_at = self._worker.loop.time()
         self._opened[manifest.id] = store
         while len(self._opened) > self._options.open_stores:

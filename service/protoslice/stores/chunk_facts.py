@@ -6,27 +6,24 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
-from protoslice.errors import Conflict, NotFound, ProtosliceError
-from protoslice.storage import ObjectKey, Storage
-from protoslice.stores import keys
+from protoslice.stores.derived import Derived
 from protoslice.stores.runner import Worker
-from protoslice.stores.seal import seal, unseal
 from protoslice.stores.serving import Representation
 
 __all__ = ["ChunkFacts"]
+
+_DIGESTS: Final = "digests"
+_HASHES: Final = "hashes"
 
 
 class ChunkFacts:
     """Facts of one store's chunks: computed when asked for, then kept beside the store. They can be made anew."""
 
-    def __init__(self, storage: Storage, store_id: str, worker: Worker) -> None:
-        self._storage = storage
+    def __init__(self, derived: Derived, worker: Worker) -> None:
+        self._derived = derived
         self._worker = worker
-        self._digests_key = keys.derived(store_id, "digests")
-        self._hashes_key = keys.derived(store_id, "hashes")
         self._digests: dict[int, bytes] | None = None
         self._hashes: list[int] | None = None
         self._unsaved = False
@@ -44,7 +41,7 @@ class ChunkFacts:
     async def digest(self, n: int, chunk: Representation) -> bytes:
         """The SHA-256 of chunk `n`."""
         if self._digests is None:
-            kept = await self._load(self._digests_key)
+            kept = await self._load(_DIGESTS)
             self._digests = {int(number): bytes.fromhex(digest) for number, digest in kept.items()} if kept else {}
         found = self._digests.get(n)
         if found is None:
@@ -59,29 +56,23 @@ class ChunkFacts:
         """The hash of each chunk in a chunked file; `compute` reads them all, in a thread."""
         async with self._hashing:
             if self._hashes is None:
-                kept = await self._load(self._hashes_key)
+                kept = await self._load(_HASHES)
                 self._hashes = list(kept["hashes"]) if kept else None
             if self._hashes is None:
                 self._hashes = await self._worker.run(compute)
-                await self._save(self._hashes_key, {"hashes": self._hashes})
+                await self._save(_HASHES, {"hashes": self._hashes})
             return self._hashes
 
     async def save(self) -> None:
         """Keep the digests that are new."""
         if self._unsaved and self._digests is not None:
             self._unsaved = False
-            await self._save(self._digests_key, {str(n): digest.hex() for n, digest in self._digests.items()})
+            await self._save(_DIGESTS, {str(n): digest.hex() for n, digest in self._digests.items()})
 
-    async def _load(self, key: ObjectKey) -> dict[str, Any] | None:
-        """What was kept; whatever is damaged is made anew."""
-        with suppress(NotFound, ValueError, ProtosliceError):
-            sealed = await self._storage.get_range(key, 0, (await self._storage.stat(key)).size)
-            loaded: dict[str, Any] = json.loads(unseal(sealed, "what is known of the chunks"))
-            return loaded
-        return None
+    async def _load(self, name: str) -> dict[str, Any] | None:
+        kept = await self._derived.load(name)
+        loaded: dict[str, Any] | None = None if kept is None else json.loads(kept)
+        return loaded
 
-    async def _save(self, key: ObjectKey, facts: object) -> None:
-        body = json.dumps(facts, separators=(",", ":")).encode()
-        # What another replica kept meanwhile says the same.
-        with suppress(Conflict, ProtosliceError):
-            await self._storage.put(key, seal(body))
+    async def _save(self, name: str, facts: object) -> None:
+        await self._derived.save(name, json.dumps(facts, separators=(",", ":")).encode())

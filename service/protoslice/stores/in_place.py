@@ -62,7 +62,7 @@ class Places:
         if not files:
             raise InvalidInput("no files are named")
         received = [await self._look(check_file_path(path), uri, worker) for path, uri in files.items()]
-        root = choose_root(received, request.root)
+        root = await choose_root(received, request.root, opened=lambda stored: self.open(stored, worker), worker=worker)
         attempt = keys.new_attempt()
         prepared = await self._prepare(root, request, types, worker)
         request = replace(request, source="register")

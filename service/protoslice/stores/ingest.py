@@ -126,7 +126,7 @@ class Ingest:
         """Make the store, unless it exists already. `expected_sha256` is that of the one file of the upload."""
         if self._sink is not None:
             raise InvalidInput("a file is open still: it would be only half there")
-        root = choose_root(self._files, self._request.root)
+        root = await choose_root(self._files, self._request.root, opened=self._opened, worker=self._options.worker)
         if expected_sha256 is not None and [file.info.sha256 for file in self._files] != [expected_sha256.hex()]:
             raise InvalidInput("the digest given does not match what arrived: nothing was stored")
         try:
@@ -171,7 +171,7 @@ class Ingest:
             return None, None
         if kind == "refused" and request.type is None:
             raise Unsupported(f"{root.detection.why}; name its type if it is a proto after all")
-        source = await open_file_object(options.storage, root.stored, options.worker, verify=options.verify)
+        source = await self._opened(root.stored)
         try:
             if kind == "riegeli":
                 return await self._chunked(source, root.info.path)
@@ -182,6 +182,10 @@ class Ingest:
             return await run(lambda: prepare_raw(source, scan, options.types, request)), None
         finally:
             source.close()
+
+    async def _opened(self, stored: Stored) -> StoredObject:
+        options = self._options
+        return await open_file_object(options.storage, stored, options.worker, verify=options.verify)
 
     async def _chunked(self, source: StoredObject, path: str) -> tuple[Prepared | None, Stored | None]:
         options = self._options

@@ -26,6 +26,11 @@ class JoinedObject(StoredObject):
         *self._starts, self.size = accumulate((part.size for part in parts), initial=0)
         self.name = parts[0].name
 
+    @property
+    def parts(self) -> Sequence[StoredObject]:
+        """See `StoredObject.parts`."""
+        return self._parts
+
     def read(self, offset: int, length: int, /) -> bytes:
         """See `StoredObject.read`."""
         if offset < 0 or length < 0 or offset + length > self.size:

@@ -12,7 +12,7 @@ objects/<attempt>/schema            the descriptor set of a type that is not bun
 objects/<attempt>/part-<random>     some bytes of a resumable upload, whose id is the attempt; its sums beside it
 objects/<attempt>/state-<random>    what is known of its first bytes
 uploads/<attempt>                   the record of a resumable upload: which parts make it up so far
-derived/<id>/<name>                 what can be made anew: digests of chunks, and of pieces
+derived/<id>/<name>                 what can be made anew: digests of chunks and pieces, and the reads that find tensors
 tags/<name>                         a tag: the id it points to
 schemas/<name>                      an uploaded descriptor set
 removed/<time>-<random>             the manifest of a store removed then, until its objects are collected

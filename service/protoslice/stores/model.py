@@ -123,6 +123,7 @@ class Manifest:
     indexed: bool = True
     """False where the root is no proto: a text, or the table of a tensor bundle."""
     chunked: bool = False
+    """Whether an image is kept: of a chunked proto, or of a text."""
     own_schema: bool = False
 
     def encode(self) -> bytes:

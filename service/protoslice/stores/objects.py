@@ -12,7 +12,7 @@ from protoslice.storage import ObjectKey, OpenFile, Span, Storage
 from protoslice.stores import keys
 from protoslice.stores.model import Stored
 
-__all__ = ["BLOCK", "CHANGED", "Runner", "StoredObject", "open_object"]
+__all__ = ["BLOCK", "CHANGED", "Notes", "Runner", "StoredObject", "open_object"]
 
 BLOCK = 64 << 10
 """Bytes that one sum covers."""
@@ -29,6 +29,16 @@ class Runner(Protocol):
 
     async def run(self, call: Callable[[], T]) -> T:
         """The result of `call`."""
+
+
+class Notes(Protocol):
+    """Keeps what small reads of objects gave, by the number of the object."""
+
+    def get(self, number: int, offset: int, length: int) -> bytes | None:
+        """What such a read gave, if it is known."""
+
+    def put(self, number: int, offset: int, data: bytes) -> None:
+        """Note what a read gave."""
 
 
 class StoredObject:
@@ -52,15 +62,36 @@ class StoredObject:
         self._sums = sums
         self._handle = handle
         self._runner = runner
+        self._notes: tuple[int, Notes] | None = None
         self.name = str(key)
+
+    @property
+    def parts(self) -> Sequence[StoredObject]:
+        """The objects that make it up."""
+        return (self,)
+
+    @property
+    def is_near(self) -> bool:
+        """Whether a read costs next to nothing."""
+        return self._handle is not None
+
+    def note_reads(self, number: int, notes: Notes | None) -> None:
+        """From now on, look reads up in `notes` under this number, and note them there; until told otherwise."""
+        self._notes = None if notes is None else (number, notes)
 
     def read(self, offset: int, length: int, /) -> bytes:
         """Exactly the `length` bytes at `offset`, verified. Blocks: for worker threads, never the loop's."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise InvalidInput(f"bytes {offset} to {offset + length} are not in an object of {self.size}")
+        number, notes = self._notes or (0, None)
+        noted = None if notes is None else notes.get(number, offset, length)
+        if noted is not None:
+            return noted
         start, end = self.covering((offset, offset + length))
-        data = self._blocking(start, end)
-        return data[offset - start : offset - start + length]
+        data = self._blocking(start, end)[offset - start : offset - start + length]
+        if notes is not None:
+            notes.put(number, offset, data)
+        return data
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
         """The bytes of `spans`, which `covering` gave, verified."""

@@ -10,12 +10,15 @@ from typing import Any
 from protoslice import _core, schema
 from protoslice.errors import IntegrityError, InvalidInput, NotFound, Unsupported
 from protoslice.formats import model as formats
+from protoslice.formats.registry import tensors_of
 from protoslice.pieces import extents_of
 from protoslice.storage import Span, Storage
 from protoslice.stores import keys
 from protoslice.stores.chunk_facts import ChunkFacts
+from protoslice.stores.derived import Derived
 from protoslice.stores.model import Manifest, Page, StoreInfo, place_of
 from protoslice.stores.objects import StoredObject, open_object
+from protoslice.stores.reads import recalling
 from protoslice.stores.runner import Worker
 from protoslice.stores.seal import unseal
 from protoslice.stores.serving import Representation
@@ -52,7 +55,7 @@ class OpenStore:
         objects: Sequence[StoredObject],
         proto: Proto | None,
         worker: Worker,
-        facts: ChunkFacts,
+        derived: Derived,
     ) -> None:
         self.manifest = manifest
         self.info = StoreInfo.of(manifest)
@@ -61,10 +64,13 @@ class OpenStore:
         self._objects = tuple(objects)
         self._proto = proto
         self._worker = worker
-        self._facts = facts
+        self._facts = ChunkFacts(derived, worker)
         files = {file.path: stored for file, stored in zip(manifest.files, objects, strict=False)}
         root = formats.Proto(proto.document, proto.sources) if proto is not None else None
-        self.tensors = StoreTensors(formats.Model(manifest.root, manifest.type, files, root), worker, self._etag)
+        model = formats.Model(manifest.root, manifest.type, files, root)
+        self.tensors = StoreTensors(
+            model, lambda: recalling(lambda: tensors_of(model), self._objects, derived, worker), worker, self._etag
+        )
         """What is known of the tensors in it."""
 
     def file(self, path: str) -> Representation:
@@ -74,9 +80,7 @@ class OpenStore:
                 digest = bytes.fromhex(file.sha256) if file.sha256 else None
                 rope = _core.Rope([(0, 0, stored.size)])
                 is_root = path == self.manifest.root
-                message = (
-                    self.manifest.type if is_root and self._proto is not None and not self._proto.chunked else None
-                )
+                message = self.manifest.type if is_root and self._proto is not None and not self._proto.imaged else None
                 etag = f"sha256-{file.sha256}" if file.sha256 else self._etag("file", path)
                 return Representation(
                     rope, [stored], etag, path.rpartition("/")[2], sha256=digest, message_type=message
@@ -162,7 +166,7 @@ class OpenStore:
         fields = list(fields) if fields else None
         kind, type_name, rope = await self._worker.run(lambda: proto.document.view(path, fields, omit_larger_than))
         whole = not path and not fields and omit_larger_than is None
-        if whole and not proto.chunked:
+        if whole and not proto.imaged:
             as_file = self.file(self.manifest.root)
             return Representation(
                 rope,
@@ -223,7 +227,8 @@ class Proto:
     document: _core.Document
     plan: _core.Plan
     sources: Sequence[StoredObject]
-    chunked: bool
+    imaged: bool
+    """Whether it is served by its image: the root file is a chunked proto, or a text."""
     own_schema: bytes | None = None
 
 

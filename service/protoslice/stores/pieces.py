@@ -5,19 +5,17 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError
+from protoslice.errors import IntegrityError
 from protoslice.pieces import cut
 from protoslice.storage import Storage
-from protoslice.stores import keys
-from protoslice.stores.model import Page
+from protoslice.stores.derived import Derived
+from protoslice.stores.model import Page, place_of
 from protoslice.stores.once import Once
 from protoslice.stores.opened import OpenStore
 from protoslice.stores.runner import Worker
-from protoslice.stores.seal import seal, unseal
 
 __all__ = ["PieceInfo", "PieceTable", "Pieces", "Place"]
 
@@ -72,9 +70,7 @@ class PieceTable:
 
     def page(self, limit: int, cursor: str | None) -> Page[PieceInfo]:
         """Some of them, in order."""
-        if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 18):
-            raise InvalidInput("this cursor was not given by this service")
-        first = int(cursor or 0)
+        first = place_of(cursor)
         last = min(first + limit, len(self))
         rows = _ROW.iter_unpack(self._rows[first * _ROW.size : last * _ROW.size])
         items = [PieceInfo(self._files[number], offset, size, digest.hex()) for number, offset, size, digest in rows]
@@ -92,18 +88,14 @@ class Pieces:
     async def of(self, store: OpenStore) -> PieceTable:
         """The table of a store. Who stops waiting for it does not stop it being made."""
         store_id = store.info.id
-        rows = await self._kept(store_id)
+        rows = await Derived(self._storage, store_id).load(_NAME)
         if rows is None:
             rows = await self._making.get(store_id, lambda: self._make(store))
         return PieceTable(rows, [file.path for file in store.info.files])
 
     async def known(self, store_id: str) -> bool:
         """Whether the table of a store has been made."""
-        try:
-            await self._storage.stat(keys.derived(store_id, _NAME))
-        except NotFound:
-            return False
-        return True
+        return await Derived(self._storage, store_id).has(_NAME)
 
     async def locate(self, wanted: Mapping[str, int], stores: Sequence[OpenStore]) -> list[Place]:
         """Where the pieces lie that are wanted, by digest with their sizes; one place for each."""
@@ -116,24 +108,13 @@ class Pieces:
             found += await self._worker.run(lambda table=table, store=store: list(_found(table, store.info.id, left)))  # type: ignore[misc]
         return found
 
-    async def _kept(self, store_id: str) -> bytes | None:
-        """What was kept; whatever is damaged is made anew."""
-        key = keys.derived(store_id, _NAME)
-        with suppress(NotFound, IntegrityError, Conflict):
-            return unseal(
-                await self._storage.get_range(key, 0, (await self._storage.stat(key)).size), "a table of pieces"
-            )
-        return None
-
     async def _make(self, store: OpenStore) -> bytes:
         rows = bytearray()
         for number, file in enumerate(store.info.files):
             extents = store.extents() if file.path == store.info.root else []
             for start, end in cut(file.size, extents):
                 rows += _ROW.pack(number, start, end - start, await self._digest(store, file.path, start, end))
-        # What another replica kept meanwhile says the same; and what cannot be kept can be told all the same.
-        with suppress(ProtosliceError):
-            await self._storage.put(keys.derived(store.info.id, _NAME), seal(bytes(rows)))
+        await Derived(self._storage, store.info.id).save(_NAME, bytes(rows))
         return bytes(rows)
 
     async def _digest(self, store: OpenStore, path: str, start: int, end: int) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -11,7 +11,6 @@ from protoslice.formats.listing import items, row_text
 from protoslice.formats.model import Bytes, Model, Tensor, Tensors
 from protoslice.formats.reading import is_ready, read, ready
 from protoslice.formats.references import references
-from protoslice.formats.registry import tensors_of
 from protoslice.formats.safetensors import safetensors
 from protoslice.formats.selection import Wanted, chosen, each, single, wanted
 from protoslice.stores.computed import Computed, Readable
@@ -35,13 +34,16 @@ _WEIGHT: Final = 1 << 10
 _EXTENT_WEIGHT: Final = 32
 
 Etag = Callable[..., str]
+Find = Callable[[], Awaitable[Tensors]]
 
 
 class StoreTensors:
     """The tensors of one store. They are found when somebody first asks, and kept."""
 
-    def __init__(self, model: Model, worker: Worker, etag: Etag) -> None:
+    def __init__(self, model: Model, find: Find, worker: Worker, etag: Etag) -> None:
+        """`find` finds them; the first call that needs them waits for it."""
         self._model = model
+        self._find = find
         self._worker = worker
         self._etag = etag
         self._found: Tensors | None = None
@@ -101,7 +103,7 @@ class StoreTensors:
     async def _all(self) -> Tensors:
         async with self._finding:
             if self._found is None:
-                self._found = await self._worker.run(lambda: tensors_of(self._model))
+                self._found = await self._find()
             return self._found
 
     def _represented(self, tensor: Tensor, slice_text: str | None, form: str) -> Representation:

@@ -74,7 +74,7 @@ class Relay:
     def _pump(self, source: socket.socket, sink: socket.socket, way: Way) -> None:
         over = self._over
         with suppress(OSError):
-            while data := source.recv(_STEP):
+            while (data := source.recv(_STEP)) and not over.is_set():  # what was still under way is not counted
                 due = self._take(way, len(data))
                 sink.sendall(data[:due])
                 if due < len(data):

@@ -162,12 +162,12 @@ fn decode_some<const WIDTH: usize>(
     for place in elements {
         let (value, after) = match rest {
             [byte, after @ ..] if *byte < 0x80 => (u64::from(*byte), after),
-            _ => match varint::read(rest) {
+            _ => match varint::read_value(rest) {
                 Varint::Value(value, len) => (value, rest.get(len..).unwrap_or_default()),
                 Varint::Truncated => break,
                 Varint::Overlong => {
                     let at = (bytes.len() - rest.len()) as u64;
-                    return Err(WireError::corrupt(at, "a varint of a tensor has more than 64 bits"));
+                    return Err(WireError::corrupt(at, "a varint of a tensor has more than ten bytes"));
                 }
             },
         };

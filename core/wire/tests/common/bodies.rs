@@ -11,7 +11,7 @@ use wire::index::Index;
 use wire::mask::Mask;
 use wire::metadata::Metadata;
 use wire::path::Path;
-use wire::plan::Policy;
+use wire::plan::{Plan, Policy};
 use wire::reader::Reader;
 use wire::resolve::Target;
 use wire::scan::{self, Scanner};
@@ -41,7 +41,83 @@ pub fn proto(data: &[u8]) {
     if let (Ok(streamed), Ok(indexed)) = (streamed, indexed) {
         assert_eq!(streamed, indexed);
         let _ = views(&indexed, data);
+        if is_sound(data) {
+            super::walker::check(data, floor);
+            let _ = kept_sound(&indexed, data);
+        }
     }
+}
+
+/// Whether `data` are a proto at every level, so far down as the schema leads.
+fn is_sound(data: &[u8]) -> bool {
+    scanner(1).and_then(|scanner| scan::index_source(scanner, &Bytes(data))).is_ok()
+}
+
+/// What is made of a sound proto is sound: what is left of it, and what is merged from its chunks.
+fn kept_sound(index: &[u8], data: &[u8]) -> Result<()> {
+    let index = Index::open(Arc::new(index.to_vec()))?;
+    let bytes = Bytes(data);
+    let document = Document::new(&index, &SCHEMA, &bytes, limits())?;
+    let root = Target::Message(document.root()?);
+    let whole = document.view(&root, None, None)?;
+    assert!(super::corpus::gather(&whole, &[data]) == data);
+    let masks = ["node[*].name", "library", "node[0].attr[\"value\"]"].map(|path| Path::parse(path, &limits()));
+    let mask = Mask::new(&masks.into_iter().collect::<Result<Vec<_>>>()?)?;
+    for (mask, omit) in [(None, Some(0)), (None, Some(40)), (Some(&mask), None), (Some(&mask), Some(9))] {
+        let view = super::corpus::gather(&document.view(&root, mask, omit)?, &[data]);
+        assert!(is_sound(&view), "mask {mask:?}, omit {omit:?}");
+    }
+    for (min_chunk, max_chunk) in [(1, 1), (20, 400), (1 << 20, 1 << 30)] {
+        let merged = merged(&document.plan(&Policy { min_chunk, max_chunk })?, data)?;
+        assert!(is_sound(&merged), "chunks of {min_chunk} to {max_chunk}");
+        assert!(max_chunk < 1 << 30 || merged == data);
+    }
+    Ok(())
+}
+
+/// The chunked proto that `plan` makes of `data`, merged.
+fn merged(plan: &Plan, data: &[u8]) -> Result<Vec<u8>> {
+    let mut writing = cpb::Writing::new(plan, &limits());
+    for chunk in &plan.chunks {
+        let bytes = super::corpus::gather(&chunk.rope, &[data]);
+        let mut hasher = cpb::Writing::hasher(bytes.len() as u64);
+        hasher.update(&bytes);
+        writing.push(hasher.finish())?;
+    }
+    let file = super::corpus::gather(&writing.finish()?, &[data]);
+    let mut side = Vec::new();
+    let chunked = cpb::open(&Bytes(&file), &mut side, &limits()).expect("what is written here opens");
+    let (bytes, decoded) = (Bytes(&file), Bytes(&side));
+    let sources: [&dyn Source; 2] = [&bytes, &decoded];
+    let records = RopeSource::new(&chunked.records, &sources);
+    let image = cpb::image(&chunked, &records, &SCHEMA, SCHEMA.type_named(ROOT), &limits());
+    Ok(super::corpus::gather(&image.expect("what is written here merges"), &[&file, &side]))
+}
+
+/// A path, and a proto in which it is looked for.
+pub fn view(text: &[u8], data: &[u8]) {
+    let floor = [1, 16, 300][data.len() % 3];
+    let Ok(path) = Path::parse(&String::from_utf8_lossy(text), &limits()) else { return };
+    let Ok(indexed) = scanner(floor).and_then(|scanner| scan::index_source(scanner, &Bytes(data))) else { return };
+    let _ = looked_for(&path, &indexed, data);
+}
+
+fn looked_for(path: &Path, index: &[u8], data: &[u8]) -> Result<()> {
+    let index = Index::open(Arc::new(index.to_vec()))?;
+    let bytes = Bytes(data);
+    let document = Document::new(&index, &SCHEMA, &bytes, limits())?;
+    let mask = Mask::new(std::slice::from_ref(path))?;
+    let masked = document.view(&Target::Message(document.root()?), Some(&mask), None);
+    let target = document.resolve(path)?;
+    let content = document.content(&target)?;
+    assert!(content.len() <= data.len() as u64 * 2 + 20, "{path} has {} bytes", content.len());
+    if let (Ok(masked), true) = (masked, is_sound(data)) {
+        assert!(is_sound(&super::corpus::gather(&masked, &[data])), "{path}");
+    }
+    for omit in [None, Some(30)] {
+        let _ = document.view(&target, None, omit);
+    }
+    look_around(&document, &target, 2)
 }
 
 fn fed(data: &[u8], floor: u64) -> Result<Vec<u8>> {

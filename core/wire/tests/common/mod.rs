@@ -11,8 +11,12 @@ pub mod corpus;
 pub mod damage;
 pub mod elements;
 pub mod memory;
+pub mod riegeli;
 pub mod schema;
+pub mod sealed;
 pub mod tables;
+pub mod targets;
+pub mod walker;
 
 /// Bytes in memory as a source of any kind.
 pub struct Bytes<'a>(pub &'a [u8]);

@@ -45,6 +45,8 @@ def push(  # noqa: PLR0913 - each is an option
 ) -> None:
     """Make a store of a model on a service. What the service has of it already is not sent.
 
+    What broke off goes on where it was when it is pushed again.
+
     Example: protoslice push model.onnx --url http://127.0.0.1:8000 --tag resnet50:3
     """
     sizes = {"min_chunk": min_chunk, "max_chunk": max_chunk}

@@ -4,24 +4,25 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 
-use wire::riegeli::{self as records, Chunks, Next, RecordReader};
+use wire::riegeli::writer::{header_of, put_chunk};
+use wire::riegeli::{self as records, ChunkHeader, Chunks, Next, RecordReader, header};
 use wire::source::Source;
 use wire::{Limits, Result};
 
 /// What a chunk may unpack to here.
-pub(crate) const DECODED: u64 = 1 << 20;
+pub const DECODED: u64 = 1 << 20;
 
 /// Small limits, so that exceeding them shows.
-pub(crate) fn limits() -> Limits {
+pub fn limits() -> Limits {
     Limits { decoded: DECODED, ..Limits::default() }
 }
 
 /// Bytes that count how often they are read; a walk that does not come forward is noticed.
-pub(crate) struct Patient<'a>(&'a [u8], Cell<u64>);
+pub struct Patient<'a>(&'a [u8], Cell<u64>);
 
 impl<'a> Patient<'a> {
     /// A source of `bytes`.
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes, Cell::new(0))
     }
 }
@@ -45,7 +46,7 @@ impl Source for Patient<'_> {
 }
 
 /// Reads `bytes` in every way there is.
-pub(crate) fn exercise(bytes: &[u8]) {
+pub fn exercise(bytes: &[u8]) {
     chunks(bytes);
     let _ = records::last_record(&Patient::new(bytes));
     let _ = records::metadata(&Patient::new(bytes), &limits());
@@ -56,7 +57,8 @@ pub(crate) fn exercise(bytes: &[u8]) {
     }
 }
 
-fn chunks(bytes: &[u8]) {
+/// Finds the chunks of `bytes`, and decodes them.
+pub fn chunks(bytes: &[u8]) {
     for chunk in Chunks::new(&Patient::new(bytes), 0) {
         let Ok(chunk) = chunk else { break };
         let _ = records::verify(bytes, &chunk);
@@ -75,7 +77,7 @@ fn chunks(bytes: &[u8]) {
 }
 
 /// Reads to the end, getting over all damage.
-fn through(bytes: &[u8]) {
+pub fn through(bytes: &[u8]) {
     let mut reader = RecordReader::new(Patient::new(bytes), limits());
     let mut regions = Vec::new();
     loop {
@@ -112,4 +114,12 @@ fn step(reader: &mut RecordReader<Patient<'_>>) -> Result<bool> {
             reader.read_direct(&mut room).map(|()| true)
         }
     }
+}
+
+/// A file of one chunk whose hashes are right, whatever is in it.
+pub fn resealed(header: &ChunkHeader, data: &[u8]) -> Vec<u8> {
+    let mut file = header::signature();
+    let sealed = header_of(header.kind, &[data], header.records, header.decoded_size);
+    put_chunk(&sealed, &[data], 64, &mut file).unwrap();
+    file
 }

@@ -1,0 +1,150 @@
+"""Reads that find tensors are made once per store: not again by whoever opens it later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage
+from protoslice.stores import IngestRequest, StoreOptions, Stores, in_place, keys
+from protoslice.stores.reads import Noted
+from protoslice.testing.stores import in_files, keys_in, onnx, opened, read, upload
+
+COUNT = 150
+MODEL = onnx(*[20_000] * COUNT)
+
+
+async def listed(stores: Stores, store_id: str) -> bytes:
+    page = await (await stores.view(store_id)).tensors.page(name=None, dtype=None, limit=1000, cursor=None)
+    return b",".join(page.items)
+
+
+def reading(calls: list[Call]) -> list[Call]:
+    return [call for call in calls if call.name.startswith("get_range") and call.bytes_read]
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """Every call for objects in place, which lie below the temporary folder."""
+    calls: list[Call] = []
+    monkeypatch.setattr(
+        in_place, "open_source", lambda root, **_: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
+    )
+    return calls
+
+
+def registered(folder: Path, work: Callable[[MemoryStorage, StoreOptions, str], Awaitable[None]]) -> None:
+    """Do `work` with a store over a file in `folder`."""
+    (folder / "model.onnx").write_bytes(MODEL)
+
+    async def run() -> None:
+        storage, options = MemoryStorage(), StoreOptions(register_prefixes=(f"file://{folder}",))
+        async with opened(storage, options) as stores:
+            info = (await stores.register({"model.onnx": f"file://{folder}/model.onnx"}, IngestRequest())).store
+        await work(storage, options, info.id)
+
+    asyncio.run(run())
+
+
+def test_a_registered_model_is_listed_without_a_read_of_it(tmp_path: Path, calls: list[Call]) -> None:
+    async def work(storage: MemoryStorage, options: StoreOptions, store_id: str) -> None:
+        calls.clear()
+        async with opened(storage, options) as stores:
+            first = await listed(stores, store_id)
+        assert len(reading(calls)) >= COUNT, "one for each tensor"
+        calls.clear()
+        async with opened(storage, options) as stores:
+            assert await listed(stores, store_id) == first
+            assert reading(calls) == []
+            view = await (await stores.view(store_id)).tensors.one("weight-7", None, "raw")
+            assert await read(view) in MODEL
+            assert len(reading(calls)) == 1
+
+    registered(tmp_path, work)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut off", "gone"])
+def test_what_was_kept_is_made_anew_when_it_is_damaged(tmp_path: Path, calls: list[Call], damage: str) -> None:
+    async def work(storage: MemoryStorage, options: StoreOptions, store_id: str) -> None:
+        async with opened(storage, options) as stores:
+            first = await listed(stores, store_id)
+        key = keys.derived(store_id, "reads")
+        kept = await storage.get_range(key, 0, (await storage.stat(key)).size)
+        assert len(kept) < 40_000, "only what lies between the tensors is kept"
+        if damage == "gone":
+            await storage.delete(key)
+        else:
+            await storage.put(key, kept[:-1] if damage == "cut off" else bytes([kept[0] ^ 1]) + kept[1:])
+        calls.clear()
+        async with opened(storage, options) as stores:
+            assert await listed(stores, store_id) == first
+        assert len(reading(calls)) >= COUNT
+        assert await storage.get_range(key, 0, (await storage.stat(key)).size) == kept
+
+    registered(tmp_path, work)
+
+
+def test_our_own_objects_far_away_are_read_once_too() -> None:
+    async def run() -> None:
+        calls: list[Call] = []
+        storage = MeteredStorage(MemoryStorage(), calls.append)
+        async with opened(storage) as stores:
+            store_id = (await upload(stores, MODEL)).store.id
+            first = await listed(stores, store_id)
+        calls.clear()
+        async with opened(storage) as stores:
+            await stores.view(store_id)
+            opening = len(reading(calls))
+            assert await listed(stores, store_id) == first
+        assert len(reading(calls)) == opening + 1
+
+    asyncio.run(run())
+
+
+def test_nothing_is_kept_of_what_is_near() -> None:
+    async def work(stores: Stores, storage: FileStorage) -> None:
+        await listed(stores, (await upload(stores, MODEL)).store.id)
+        assert await keys_in(storage, "derived") == []
+
+    in_files(work)
+
+
+def test_it_is_collected_with_its_store() -> None:
+    async def run() -> None:
+        storage = MemoryStorage()
+        async with opened(storage) as stores:
+            store_id = (await upload(stores, MODEL)).store.id
+            await listed(stores, store_id)
+            assert await keys_in(storage, "derived") == [f"derived/{store_id}/reads"]
+            await stores.collect_garbage(grace_seconds=0)
+            assert len(await keys_in(storage, "derived")) == 1
+            await stores.delete(store_id)
+            await stores.collect_garbage(grace_seconds=0)
+            assert await keys_in(storage, "derived") == []
+
+    asyncio.run(run())
+
+
+def test_notes_are_bounded_and_come_back_as_they_were() -> None:
+    noted = Noted()
+    noted.put(0, 10, b"abcdef")
+    noted.put(0, 10, b"abc")
+    noted.put(1, 10, b"xyz")
+    noted.put(1, 0, bytes(1 << 20))
+    noted.put(1, 5, b"")
+    again = Noted.decode(noted.encode())
+    for each in (noted, again):
+        assert (each.get(0, 10, 6), each.get(0, 10, 2), each.get(0, 10, 7)) == (b"abcdef", b"ab", None)
+        assert (each.get(1, 10, 3), each.get(1, 0, 10), each.get(2, 10, 1), each.get(1, 5, 0)) == (
+            b"xyz",
+            None,
+            None,
+            None,
+        )
+    assert (noted.is_new, again.is_new) == (True, False)
+    for at in range(100):
+        again.put(3, at, bytes(256 << 10))
+    assert len(again.encode()) < 9 << 20
