@@ -168,6 +168,7 @@ def test_a_pull_that_is_interrupted_says_what_is_kept(service: str, tmp_path: Pa
 def test_a_store_needs_no_sign_where_nothing_else_can_be_meant(call: Any, store: str, tmp_path: Path) -> None:
     call("pull", store[1:], tmp_path / "out.pb")
     call("tag", "another:1", store[1:])
+    call("tag", "another:1", "--remove")
     assert (tmp_path / "out.pb").stat().st_size > 0
 
 

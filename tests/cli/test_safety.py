@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from protoslice import schema
-from protoslice.cli.terminal.show import escaped
+from protoslice.cli.terminal.show import escaped, print_table
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
 STEERING = "\x1b]0;title\x07\x1b[31m\x9b2J\x7f\u202eevil\u2028\r"
@@ -106,6 +106,18 @@ def test_text_on_a_terminal_keeps_lines_and_nothing_else(graph: Path) -> None:
     assert shown.endswith(b"\r\n")
     assert steers(shown[:-2].decode()) == []
     assert b"evil" in shown
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_colours_are_for_those_who_want_them(
+    wanted: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "" if wanted else "1")
+    print_table(["change", "path"], [["added", "a"], ["other", "b"]], colours={"added": "green"})
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.startswith("\x1b[") for line in shown] == [wanted, wanted, False]
 
 
 def test_escapes_are_those_of_json() -> None:

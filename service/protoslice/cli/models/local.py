@@ -9,7 +9,7 @@ from dataclasses import asdict
 from functools import cached_property
 
 from protoslice import LocalModel, Proto, Rope
-from protoslice.cli.models.files import STDIO, opened, opened_model
+from protoslice.cli.models.files import opened, opened_model
 from protoslice.cli.models.subjects import Listing, Part, Policy, Row
 from protoslice.errors import Unsupported
 from protoslice.formats.model import Fault, Tensor
@@ -55,9 +55,9 @@ class LocalSubject:
         try:
             proto = self.proto
         except Unsupported:
-            if self._name == STDIO or self._model.proto is not None:
+            if (told := self._facts_of_tensors()) is None:
                 raise
-            return self._facts_of_tensors()
+            return told
         biggest = [part for part in proto.largest(_BIGGEST) if part.size >= proto.size * _SHOWN_SHARE]
         return {
             "file": self._name,
@@ -70,8 +70,12 @@ class LocalSubject:
             "biggest": [asdict(part) for part in biggest],
         }
 
-    def _facts_of_tensors(self) -> dict[str, object]:
-        tensors = sorted(self._model, key=lambda tensor: -(tensor.size or 0))
+    def _facts_of_tensors(self) -> dict[str, object] | None:
+        """What is known of a root that is no proto, such as the index of a bundle; None where that is nothing."""
+        try:
+            tensors = sorted(self._model, key=lambda tensor: -(tensor.size or 0))
+        except Unsupported:
+            return None
         model = self._model.model
         return {
             "file": self._name,

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TextIO
 from unicodedata import category
 
 __all__ = [
-    "coloured", "escaped", "note", "print_json", "print_pairs", "print_table", "print_wrapped", "say", "shorten",
-    "width",
+    "Colour", "coloured", "escaped", "note", "print_json", "print_pairs", "print_table", "print_wrapped", "say",
+    "shorten", "width",
 ]  # fmt: skip
 
 _STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Categories of what a terminal acts upon: controls, marks of direction, halves of pairs, separators of lines."""
-_COLOURS: Final = {"red": 31, "green": 32, "yellow": 33, "dim": 2}
+Colour = Literal["red", "green", "yellow", "dim"]
+_COLOURS: Final[Mapping[Colour, int]] = {"red": 31, "green": 32, "yellow": 33, "dim": 2}
 
 
 def escaped(text: str, *, keep: str = "") -> str:
@@ -57,15 +58,24 @@ def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
         print(f"{coloured(name.ljust(column), 'dim')}  {escaped(value)}")
 
 
-def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
-    """A table with a heading; columns numbered in `right` are set to the right, the last takes what is left."""
+def print_table(
+    titles: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[int] = (),
+    colours: Mapping[str, Colour] | None = None,
+) -> None:
+    """A table with a heading; columns numbered in `right` are set to the right, the last takes what is left.
+
+    A row is in the colour that `colours` has for its first cell.
+    """
     rows = [[escaped(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in (titles, *rows)) for i in range(len(titles))]
     for n, row in enumerate((titles, *rows)):
         cells = [cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row[:-1])]
         room = max(20, width() - sum(map(len, cells)) - 2 * len(cells))
         line = "  ".join([*cells, shorten(row[-1], room)]).rstrip()
-        print(coloured(line, "dim") if n == 0 else line)
+        colour = "dim" if n == 0 else (colours or {}).get(row[0])
+        print(coloured(line, colour) if colour else line)
 
 
 def shorten(text: str, room: int) -> str:
@@ -95,7 +105,7 @@ def print_wrapped(text: str, indent: int) -> None:
     print("\n".join(lines))
 
 
-def coloured(text: str, colour: Literal["red", "green", "yellow", "dim"]) -> str:
+def coloured(text: str, colour: Colour) -> str:
     """`text` in a colour, where somebody watches who wants colours."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -12,13 +13,14 @@ from protoslice.cli.comparing.differences import Difference, differences
 from protoslice.cli.comparing.sides import both_sides
 from protoslice.cli.models.addresses import is_address
 from protoslice.cli.options import FileName, Json, TypeName
-from protoslice.cli.terminal.show import print_json, print_table, say
+from protoslice.cli.terminal.show import Colour, print_json, print_table, say
 from protoslice.errors import Unsupported
 from protoslice.sizes import format_size
 
 __all__ = ["diff"]
 
-DIFFERENT = 8
+DIFFERENT: Final = 8
+COLOURS: Final[Mapping[str, Colour]] = {"added": "green", "removed": "red", "changed": "yellow"}
 
 
 def diff(
@@ -48,7 +50,8 @@ def diff(
 
 def _show(found: list[Difference], limit: int) -> None:
     shown = found[:limit]
-    print_table(["change", "what", "before", "after", "path"], [_row(each) for each in shown], right=(2, 3))
+    titles = ["change", "what", "before", "after", "path"]
+    print_table(titles, [_row(each) for each in shown], right=(2, 3), colours=COLOURS)
     if len(found) > 1:
         counts = Counter((each.what, each.change) for each in found)
         told = ", ".join(

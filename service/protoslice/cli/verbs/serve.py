@@ -31,7 +31,10 @@ def serve(host: Host = None, port: Port = None, storage: StorageUri = None) -> N
 
 
 def config(as_json: Json = False) -> None:
-    """Show every setting of the service as the environment gives it, secrets hidden."""
+    """Show every setting of the service as the environment gives it, secrets hidden.
+
+    Example: protoslice config --json
+    """
     from protoslice.server.settings import Settings, environment_name
 
     shown = {environment_name(name): value for name, value in service_settings().shown().items()}

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from protoslice.cli.models.addresses import service_url, store_of
+from protoslice.cli.models.addresses import address_of, service_url, store_of
 from protoslice.cli.models.files import opened_model
 from protoslice.cli.models.remote import client_of, store_facts
 from protoslice.cli.options import Json, MaxChunk, MinChunk, TypeName
@@ -188,6 +188,6 @@ def rm(store: Store) -> None:
 
     Example: protoslice rm http://127.0.0.1:8000/v1/stores/resnet50:3
     """
-    address = store_of(store)
+    address = address_of(store)
     with client_of(address.service) as client:
         client.delete(address.ref)
