@@ -113,7 +113,7 @@ def test_malformed_queries_are_the_clients_fault(service: LiveServer) -> None:
 @pytest.mark.parametrize("path", ["/v1/stores/register", "/v1/stores/assemble", "/v1/chunks/missing"])
 def test_of_many_mistakes_the_number_is_told(client: httpx.Client, path: str) -> None:
     few = client.post(path, json={str(n): 1 for n in range(10)})
-    assert len(assert_problem(few.status_code, few.headers, few.content, expected=400)["errors"]) > 10
+    assert len(assert_problem(few.status_code, few.headers, few.content, expected=400)["errors"]) >= 10
     many = client.post(path, json={str(n): 1 for n in range(50_000)})
     (told,) = assert_problem(many.status_code, many.headers, many.content, expected=400)["errors"]
     assert "mistakes are too many to tell" in told["detail"]

@@ -27,7 +27,10 @@ def serve(host: Host = None, port: Port = None, storage: StorageUri = None) -> N
     settings = service_settings(host=host, port=port, storage=storage)
     from protoslice.server.run import run
 
-    run(settings)
+    try:
+        run(settings)
+    except KeyboardInterrupt:  # as people end a service; its log has told what there is to tell
+        raise typer.Exit(130) from None
 
 
 def config(as_json: Json = False) -> None:
