@@ -91,17 +91,16 @@ def _push_again(folder: Path, url: str, ours: Client, body: Path) -> Iterator[Ro
     again = []
     for _ in range(RUNS if size >> 30 else 1):
         with Relay(url) as relay:
-            plain, _ = _program(relay, folder, body)
+            plain, _, _ = _program(relay, folder, body)
             _clear(folder, ours)
             for way, kept in lost.items():
                 relay.begin(up=size // 2, holds="killed" in way)
-                taken, there = _program(relay, folder, body, killed="killed" in way)
-                sent = relay.passed["up"]
+                taken, sent, there = _program(relay, folder, body, killed="killed" in way)
                 if there is not None:
                     relay.begin()
-                    taken += _program(relay, folder, body)[0]
-                    again.append((there + relay.passed["up"] - size) / MIB)
-                    sent += relay.passed["up"]
+                    more, rest, _ = _program(relay, folder, body)
+                    again.append((there + rest - size) / MIB)
+                    taken, sent = taken + more, sent + rest
                 kept.append(taken - plain * sent / size)
                 _clear(folder, ours)
     for way, kept in lost.items():
@@ -112,8 +111,8 @@ def _push_again(folder: Path, url: str, ours: Client, body: Path) -> Iterator[Ro
     yield Row(what, f"{sent_again:.3g} MiB", "1 MiB", sent_again, 1, False)
 
 
-def _program(relay: Relay, folder: Path, body: Path, *, killed: bool = False) -> tuple[float, int | None]:
-    """How long a program takes that pushes; killed when the relay holds, how many bytes the service has then."""
+def _program(relay: Relay, folder: Path, body: Path, *, killed: bool = False) -> tuple[float, int, int | None]:
+    """How long a program takes that pushes, and what it sends; killed when the relay holds, what the service has."""
     command = [sys.executable, "-m", "protoslice.cli", "push", str(body), "--url", relay.url, "--type", models.GRAPH]
     state = folder / "state"
     start = time.perf_counter()
@@ -121,15 +120,15 @@ def _program(relay: Relay, folder: Path, body: Path, *, killed: bool = False) ->
         if not killed:
             if running.wait():
                 raise RuntimeError("the push failed")
-            return time.perf_counter() - start, None
+            return time.perf_counter() - start, relay.passed["up"], None
         relay.reached.wait()
         running.kill()
-    taken = time.perf_counter() - start
+    taken, sent = time.perf_counter() - start, relay.passed["up"]
     relay.begin()
     for journal in (state / "protoslice/uploads").glob("*"):
         upload = json.loads(journal.read_text())["upload"]
-        return taken, int(httpx.get(f"{relay.url}/v1/uploads/{upload}").json()["offset"])
-    return taken, 0  # a shrunk run pushes files that are too small to be gone on with
+        return taken, sent, int(httpx.get(f"{relay.url}/v1/uploads/{upload}").json()["offset"])
+    return taken, sent, 0  # a shrunk run pushes files that are too small to be gone on with
 
 
 def _clear(folder: Path, ours: Client) -> None:
