@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +21,8 @@ from typer.testing import CliRunner
 
 from protoslice.cli import app as program
 from protoslice.testing.bundles import Variable, bundle
+from protoslice.testing.protos.writer import varint
+from protoslice.testing.serving import in_a_thread
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
 SECRET = "Bearer of-good-news"
@@ -66,14 +67,8 @@ def guarded(upstream: str) -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Guard) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join(10)
+    with in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Guard)) as address:
+        yield f"http://{address}"
 
 
 def test_who_we_are_is_told_by_the_environment(
@@ -133,23 +128,14 @@ def test_a_pull_without_a_place_goes_where_one_looks_for_it(
 def test_a_push_is_told_what_is_there(call: Any, store: str, tmp_path: Path) -> None:
     large = os.urandom(9 << 20)
     for name, content in (("one.pb", large), ("two.pb", large + b"\x08\x01")):
-        (tmp_path / name).write_bytes(b"\x0a" + _varint(len(large)) + content)
+        (tmp_path / name).write_bytes(b"\x0a" + varint(len(large)) + content)
     call("push", tmp_path / "one.pb", "--tag", "base:1")
     told = call("push", tmp_path / "two.pb", "--base", "@base:1").stderr
     assert re.search(r"taken from what was there", told)
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
 def test_a_pull_that_is_interrupted_says_what_is_kept(service: str, tmp_path: Path) -> None:
     script = (
-        "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import time\nfrom protoslice.cli import main\nfrom protoslice.client.client import Client\n"
         "def stall(*args, **options):\n    print('pulling', flush=True)\n    time.sleep(60)\n"
         "Client.download = stall\nmain()\n"

@@ -18,6 +18,7 @@ import pytest
 
 from protoslice.cli.probing import patient, probes
 from protoslice.client import Client
+from protoslice.testing.serving import in_a_thread
 
 PATIENCE_SECONDS = 2.0
 PROMISES = {
@@ -137,15 +138,10 @@ class _Proxy(BaseHTTPRequestHandler):
 @contextmanager
 def meddling_proxy(upstream: str, meddling: str) -> Iterator[str]:
     handler = type("Proxy", (_Proxy,), {"upstream": upstream, "meddling": meddling, "kept": {}})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.daemon_threads = False  # each comes to its end, and gives back its connections
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join(10)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = False  # each comes to its end, and gives back its connections
+    with in_a_thread(server) as address:
+        yield f"http://{address}"
 
 
 @pytest.mark.parametrize("meddling", PROMISES)

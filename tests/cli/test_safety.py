@@ -130,9 +130,7 @@ def test_escapes_are_those_of_json() -> None:
 def test_a_program_that_is_asked_to_end_leaves_nothing_half_written(
     graph: Path, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    # Whoever runs the tests may have told its children to ignore a signal, as nohup does.
     script = (
-        f"import signal\nsignal.signal({number:d}, signal.default_int_handler if {number:d} == 2 else signal.SIG_DFL)\n"
         "import time\nfrom protoslice.cli.models import files\nfrom protoslice.cli import main\n"
         "def stall(file, piece):\n    print('writing', flush=True)\n    time.sleep(60)\n"
         "files._write_all = stall\nmain()\n"

@@ -21,6 +21,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from protoslice.testing.serving import in_a_thread
+
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
 COLUMNS, ROWS = 100, 24
 RATE = 6 << 20
@@ -40,15 +42,10 @@ def slow_line(upstream: str) -> Iterator[str]:
                 _carry(self.request, far)
                 back.join(10)
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Line) as server:
-        server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)  # what is under way counts as sent
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join(10)
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Line)
+    server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)  # what is under way counts as sent
+    with in_a_thread(server) as address:
+        yield f"http://{address}"
 
 
 def _carry(source: socket.socket, target: socket.socket) -> None:
@@ -155,8 +152,7 @@ def test_completion_knows_verbs_and_options(tmp_path: Path) -> None:
 
     assert complete("protoslice ver", 1) == ["verify"]
     assert "--omit-larger-than" in complete("protoslice merge --o", 2)
-    home = os.environ | {"HOME": str(tmp_path), "SHELL": "/bin/bash"}
-    script = subprocess.run(
-        [*PROGRAM, "--show-completion", "bash"], env=home, capture_output=True, text=True, check=True
-    )
+    asked_in_bash = ["bash", "-c", '"$@"; exit', "bash", *PROGRAM, "--show-completion"]  # the shell that is found
+    home = os.environ | {"HOME": str(tmp_path)}
+    script = subprocess.run(asked_in_bash, env=home, capture_output=True, text=True, check=True)
     assert "complete -o default -F" in script.stdout

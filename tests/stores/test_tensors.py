@@ -13,7 +13,8 @@ from protoslice.errors import CorruptModel, InvalidInput
 from protoslice.storage import MemoryStorage
 from protoslice.storage.metered import Call, MeteredStorage
 from protoslice.stores import OpenStore, Stores, tensors
-from protoslice.testing.stores import field, in_memory, opened, read, upload, varint
+from protoslice.testing.protos.writer import varint
+from protoslice.testing.stores import field, in_memory, opened, read, upload
 
 IDS = np.random.default_rng(1).integers(0, 1 << 40, 300_000)
 

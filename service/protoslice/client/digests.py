@@ -39,14 +39,14 @@ class Hashing:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="protoslice-hash")
         self._before: Future[None] | None = None
 
-    def update(self, data: bytes | bytearray | memoryview) -> None:
-        """Take the next bytes, which must stay as they are; waits for the ones before."""
-        self.wait()
+    def update(self, data: bytes) -> None:
+        """Take the next bytes; waits for the ones before."""
+        self._wait()
         self._before = self._pool.submit(self._sha.update, data)
 
     def update_all(self, pieces: Iterable[bytes]) -> None:
         """Take all pieces, in the thread; what is given next waits for them."""
-        self.wait()
+        self._wait()
         self._before = self._pool.submit(self._take, pieces)
 
     def _take(self, pieces: Iterable[bytes]) -> None:
@@ -55,10 +55,10 @@ class Hashing:
 
     def hexdigest(self) -> str:
         """The digest of all that was given."""
-        self.wait()
+        self._wait()
         return self._sha.hexdigest()
 
-    def wait(self) -> None:
+    def _wait(self) -> None:
         """What was given has been taken."""
         before, self._before = self._before, None
         if before is not None:

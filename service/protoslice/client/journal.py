@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -16,6 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from protoslice.client.bodies import Item, Stamp
+from protoslice.client.locks import lock
 
 __all__ = ["Entry", "Journal", "default_folder"]
 
@@ -107,9 +107,7 @@ def _locked(path: Path) -> int:
     """The file, which is ours alone until it is closed; raises where it is another's."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.stat(path).st_ino != os.fstat(fd).st_ino:
-            raise FileNotFoundError
+        lock(fd, path)
         os.utime(fd)
     except BaseException:
         os.close(fd)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from protoslice.client.locks import lock
 from protoslice.client.parts import Facts
 from protoslice.errors import ProtosliceError, StorageDenied, StorageError, StorageFull
 
@@ -49,12 +49,10 @@ class PartialFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(self._path, flags, 0o666)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.stat(self._path).st_ino == os.fstat(fd).st_ino:
-                return fd
+            lock(fd, self._path)
+            return fd
         except OSError:
-            pass
-        os.close(fd)
+            os.close(fd)
         self._path = self._path.with_name(f"{self._path.name[:-5]}-{os.urandom(4).hex()}.part")
         return os.open(self._path, flags | os.O_EXCL, 0o666)
 

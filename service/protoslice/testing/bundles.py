@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from protoslice import schema
+from protoslice.testing.protos.writer import varint
 
 __all__ = ["Box", "Layout", "Variable", "bundle", "crc32c", "masked", "table"]
 
@@ -97,7 +98,7 @@ def string_data(strings: Sequence[bytes]) -> tuple[bytes, int]:
     lengths = b"".join(struct.pack("<I", len(each)) for each in strings)
     check = struct.pack("<I", masked(crc32c(lengths)))
     content = b"".join(strings)
-    stored = b"".join(_varint(len(each)) for each in strings) + check + content
+    stored = b"".join(varint(len(each)) for each in strings) + check + content
     return stored, crc32c(lengths + check + content)
 
 
@@ -128,7 +129,7 @@ def table(entries: Iterable[tuple[bytes, bytes]], layout: Layout = Layout()) -> 
 def _append(out: bytearray, block: bytes, snappy: bool) -> bytes:
     """Put a block behind the others; its handle."""
     content = (_snappy(block) if snappy else block) + bytes([snappy])
-    handle = _varint(len(out)) + _varint(len(content) - 1)
+    handle = varint(len(out)) + varint(len(content) - 1)
     out += content + struct.pack("<I", masked(crc32c(content)))
     return handle
 
@@ -142,7 +143,7 @@ def _block(entries: Sequence[tuple[bytes, bytes]], restart: int) -> bytes:
                 shared += 1
         else:
             restarts.append(len(out))
-        out += _varint(shared) + _varint(len(key) - shared) + _varint(len(value)) + key[shared:] + value
+        out += varint(shared) + varint(len(key) - shared) + varint(len(value)) + key[shared:] + value
         last = key
     restarts = restarts or [0]
     return bytes(out) + b"".join(struct.pack("<I", each) for each in [*restarts, len(restarts)])
@@ -150,7 +151,7 @@ def _block(entries: Sequence[tuple[bytes, bytes]], restart: int) -> bytes:
 
 def _snappy(data: bytes) -> bytes:
     """Snappy data of literals, and copies of what stood four bytes before where that repeats."""
-    out, at = bytearray(_varint(len(data))), 0
+    out, at = bytearray(varint(len(data))), 0
     while at < len(data):
         if at >= 4 and len(data) - at >= 4 and data[at : at + 4] == data[at - 4 : at]:
             out += bytes([(4 - 1) << 2 | 2, 4, 0])
@@ -175,14 +176,6 @@ def _signed(value: int) -> bytes:
         size += 1
     marker = ((1 << size) - 1) << (7 * size)
     return ((value & ((1 << 8 * size) - 1)) ^ marker).to_bytes(size, "big")
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
 
 
 def _rows() -> list[int]:

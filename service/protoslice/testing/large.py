@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from random import Random
 
-from protoslice.testing.stores import field, varint
+from protoslice.testing.protos.writer import varint
+from protoslice.testing.stores import field
 
 __all__ = ["LargeGraph"]
 

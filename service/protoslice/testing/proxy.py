@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
+from protoslice.testing.serving import in_a_thread
+
 __all__ = ["FAULTS", "Fault", "FaultyProxy", "Kind", "faulty_proxy"]
 
 Kind = Literal[
@@ -72,13 +74,8 @@ def faulty_proxy(upstream: str, *, stall_seconds: float = 1.0) -> Iterator[Fault
         host, port = server.server_address[:2]
         proxy = FaultyProxy(f"http://{host!s}:{port}", upstream, stall_seconds)
         server.proxy = proxy  # type: ignore[attr-defined]
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        try:
+        with in_a_thread(server):
             yield proxy
-        finally:
-            server.shutdown()
-            thread.join(10)
 
 
 class _Handler(socketserver.StreamRequestHandler):

@@ -13,6 +13,7 @@ from typing import TypeVar
 from protoslice.errors import Unsupported
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import Created, IngestRequest, OpenStore, Representation, StoreInfo, StoreOptions, Stores
+from protoslice.testing.protos.writer import varint
 
 __all__ = [
     "assert_whole",
@@ -29,16 +30,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-
-def varint(number: int) -> bytes:
-    """`number` as a varint."""
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def field(number: int, content: bytes) -> bytes:
