@@ -103,7 +103,7 @@ def _first(local: Local, piece: Piece, places: Iterable[int]) -> int | None:
 
 
 def _spliced(local: Local, piece: Piece, shifts: tuple[int, int], fetch: Fetch) -> RangeSource | None:
-    """The piece, whose beginning and whose end lie here, shifted differently; none where that is wrong or too little."""
+    """The piece, whose beginning and whose end lie here, shifted differently; none where it does not."""
     before, after = (piece.start + shift for shift in shifts)
     blocks = range(-(-piece.size // BLOCK))
     first = bisect_left(blocks, True, key=lambda block: not local.same(fetch(piece, block), before + block * BLOCK))
