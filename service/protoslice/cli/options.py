@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["ChunkSize", "FileName", "Json", "MaxChunk", "MinChunk", "StorageUri", "TypeName"]
+__all__ = ["ChunkSize", "FileName", "Json", "LocalName", "MaxChunk", "MinChunk", "StorageUri", "TypeName"]
 
 FileName = Annotated[
     str,
     typer.Argument(metavar="MODEL", help="A file (- is standard input), or a store: http://HOST/v1/stores/TAG, @TAG."),
 ]
+LocalName = Annotated[str, typer.Argument(metavar="FILE", help="A file or a directory (- is standard input).")]
 TypeName = Annotated[
     str | None, typer.Option("--type", help="The message type, such as onnx.ModelProto, where it can't be detected.")
 ]

@@ -14,7 +14,7 @@ from protoslice import LocalModel, schema
 from protoslice.cli.comparing.comparison import Cuts, Piece
 from protoslice.cli.comparing.shifts import BLOCK, Local, Place, places_in
 from protoslice.cli.models.addresses import address_of, is_address
-from protoslice.cli.models.files import opened_model
+from protoslice.cli.models.files import open_named
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import CorruptModel, Unsupported
@@ -70,7 +70,7 @@ def both_sides(names: tuple[str, str], type_name: str | None) -> Iterator[tuple[
         policy = next(((store.min_chunk, store.max_chunk) for _, store in stores.values()), None)
         for name in dict.fromkeys(names):
             if name not in stores:
-                model = held.enter_context(opened_model(name, type_name))
+                model = held.enter_context(open_named(name, type_name))
                 sides[name] = _Local(name, model, policy, near)
         for name, (client, store) in stores.items():
             sides[name] = _Remote(client, store, near, held)

@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from protoslice import Rope
+from protoslice.cli.models.addresses import is_address
 from protoslice.cli.models.files import STDIO, opened, write_content
 from protoslice.cli.models.looking import looking_at
 from protoslice.cli.models.subjects import Part
-from protoslice.cli.options import ChunkSize, FileName, Json, TypeName
+from protoslice.cli.options import ChunkSize, FileName, Json, LocalName, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import escaped, note, print_json, say
 from protoslice.errors import Unsupported
@@ -52,7 +53,7 @@ def _show(part: Part) -> None:
 
 
 def split(
-    file: FileName,
+    file: LocalName,
     out_prefix: Annotated[str, typer.Argument(metavar="OUT_PREFIX", help="The file's name without its ending.")],
     min_chunk: ChunkSize = "1MiB",
     max_chunk: ChunkSize = "1GiB",
@@ -61,8 +62,12 @@ def split(
 ) -> None:
     """Split a proto into chunks: writes OUT_PREFIX.cpb, or OUT_PREFIX.pb when nothing was split.
 
+    Of a directory the root is split.
+
     Example: protoslice split model.onnx model
     """
+    if is_address(file):
+        raise Unsupported(f"a store is split already: protoslice pull {file} {out_prefix}.cpb --view cpb")
     with opened(file, type_name) as proto:
         parts = proto.split(min_chunk=parse_size(min_chunk), max_chunk=parse_size(max_chunk))
         whole = len(parts) == 1 and not parts[0].path

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from protoslice.cli.models.addresses import address_of, service_url, store_of
-from protoslice.cli.models.files import opened_model
+from protoslice.cli.models.addresses import address_of, is_address, service_url, store_of
+from protoslice.cli.models.files import STDIO, naming, opened_model
 from protoslice.cli.models.remote import client_of, store_facts
 from protoslice.cli.options import Json, MaxChunk, MinChunk, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, print_table, say
-from protoslice.errors import InvalidInput, ProtosliceError
+from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.sizes import format_size, parse_size
 
 __all__ = ["ls", "pull", "push", "rm", "tag"]
@@ -28,7 +28,7 @@ Store = Annotated[str, typer.Argument(metavar="STORE", help="http://HOST/v1/stor
 
 
 def push(  # noqa: PLR0913 - each is an option
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A file, or the directory of a model.")],
+    name: Annotated[str, typer.Argument(metavar="PATH", help="A file, or the directory of a model.")],
     url: Service = None,
     tags: Tags = None,
     root: Annotated[str | None, typer.Option(help="Which file is the root, where that is not plain.")] = None,
@@ -49,6 +49,7 @@ def push(  # noqa: PLR0913 - each is an option
 
     Example: protoslice push model.onnx --url http://127.0.0.1:8000 --tag resnet50:3
     """
+    path = _there(name)
     sizes = {"min_chunk": min_chunk, "max_chunk": max_chunk}
     bases = [each.removeprefix("@") for each in base] if base else None
     given = {
@@ -58,7 +59,7 @@ def push(  # noqa: PLR0913 - each is an option
         **{name: size and parse_size(size) for name, size in sizes.items()},
     }
     options = {name: value for name, value in given.items() if value is not None}
-    with client_of(service_url(url)) as client, Progress("pushing") as progress:
+    with client_of(service_url(url)) as client, naming(name), Progress("pushing") as progress:
         pushed = client.push(path, tags=tuple(tags or ()), progress=progress.up_to, **options)
         at = f"{client.url}/v1/stores/{pushed.store.id}"
     facts = {"created": pushed.created, "sent": pushed.sent, "copied": pushed.copied}
@@ -70,6 +71,19 @@ def push(  # noqa: PLR0913 - each is an option
         note(f"{missing} belongs to the model and was not sent: push the folder {path.parent}{os.sep}")
     copied = f", {format_size(pushed.copied)} taken from what was there" if pushed.copied else ""
     note(f"{format_size(pushed.sent)} sent{copied}" if pushed.created else "the service had this very store already")
+
+
+def _there(name: str) -> Path:
+    """What is to be pushed. That it is not there is no matter of the service, with whose name errors are told."""
+    if is_address(name):
+        raise InvalidInput(f"{name} is a store already: push takes a file or a directory")
+    if name == STDIO:
+        raise Unsupported("standard input cannot be read again when the line breaks: push a file")
+    if not os.path.exists(name):
+        raise NotFound(
+            f"{name}: {'a link to nothing' if os.path.islink(name) else 'there is no such file or directory'}"
+        )
+    return Path(name)
 
 
 def _left_behind(path: Path, type_name: str | None) -> list[str]:
