@@ -27,11 +27,15 @@ LARGEST_FOR_OTHERS = (1 << 31) - 1
 
 def cat(
     file: FileName,
-    path: Annotated[str, typer.Argument(help='What to show, as in graph.node[name="conv1"].')],
-    out: Annotated[str, typer.Option("--out", "-o", help="Where to write it; - is standard output.")] = STDIO,
+    path: Annotated[str, typer.Argument(metavar="PATH", help='What to show, as in graph.node[name="conv1"].')],
+    out: Annotated[
+        str, typer.Option("--out", "-o", metavar="OUT", help="Where to write it; - is standard output.")
+    ] = STDIO,
     type_name: TypeName = None,
 ) -> None:
-    """The bytes at a path: a message serialized, the content of bytes or text, a number as text.
+    """The bytes at a path: a message, the content of bytes or text.
+
+    A message comes serialized, a number as text.
 
     Example: protoslice cat model.onnx graph.initializer[0].raw_data -o weights.bin
     """
@@ -60,9 +64,9 @@ def split(
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
-    """Split a proto into chunks: writes OUT_PREFIX.cpb, or OUT_PREFIX.pb when nothing was split.
+    """Split a proto into chunks, all in OUT_PREFIX.cpb.
 
-    Of a directory the root is split.
+    That is OUT_PREFIX.pb when nothing was split. Of a directory the root is split.
 
     Example: protoslice split model.onnx model
     """
@@ -91,9 +95,13 @@ def _drop_other(other: str, file: str) -> None:
 def merge(
     file: FileName,
     out: Annotated[str, typer.Argument(metavar="OUT", help="Where to write it; - is standard output.")],
-    path: Annotated[str, typer.Option(help="Only what stands at this path.")] = "",
-    fields: Annotated[list[str] | None, typer.Option(help="Keep only this below the path; may be repeated.")] = None,
-    omit_larger_than: Annotated[str | None, typer.Option(help="Leave out fields larger than this size.")] = None,
+    path: Annotated[str, typer.Option(metavar="PATH", help="Only what stands at this path.")] = "",
+    fields: Annotated[
+        list[str] | None, typer.Option(metavar="PATH", help="Keep only this below the path; may be repeated.")
+    ] = None,
+    omit_larger_than: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Leave out fields larger than this size.")
+    ] = None,
     type_name: TypeName = None,
 ) -> None:
     """Merge a proto, or a part of it, into one serialized message.

@@ -21,9 +21,12 @@ from protoslice.sizes import format_size, parse_size
 __all__ = ["ls", "pull", "push", "rm", "tag"]
 
 Service = Annotated[
-    str | None, typer.Option("--url", help="The service, as http://HOST:PORT.", show_default="PROTOSLICE_URL")
+    str | None,
+    typer.Option("--url", metavar="URL", help="The service, as http://HOST:PORT.", show_default="PROTOSLICE_URL"),
 ]
-Tags = Annotated[list[str] | None, typer.Option("--tag", help="Point this tag at the store; may be repeated.")]
+Tags = Annotated[
+    list[str] | None, typer.Option("--tag", metavar="TAG", help="Point this tag at the store; may be repeated.")
+]
 Store = Annotated[str, typer.Argument(metavar="STORE", help="http://HOST/v1/stores/TAG, or @TAG with PROTOSLICE_URL.")]
 
 
@@ -31,11 +34,15 @@ def push(  # noqa: PLR0913 - each is an option
     name: Annotated[str, typer.Argument(metavar="PATH", help="A file, or the directory of a model.")],
     url: Service = None,
     tags: Tags = None,
-    root: Annotated[str | None, typer.Option(help="Which file is the root, where that is not plain.")] = None,
+    root: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Which file is the root, where that is not plain.")
+    ] = None,
     base: Annotated[
         list[str] | None,
         typer.Option(
-            help="A store that has much of it already; may be repeated.", show_default="the one TAG points to"
+            metavar="STORE",
+            help="A store that has much of it already; may be repeated.",
+            show_default="the one TAG points to",
         ),
     ] = None,
     min_chunk: MinChunk = None,
@@ -108,10 +115,12 @@ def pull(
         ),
     ] = None,
     view: Annotated[
-        str | None, typer.Option(help="Not its files but this: cpb, safetensors, chunks/3, files/vocab.txt …")
+        str | None,
+        typer.Option(metavar="VIEW", help="Not its files but this: cpb, safetensors, chunks/3, files/vocab.txt …"),
     ] = None,
     cache: Annotated[
-        Path | None, typer.Option(help="Keep pieces here, so that another version is fetched in part.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep pieces here, so that another version is fetched in part."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -149,7 +158,7 @@ def _named_after(store: Any, ref: str, view: str | None) -> Path:
 
 def ls(
     url: Service = None,
-    tag: Annotated[str | None, typer.Option(help="Only stores with a tag that begins so.")] = None,
+    tag: Annotated[str | None, typer.Option(metavar="TAG", help="Only stores with a tag that begins so.")] = None,
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
