@@ -87,13 +87,13 @@ class Screen:
             self.lines[self._row] = "" if argument == "2" else self.lines[self._row][: self._column]
 
 
-def on_a_terminal(*args: object) -> Screen:
+def on_a_terminal(*args: object, columns: int = COLUMNS) -> Screen:
     """The screen on which the program has run to its end, successfully."""
     pid, fd = pty.fork()
     if pid == 0:  # pragma: no cover - the child
         os.environ.update(TERM="xterm")
         os.execv(sys.executable, [*PROGRAM, *map(str, args)])
-    ioctl(fd, TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    ioctl(fd, TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
     screen = Screen()
     with suppress(OSError):  # how a terminal says that nobody is left on it
         while piece := os.read(fd, 65536):
@@ -179,3 +179,9 @@ def test_the_list_of_verbs_is_not_cut() -> None:
     verbs = done.stdout.partition("Commands:")[2]
     assert verbs.count("\n  ") > 15
     assert "..." not in verbs
+
+
+def test_a_narrow_terminal_still_tells_things_apart(model: Path) -> None:
+    shown = on_a_terminal("info", model, columns=40).lines
+    paths = [line.split()[-1] for line in shown if "tensor_content" in line]
+    assert len(set(paths)) == len(paths) == 4

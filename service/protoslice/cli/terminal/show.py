@@ -16,6 +16,8 @@ __all__ = [
 
 _STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Categories of what a terminal acts upon: controls, marks of direction, halves of pairs, separators of lines."""
+LEAST: Final = 40
+"""A terminal so narrow breaks lines rather than that they lose the number in the middle of a path."""
 Colour = Literal["red", "green", "yellow", "dim"]
 _COLOURS: Final[Mapping[Colour, int]] = {"red": 31, "green": 32, "yellow": 33, "dim": 2}
 
@@ -72,14 +74,15 @@ def print_table(
     widths = [max(len(row[i]) for row in (titles, *rows)) for i in range(len(titles))]
     for n, row in enumerate((titles, *rows)):
         cells = [cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row[:-1])]
-        room = max(20, width() - sum(map(len, cells)) - 2 * len(cells))
+        room = width() - sum(map(len, cells)) - 2 * len(cells)
         line = "  ".join([*cells, shorten(row[-1], room)]).rstrip()
         colour = "dim" if n == 0 else (colours or {}).get(row[0])
         print(coloured(line, colour) if colour else line)
 
 
 def shorten(text: str, room: int) -> str:
-    """`text`, cut in its middle where it is longer than `room`."""
+    """`text`, cut in its middle where it is longer than `room`, but not to less than tells it from others."""
+    room = max(room, LEAST)
     if len(text) <= room:
         return text
     keep = room - 1

@@ -127,7 +127,7 @@ def _lines(subject: Subject, path: str, depth: int, limit: int, indent: str) -> 
     column = max((len(label) for label in labels), default=0)
     for line, label in zip(listing.lines, labels, strict=True):
         start = f"{indent}{label.ljust(column)}  {format_size(line.size):>10}  "
-        yield start + shorten(escaped(_facts(line)), max(20, width() - len(start)))
+        yield start + shorten(escaped(_facts(line)), width() - len(start))
         if line.deeper and depth > 1:
             yield from _lines(subject, line.path, depth - 1, limit, indent + "  ")
     if listing.total is None:
