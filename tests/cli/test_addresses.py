@@ -20,6 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 from protoslice.cli import app as program
+from protoslice.cli.probing import waiting
 from protoslice.testing.bundles import Variable, bundle
 from protoslice.testing.protos.writer import varint
 from protoslice.testing.serving import in_a_thread
@@ -49,7 +50,7 @@ def guarded(upstream: str) -> Iterator[str]:
             self._say(answer.status, headers, answer.read())
             connection.close()
 
-        do_POST = do_PUT = do_DELETE = do_HEAD = do_GET  # noqa: N815 - as the library asks for them
+        do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_GET  # noqa: N815 - as the library asks for them
 
         def _say(self, status: int, headers: dict[str, str], body: bytes) -> None:
             self.send_response_only(status)
@@ -85,6 +86,7 @@ def test_who_we_are_is_told_by_the_environment(
             done = CliRunner().invoke(program.app, verb)
             assert done.exit_code == 0, (verb, done.stderr, done.stdout)
             assert "good-news" not in done.stdout + done.stderr
+        monkeypatch.setattr(waiting, "PAUSE_SECONDS", 0.2)
         told = json.loads(CliRunner().invoke(program.app, ["doctor", "--json", "--store", store[1:]]).stdout)
         assert {check["check"] for check in told["checks"] if check["found"]} <= {
             "uploads go through as they come",  # here they do not

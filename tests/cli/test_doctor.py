@@ -31,6 +31,7 @@ PROMISES = {
     "cut out": "ranges come from the service",
     "limit": "uploads may be long",
     "impatient": "uploads may pause",
+    "no patch": "uploads may pause",
     "hoard": "answers wait for their reader",
     "no ranges": "ranges are exact",
     "strip": "entity tags stay strong",
@@ -62,6 +63,9 @@ class _Proxy(BaseHTTPRequestHandler):
         length = int(self.headers.get("content-length", "0"))
         if self.meddling == "limit" and length > 1 << 20:
             self._say(413, {"content-type": "text/html"}, b"too large")
+            return
+        if self.meddling == "no patch" and self.command == "PATCH":
+            self._say(501, {}, b"")
             return
         if self.meddling == "gather" and "transfer-encoding" in self.headers:
             while self.rfile.readline().strip() not in {b"0", b""}:

@@ -29,6 +29,8 @@ def uploads_may_pause(patient: Patient) -> str | None:
             answer = None
     if answer is not None and (answer.status == 204 or answer.is_ours):
         return None
+    if answer is not None and answer.status not in {408, 502, 504}:
+        return f"PATCH, by which an upload goes on that broke off, is answered {answer.status}"
     said = "broken off" if answer is None else f"answered {answer.status}"
     return f"an upload that pauses for {PAUSE_SECONDS:g} seconds is {said}: clients with a slow disk or line begin anew"
 

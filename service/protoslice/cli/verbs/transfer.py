@@ -87,9 +87,7 @@ def _there(name: str) -> Path:
     if name == STDIO:
         raise Unsupported("standard input cannot be read again when the line breaks: push a file")
     if not os.path.exists(name):
-        raise NotFound(
-            f"{name}: {'a link to nothing' if os.path.islink(name) else 'there is no such file or directory'}"
-        )
+        raise NotFound(f"{name} {'is a link to nothing' if os.path.islink(name) else 'does not exist'}")
     return Path(name)
 
 
