@@ -66,7 +66,8 @@ def plan(message: Message, policy: SplitPolicy, leaves: Leaves = lambda _: True)
 
     `leaves` says which large string and bytes fields become chunks of their own.
     """
-    return _Planner(policy, leaves).finished(_Planner(policy, leaves).message(message, policy.depth), ())
+    planner = _Planner(policy, leaves)
+    return planner.finished(planner.message(message, policy.depth), ())
 
 
 @dataclass(slots=True)
