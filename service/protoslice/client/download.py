@@ -70,9 +70,9 @@ class Download:
         """Append the parts; the digest of all there is then."""
         size = self.remote.size
         with Hashing() as hashing:
-            hashing.update_all(partial.pieces())
+            hashing.update(partial.pieces())
             for part in parts:
-                hashing.update(part)
+                hashing.update((part,))
                 partial.write(part)
                 if self.progress is not None:
                     self.progress(partial.size, size)

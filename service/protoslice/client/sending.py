@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import threading
 from base64 import b64encode
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
 from protoslice import _core
 from protoslice.client.bodies import Item
+from protoslice.client.digests import Hashing
 
 __all__ = ["Sending"]
 
@@ -25,11 +22,8 @@ class Sending:
 
     def __init__(self, item: Item) -> None:
         self._item = item
-        self._sha = hashlib.sha256()
+        self._hashing = Hashing()
         self._due = 0
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="protoslice-hash")
-        self._jobs: deque[Future[None]] = deque()
-        self._stopped = threading.Event()
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
         """The bytes of a part."""
@@ -45,26 +39,15 @@ class Sending:
     def digest(self, end: int) -> None:
         """Take all bytes before `end` into the digest, soon."""
         if end > self._due:
-            self._jobs.append(self._pool.submit(self._take, self._due, end))
+            self._hashing.update(self.pieces(self._due, end))
             self._due = end
-        while self._jobs and self._jobs[0].done():
-            self._jobs.popleft().result()
 
     def hexdigest(self) -> str:
         """The sha-256 of all bytes taken."""
-        while self._jobs:
-            self._jobs.popleft().result()
-        return self._sha.hexdigest()
-
-    def _take(self, start: int, end: int) -> None:
-        for piece in self.pieces(start, end):
-            if self._stopped.is_set():
-                return
-            self._sha.update(piece)
+        return self._hashing.hexdigest()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self._stopped.set()
-        self._pool.shutdown(cancel_futures=True)
+        self._hashing.__exit__(kind, value, tb)
