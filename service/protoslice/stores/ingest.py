@@ -7,7 +7,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
-from protoslice.errors import CorruptModel, InvalidInput, ProtosliceError, Unsupported
+from protoslice.errors import ChecksumMismatch, CorruptModel, InvalidInput, ProtosliceError, Unsupported
 from protoslice.schema.names import means_text
 from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import Storage
@@ -128,7 +128,7 @@ class Ingest:
             raise InvalidInput("a file is open still: it would be only half there")
         root = await choose_root(self._files, self._request.root, opened=self._opened, worker=self._options.worker)
         if expected_sha256 is not None and [file.info.sha256 for file in self._files] != [expected_sha256.hex()]:
-            raise InvalidInput("the digest given does not match what arrived: nothing was stored")
+            raise ChecksumMismatch("the digest given does not match what arrived: nothing was stored")
         try:
             prepared, side = await self._prepare(root)
         except ProtosliceError as error:
