@@ -61,7 +61,7 @@ class Stores:
         self._refused = refused
         self._worker = Worker(options.threads)
         self._tags = Tags(storage)
-        self._schemas = Schemas(storage)
+        self._schemas = Schemas(storage, self._worker)
         self._places = Places(options.register_prefixes, options.register_networks)
         self._manifests = Manifests(storage)
         self._uploads = Uploads(storage, self._worker, self.ingest, self._types, options.uploads)
