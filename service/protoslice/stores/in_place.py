@@ -15,6 +15,7 @@ from protoslice.stores import keys
 from protoslice.stores.keep import keep
 from protoslice.stores.model import FileInfo, IngestRequest, Manifest, Stored
 from protoslice.stores.objects import CHANGED, StoredObject
+from protoslice.stores.packs import Place
 from protoslice.stores.paths import check_file_path
 from protoslice.stores.prepare import Prepared, chunked_of, prepare_chunked, prepare_raw
 from protoslice.stores.receive import Received, Scan, Types
@@ -78,7 +79,7 @@ class Places:
         head = await storage.get_range(key, 0, min(HEAD, stat.size), if_etag=stat.etag)
         detection = schema.detect(head, path.rpartition("/")[2], stat.size)
         scan = Scan(detection.type_name if detection.kind == "proto" else None)
-        return Received(FileInfo(path, stat.size, None), stored, detection, scan)
+        return Received(FileInfo(path, stat.size, None), Place(stored), detection, scan)
 
     async def _prepare(self, root: Received, request: IngestRequest, types: Types, worker: Worker) -> Prepared:
         if root.detection.kind not in {"proto", "unknown", "riegeli"} and request.type is None:

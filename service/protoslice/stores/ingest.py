@@ -12,10 +12,12 @@ from protoslice.schema.names import means_text
 from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import Storage
 from protoslice.stores import keys
+from protoslice.stores.examine import Examination
 from protoslice.stores.joined import open_file_object
 from protoslice.stores.keep import keep
 from protoslice.stores.model import Created, FileInfo, IngestRequest, Manifest, Stored
 from protoslice.stores.objects import StoredObject, open_object
+from protoslice.stores.packs import Packs
 from protoslice.stores.paths import check_file_path, check_request
 from protoslice.stores.prepare import (
     Prepared,
@@ -65,6 +67,7 @@ class Ingest:
         self._request = request
         self._announce = announce
         self._attempt = keys.new_attempt()
+        self._packs = Packs(options.storage, options.worker, self._attempt)
         self._files: list[Received] = []
         self._paths: set[str] = set()
         self._sink: FileSink | None = None
@@ -83,14 +86,12 @@ class Ingest:
         """Begin the next file; the one before must be closed."""
         self._check_room(path)
         options = self._options
-        self._sink = await FileSink.open(
-            options.storage,
-            self._attempt,
+        self._sink = FileSink(
             len(self._files),
             path,
+            self._packs,
             worker=options.worker,
-            wanted=self.wanted_type(path),
-            types=options.types,
+            examination=Examination(path, self.wanted_type(path), options.types),
             limit=self._left,
         )
         self._paths.add(path)
@@ -126,6 +127,7 @@ class Ingest:
         """Make the store, unless it exists already. `expected_sha256` is that of the one file of the upload."""
         if self._sink is not None:
             raise InvalidInput("a file is open still: it would be only half there")
+        await self._packs.commit()
         root = await choose_root(self._files, self._request.root, opened=self._opened, worker=self._options.worker)
         if expected_sha256 is not None and [file.info.sha256 for file in self._files] != [expected_sha256.hex()]:
             raise ChecksumMismatch("the digest given does not match what arrived: nothing was stored")
@@ -153,6 +155,7 @@ class Ingest:
         sink, self._sink = self._sink, None
         if sink is not None:
             await sink.abort()
+        await self._packs.abort()
 
     def _check_room(self, path: str) -> None:
         check_file_path(path)
