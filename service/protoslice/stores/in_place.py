@@ -16,7 +16,7 @@ from protoslice.stores.keep import keep
 from protoslice.stores.model import FileInfo, IngestRequest, Manifest, Stored
 from protoslice.stores.objects import CHANGED, StoredObject
 from protoslice.stores.packs import Place
-from protoslice.stores.paths import check_file_path
+from protoslice.stores.paths import FilePaths
 from protoslice.stores.prepare import Prepared, chunked_of, prepare_chunked, prepare_raw
 from protoslice.stores.receive import Received, Scan, Types
 from protoslice.stores.roots import choose_root
@@ -62,7 +62,10 @@ class Places:
         """What the manifest of a store over `files` (path to URI) is to be; index and plan are kept in `storage`."""
         if not files:
             raise InvalidInput("no files are named")
-        received = [await self._look(check_file_path(path), uri, worker) for path, uri in files.items()]
+        paths = FilePaths()
+        for path in files:
+            paths.add(path)
+        received = [await self._look(path, uri, worker) for path, uri in files.items()]
         root = await choose_root(received, request.root, opened=lambda stored: self.open(stored, worker), worker=worker)
         attempt = keys.new_attempt()
         prepared = await self._prepare(root, request, types, worker)

@@ -18,7 +18,7 @@ from protoslice.stores.keep import keep
 from protoslice.stores.model import Created, FileInfo, IngestRequest, Manifest, Stored
 from protoslice.stores.objects import StoredObject, open_object
 from protoslice.stores.packs import Packs
-from protoslice.stores.paths import check_file_path, check_request
+from protoslice.stores.paths import FilePaths, check_request
 from protoslice.stores.prepare import (
     Prepared,
     SideWriter,
@@ -69,7 +69,7 @@ class Ingest:
         self._attempt = keys.new_attempt()
         self._packs = Packs(options.storage, options.worker, self._attempt)
         self._files: list[Received] = []
-        self._paths: set[str] = set()
+        self._paths = FilePaths()
         self._sink: FileSink | None = None
         self._left = options.limit
 
@@ -94,7 +94,6 @@ class Ingest:
             examination=Examination(path, self.wanted_type(path), options.types),
             limit=self._left,
         )
-        self._paths.add(path)
         return Sink(self)
 
     def wanted_type(self, path: str) -> str | None:
@@ -104,7 +103,6 @@ class Ingest:
     def adopt(self, received: Received) -> None:
         """Take a file that has arrived before, and lies in the storage."""
         self._check_room(received.info.path)
-        self._paths.add(received.info.path)
         self._files.append(received)
 
     async def write(self, piece: bytes) -> None:
@@ -158,13 +156,11 @@ class Ingest:
         await self._packs.abort()
 
     def _check_room(self, path: str) -> None:
-        check_file_path(path)
         if self._sink is not None:
             raise InvalidInput("the file before is not closed")
         if len(self._files) >= FILES:
             raise InvalidInput(f"an upload holds at most {FILES} files")
-        if path in self._paths:
-            raise InvalidInput(f"the upload holds {path!r} twice")
+        self._paths.add(path)
 
     async def _prepare(self, root: Received) -> tuple[Prepared | None, Stored | None]:
         options, request = self._options, self._request
