@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import re
 import signal
@@ -13,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from protoslice.server.logs import _Lines
 from protoslice.testing.live import read_answer
 from protoslice.testing.problems import assert_problem
 from protoslice.testing.process import service_process
@@ -158,3 +161,13 @@ def test_lines_of_the_last_answers_are_not_lost(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in errors.splitlines()]
     assert lines[-1]["route"] == "/v1/stores/{ref}/merge"
     assert (lines[-1]["status"], lines[-1]["sent"]) == (200, len(body))
+
+
+def test_a_line_that_cannot_be_written_is_lost_and_no_failure() -> None:
+    class Full(io.StringIO):
+        def write(self, text: str, /) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    lines = _Lines(Full())
+    lines.msg("lost")
+    lines.flush()
