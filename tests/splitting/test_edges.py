@@ -22,7 +22,7 @@ KEYS: dict[str, tuple[Any, int, int]] = {
 
 
 def _graph() -> Any:
-    graph = schema.bundled().message_class("tensorflow.GraphDef")()
+    graph: Any = schema.bundled().message_class("tensorflow.GraphDef")()
     for number in range(10):
         graph.node.add(name=f"node {number}", op="Const")
     return graph
