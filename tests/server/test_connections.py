@@ -271,7 +271,7 @@ class Watched(RequestResponseCycle):
     @property
     def response_complete(self) -> bool:
         Watched.looks += 1
-        return self.__dict__.get("response_complete", False)
+        return bool(self.__dict__.get("response_complete"))
 
     @response_complete.setter
     def response_complete(self, value: bool) -> None:
