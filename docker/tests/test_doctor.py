@@ -111,7 +111,7 @@ def test_our_files_are_well(service: int, tmp_path: Path, name: str) -> None:
         location("gzip on;", "gzip_types application/json;"),
         lambda text: PREFIXED(replaced("server {\n        listen", MAP)(text)),
     ],
-    ids=["answers on its disk", "little patience", "compressed lists", "a path of its own"],
+    ids=["little of answers on its disk", "little patience", "compressed lists", "a path of its own"],
 )
 def test_what_spoils_nothing_that_can_be_seen_is_well(
     service: int, tmp_path: Path, edit: Callable[[str], str], request: pytest.FixtureRequest
@@ -144,10 +144,22 @@ def test_what_spoils_nothing_that_can_be_seen_is_well(
             location("gzip on;", "gzip_types application/protobuf application/octet-stream;"),
             {"entity tags stay strong": "gzip off;", "binaries are not compressed": "gzip off;"},
         ),
-        (cached(), {"ranges come from the service": "proxy_cache off;"}),
+        (location("client_body_timeout 5s;"), {"uploads may pause": "client_body_timeout 60s;"}),
+        (location("proxy_buffering on;"), {"answers wait for their reader": "proxy_buffering off;"}),
+        (
+            cached(),
+            {
+                "ranges come from the service": "proxy_cache off;",
+                "answers wait for their reader": "proxy_buffering off;",
+            },
+        ),
         (
             cached("proxy_ignore_headers Cache-Control Expires;", "proxy_cache_valid any 10m;"),
-            {"ranges come from the service": "proxy_cache off;", "changes are seen at once": "proxy_ignore_headers"},
+            {
+                "ranges come from the service": "proxy_cache off;",
+                "answers wait for their reader": "proxy_buffering off;",
+                "changes are seen at once": "proxy_ignore_headers",
+            },
         ),
         (location("proxy_force_ranges on;"), {"ranges come from the service": "proxy_force_ranges off;"}),
         (
@@ -172,7 +184,8 @@ def test_what_spoils_nothing_that_can_be_seen_is_well(
         ),
     ],
     ids=[
-        "request buffering", "1.0", "body size", "gzip", "gzip of protobuf", "cache", "cache of all", "force ranges",
+        "request buffering", "1.0", "body size", "gzip", "gzip of protobuf", "body timeout", "buffering", "cache",
+        "cache of all", "force ranges",
         "slice", "no range", "no tag", "no digest", "models decoded", "models not told",
     ],
 )  # fmt: skip

@@ -9,18 +9,19 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from protoslice.cli.probing import patient, probes
+from protoslice.cli.probing import patient, probes, waiting
 from protoslice.client import Client
 from protoslice.testing.serving import in_a_thread
 
 PATIENCE_SECONDS = 2.0
+PAUSE_SECONDS = 1.0
 PROMISES = {
     "": "",
     "buffer": "uploads go through as they come",
@@ -29,6 +30,8 @@ PROMISES = {
     "lost": "uploads are found again",
     "cut out": "ranges come from the service",
     "limit": "uploads may be long",
+    "impatient": "uploads may pause",
+    "hoard": "answers wait for their reader",
     "no ranges": "ranges are exact",
     "strip": "entity tags stay strong",
     "weaken": "entity tags stay strong",
@@ -68,7 +71,10 @@ class _Proxy(BaseHTTPRequestHandler):
             self._say(*self.kept[self.path])
             return
         place = urlsplit(self.upstream)
-        upstream = http.client.HTTPConnection(str(place.hostname), place.port, timeout=20)
+        with closing(http.client.HTTPConnection(str(place.hostname), place.port, timeout=20)) as upstream:
+            self._pass(upstream, length)
+
+    def _pass(self, upstream: http.client.HTTPConnection, length: int) -> None:
         body = self._whole(length) if self.meddling == "buffer" else b""
         upstream.putrequest(self.command, self._path(), skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():
@@ -77,12 +83,15 @@ class _Proxy(BaseHTTPRequestHandler):
         upstream.endheaders(body)
         relay = threading.Thread(target=self._relay, args=(upstream.sock, 0 if body else length), daemon=True)
         relay.start()
-        answer = upstream.getresponse()
-        self._pass_on(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        with closing(upstream.getresponse()) as answer:
+            headers = {name.lower(): value for name, value in answer.getheaders()}
+            if self.meddling != "hoard" and (answer.length or 0) > 8 << 20:
+                self._stream(answer, headers)
+            else:
+                self._pass_on(answer.status, headers, answer.read())
         relay.join(10)
-        upstream.close()
 
-    do_POST = do_PUT = do_DELETE = do_HEAD = do_GET  # noqa: N815 - as the library asks for them
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_GET  # noqa: N815 - as the library asks for them
 
     def _path(self) -> str:
         path = self.path
@@ -98,11 +107,23 @@ class _Proxy(BaseHTTPRequestHandler):
             raise ConnectionError("the client has left")
         return body
 
+    def _stream(self, answer: http.client.HTTPResponse, headers: dict[str, str]) -> None:
+        self.send_response_only(answer.status)
+        self.send_header("content-length", headers["content-length"])
+        self.end_headers()
+        while piece := answer.read1(1 << 16):
+            self.wfile.write(piece)
+
     def _relay(self, upstream: socket.socket, length: int) -> None:
+        if self.meddling == "impatient":
+            self.connection.settimeout(PAUSE_SECONDS / 2)
         with suppress(OSError, ValueError):
             while length > 0 and (piece := self.rfile.read1(min(length, 65536))):
                 upstream.sendall(piece)
                 length -= len(piece)
+        if length > 0:
+            with suppress(OSError):
+                upstream.shutdown(socket.SHUT_RDWR)
 
     def _pass_on(self, status: int, headers: dict[str, str], body: bytes) -> None:
         for name in ("transfer-encoding", "connection", "date", "server"):
@@ -136,8 +157,8 @@ class _Proxy(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def meddling_proxy(upstream: str, meddling: str) -> Iterator[str]:
-    handler = type("Proxy", (_Proxy,), {"upstream": upstream, "meddling": meddling, "kept": {}})
+def meddling_proxy(upstream: str, meddling: str, kind: type[_Proxy] = _Proxy) -> Iterator[str]:
+    handler = type("Proxy", (kind,), {"upstream": upstream, "meddling": meddling, "kept": {}})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = False  # each comes to its end, and gives back its connections
     with in_a_thread(server) as address:
@@ -149,6 +170,7 @@ def test_each_kind_of_meddling_is_told_with_what_to_change(
     call: Any, service: str, store: str, meddling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patient, "PATIENCE_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(waiting, "PAUSE_SECONDS", PAUSE_SECONDS)
     with meddling_proxy(service, meddling) as url:
         told = json.loads(call("doctor", url, "--json", code=3 if meddling else 0).stdout)
     bad = {check["check"] for check in told["checks"] if check["found"]}
@@ -159,7 +181,8 @@ def test_each_kind_of_meddling_is_told_with_what_to_change(
         assert not [each for each in client.stores(tag="doctor-")], "nothing is left behind"
 
 
-def test_people_get_lines(call: Any, service: str, store: str) -> None:
+def test_people_get_lines(call: Any, service: str, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "PAUSE_SECONDS", PAUSE_SECONDS)
     *shown, blank, last = call("doctor").stdout.splitlines()
     assert len(shown) == len(probes.PROBES)
     assert all(line.startswith("well  ") for line in shown)
@@ -169,7 +192,28 @@ def test_people_get_lines(call: Any, service: str, store: str) -> None:
     at = shown.index("BAD   binaries are not compressed")
     assert "(gzip)" in shown[at + 1]
     assert shown[at + 2] == "      nginx: gzip off; and no sub_filter"
+    assert shown[shown.index("?     changes are seen at once") + 1] == "      the store is not ours to tag"
     assert shown[-1] == f"1 of {len(probes.PROBES)} are not as they should be between here and {url}"
+
+
+class _Quiet(_Proxy):
+    """Keeps the service's metrics to itself, as is right."""
+
+    def do_GET(self) -> None:
+        if self.path == "/metrics":
+            self._say(404, {}, b"")
+            return
+        super().do_GET()
+
+
+def test_what_cannot_be_told_accuses_nobody(call: Any, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "PAUSE_SECONDS", PAUSE_SECONDS)
+    with meddling_proxy(service, "", _Quiet) as url:
+        told = json.loads(call("doctor", url, "--json").stdout)
+    untold = {check["check"]: check["untold"] for check in told["checks"] if check["untold"]}
+    assert untold == {
+        "answers wait for their reader": "only the counts of /metrics tell, which do not come through here"
+    }
 
 
 def test_a_service_that_is_away(call: Any) -> None:

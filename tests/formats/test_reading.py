@@ -35,6 +35,7 @@ from protoslice.formats.model import (
 from protoslice.formats.reading import Place, place, read
 from protoslice.ropes import Rope
 from protoslice.sources import BytesSource, FileSource
+from protoslice.testing.protos.writer import varint as unsigned_varint
 from protoslice.testing.tensors import content, stored, tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -50,12 +51,7 @@ INTEGERS = [name for name in NUMPY if name[0] in "IU"]
 
 def varint(value: int) -> bytes:
     """`value` as protobuf writes an int64."""
-    value &= (1 << 64) - 1
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
+    return unsigned_varint(value & (1 << 64) - 1)
 
 
 def zigzag(value: int) -> bytes:

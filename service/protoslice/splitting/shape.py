@@ -13,6 +13,18 @@ from google.protobuf.message import Message
 _TEXT = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 _GROUP = FieldDescriptor.TYPE_GROUP
 
+INT_32 = range(-(1 << 31), 1 << 31)
+INT_64 = range(-(1 << 63), 1 << 63)
+UINT_32 = range(1 << 32)
+UINT_64 = range(1 << 64)
+WHOLE: dict[int, range] = {
+    **dict.fromkeys((FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_SINT32, FieldDescriptor.TYPE_SFIXED32), INT_32),
+    **dict.fromkeys((FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_SINT64, FieldDescriptor.TYPE_SFIXED64), INT_64),
+    **dict.fromkeys((FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_FIXED32), UINT_32),
+    **dict.fromkeys((FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64), UINT_64),
+}
+"""The numbers that a type of whole numbers has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:

@@ -88,6 +88,8 @@ class Stored:
     etag: str | None = None
     parts: tuple[Stored, ...] = ()
     """What follows each other to make it up, where it is not one object."""
+    at: int = 0
+    """Where in its parts it begins: other small files may lie before it, and behind it."""
 
     @classmethod
     def joined(cls, parts: Sequence[Stored]) -> Stored:
@@ -165,6 +167,7 @@ def stored_as_dict(stored: Stored) -> dict[str, Any]:
     """The JSON form, which `stored_from_dict` reads."""
     fields: dict[str, Any] = {"size": stored.size, "key": stored.key, "uri": stored.uri, "etag": stored.etag}
     fields["parts"] = [stored_as_dict(part) for part in stored.parts] or None
+    fields["at"] = stored.at or None
     return {name: value for name, value in fields.items() if value is not None}
 
 

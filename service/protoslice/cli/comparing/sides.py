@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from protoslice import LocalModel, schema
 from protoslice.cli.comparing.comparison import Cuts, Piece
+from protoslice.cli.comparing.shifts import BLOCK, Local, Place, places_in
 from protoslice.cli.models.addresses import address_of, is_address
 from protoslice.cli.models.files import opened_model
 from protoslice.cli.models.remote import client_of
@@ -24,7 +25,6 @@ from protoslice.sources import RangeSource
 
 __all__ = ["Side", "both_sides"]
 
-BLOCK: Final = 16 << 10
 KEPT: Final = 4096
 """So many blocks of what was fetched are kept, 64 MiB."""
 
@@ -108,7 +108,7 @@ class _Local:
                     extents = list(extents_of(self.model.proto.split(min_chunk=policy[0], max_chunk=policy[1]).plan))
                 pieces = list(_digested(file, cut(file.size, extents), progress))
                 found[id(file)] = Cuts(pieces)
-                near.add(file, pieces)
+                near.add("" if path == self.root else path, Local(file, found[id(file)]))
         return found
 
 
@@ -171,13 +171,21 @@ class _Near:
     """Bytes that need not be fetched: pieces in local files, and what was fetched lately."""
 
     def __init__(self) -> None:
-        self._places: dict[str, tuple[RangeSource, int]] = {}
+        self._files: dict[str, Local] = {}
+        self._places: dict[str, Place] = {}
         self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
 
-    def add(self, file: RangeSource, pieces: list[Piece]) -> None:
-        """These pieces lie in this file."""
-        for piece in pieces:
-            self._places.setdefault(piece.sha256, (file, piece.start))
+    def add(self, path: str, local: Local) -> None:
+        """Such a file lies here; the path of a root is empty."""
+        self._files[path] = local
+        for piece in local.cuts:
+            self._places.setdefault(piece.sha256, (local.file, piece.start))
+
+    def look_for(self, path: str, pieces: Sequence[Piece], fetch: Callable[[Piece, int], bytes]) -> None:
+        """Find out where the pieces of a file lie in the local one that it is compared with."""
+        if path in self._files and any(piece.sha256 not in self._places for piece in pieces):
+            for piece, place in places_in(self._files[path], pieces, fetch):
+                self._places.setdefault(piece.sha256, place)
 
     def local(self, piece: Piece, start: int, length: int) -> bytes | None:
         """So many bytes of the piece, if it lies here."""
@@ -215,10 +223,17 @@ class _Fetched:
     def _remote(self) -> RangeSource:
         return self._side.source(self._path)
 
+    @cached_property
+    def _settled(self) -> Cuts:
+        """Its pieces, when it is known which of them lie here."""
+        path = "" if self._path == self._side.root else self._path
+        self._near.look_for(path, [*self.cuts], self._block)
+        return self.cuts
+
     def read(self, offset: int, length: int, /) -> bytes:
         """Exactly the `length` bytes at `offset`."""
         parts = []
-        for piece in self.cuts.within(offset, offset + length):
+        for piece in self._settled.within(offset, offset + length):
             start, end = max(offset, piece.start), min(offset + length, piece.start + piece.size)
             near = self._near.local(piece, start - piece.start, end - start)
             parts.append(self._blocks(piece, start - piece.start, end - piece.start) if near is None else near)
@@ -226,6 +241,9 @@ class _Fetched:
         if len(data) != length:
             raise CorruptModel(f"the service lists no pieces for all of {self.name}")
         return data
+
+    def _block(self, piece: Piece, number: int) -> bytes:
+        return self._blocks(piece, number * BLOCK, min(piece.size, (number + 1) * BLOCK))
 
     def _blocks(self, piece: Piece, start: int, end: int) -> bytes:
         first, last = start // BLOCK, -(-end // BLOCK)

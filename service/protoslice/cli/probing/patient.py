@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import http.client
 import json
+import select
+import socket
 import ssl
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from protoslice.cli.models.addresses import authorization
 from protoslice.errors import InvalidInput, StorageUnavailable
 
-__all__ = ["Answer", "Patient"]
+__all__ = ["TUS", "Answer", "CannotTell", "Patient"]
 
 PATIENCE_SECONDS: Final = 5.0
 """How long a service may take to refuse an upload of which it has seen the head."""
 SECONDS: Final = 30.0
+TUS: Final = {"Tus-Resumable": "1.0.0"}
 REFUSED: Final = "/v1/stores?tag=%20"
 """An upload that no service takes, as it can tell from the first line."""
+
+
+class CannotTell(Exception):
+    """Whether something holds cannot be found out here, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,8 @@ class Patient:
     size: int
     content: bytes | None
     """What is in the file, where we know. Then the store is ours, and may have tags."""
+    large: tuple[str, int] | None
+    """The path of an answer that is larger than what lies in sockets on the way, and how long it is."""
 
     def ask(
         self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
@@ -92,6 +101,52 @@ class Patient:
                 return _exchange(send, connection)
             except TimeoutError:
                 return None
+
+    def begin_upload(self, length: int) -> tuple[Answer, str | None]:
+        """The answer to the beginning of an upload that can be taken up again, and where it is to go on."""
+        made = self.ask("POST", "/v1/uploads", TUS | {"Upload-Length": str(length)}, b"")
+        where = made.headers.get("location")
+        return made, None if made.status != 201 or where is None else urljoin(f"{self.url}/v1/uploads", where)
+
+    @contextmanager
+    def upload(self, length: int) -> Iterator[str]:
+        """Where an upload goes on; it is removed in the end."""
+        place = self.begin_upload(length)[1]
+        if place is None or self.ask("HEAD", place, TUS).status != 200:
+            raise CannotTell("an upload that has been begun is not found again")
+        try:
+            yield place
+        finally:
+            self.ask("DELETE", place, TUS)
+
+    def send_slowly(self, place: str, body: bytes, pause_seconds: float) -> Answer:
+        """The answer to a body for an upload, between whose first byte and the others nothing comes for a while."""
+        with closing(_connection(place, SECONDS)) as connection:
+
+            def send() -> None:
+                connection.putrequest("PATCH", urlsplit(place).path)
+                for name, value in (TUS | authorization()).items():
+                    connection.putheader(name, value)
+                connection.putheader("Content-Type", "application/offset+octet-stream")
+                connection.putheader("Upload-Offset", "0")
+                connection.putheader("Content-Length", str(len(body)))
+                connection.endheaders(body[:1])
+                select.select([connection.sock], [], [], pause_seconds)  # an end of the pause that is not ours
+                connection.send(body[1:])
+
+            return _exchange(send, connection)
+
+    @contextmanager
+    def unread(self, path: str) -> Iterator[None]:
+        """While this lasts, an answer that has been asked for is not read."""
+        with closing(_connection(self.url, SECONDS)) as connection:
+            try:
+                connection.connect()
+                connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+                connection.request("GET", urlsplit(self.url + path).path, headers=authorization())
+            except OSError as error:
+                raise StorageUnavailable(f"the request broke off ({type(error).__name__})") from error
+            yield
 
 
 def _connection(url: str, timeout: float) -> http.client.HTTPConnection:

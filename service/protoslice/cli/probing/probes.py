@@ -7,9 +7,10 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
-from protoslice.cli.probing.patient import Patient
+from protoslice.cli.probing.patient import TUS, CannotTell, Patient
+from protoslice.cli.probing.waiting import answers_wait, uploads_may_pause
 from protoslice.errors import ProtosliceError
 from protoslice.sizes import format_size
 
@@ -18,7 +19,6 @@ __all__ = ["PROBES", "Probe"]
 LENGTHS: Final = (2 << 20, 128 << 20, 3 << 30, 64 << 30)
 """Uploads that are announced: beyond the limits that proxies come with."""
 CODINGS: Final = "gzip, deflate, br, zstd"
-TUS: Final = {"Tus-Resumable": "1.0.0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Probe:
     """In nginx's words."""
 
     def found(self, patient: Patient) -> str | None:
-        """What `look` finds; an answer that does not come is something found too."""
+        """What `look` finds; an answer that does not come is something found too. Raises `CannotTell`."""
         try:
             return self.look(patient)
         except TimeoutError:
@@ -66,16 +66,14 @@ def _refused(patient: Patient, length: int) -> bool:
 
 
 def _uploads_are_found_again(patient: Patient) -> str | None:
-    made = patient.ask("POST", "/v1/uploads", TUS | {"Upload-Length": "1"}, b"")
-    where = made.headers.get("location")
-    if made.status != 201 or where is None:
+    made, place = patient.begin_upload(1)
+    if place is None:
         return f"an upload that can be taken up again is answered {made.status}, and not with its address"
-    place = urljoin(f"{patient.url}/v1/uploads", where)
     if urlsplit(place).netloc != urlsplit(patient.url).netloc:
         return f"uploads are said to go on at {place}, which is not where we came from"
     status = patient.ask("HEAD", place, TUS).status
     patient.ask("DELETE", place, TUS)
-    return None if status in {200, 204} else f"uploads are said to go on at {where}, where the answer is {status}"
+    return None if status in {200, 204} else f"uploads are said to go on at {place}, where the answer is {status}"
 
 
 def _ranges_pass(patient: Patient) -> str | None:
@@ -121,7 +119,9 @@ def _tags_are_strong(patient: Patient) -> str | None:
 
 
 def _digests_pass(patient: Patient) -> str | None:
-    if patient.content is None or "repr-digest" in patient.get().headers:
+    if patient.content is None:
+        raise CannotTell("the store is not ours: its digest may not be known")
+    if "repr-digest" in patient.get().headers:
         return None
     return "Repr-Digest is taken away: what is pulled cannot be verified"
 
@@ -145,8 +145,8 @@ def _paths_stay(patient: Patient) -> str | None:
 
 
 def _changes_are_seen(patient: Patient) -> str | None:
-    if patient.content is None:  # not ours to tag
-        return None
+    if patient.content is None:
+        raise CannotTell("the store is not ours to tag")
     tag, store = f"/v1/tags/doctor-{secrets.token_hex(6)}", patient.path.rpartition("/")[2]
     patient.ask("PUT", tag, {"Content-Type": "application/json"}, f'{{"store": "{store}"}}'.encode())
     before = patient.ask("GET", tag).status
@@ -175,6 +175,8 @@ PROBES: Final = (
         _uploads_are_found_again,
         "proxy_set_header Host $http_host; and below a path of its own, such as /models/: proxy_redirect / /models/;",
     ),
+    Probe("uploads may pause", uploads_may_pause, "client_body_timeout 60s; (between two reads, not for the whole)"),
+    Probe("answers wait for their reader", answers_wait, "proxy_buffering off;"),
     Probe("ranges are exact", _ranges_pass, _CACHES),
     Probe("ranges come from the service", _ranges_are_the_services, _CACHES),
     Probe(

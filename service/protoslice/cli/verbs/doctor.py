@@ -13,7 +13,7 @@ import typer
 from protoslice.cli.models.addresses import service_url
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
-from protoslice.cli.probing.patient import Patient
+from protoslice.cli.probing.patient import CannotTell, Patient
 from protoslice.cli.probing.probes import PROBES, Probe
 from protoslice.cli.terminal.show import coloured, print_json, print_wrapped, say
 from protoslice.errors import InvalidInput
@@ -22,6 +22,8 @@ __all__ = ["doctor"]
 
 NOT_WELL: Final = 3
 _SIZE: Final = 256 << 10
+_LARGE: Final = 16 << 20
+"""So many numbers at least are more than what sockets and a proxy's memory hold."""
 
 
 def doctor(
@@ -54,13 +56,19 @@ def doctor(
 
 def _checked(probe: Probe, patient: Patient, *, quiet: bool) -> dict[str, str | None]:
     """What a probe finds; told at once, as it may take seconds."""
-    found = probe.found(patient)
+    found = untold = None
+    try:
+        found = probe.found(patient)
+    except CannotTell as error:
+        untold = str(error)
+    advice = None if found is None else probe.advice
     if not quiet:
-        print(f"{coloured('well', 'green') if found is None else coloured('BAD ', 'red')}  {probe.promise}", flush=True)
-        for name, text in (("", found), ("nginx: ", probe.advice)):
-            if found is not None:
+        mark = coloured("?   ", "dim") if untold else coloured("BAD ", "red") if found else coloured("well", "green")
+        print(f"{mark}  {probe.promise}", flush=True)
+        for name, text in (("", untold), ("", found), ("nginx: ", advice)):
+            if text is not None:
                 print_wrapped(f"{name}{text}", indent=6)
-    return {"check": probe.promise, "found": found, "advice": probe.advice if found is not None else None}
+    return {"check": probe.promise, "found": found, "advice": advice, "untold": untold}
 
 
 @contextmanager
@@ -69,21 +77,33 @@ def _patient(url: str, ref: str | None) -> Iterator[Patient]:
         if ref is not None:
             yield _of(client, client.store(ref), None)
             return
-        # A field of bytes: unlike any other, so that nobody else's store is removed in the end; easily compressed.
-        content = b"\x82\x80\x04" + _varint(_SIZE) + secrets.token_hex(16).encode() + bytes(_SIZE - 32)
-        tag = f"doctor-{secrets.token_hex(6)}"
-        made = client.push(content, filename="doctor.pb", tags=[tag]).store
+        count = _LARGE + secrets.randbelow(_LARGE // 16)
+        content, tag = _content(count), f"doctor-{secrets.token_hex(6)}"
+        made = client.push(content, filename="doctor.pb", type="tensorflow.TensorProto", tags=[tag]).store
         try:
-            yield _of(client, made, content)
+            yield _of(client, made, content, 4 * count)
         finally:
             client.delete(made.id)
 
 
-def _of(client: Any, store: Any, content: bytes | None) -> Patient:
+def _content(count: int) -> bytes:
+    """A tensor of `count` numbers, of which only the first is written: TensorFlow means it to stand for all.
+
+    Behind it lie bytes unlike any other, so that nobody else's store is removed in the end; they are easily compressed.
+    """
+    size = b"\x08" + _varint(count)
+    shape = b"\x12" + _varint(len(size)) + size
+    tensor = b"\x08\x01\x12" + _varint(len(shape)) + shape + b"\x2a\x04" + bytes(4)
+    return tensor + b"\x82\x80\x04" + _varint(_SIZE) + secrets.token_hex(16).encode() + bytes(_SIZE - 32)
+
+
+def _of(client: Any, store: Any, content: bytes | None, large: int | None = None) -> Patient:
     file = next((each for each in store.files if each.path == store.root), None)
     if file is None or not file.size:
         raise InvalidInput(f"the store {store.id} holds nothing to try ranges on")
-    return Patient(client.url, f"/v1/stores/{store.id}", f"/files/{quote(file.path)}", file.size, content)
+    path = f"/v1/stores/{store.id}"
+    long_answer = None if large is None else (f"{path}/tensors/tensor", large)
+    return Patient(client.url, path, f"/files/{quote(file.path)}", file.size, content, long_answer)
 
 
 def _varint(value: int) -> bytes:

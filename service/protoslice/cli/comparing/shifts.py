@@ -1,0 +1,134 @@
+"""Where the pieces of a file lie in a local one that things were put into or taken out of: mostly, but shifted.
+
+A digest tells only of bytes that are at hand whether they are the piece. So places are guessed here, and digested.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from protoslice.cli.comparing.comparison import Cuts, Piece
+from protoslice.sources import RangeSource
+
+__all__ = ["BLOCK", "Local", "Place", "places_in"]
+
+BLOCK: Final = 16 << 10
+"""What is fetched at a time of a piece."""
+WINDOW: Final = 8 << 20
+"""So far from where it should be the beginning of a piece is looked for."""
+MISSES: Final = 4
+"""After so many pieces in a row that were looked for in vain no more are."""
+
+Fetch: TypeAlias = Callable[[Piece, int], bytes]
+"""What gives a block of a piece, by its number."""
+Place: TypeAlias = tuple[RangeSource, int]
+"""Where a piece begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """A file at hand, and the pieces that it has by itself."""
+
+    file: RangeSource
+    cuts: Cuts
+
+    def has(self, piece: Piece, start: int) -> bool:
+        """Whether the piece lies at `start`."""
+        if not 0 <= start <= self.file.size - piece.size:
+            return False
+        own = self.cuts.at(start)
+        if own is not None and own.size == piece.size:
+            return own.sha256 == piece.sha256
+        return hashlib.sha256(self.file.read(start, piece.size)).hexdigest() == piece.sha256
+
+    def near(self, wanted: bytes, start: int) -> Iterator[int]:
+        """Where `wanted` stands near `start`, two places at most."""
+        begin, end = max(0, start - WINDOW), min(self.file.size, start + WINDOW)
+        data = self.file.read(begin, max(0, end - begin))
+        at = -1
+        for _ in range(2):
+            if (at := data.find(wanted, at + 1)) < 0:
+                return
+            yield begin + at
+
+    def same(self, data: bytes, start: int) -> bool:
+        """Whether `data` stands at `start`."""
+        return 0 <= start <= self.file.size - len(data) and self.file.read(start, len(data)) == data
+
+
+def places_in(local: Local, pieces: Sequence[Piece], fetch: Fetch) -> Iterator[tuple[Piece, Place]]:
+    """Where each of the `pieces`, which cover a file in order, lies in the `local` one, unless it does not.
+
+    A piece with a change inside is put together of what lies here, on both sides of the change, and what is fetched.
+    """
+    behind = local.file.size - sum(piece.size for piece in pieces)
+    starts = [*_starts(local, pieces, fetch, behind), _Start(behind, False)]
+    for piece, start, then in zip(pieces, starts, starts[1:], strict=False):
+        if start.whole:
+            yield piece, (local.file, piece.start + start.shift)
+        elif start.shift != then.shift and (spliced := _spliced(local, piece, (start.shift, then.shift), fetch)):
+            yield piece, (spliced, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """How far the beginning of a piece is shifted, and whether the whole piece is."""
+
+    shift: int
+    whole: bool
+
+
+def _starts(local: Local, pieces: Iterable[Piece], fetch: Fetch, behind: int) -> Iterator[_Start]:
+    """A piece is shifted as the one before it, or as what is behind all changes, or to where its first block is."""
+    shift = misses = 0
+    for piece in pieces:
+        whole = _first(local, piece, (piece.start + each for each in dict.fromkeys((shift, behind))))
+        begin = whole
+        if whole is None and misses < MISSES and piece.size > BLOCK:
+            seen = [*local.near(fetch(piece, 0), piece.start + shift)]
+            whole = _first(local, piece, seen)
+            begin = next(iter(seen), None) if whole is None else whole
+            misses += 1
+        if begin is not None:
+            shift, misses = begin - piece.start, 0
+        yield _Start(shift, whole is not None)
+
+
+def _first(local: Local, piece: Piece, places: Iterable[int]) -> int | None:
+    return next((place for place in places if local.has(piece, place)), None)
+
+
+def _spliced(local: Local, piece: Piece, shifts: tuple[int, int], fetch: Fetch) -> RangeSource | None:
+    """The piece, whose beginning and whose end lie here, shifted differently; none where it does not."""
+    before, after = (piece.start + shift for shift in shifts)
+    blocks = range(-(-piece.size // BLOCK))
+    first = bisect_left(blocks, True, key=lambda block: not local.same(fetch(piece, block), before + block * BLOCK))
+    last = bisect_left(blocks, True, lo=first, key=lambda block: local.same(fetch(piece, block), after + block * BLOCK))
+    if (last - first) * BLOCK > piece.size // 4:
+        return None
+    middle = b"".join(fetch(piece, block) for block in blocks[first:last])
+    spliced = _Spliced(piece.size, local.file, before, (first * BLOCK, middle), after)
+    return spliced if hashlib.sha256(spliced.read(0, piece.size)).hexdigest() == piece.sha256 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Spliced:
+    """Bytes that lie in a file but for some in their middle, behind which they lie elsewhere in it."""
+
+    size: int
+    file: RangeSource
+    before: int
+    middle: tuple[int, bytes]
+    after: int
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """See `RangeSource.read`."""
+        start, data = self.middle
+        end, stop = start + len(data), offset + length
+        head = self.file.read(self.before + offset, max(0, min(stop, start) - offset)) if offset < start else b""
+        tail = self.file.read(self.after + max(offset, end), stop - max(offset, end)) if stop > end else b""
+        return head + data[max(0, offset - start) : max(0, stop - start)] + tail

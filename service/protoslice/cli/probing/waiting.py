@@ -1,0 +1,62 @@
+"""What something between us and a service does while one side waits: found by waiting."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Final
+
+from protoslice.cli.probing.patient import CannotTell, Patient
+from protoslice.errors import StorageUnavailable
+
+__all__ = ["answers_wait", "uploads_may_pause"]
+
+PAUSE_SECONDS: Final = 6.0
+"""Longer than any patience that somebody chose for web pages, and no longer than somebody waits for us."""
+UNREAD_SECONDS: Final = 3.0
+AGAIN_SECONDS: Final = 0.25
+_SENT: Final = re.compile(r'^protoslice_sent_bytes_total\{.*/tensors/\{name:path\}".*\} (\S+)$', re.MULTILINE)
+
+
+def uploads_may_pause(patient: Patient) -> str | None:
+    """Whether a body may be silent for a while, as that of a client is which reads a slow disk."""
+    with patient.upload(3) as place:
+        try:
+            answer = patient.send_slowly(place, b"\x08\x01", PAUSE_SECONDS)
+        except (StorageUnavailable, TimeoutError):
+            answer = None
+    if answer is not None and (answer.status == 204 or answer.is_ours):
+        return None
+    said = "broken off" if answer is None else f"answered {answer.status}"
+    return f"an upload that pauses for {PAUSE_SECONDS:g} seconds is {said}: clients with a slow disk or line begin anew"
+
+
+def answers_wait(patient: Patient) -> str | None:
+    """Whether a long answer that nobody reads stays at the service, as its own count of bytes tells."""
+    if patient.large is None:
+        raise CannotTell("the store is not ours: it may have no long answer")
+    path, size = patient.large
+    before = _sent(patient)
+    with patient.unread(path):
+        if _passes(lambda: _sent(patient) == before + size, UNREAD_SECONDS):
+            return f"answers are taken from the service before they are read: {size >> 20} MiB went to the proxy's disk"
+    if not _passes(lambda: _sent(patient) != before, UNREAD_SECONDS):
+        raise CannotTell("the counts of /metrics are not those of the service that answers")
+    return None
+
+
+def _sent(patient: Patient) -> float:
+    """How many bytes of tensors the service has sent, in answers that have ended."""
+    answer = patient.ask("GET", "/metrics")
+    if answer.status != 200 or b"protoslice_sent_bytes" not in answer.body:
+        raise CannotTell("only the counts of /metrics tell, which do not come through here")
+    return sum(map(float, _SENT.findall(answer.body.decode("utf-8", "replace"))))
+
+
+def _passes(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether the condition comes true in so many seconds."""
+    end = time.monotonic() + seconds
+    while not (true := condition()) and time.monotonic() < end:
+        time.sleep(AGAIN_SECONDS)
+    return true
