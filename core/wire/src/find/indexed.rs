@@ -227,8 +227,13 @@ impl<'a> Search<'_, 'a> {
             return Ok(None);
         }
         let last = self.doc.singular(message, field.number)?.pop();
-        let last = last.filter(|last| last.content_len() <= LONGEST_NAME);
-        last.map(|last| Ok(self.window.get(&last.content_span())?.bytes().to_vec())).transpose()
+        let Some(last) = last.filter(|last| last.content_len() <= LONGEST_NAME) else { return Ok(None) };
+        // What stands before the name is read next: a distant source is asked for both at once.
+        let front = match message.parts.as_slice() {
+            [part] => self.doc.span(part)?.start,
+            _ => last.content,
+        };
+        Ok(Some(self.window.get_with(front, &last.content_span())?.bytes().to_vec()))
     }
 }
 
