@@ -17,6 +17,7 @@ from protoslice.schema import Detection, bundled, detect, detect_message
 from protoslice.schema.agreement import agrees
 from protoslice.schema.detect import HEAD
 from protoslice.schema.registry import bundled_files
+from protoslice.schema.text import outer_fields
 from protoslice.testing.protos.writer import varint
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -130,6 +131,12 @@ def test_a_large_first_field_is_not_read_as_the_shape_of_a_tensor() -> None:
     finally:
         sys.setprofile(None)
     assert calls < 1000
+
+
+@pytest.mark.parametrize("odd", ["b", '"\\', "'", "#\n", " ", "{"])
+def test_text_is_read_once_from_end_to_end(odd: str) -> None:
+    """To look at each place as far as the end took a minute for the head of a file, and nothing else ran meanwhile."""
+    assert "a" in (outer_fields("a: 1 " + odd * (1 << 20)) or set())
 
 
 @pytest.mark.parametrize(("rank", "agree"), [(1, True), (60, True), (256, True), (300, False)])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar, cast
 
@@ -149,10 +149,6 @@ class Manifest:
         """The attempts whose objects it needs: its own, and those of the uploads that its files came by."""
         return {self.attempt} | {key.split("/")[1] for stored in self.objects for key in stored.keys}
 
-    def object_of(self, path: str) -> Stored | None:
-        """Where the file at `path` lies."""
-        return next((stored for file, stored in zip(self.files, self.objects, strict=True) if file.path == path), None)
-
 
 def _as_dict(manifest: Manifest) -> dict[str, Any]:
     data: dict[str, Any] = {name: getattr(manifest, name) for name in Manifest.__slots__}
@@ -222,10 +218,6 @@ class StoreInfo:
         common = {name: getattr(manifest, name) for name in cls.__slots__ if name not in {"size", "tags"}}
         return cls(**common, size=size, tags=tuple(tags))
 
-    def with_tags(self, tags: Sequence[str]) -> StoreInfo:
-        """The same store with these tags."""
-        return replace(self, tags=tuple(tags))
-
     def as_json(self) -> dict[str, Any]:
         """The store as the API shows it."""
         data: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
@@ -282,6 +274,3 @@ def now() -> datetime:
 def format_time(time: datetime) -> str:
     """A time as the API writes it."""
     return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-JsonObject = Mapping[str, object]
