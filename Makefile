@@ -82,4 +82,4 @@ tus: .venv/core ## tus-js-client under Node (and npm), directly and through ngin
 	PYTHONPATH=docker/tests $(BIN)/python -m pytest docker/tus -n 2
 
 clean: ## remove what the doors made
-	rm -rf .venv core/target .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache service/protoslice/*.so
+	rm -rf .venv .make core/target .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache service/protoslice/*.so

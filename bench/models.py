@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from protoslice import schema
+from protoslice.testing.protos.writer import varint
 
 __all__ = ["GRAPH", "big_constants", "small_nodes", "stream_of_constants"]
 
@@ -50,18 +51,10 @@ def stream_of_constants(count: int, each: int) -> Iterator[bytes]:
     """A GraphDef of `count` constants of `each` bytes, in pieces of 64 KiB that share their memory."""
     zeros = bytes(64 << 10)
     for number in range(count):
-        tensor = b"\x08\x01\x22" + _varint(each)
-        value = b"\x42" + _varint(len(tensor) + each) + tensor
-        entry = b"\x0a\x05value\x12" + _varint(len(value) + each) + value
-        node = b"\x0a\x08" + b"c%07d" % number + b"\x12\x05Const\x2a" + _varint(len(entry) + each) + entry
-        yield b"\x0a" + _varint(len(node) + each) + node
+        tensor = b"\x08\x01\x22" + varint(each)
+        value = b"\x42" + varint(len(tensor) + each) + tensor
+        entry = b"\x0a\x05value\x12" + varint(len(value) + each) + value
+        node = b"\x0a\x08" + b"c%07d" % number + b"\x12\x05Const\x2a" + varint(len(entry) + each) + entry
+        yield b"\x0a" + varint(len(node) + each) + node
         for start in range(0, each, len(zeros)):
             yield zeros[: min(len(zeros), each - start)]
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])

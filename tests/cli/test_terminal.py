@@ -104,10 +104,10 @@ def on_a_terminal(*args: object, columns: int = COLUMNS) -> Screen:
     return screen
 
 
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that takes the line some seconds."""
-    path = tmp_path_factory.mktemp("large") / "large.pb"
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """A file that takes the line some seconds, and that the service has nothing of."""
+    path = tmp_path / "large.pb"
     path.write_bytes(b"\x0a\x80\x80\x80\x0a" + os.urandom(SIZE))
     return path
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,11 +14,12 @@ from protoslice.client import Cache, Client, Downloaded, remote
 from protoslice.client.download import same_file
 from protoslice.client.model import Store
 from protoslice.client.partial import PartialFile
-from protoslice.client.parts import Facts
+from protoslice.client.parts import Facts, judge
 from protoslice.errors import IntegrityError, NotFound, StorageDenied, StorageError, StorageUnavailable
 from protoslice.testing.proxy import Fault, FaultyProxy
 
 GRAPH = "tensorflow.GraphDef"
+MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
@@ -37,19 +39,53 @@ def part_files(folder: Path) -> list[Path]:
     return sorted(folder.glob(".*.part"))
 
 
-def test_a_file_comes_in_parallel_parts(
-    ours: Client, proxy: FaultyProxy, stores: tuple[Store, Store], versions: Any, tmp_path: Path
+def parts(length: int) -> Iterator[int]:
+    """How long the requests are for so many bytes, after the first, when one connection is not enough."""
+    yield min(length, MIB)
+    for at in range(MIB, length, remote.PART):
+        yield min(remote.PART, length - at)
+
+
+def longer_ones(length: int) -> Iterator[int]:
+    """How long they are when it is."""
+    wanted = MIB
+    while length:
+        yield min(wanted, length)
+        length, wanted = length - min(wanted, length), min(2 * wanted, 4 * MIB)
+
+
+@pytest.mark.parametrize(("fast", "lengths"), [(1 << 60, parts), (1, longer_ones)], ids=["slow", "fast"])
+def test_a_file_comes_by_as_many_connections_as_it_needs(
+    ours: Client,
+    proxy: FaultyProxy,
+    stores: tuple[Store, Store],
+    versions: Any,
+    tmp_path: Path,
+    fast: int,
+    lengths: Any,
 ) -> None:
-    seen: list[tuple[int, int | None]] = []
     proxy.done.clear()
-    (done,) = ours.download("down:1", tmp_path / "a", progress=lambda *now: seen.append(now))
+    seen: list[tuple[int, int | None]] = []
+    judging = patch.object(remote, "judge", wraps=judge)
+    with patch.object(remote, "FAST", fast), patch.object(remote, "ALONE", (MIB, 4 * MIB)), judging as judged:
+        (done,) = ours.download("down:1", tmp_path / "a", progress=lambda *now: seen.append(now))
     assert done == Downloaded(tmp_path / "a", len(versions.old), len(versions.old))
     assert (tmp_path / "a").read_bytes() == versions.old
-    requests = [path for _, path, _ in proxy.done if "/files/" in path]
-    assert len(requests) == 1 + -(-(len(versions.old) - remote.DIGESTED) // remote.PART)
+    assert not any("/pieces" in path for _, path, _ in proxy.done), "nothing was to be mended"
+    asked = [end - start for _, _, start, end, _ in (call.args for call in judged.call_args_list)]
+    assert sorted(asked) == sorted([remote.DIGESTED, *lengths(len(versions.old) - remote.DIGESTED)])
     assert [at for at, _ in seen] == sorted(at for at, _ in seen)
     assert seen[-1] == (len(versions.old), len(versions.old))
     assert part_files(tmp_path) == []
+
+
+def test_what_has_arrived_is_what_there_was_when_it_was_asked_for(tmp_path: Path) -> None:
+    """It is digested in a thread, while more is written."""
+    with PartialFile(tmp_path / "a", Facts(size=10, etag='"a"', sha256=None, headers={})) as partial:
+        partial.write(b"12345")
+        pieces = partial.pieces()
+        partial.write(b"67890")
+        assert b"".join(pieces) == b"12345"
 
 
 def test_what_is_there_is_not_fetched(ours: Client, stores: tuple[Store, Store], tmp_path: Path) -> None:

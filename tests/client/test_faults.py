@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from unittest.mock import patch
 
@@ -40,6 +40,15 @@ def broken(proxy: FaultyProxy) -> Iterator[Client]:
         yield client
 
 
+@contextmanager
+def small_requests() -> Iterator[None]:
+    """Downloads of many requests, after the first of them two at a time: no line is fast enough for one."""
+    with ExitStack() as stack:
+        for name, value in {"PART": 200_000, "ALONE": (200_000, 200_000), "FAST": 1 << 60, "DIGESTED": 100_000}.items():
+            stack.enter_context(patch.object(remote, name, value))
+        yield
+
+
 @pytest.mark.parametrize("before", [1, 2, 4])
 @pytest.mark.parametrize("kind", FAULTS)
 def test_one_fault_of_each_kind(
@@ -47,7 +56,7 @@ def test_one_fault_of_each_kind(
 ) -> None:
     """In the answer that says what the file is, and in parts of it."""
     proxy.script[:] = [*[Fault()] * before, Fault(kind, 0.5)]
-    with patch.object(remote, "PART", 200_000), patch.object(remote, "DIGESTED", 100_000):
+    with small_requests():
         (done,) = broken.download(store.id, tmp_path / "a")
     assert proxy.script == []
     assert done.path.read_bytes() == model
@@ -61,7 +70,7 @@ def test_a_download_is_right_whatever_happens(
 ) -> None:
     target = tmp_path / hashlib.sha256(repr(script).encode()).hexdigest()
     proxy.script[:] = [Fault(), *script]
-    with patch.object(remote, "PART", 200_000), patch.object(remote, "DIGESTED", 100_000):
+    with small_requests():
         (done,) = broken.download(store.id, target)
     assert done.path.read_bytes() == model
     assert list(tmp_path.glob(f".{target.name}*")) == []
@@ -74,7 +83,7 @@ def test_a_merge_is_right_whatever_happens(
 ) -> None:
     """Of a part of a message nobody knows a digest before: each answer brings its own."""
     proxy.script[:] = script
-    with patch.object(remote, "PART", 200_000), patch.object(remote, "DIGESTED", 10_000):
+    with patch.object(remote, "DIGESTED", 10_000):
         assert broken.merge(store.id, "node[7].name") == model[32776 * 7 + 8 : 32776 * 8]
 
 

@@ -14,13 +14,13 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from queue import Queue
-from threading import Thread
 from typing import Any
 
 import httpx
 import pytest
 
 from protoslice.testing.process import ServiceProcess, service_process
+from protoslice.testing.serving import in_a_thread
 from protoslice.testing.stores import onnx
 
 FLAGS = (
@@ -78,12 +78,9 @@ class Pages(BaseHTTPRequestHandler):
 @contextmanager
 def served(page: str, results: Queue[str], port: int = 0) -> Iterator[int]:
     """The page at a port of the loopback: another origin than the service's."""
-    with ThreadingHTTPServer(("127.0.0.1", port), partial(Pages, page, results)) as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+    server = ThreadingHTTPServer(("127.0.0.1", port), partial(Pages, page, results))
+    with in_a_thread(server):
         yield server.server_address[1]
-        server.shutdown()
-        thread.join(10)
 
 
 class Browser:

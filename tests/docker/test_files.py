@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
+from protoslice.server.app import create_app
 from protoslice.server.settings import Settings, environment_name
+from protoslice.server.uvicorn_config import uvicorn_config
+from protoslice.testing.live import live_server
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
@@ -44,9 +49,18 @@ def test_the_image_serves_as_nobody_and_says_how_it_is() -> None:
     command = json.loads(stage["HEALTHCHECK"].partition("CMD ")[2])
     assert command[:2] == ["python3", "-c"]
     assert "/livez" in command[2]
-    compile(command[2], "HEALTHCHECK", "exec")
     assert stage["VOLUME"] == "/var/lib/protoslice"
     assert stage["STOPSIGNAL"] == "SIGTERM"
+
+
+def test_health_is_asked_of_the_service_and_of_no_proxy() -> None:
+    command = json.loads(final_stage()["HEALTHCHECK"].partition("CMD ")[2])
+    settings = Settings(storage="memory://", space_watermark_bytes=0)
+    with live_server(uvicorn_config(create_app(settings), settings)) as live:
+        given = {"PROTOSLICE_PORT": str(live.port), "http_proxy": "http://127.0.0.1:1"}
+        well = subprocess.run([sys.executable, *command[1:]], env=given, capture_output=True, check=False)
+    dead = subprocess.run([sys.executable, *command[1:]], env=given, capture_output=True, check=False)
+    assert (well.returncode, dead.returncode) == (0, 1), well.stderr
 
 
 def test_nothing_that_builds_is_in_the_image() -> None:

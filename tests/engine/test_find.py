@@ -235,6 +235,21 @@ def test_neighbours_are_read_together_and_large_payloads_not_at_all() -> None:
     assert len(source.reads) <= 3 * 20
 
 
+def test_the_front_of_a_message_and_its_name_are_read_together() -> None:
+    """The name of a tensor stands behind its shape: over a network, two reads would be two round trips."""
+    model: Any = schema.bundled().message_class("onnx.ModelProto")()
+    for number in range(20):
+        model.graph.initializer.add(name=f"w{number}", data_type=1, dims=[25_000], raw_data=bytes(100_000))
+    data = bytes(model.SerializeToString())
+    index = protoslice.open(data, "onnx.ModelProto").index_bytes
+    source = Recording(data)
+    proto = protoslice.open(source, "onnx.ModelProto", index=index)
+    source.reads.clear()
+    found = proto.document.find(["onnx.TensorProto"])
+    assert len(found) == 20
+    assert len(source.reads) == 20
+
+
 def test_depth_is_bounded() -> None:
     literal: Any = schema.bundled().message_class("xla.LiteralProto")()
     inner = literal

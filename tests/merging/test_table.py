@@ -157,6 +157,23 @@ def test_what_is_no_value_is_an_error_with_chunk_and_place(name: str, text: byte
     assert caught.value.path == name
 
 
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("i32", -(1 << 31), (1 << 31) - 1),
+        ("i64", -(1 << 63), (1 << 63) - 1),
+        ("u32", 0, (1 << 32) - 1),
+        ("u64", 0, (1 << 64) - 1),
+    ],
+)
+def test_whole_numbers_have_the_range_of_their_type(name: str, least: int, most: int) -> None:
+    for number in (least, most):
+        assert getattr(one(name, b"%d" % number), name) == number
+    for number in (least - 1, most + 1):
+        with pytest.raises(InconsistentChunks, match="out of range"):
+            one(name, b"%d" % number)
+
+
 def test_elements_are_merged_into_or_added_at_the_end() -> None:
     base = M(subs=[M(i32=1)])
     done = merged([base, M(i64=2), M(i64=3)], 0, ([SUBS, at(0)], 1), ([SUBS, at(1)], 2))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protoslice.errors import InvalidInput, LimitExceeded, Unsupported
-from protoslice.schema import bundled, find, from_descriptor_set
+from protoslice.schema import bundled, counting, find, from_descriptor_set
 from protoslice.schema.registry import bundled_files
 
 F = descriptor_pb2.FieldDescriptorProto
@@ -102,6 +105,52 @@ def test_size_is_limited() -> None:
         from_descriptor_set(data, max_bytes=len(data) - 1)
     with pytest.raises(LimitExceeded, match="10001 files"):
         from_descriptor_set(b"\x0a\x00" * 10_001)
+
+
+def _framed(tag: int, content: bytes) -> bytes:
+    length = bytearray()
+    size = len(content)
+    while size > 127:
+        length.append(size & 127 | 128)
+        size >>= 7
+    return bytes([tag, *length, size]) + content
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        b"\x1a\x00",  # an import
+        b"\x22\x00",  # a message
+        b"\x22\x02\x12\x00",  # a field in a message
+        b"\x2a\x02\x12\x00",  # a value in an enum
+        b"\x4a\x02\x0a\x00",  # a place in the source
+        b"\x0b\x22\x00\x0c",  # a message in a group that nobody knows
+    ],
+)
+def test_parts_are_limited_however_small_they_are(part: bytes) -> None:
+    """Each of them takes two bytes here, and hundreds when it is parsed."""
+    many = part * counting.MAX_PARTS
+    for file in (many, many + b"\xff" * 20):
+        with pytest.raises(LimitExceeded, match="declares more than 250000"):
+            from_descriptor_set(_framed(0x0A, file))
+    with suppress(InvalidInput):
+        from_descriptor_set(_framed(0x0A, part * 1000))
+
+
+def test_parts_are_counted_as_a_parser_meets_them() -> None:
+    def count(message: Message) -> int:
+        """Messages below, and strings that repeat."""
+        found = 0
+        for field, value in message.ListFields():
+            values = value if field.is_repeated else [value]
+            if field.message_type is not None:
+                found += sum(1 + count(each) for each in values)
+            elif field.is_repeated and field.type in (F.TYPE_STRING, F.TYPE_BYTES):
+                found += len(values)
+        return found
+
+    whole = Set(file=bundled_files())
+    assert len(list(counting._parts(whole.SerializeToString()))) == count(whole) > 4000
 
 
 def test_a_chain_of_imports_of_any_length_is_followed() -> None:

@@ -13,6 +13,8 @@ from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 from protoslice.server.uvicorn_config import uvicorn_config
 from protoslice.testing.live import LiveServer, live_server
+from protoslice.testing.protos.writer import varint
+from protoslice.testing.stores import field
 
 Serving = Callable[..., AbstractContextManager[LiveServer]]
 
@@ -42,18 +44,6 @@ def client(service: LiveServer) -> Iterator[httpx.Client]:
     """A client of the service."""
     with httpx.Client(base_url=service.url, timeout=30) as client:
         yield client
-
-
-def varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*out, number])
-
-
-def field(number: int, data: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(data)) + data
 
 
 @pytest.fixture(scope="session")

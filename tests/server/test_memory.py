@@ -107,6 +107,17 @@ def reader(service: ServiceProcess) -> Iterator[Reader]:
         yield Reader(connection)
 
 
+def test_a_descriptor_set_of_countless_parts(service: ServiceProcess) -> None:
+    """What takes two bytes in a body takes a hundred times as much when it is parsed."""
+    headers = {"content-type": "application/protobuf"}
+    for body in (b"\x0a\x00" * (4 << 20), b"\x0a\x80\x80\x80\x04" + b"\x22\x00" * (4 << 20)):
+        service.forget_peak()
+        before = service.peak()
+        answer = httpx.put(f"{service.url}/v1/schemas/countless", content=body, headers=headers, timeout=60)
+        assert answer.status_code == 413, answer.text
+        assert service.peak() - before < 4 * len(body)
+
+
 def test_out_whole_by_ranges_and_in_part(service: ServiceProcess, stored: dict[str, Any], reader: Reader) -> None:
     views = f"/v1/stores/{stored['id']}"
     service.forget_peak()

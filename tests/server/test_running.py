@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import httpx
 import pytest
 
+from protoslice.server.logs import _Lines
 from protoslice.testing.live import read_answer
 from protoslice.testing.problems import assert_problem
 from protoslice.testing.process import service_process
@@ -27,6 +33,44 @@ def test_the_first_line_is_the_address_and_state_survives(tmp_path: Path) -> Non
             assert httpx.get(f"{url}/v1/stores/kept/merge").content == b"\x0a\x01a"
             service.running.terminate()
             service.running.wait(10)
+
+
+@pytest.mark.parametrize("stdout", [">&-", ">/dev/full"])
+def test_an_output_that_takes_nothing_is_a_line_in_the_log(stdout: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    command = f'exec "{sys.executable}" -m protoslice.cli serve --port 0 --storage memory:// {stdout} 2>"{log}"'
+    with subprocess.Popen(["sh", "-c", command]) as running:
+        try:
+            url = _logged_address(log)
+            assert httpx.get(f"{url}/livez").status_code == 200
+        finally:
+            running.terminate()
+    assert running.returncode in {0, -signal.SIGTERM}
+    (line, *requests) = map(json.loads, log.read_text().splitlines())
+    assert "which standard output does not take" in line["event"]
+    assert [request["event"] for request in requests] == ["request"]
+
+
+def _logged_address(log: Path) -> str:
+    for _ in range(300):
+        time.sleep(0.1)
+        if log.exists() and (found := re.search(r"http://[0-9.:]+", log.read_text())):
+            return found[0]
+    raise AssertionError(log.read_text())
+
+
+def test_a_log_that_takes_nothing_does_not_stop_the_service(tmp_path: Path) -> None:
+    command = f'exec "{sys.executable}" -m protoslice.cli serve --port 0 --storage memory:// 2>/dev/full'
+    with subprocess.Popen(["sh", "-c", command], stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        try:
+            url = running.stdout.readline().strip()
+            for _ in range(3):
+                assert httpx.get(f"{url}/v1/stores/nobody").status_code == 404
+                time.sleep(0.15)  # lines are written a few times a second
+        finally:
+            running.terminate()
+    assert running.returncode in {0, -signal.SIGTERM}
 
 
 def test_answers_under_way_end_before_the_process_does(tmp_path: Path, model: bytes) -> None:
@@ -117,3 +161,13 @@ def test_lines_of_the_last_answers_are_not_lost(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in errors.splitlines()]
     assert lines[-1]["route"] == "/v1/stores/{ref}/merge"
     assert (lines[-1]["status"], lines[-1]["sent"]) == (200, len(body))
+
+
+def test_a_line_that_cannot_be_written_is_lost_and_no_failure() -> None:
+    class Full(io.StringIO):
+        def write(self, text: str, /) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    lines = _Lines(Full())
+    lines.msg("lost")
+    lines.flush()

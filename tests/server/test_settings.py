@@ -87,6 +87,14 @@ def test_the_default_storage_is_in_the_data_folder(monkeypatch: pytest.MonkeyPat
     assert default_storage() == "file:///home/me/.local/share/protoslice"
 
 
+def test_without_a_home_somebody_has_to_say_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setenv("HOME", "~")  # as for a user that the system does not know
+    with pytest.raises(InvalidInput, match="PROTOSLICE_STORAGE"):
+        Settings()
+    assert Settings(storage="memory://").storage == "memory://"
+
+
 def test_config_shows_every_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROTOSLICE_STORAGE_OPTIONS", '{"key": "hush"}')
     done = subprocess.run(

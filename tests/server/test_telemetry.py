@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import httpx
@@ -18,6 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from protoslice.testing.process import ServiceProcess, service_process
+from protoslice.testing.serving import in_a_thread
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -60,13 +61,9 @@ def collecting(status: int = 200) -> Iterator[Collector]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        collector.url = f"http://127.0.0.1:{server.server_address[1]}"
+    with in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        collector.url = f"http://{address}"
         yield collector
-        server.shutdown()
-        thread.join(10)
 
 
 @contextmanager

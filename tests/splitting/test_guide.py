@@ -221,7 +221,8 @@ def test_a_child_with_a_message_of_its_own_does_not_touch_it() -> None:
     ("fields", "reason"),
     [
         (["no_such"], "has no field 'no_such'"), ([99], "has no field 99"), ([True], "name or number of a field"),
-        (["hidden_layers", "x"], "no index"), (["hidden_layers", -1], "no index"), (["hyperparameters", 1], "no key"),
+        (["hidden_layers", "x"], "no index"), (["hidden_layers", -1], "no index"),
+        (["hidden_layers", 1 << 64], "no index"), (["hyperparameters", 1], "no key"),
         (["model_name", "x"], "nothing can stand below"), (["hidden_layers", 0, "name", 0], "nothing can stand below"),
     ],
 )  # fmt: skip

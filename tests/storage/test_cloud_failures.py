@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import threading
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,6 +25,7 @@ from protoslice.storage.cloud_errors import explained
 from protoslice.storage.cloud_writer import CloudWriter
 from protoslice.testing import StorageConformance
 from protoslice.testing.s3 import RawBucket, emulator
+from protoslice.testing.serving import in_a_thread
 
 KEY = ObjectKey("a/b.pb")
 SECRET = "Error performing GET https://host/bucket?X-Signature=abcdef - Server returned non-2xx status code: "
@@ -102,13 +102,8 @@ def bucket(puts: list[int], head: int) -> Iterator[dict[str, str]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-        yield {"endpoint": endpoint, "region": "x", "access_key_id": "x", "secret_access_key": "x"}
-        server.shutdown()
-        thread.join(10)
+    with in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield {"endpoint": f"http://{address}", "region": "x", "access_key_id": "x", "secret_access_key": "x"}
 
 
 @pytest.mark.parametrize(

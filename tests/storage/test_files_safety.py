@@ -290,6 +290,25 @@ def test_every_folder_is_synced_before_the_word_is_given(tmp_path: Path, monkeyp
     assert synced[1:] == [str(tmp_path / "a/b"), str(tmp_path / "a"), str(tmp_path)]
 
 
+def test_the_disk_begins_before_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte of a long object is handed on once, and soon; whoever waits for the end waits for the rest only."""
+    handed: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda fd, offset, length, advice: handed.append((offset, length)))
+    pieces = [bytes([number]) * (3 << 20) for number in range(10)]
+
+    async def work(storage: FileStorage) -> bytes:
+        writer = await storage.writer(KEY)
+        for piece in pieces:
+            await writer.write(piece)
+        await writer.commit()
+        return await storage.get_range(KEY, 0, 30 << 20)
+
+    assert on(tmp_path, work) == b"".join(pieces)
+    assert [offset for offset, _ in handed] == [sum(length for _, length in handed[:n]) for n in range(len(handed))]
+    assert (30 << 20) - sum(length for _, length in handed) < 11 << 20
+    assert max(length for _, length in handed) <= 11 << 20
+
+
 def test_a_closed_storage_answers_nothing(tmp_path: Path) -> None:
     async def work() -> None:
         storage = FileStorage(str(tmp_path))
@@ -357,3 +376,19 @@ def _check_wreck(root: Path, last: int) -> None:
     assert int((root / "tag").read_bytes()) in {last, last + 1}
     on(root, lambda storage: storage.collect_garbage(-60))
     assert spares(root) == []
+
+
+def test_a_system_that_gives_little_at_once_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bytes(range(200))
+    read = os.pread
+
+    def reluctant(descriptor: int, length: int, offset: int) -> bytes:
+        """At most seven bytes: a real system gives two gibibytes."""
+        return read(descriptor, min(length, 7), offset)
+
+    async def work(storage: FileStorage) -> None:
+        await storage.put(KEY, data)
+        monkeypatch.setattr(os, "pread", reluctant)
+        assert await storage.get_ranges(KEY, [(3, 150), (0, 7), (190, 200)]) == [data[3:150], data[:7], data[190:]]
+
+    on(tmp_path, work)

@@ -12,6 +12,7 @@ import pytest
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.pieces import BLOCK
 from protoslice.storage import MemoryStorage, ObjectKey
+from protoslice.storage.metered import MeteredStorage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.pieces import PieceInfo
 from protoslice.testing.faults import FaultyStorage, InjectedFault
@@ -148,5 +149,22 @@ def test_without_a_name_only_known_tables_are_looked_in() -> None:
         (place,) = await stores.locate({sha256: 6}, [store.id])
         assert (place.store, place.file, place.offset) == (store.id, "notes", 0)
         assert await stores.locate({sha256: 6}, None) == [place]
+
+    in_memory(work)
+
+
+def test_a_file_that_is_one_piece_is_not_read_again() -> None:
+    """Its digest was taken when it came: a folder of thousands of small files took half a minute here."""
+
+    async def work(_: Stores, __: object) -> None:
+        calls: list[str] = []
+        storage = MeteredStorage(MemoryStorage(), lambda call: calls.append(call.name))
+        async with opened(storage) as stores:
+            store = (await upload(stores, {"m.onnx": onnx(10)} | {f"f{n}": b"x" * n for n in range(200)})).store
+            await stores.view(store.id)
+            calls.clear()
+            assert len(await pieces_of(stores, store.id)) == 200
+            assert calls.count("get_ranges") == 0
+            assert len(calls) < 20
 
     in_memory(work)

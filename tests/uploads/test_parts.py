@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from protoslice import _core
 from protoslice.errors import IntegrityError, NotFound, ProtosliceError, Unsupported
-from protoslice.storage import MemoryStorage, ObjectKey, Span
-from protoslice.stores import IngestRequest, StoreOptions, Stores
+from protoslice.storage import Call, MemoryStorage, MeteredStorage, ObjectKey, Span, Storage
+from protoslice.stores import IngestRequest, Representation, StoreOptions, Stores
 from protoslice.stores.examine import Examination, Types
 from protoslice.stores.joined import open_file_object
 from protoslice.stores.model import Manifest, Stored
@@ -92,6 +92,16 @@ def test_every_view_over_parts_is_what_it_is_over_one_object() -> None:
         assert asyncio.run(views(sizes)) == expected
 
 
+async def stored(storage: Storage, number: int, content: bytes) -> Stored:
+    """Part `number`, stored with its sums."""
+    key = ObjectKey(f"objects/x/part-{number}")
+    sums = _core.BlockSums()
+    sums.update(content)
+    etag = await storage.put_if_absent(key, content)
+    await storage.put_if_absent(ObjectKey(f"{key}.sums"), sums.finish())
+    return Stored(len(content), key=str(key), etag=etag)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from([1, 7, BLOCK - 1, BLOCK, BLOCK + 1, 150_000]), min_size=2, max_size=5), st.data())
 def test_joined_objects_read_like_their_bytes(sizes: list[int], data: st.DataObject) -> None:
@@ -101,11 +111,7 @@ def test_joined_objects_read_like_their_bytes(sizes: list[int], data: st.DataObj
         storage, worker = MemoryStorage(), Worker(1)
         parts, at = [], 0
         for number, size in enumerate(sizes):
-            key, content = ObjectKey(f"objects/x/part-{number}"), whole[at : at + size]
-            sums = _core.BlockSums()
-            sums.update(content)
-            parts.append(Stored(size, key=str(key), etag=await storage.put_if_absent(key, content)))
-            await storage.put_if_absent(ObjectKey(f"{key}.sums"), sums.finish())
+            parts.append(await stored(storage, number, whole[at : at + size]))
             at += size
         joined = await open_file_object(storage, Stored.joined(parts), worker, verify=True)
         assert joined.size == len(whole)
@@ -123,6 +129,25 @@ def test_joined_objects_read_like_their_bytes(sizes: list[int], data: st.DataObj
             with pytest.raises(IntegrityError):
                 await joined.fetch([joined.covering((len(whole) - sizes[-1], len(whole)))])
         joined.close()
+        await worker.close()
+
+    asyncio.run(work())
+
+
+def test_no_block_of_a_part_is_read_twice() -> None:
+    """Wherever the parts begin: what is sent at a time ends where a block of a part does."""
+    sizes = [(2 << 20) + 12_345] * 3
+    whole = Random(2).randbytes(sum(sizes))
+
+    async def work() -> None:
+        calls: list[Call] = []
+        storage, worker = MeteredStorage(MemoryStorage(), calls.append), Worker(1)
+        parts = [await stored(storage, number, whole[size * number :][:size]) for number, size in enumerate(sizes)]
+        joined = await open_file_object(storage, Stored.joined(parts), worker, verify=True)
+        calls.clear()
+        view = Representation(_core.Rope([(0, 0, len(whole))]), [joined], "etag", "model.onnx")
+        assert await read(view) == whole
+        assert sum(call.bytes_read for call in calls) == len(whole)
         await worker.close()
 
     asyncio.run(work())

@@ -3,17 +3,19 @@
 //! A message may lie in several pieces, because a singular field that occurs many times is merged. A piece that the
 //! index has no node for is scanned on demand.
 
+mod keyed;
+
 use std::ops::Range;
 
 use crate::entry::{Entry, NodeId};
 use crate::error::{Kind, Result, WireError};
-use crate::header::{Fields, Wire};
 use crate::index::{Entries, Index};
-use crate::key::{self, Key};
 use crate::limits::Limits;
 use crate::ondemand::{OnDemand, SCANNED_ENTRIES};
-use crate::schema::{FieldKind, Schema, TypeId};
+use crate::schema::{Schema, TypeId};
 use crate::source::Source;
+
+pub use keyed::Wanted;
 
 /// A proto that can be asked for its parts.
 pub struct Document<'a> {
@@ -37,21 +39,6 @@ pub struct Message {
     pub type_id: Option<TypeId>,
     /// Its pieces, in order. None for a message of which only the default is there.
     pub parts: Vec<Part>,
-}
-
-/// Elements of a repeated field or map, told by one of their fields.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
-    /// The repeated field.
-    pub number: u32,
-    /// The type of its elements.
-    pub type_id: Option<TypeId>,
-    /// The field of theirs to look at.
-    pub key: u32,
-    /// What kind that field is.
-    pub kind: FieldKind,
-    /// What it must be.
-    pub value: Key<'a>,
 }
 
 /// One piece of a message.
@@ -197,111 +184,6 @@ impl<'a> Document<'a> {
             return self.of_run(&entry, place).map(Some);
         }
         Ok(None)
-    }
-
-    /// The entry of the map `field` of `message` with this key: the last one, which is the one that counts.
-    pub fn map_entry(&self, message: &Message, wanted: &Wanted<'_>) -> Result<Option<(u64, Entry)>> {
-        let mut found = None;
-        let mut before = 0;
-        for part in &message.parts {
-            self.with_key(part, wanted, &mut |ordinal, entry| {
-                found = Some((before + ordinal, *entry));
-                Ok(true)
-            })?;
-            before += self.count(part, wanted.number)?;
-        }
-        Ok(found)
-    }
-
-    /// The first element of `message` that is `wanted`, and its position.
-    pub fn element_where(&self, message: &Message, wanted: &Wanted<'_>) -> Result<Option<(u64, Entry)>> {
-        let mut before = 0;
-        for part in &message.parts {
-            let mut first = None;
-            self.with_key(part, wanted, &mut |ordinal, entry| {
-                first = Some((before + ordinal, *entry));
-                Ok(false)
-            })?;
-            if first.is_some() {
-                return Ok(first);
-            }
-            before += self.count(part, wanted.number)?;
-        }
-        Ok(None)
-    }
-
-    /// The elements in `part` that are `wanted`: by the index's keys where it has them, one after the other where not.
-    fn with_key(
-        &self,
-        part: &Part,
-        wanted: &Wanted<'_>,
-        visit: &mut dyn FnMut(u64, &Entry) -> Result<bool>,
-    ) -> Result<()> {
-        let mut matching = |ordinal: u64, entry: &Entry| -> Result<bool> {
-            if entry.wire == Wire::Len && self.is_wanted(Part::of(entry, wanted.type_id), wanted)? {
-                return visit(ordinal, entry);
-            }
-            Ok(true)
-        };
-        if let Part::Node(id) = part {
-            let node = self.index.node(*id)?;
-            let Some(summary) = node.field(wanted.number)? else { return Ok(()) };
-            let message = wanted.type_id.and_then(|id| self.schema.message(id));
-            if summary.has_keys() && message.and_then(|message| message.key()) == Some(wanted.key) {
-                for ordinal in node.with_key_hash(&summary, wanted.value.hash())? {
-                    let found = node.occurrences(&summary, ordinal)?.next_occurrence()?;
-                    if let Some((at, entry)) = found
-                        && !matching(at, &entry)?
-                    {
-                        break;
-                    }
-                }
-                return Ok(());
-            }
-        }
-        self.visit(part, wanted.number, 0, &mut matching)
-    }
-
-    fn is_wanted(&self, element: Part, wanted: &Wanted<'_>) -> Result<bool> {
-        let default = key::default_key(wanted.kind);
-        let element = Message { type_id: wanted.type_id, parts: vec![element] };
-        let last =
-            self.singular(&element, wanted.key)?.last().map(|run| self.of_run(run, run.count - 1)).transpose()?;
-        let Some(entry) = last else { return Ok(default == wanted.value) };
-        if let Key::Text(text) = wanted.value
-            && text.len() as u64 != entry.content_len()
-        {
-            return Ok(false);
-        }
-        let bytes = self.read_span(&entry.span())?;
-        let field = Fields::new(&bytes, entry.start, self.limits.depth).next_field()?;
-        Ok(field.and_then(|field| key::of_field(wanted.kind, &field)).unwrap_or(default) == wanted.value)
-    }
-
-    /// The last occurrence of field `number` in `part`.
-    fn last(&self, part: &Part, number: u32) -> Result<Option<Entry>> {
-        let mut last = None;
-        self.visit(part, number, 0, &mut |_, entry| {
-            last = Some(*entry);
-            Ok(true)
-        })?;
-        last.map(|run| self.of_run(&run, run.count - 1)).transpose()
-    }
-
-    /// The key of the element `entry`, by which people know it; `None` where its type has none or it is long.
-    pub fn key_text(&self, entry: &Entry, type_id: TypeId, longest: u64) -> Result<Option<(FieldKind, Vec<u8>)>> {
-        let Some(field) = self.schema.message(type_id).and_then(|message| message.field(message.key()?)) else {
-            return Ok(None);
-        };
-        let last = self.last(&Part::of(entry, Some(type_id)), field.number)?;
-        let Some(found) = last.filter(|found| found.content_len() <= longest) else { return Ok(None) };
-        let bytes = self.read_span(&found.span())?;
-        let in_memory = Fields::new(&bytes, found.start, self.limits.depth).next_field()?;
-        Ok(match in_memory.and_then(|in_memory| key::of_field(field.kind, &in_memory)) {
-            Some(Key::Text(text)) => Some((field.kind, text.to_vec())),
-            Some(Key::Number(number)) => Some((field.kind, number.to_le_bytes().to_vec())),
-            None => None,
-        })
     }
 }
 

@@ -1,7 +1,8 @@
 //! What elements are told apart by: the key of a map entry, or the name of a repeated message.
 
 use crate::error::Result;
-use crate::header::{Fields, Header, InMemory, Wire};
+use crate::fields::{Fields, InMemory};
+use crate::header::{Header, Wire};
 use crate::schema::{FieldKind, Message};
 
 /// The value of a key field.
@@ -86,7 +87,7 @@ pub fn of_field<'a>(kind: FieldKind, field: &InMemory<'a>) -> Option<Key<'a>> {
 /// The key of the element `bytes` of type `message`, which begins at `base`: the last one given, else the default.
 /// `None` when the type has no key field.
 pub fn of_element<'a>(message: &Message, bytes: &'a [u8], base: u64, depth: u32) -> Result<Option<Key<'a>>> {
-    let Some(field) = message.key().and_then(|number| message.field(number)) else { return Ok(None) };
+    let Some(field) = message.key() else { return Ok(None) };
     let mut key = default_key(field.kind);
     let mut fields = Fields::new(bytes, base, depth);
     // Every small element of a long list comes through here: of its fields, the others are stepped over lightly.

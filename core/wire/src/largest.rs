@@ -68,7 +68,7 @@ impl Document<'_> {
         let name = field.map_or_else(|| (number & !MISFIT).to_string(), |field| field.name.clone());
         let list = field.is_some_and(|field| field.repeated && !field.kind.is_packable());
         let step = if list && ordinal != TOGETHER { format!("{name}[{ordinal}]") } else { name };
-        let in_map = type_id.and_then(|id| self.schema.message(id)).is_some_and(|message| message.map_entry);
+        let in_map = self.schema.is_map_entry(type_id);
         let path = match (in_map, above.is_empty()) {
             (true, _) if number == 2 => above,
             (_, true) => step,
@@ -85,15 +85,14 @@ impl Document<'_> {
         let record = self.index.node(id)?.record;
         let above = self.path_of(record.parent)?;
         let parent = self.index.node(record.parent)?.message_type(self.schema);
-        if parent.and_then(|id| self.schema.message(id)).is_some_and(|message| message.map_entry) && record.number == 2
-        {
+        if self.schema.is_map_entry(parent) && record.number == 2 {
             return Ok(above);
         }
         let field = self.schema.field(parent, record.number);
         let name = field.map_or_else(|| (record.number & !MISFIT).to_string(), |field| field.name.clone());
         let path = if above.is_empty() { name } else { format!("{above}.{name}") };
         match field {
-            Some(field) if self.is_map(field) => Ok(format!("{path}[{}]", self.map_key_of(id, field.target)?)),
+            Some(field) if self.schema.is_map(field) => Ok(format!("{path}[{}]", self.map_key_of(id, field.target)?)),
             Some(field) if field.repeated => Ok(format!("{path}[{}]", record.ordinal)),
             _ => Ok(path),
         }

@@ -13,6 +13,7 @@ pub mod document;
 pub mod elements;
 pub mod entry;
 pub mod error;
+pub mod fields;
 pub mod find;
 pub mod header;
 pub mod index;

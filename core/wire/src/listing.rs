@@ -116,7 +116,7 @@ impl Document<'_> {
 
     fn child(&self, step: String, number: u32, field: Option<&Field>) -> Child {
         let message = field.filter(|field| field.kind.is_message()).and_then(|field| self.schema.message(field.target));
-        let map = field.is_some_and(|field| self.is_map(field));
+        let map = field.is_some_and(|field| self.schema.is_map(field));
         Child {
             step,
             number: number & !MISFIT,
@@ -188,7 +188,7 @@ impl Document<'_> {
             return Ok(child);
         };
         child.deeper = true;
-        if !self.is_map(field) {
+        if !self.schema.is_map(field) {
             let key = self.key_text(entry, field.target, SHOWN)?;
             child.text = key.map(|(kind, bytes)| key_label(kind, &bytes));
             return Ok(child);

@@ -157,8 +157,7 @@ impl Document<'_> {
 
     /// Whether `entry` is left out: it is large, has no parts, and is no number and no key of a map.
     fn is_large(&self, entry: &Entry, type_id: Option<TypeId>, limit: u64) -> bool {
-        let is_map_key =
-            entry.number == 1 && type_id.and_then(|id| self.schema.message(id)).is_some_and(|m| m.map_entry);
+        let is_map_key = entry.number == 1 && self.schema.is_map_entry(type_id);
         entry.wire == Wire::Len && entry.content_len() > limit && !is_map_key && !self.has_parts(entry, type_id)
     }
 

@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use crate::entry::Entry;
 use crate::error::{Kind, Result, WireError};
-use crate::header::{self, Fields, Wire};
+use crate::fields::Fields;
+use crate::header::{self, Wire};
 use crate::limits::Limits;
 use crate::schema::{Schema, TypeId};
 use crate::source::Source;

@@ -1,14 +1,18 @@
 //! What a path leads to in a proto, or why it leads nowhere.
 
+mod content;
+mod maps;
+mod numbers;
+
+pub(crate) use maps::map_key;
+
 use crate::document::{Document, Message, Part, Wanted};
 use crate::entry::Entry;
 use crate::error::{Kind, Result, WireError};
-use crate::header::{Fields, Wire};
+use crate::header::Wire;
 use crate::key::{self, Key};
 use crate::path::{Name, Path, Segment, Select};
-use crate::rope::{IMAGE, Rope, RopeBuilder};
 use crate::schema::{Field, FieldKind, MISFIT};
-use crate::varint::{self, Varint};
 
 /// What stands at a path.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,11 +49,7 @@ pub enum Target {
 impl Document<'_> {
     /// What `path` leads to.
     pub fn resolve(&self, path: &Path) -> Result<Target> {
-        self.resolve_from(Target::Message(self.root()?), path)
-    }
-
-    fn resolve_from(&self, root: Target, path: &Path) -> Result<Target> {
-        let mut at = root;
+        let mut at = Target::Message(self.root()?);
         let mut walked = Path::default();
         for segment in &path.segments {
             let message = self.enter(at, &walked)?;
@@ -129,14 +129,11 @@ impl Document<'_> {
                 let text = format!("{} is not repeated: there is nothing to pick with [{select}]", field.name);
                 Err(WireError::new(Kind::NotFound, text))
             }
-            Some(field) if self.is_map(&field) => self.map_value(&message, &field, select),
+            Some(field) if self.schema.is_map(&field) && !matches!(select, Select::Where(..)) => {
+                self.map_value(&message, &field, select)
+            }
             field => self.picked(&message, number, field.as_ref(), select),
         }
-    }
-
-    /// Whether `field` is a map.
-    pub fn is_map(&self, field: &Field) -> bool {
-        field.kind == FieldKind::Message && self.schema.message(field.target).is_some_and(|message| message.map_entry)
     }
 
     /// A field without schema and without brackets: the one occurrence, or all of them.
@@ -149,42 +146,6 @@ impl Document<'_> {
             }
             _ => Ok(Target::Repeated { owner: message, number, field: None }),
         }
-    }
-
-    fn map_value(&self, message: &Message, field: &Field, select: &Select) -> Result<Target> {
-        let entry = self.schema.message(field.target);
-        let key = entry.and_then(|entry| entry.field(1)).map_or(FieldKind::String, |key| key.kind);
-        if let Select::Where(..) = select {
-            return self.picked(message, field.number, Some(field), select);
-        }
-        let value = map_key(key, select)?;
-        let wanted = Wanted { number: field.number, type_id: Some(field.target), key: 1, kind: key, value };
-        let found = self.map_entry(message, &wanted)?;
-        let Some((_, found)) = found else {
-            let text = format!("the map {} has no key {select}", field.name);
-            return Err(WireError::new(Kind::NotFound, text));
-        };
-        self.value_of(&found, Some(field))
-    }
-
-    /// The value of the map entry `found`.
-    fn value_of(&self, found: &Entry, map: Option<&Field>) -> Result<Target> {
-        let type_id = map.map(|map| map.target);
-        let value = self.schema.field(type_id, 2);
-        let entry = Message { type_id, parts: vec![Part::of(found, type_id)] };
-        let occurrences = self.singular(&entry, 2)?;
-        Ok(match self.merged(&occurrences, value)? {
-            Some(target) => target,
-            None => match value {
-                Some(value) if value.kind.is_message() => {
-                    Target::Message(Message { type_id: Some(value.target), parts: Vec::new() })
-                }
-                Some(value) if value.kind.is_packable() => {
-                    Target::Scalar { field: Some(value.clone()), wire: value.kind.wire(), raw: 0 }
-                }
-                value => Target::Bytes { kind: value.map(|value| value.kind), part: None },
-            },
-        })
     }
 
     fn picked(&self, message: &Message, number: u32, field: Option<&Field>, select: &Select) -> Result<Target> {
@@ -253,158 +214,6 @@ impl Document<'_> {
             }
         }))
     }
-
-    /// The bits of the scalar `entry`.
-    fn raw(&self, entry: &Entry) -> Result<u64> {
-        let bytes = self.read_span(&entry.span())?;
-        let field = Fields::new(&bytes, entry.start, self.limits.depth).next_field()?;
-        let field = field.ok_or_else(|| WireError::corrupt(entry.start, "a scalar is not where it was"))?;
-        Ok(if field.header.wire == Wire::Varint { field.header.value } else { little_endian(field.content) })
-    }
-
-    /// Element `at` of a repeated number, whether it stands packed or not.
-    fn packed_element(&self, message: &Message, number: u32, field: Option<&Field>, at: i128) -> Result<Target> {
-        let (Some(field), Ok(wanted)) = (field, u64::try_from(at)) else {
-            return Err(no_such(&number.to_string(), &Select::Integer(at), None));
-        };
-        let mut left = wanted;
-        let mut found = None;
-        for part in &message.parts {
-            self.visit(part, number, 0, &mut |_, entry| {
-                if entry.wire != Wire::Len {
-                    if left < entry.count {
-                        found = Some(self.raw(&self.of_run(entry, left)?)?);
-                    }
-                    left = left.saturating_sub(entry.count);
-                } else {
-                    found = self.in_packed(entry, field.kind.wire(), &mut left)?;
-                }
-                Ok(found.is_none())
-            })?;
-            if found.is_some() {
-                break;
-            }
-        }
-        let scalar = found.map(|raw| Target::Scalar { field: Some(field.clone()), wire: field.kind.wire(), raw });
-        scalar.ok_or_else(|| no_such(&field.name, &Select::Integer(at), Some(wanted - left)))
-    }
-
-    /// The value `left` places on in a packed field; what is passed is taken off `left`.
-    fn in_packed(&self, entry: &Entry, wire: Wire, left: &mut u64) -> Result<Option<u64>> {
-        let width = match wire {
-            Wire::Fixed64 => 8,
-            Wire::Fixed32 => 4,
-            _ => return self.in_packed_varints(entry, left),
-        };
-        let count = entry.content_len() / width;
-        if *left >= count {
-            *left -= count;
-            return Ok(None);
-        }
-        let bytes = self.read(entry.content + *left * width, width as usize)?;
-        Ok(Some(little_endian(&bytes)))
-    }
-
-    fn in_packed_varints(&self, entry: &Entry, left: &mut u64) -> Result<Option<u64>> {
-        const STEP: u64 = 16 << 10;
-        let mut position = entry.content;
-        while position < entry.content_end {
-            let window = position..entry.content_end.min(position + STEP);
-            let bytes = self.read_span(&window)?;
-            let mut at = 0;
-            while at < bytes.len() {
-                match varint::read_value(bytes.get(at..).unwrap_or_default()) {
-                    Varint::Value(value, _) if *left == 0 => return Ok(Some(value)),
-                    Varint::Value(_, len) => at += len,
-                    Varint::Truncated if at > 0 && window.end < entry.content_end => break,
-                    _ => return Err(WireError::corrupt(position + at as u64, "a packed field holds a broken varint")),
-                }
-                *left -= 1;
-            }
-            position += at as u64;
-        }
-        Ok(None)
-    }
-
-    /// The bytes that stand at a path: a message serialized, the content of bytes or text, a scalar's text, or the
-    /// numbers of a packed field.
-    pub fn content(&self, target: &Target) -> Result<Rope> {
-        let mut rope = RopeBuilder::new(&self.limits);
-        let mut add = |part: &Part| -> Result<()> {
-            let span = self.span(part)?;
-            rope.extent(IMAGE, span.start, span.end - span.start);
-            Ok(())
-        };
-        match target {
-            Target::Message(message) => message.parts.iter().try_for_each(add)?,
-            Target::Bytes { part, .. } => part.iter().try_for_each(add)?,
-            Target::Scalar { field, wire, raw } => rope.literal(self.text(field.as_ref(), *wire, *raw).as_bytes()),
-            Target::Repeated { owner, number, field } => {
-                let packable = field.as_ref().is_some_and(|field| field.kind.is_packable());
-                for part in &owner.parts {
-                    self.visit(part, *number, 0, &mut |_, entry| {
-                        if !packable || entry.wire != Wire::Len {
-                            let text = "it is repeated, and its elements do not lie in one piece: pick one with [i]";
-                            return Err(WireError::new(Kind::Unsupported, text));
-                        }
-                        add(&Part::Span(entry.content_span(), None)).map(|()| true)
-                    })?;
-                }
-            }
-        }
-        rope.check()?;
-        Ok(rope.finish())
-    }
-
-    /// A scalar as people write it: an enum's name where there is one.
-    pub fn text(&self, field: Option<&Field>, wire: Wire, raw: u64) -> String {
-        let kind = match (field.map(|field| field.kind), wire) {
-            (Some(kind), _) => kind,
-            (None, Wire::Fixed32) => FieldKind::Fixed32,
-            (None, _) => FieldKind::Uint64,
-        };
-        let number = key::number_of(kind, kind.wire(), raw).unwrap_or(raw);
-        match kind {
-            FieldKind::Double => format!("{:?}", f64::from_bits(raw)),
-            FieldKind::Float => format!("{:?}", f32::from_bits(raw as u32)),
-            FieldKind::Bool => (number != 0).to_string(),
-            FieldKind::Uint32 | FieldKind::Uint64 | FieldKind::Fixed32 | FieldKind::Fixed64 => number.to_string(),
-            FieldKind::Enum => {
-                let name = field.and_then(|field| self.schema.enum_name(field.target, number as i32));
-                name.map_or_else(|| (number as i32).to_string(), str::to_owned)
-            }
-            _ => (number as i64).to_string(),
-        }
-    }
-}
-
-/// The key that `select` spells for a map whose keys are of `kind`.
-pub(crate) fn map_key(kind: FieldKind, select: &Select) -> Result<Key<'_>> {
-    let due = match (kind, select) {
-        (FieldKind::String, Select::Text(text)) => return Ok(Key::Text(text)),
-        (FieldKind::Bool, Select::Word(word)) => return Ok(Key::Number(u64::from(*word))),
-        (FieldKind::String, _) => "a quoted string, as in [\"key\"]",
-        (FieldKind::Bool, _) => "[true] or [false]",
-        (_, Select::Integer(value)) => {
-            let signed = matches!(kind, FieldKind::Int32 | FieldKind::Int64 | FieldKind::Sint32 | FieldKind::Sint64)
-                || matches!(kind, FieldKind::Sfixed32 | FieldKind::Sfixed64);
-            let narrow = matches!(kind, FieldKind::Int32 | FieldKind::Sint32 | FieldKind::Sfixed32)
-                || matches!(kind, FieldKind::Uint32 | FieldKind::Fixed32);
-            let bits = if narrow { 32 } else { 64 } - u32::from(signed);
-            let range = if signed { -(1i128 << bits) } else { 0 }..1i128 << bits;
-            if range.contains(value) {
-                return Ok(Key::Number(*value as u64));
-            }
-            "an integer that its type can hold"
-        }
-        _ => "an integer, as in [5]",
-    };
-    let text = format!("the keys of this map are {}: {due} is due, not [{select}]", kind.name());
-    Err(WireError::new(Kind::NotFound, text))
-}
-
-fn little_endian(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 fn not_here(label: &str) -> WireError {

@@ -1,13 +1,13 @@
 //! Ropes: bytes described, not held. A rope is a list of extents of sources and of short literals; its length is
 //! known without a read, a slice costs a binary search, and neighbours that touch become one.
 
+mod builder;
+mod serialized;
+
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::error::{Kind, Result, WireError};
-use crate::limits::Limits;
-use crate::reader::Reader;
-use crate::varint;
+pub use builder::RopeBuilder;
 
 /// Which of the caller's sources an extent lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -129,45 +129,6 @@ impl Rope {
         }
         builder.finish()
     }
-
-    /// Appends its serialized form: a count of pieces, then per piece a varint `2·len + is_extent` and either
-    /// source and offset as varints, or the literal.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        varint::write(self.piece_count() as u64, out);
-        for piece in self.pieces() {
-            varint::write(piece.len() << 1 | u64::from(matches!(piece, Piece::Extent { .. })), out);
-            match piece {
-                Piece::Extent { source, offset, .. } => {
-                    varint::write(u64::from(source.0), out);
-                    varint::write(offset, out);
-                }
-                Piece::Literal(bytes) => out.extend_from_slice(bytes),
-            }
-        }
-    }
-
-    /// Reads what [`Rope::encode`] wrote.
-    pub fn decode(reader: &mut Reader<'_>, limits: &Limits) -> Result<Self> {
-        let mut builder = RopeBuilder::new(limits);
-        for _ in 0..reader.varint()? {
-            let at = reader.offset();
-            let head = reader.varint()?;
-            let len = head >> 1;
-            if head & 1 == 0 {
-                builder.literal(reader.take(len)?);
-            } else {
-                let source = u32::try_from(reader.varint()?);
-                let source = source.map_err(|_| WireError::corrupt(at, "a rope names no source"))?;
-                let offset = reader.varint()?;
-                if offset.checked_add(len).is_none() {
-                    return Err(WireError::corrupt(at, "an extent of a rope runs past 2^64"));
-                }
-                builder.extent(SourceId(source), offset, len);
-            }
-            builder.check()?;
-        }
-        Ok(builder.finish())
-    }
 }
 
 impl PartialEq for Rope {
@@ -210,108 +171,11 @@ impl<'a> Iterator for Pieces<'a> {
     }
 }
 
-/// Builds a rope from front to back.
-#[derive(Debug, Default)]
-pub struct RopeBuilder {
-    shared: Shared,
-    limit: Option<usize>,
-    overflow: bool,
-}
-
-impl RopeBuilder {
-    /// A builder whose [`RopeBuilder::check`] fails once there are more pieces than `limits` allow.
-    pub fn new(limits: &Limits) -> Self {
-        Self { limit: Some(limits.pieces), ..Self::default() }
-    }
-
-    /// How many bytes stand in it.
-    pub fn len(&self) -> u64 {
-        self.shared.segments.last().map_or(0, |segment| segment.end)
-    }
-
-    /// Whether nothing stands in it.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Appends `len` bytes of `source`.
-    pub fn extent(&mut self, source: SourceId, offset: u64, len: u64) {
-        self.push(Some(source), offset, len);
-    }
-
-    /// Appends `bytes`.
-    pub fn literal(&mut self, bytes: &[u8]) {
-        let at = self.shared.literals.len() as u64;
-        self.shared.literals.extend_from_slice(bytes);
-        self.push(None, at, bytes.len() as u64);
-    }
-
-    /// Appends the shortest varint of `value`.
-    pub fn varint(&mut self, value: u64) {
-        let mut bytes = Vec::with_capacity(varint::MAX_LEN);
-        varint::write(value, &mut bytes);
-        self.literal(&bytes);
-    }
-
-    /// Appends one piece.
-    pub fn piece(&mut self, piece: Piece<'_>) {
-        match piece {
-            Piece::Extent { source, offset, len } => self.extent(source, offset, len),
-            Piece::Literal(bytes) => self.literal(bytes),
-        }
-    }
-
-    /// Appends all of `rope`.
-    pub fn rope(&mut self, rope: &Rope) {
-        rope.pieces().for_each(|piece| self.piece(piece));
-    }
-
-    /// An error once the rope has grown past what is allowed.
-    pub fn check(&self) -> Result<()> {
-        if self.overflow {
-            return Err(WireError::new(Kind::Corrupt, "a rope would be longer than 2^64 bytes"));
-        }
-        match self.limit {
-            Some(limit) if self.shared.segments.len() > limit => {
-                let message = format!("the answer would have more than {limit} pieces; ask for less at a time");
-                Err(WireError::new(Kind::Limit, message))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The rope.
-    pub fn finish(mut self) -> Rope {
-        let end = self.len();
-        self.shared.segments.shrink_to_fit();
-        Rope { shared: Arc::new(self.shared), start: 0, end }
-    }
-
-    fn push(&mut self, source: Option<SourceId>, at: u64, len: u64) {
-        if len == 0 {
-            return;
-        }
-        let begin = self.len();
-        let Some(end) = begin.checked_add(len) else {
-            self.overflow = true;
-            return;
-        };
-        let before = self.shared.segments.len().checked_sub(2).and_then(|i| self.shared.segments.get(i));
-        let from = before.map_or(0, |segment| segment.end);
-        if let Some(last) = self.shared.segments.last_mut()
-            && last.source == source
-            && last.at + (begin - from) == at
-        {
-            last.end = end;
-            return;
-        }
-        self.shared.segments.push(Segment { end, at, source });
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::Limits;
+    use crate::reader::Reader;
     use proptest::prelude::*;
 
     const SOURCES: [[u8; 64]; 2] = [[b'a'; 64], [b'b'; 64]];

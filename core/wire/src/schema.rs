@@ -186,8 +186,8 @@ impl Message {
 
     /// The field that elements of this type are told apart by: a map's key, else the singular string `name`,
     /// else the singular string with the lowest number. Members of oneofs do not count: another may have replaced them.
-    pub fn key(&self) -> Option<u32> {
-        self.key
+    pub fn key(&self) -> Option<&Field> {
+        self.field(self.key?)
     }
 }
 
@@ -253,6 +253,16 @@ impl Schema {
     #[inline]
     pub fn field(&self, id: Option<TypeId>, number: u32) -> Option<&Field> {
         self.message(id?)?.field(number)
+    }
+
+    /// Whether `field` is a map.
+    pub fn is_map(&self, field: &Field) -> bool {
+        field.kind == FieldKind::Message && self.is_map_entry(Some(field.target))
+    }
+
+    /// Whether messages of type `id` are the entries of a map.
+    pub fn is_map_entry(&self, id: Option<TypeId>) -> bool {
+        id.and_then(|id| self.message(id)).is_some_and(|message| message.map_entry)
     }
 
     /// `number`, marked when type `id` knows that field and it does not fit on the wire as `wire`.

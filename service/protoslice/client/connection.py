@@ -6,6 +6,7 @@ import hashlib
 import random
 import time
 import weakref
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -120,6 +121,8 @@ class Connection:
         """
         if json is not None:
             body, headers = dumps(json).encode(), {"content-type": "application/json", **(headers or {})}
+        if isinstance(body, bytes):
+            headers = {"content-digest": _digest_of(body), **(headers or {})}
 
         def attempt() -> Answer:
             content = body() if callable(body) else body
@@ -164,6 +167,10 @@ def _address(url: str) -> httpx.URL:
     if address.scheme not in ("http", "https") or not address.host:
         raise InvalidInput(f"{url!r} is no address of a service: http://… or https://… is due")
     return address
+
+
+def _digest_of(body: bytes) -> str:
+    return f"sha-256=:{b64encode(hashlib.sha256(body).digest()).decode()}:"
 
 
 def path_of(*segments: str) -> str:

@@ -7,7 +7,8 @@ import re
 from base64 import b64decode
 from binascii import Error as BadBase64
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Queue
+from threading import Thread
 from types import TracebackType
 from typing import Final, Self
 
@@ -15,6 +16,8 @@ from protoslice.errors import IntegrityError
 
 __all__ = ["Hashing", "digest_in"]
 
+_AHEAD: Final = 8
+"""How many pieces wait to be hashed at most."""
 _SHA256: Final = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/=]{44}):")
 
 
@@ -36,36 +39,45 @@ class Hashing:
 
     def __init__(self) -> None:
         self._sha = hashlib.sha256()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="protoslice-hash")
-        self._before: Future[None] | None = None
+        self._due: Queue[Iterable[bytes] | None] = Queue(_AHEAD)
+        self._failure: Exception | None = None
+        self._stopped = False
+        self._thread = Thread(target=self._run, name="protoslice-hash")
 
-    def update(self, data: bytes) -> None:
-        """Take the next bytes; waits for the ones before."""
-        self._wait()
-        self._before = self._pool.submit(self._sha.update, data)
+    def update(self, pieces: Iterable[bytes]) -> None:
+        """Take these bytes, in the thread, behind those given before; waits while much is still to be done."""
+        if self._thread.ident is None:
+            self._thread.start()
+        self._due.put(pieces)
 
-    def update_all(self, pieces: Iterable[bytes]) -> None:
-        """Take all pieces, in the thread; what is given next waits for them."""
-        self._wait()
-        self._before = self._pool.submit(self._take, pieces)
+    def hexdigest(self) -> str:
+        """The digest of all that was given. Raises what an iterator raised; it is the last call."""
+        self._end()
+        if self._failure is not None:
+            raise self._failure
+        return self._sha.hexdigest()
+
+    def _run(self) -> None:
+        while (pieces := self._due.get()) is not None:
+            try:
+                self._take(pieces)
+            except Exception as error:  # the owner is told, who must never wait for a thread that has ended
+                self._failure, self._stopped = error, True
 
     def _take(self, pieces: Iterable[bytes]) -> None:
         for piece in pieces:
+            if self._stopped:
+                return
             self._sha.update(piece)
 
-    def hexdigest(self) -> str:
-        """The digest of all that was given."""
-        self._wait()
-        return self._sha.hexdigest()
-
-    def _wait(self) -> None:
-        """What was given has been taken."""
-        before, self._before = self._before, None
-        if before is not None:
-            before.result()
+    def _end(self) -> None:
+        if self._thread.is_alive():
+            self._due.put(None)
+            self._thread.join()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self._pool.shutdown()
+        self._stopped = True
+        self._end()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,9 +69,9 @@ class Download:
         """Append the parts; the digest of all there is then."""
         size = self.remote.size
         with Hashing() as hashing:
-            hashing.update_all(partial.pieces())
+            hashing.update(partial.pieces())
             for part in parts:
-                hashing.update(part)
+                hashing.update((part,))
                 partial.write(part)
                 if self.progress is not None:
                     self.progress(partial.size, size)
@@ -170,5 +169,4 @@ def same_file(path: Path, size: int, sha256: str | None) -> bool:
     if sha256 is None or not path.is_file() or path.stat().st_size != size:
         return False
     with path.open("rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
         return hashlib.file_digest(file, "sha256").hexdigest() == sha256

@@ -23,6 +23,7 @@ BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "invalid-input": errors.InvalidInput,
     "corrupt-model": errors.CorruptModel,
     "bad-request": errors.InvalidInput,
+    "digest-mismatch": errors.ChecksumMismatch,
     "not-found": errors.NotFound,
     "no-resource": errors.NotFound,
     "gone": errors.Gone,

@@ -94,7 +94,7 @@ def survey(item: Item, *, type: str | None, min_chunk: int | None, max_chunk: in
     with Hashing() as hashing:
         for start, end in spans:
             data = b"".join(item.read(start, end - start))
-            hashing.update(data)
+            hashing.update((data,))
             pieces.append((start, end - start, hashlib.sha256(data).hexdigest()))
         return Surveyed(item, pieces, hashing.hexdigest())
 
@@ -111,7 +111,7 @@ def recipe_of(plans: Sequence[Plan], progress: Progress | None) -> Iterator[byte
             for piece, is_content in _content(plan, writer):
                 if is_content:
                     if plan.sha256 is None:
-                        hashing.update(piece)
+                        hashing.update((piece,))
                     size, sent = size + len(piece), sent + len(piece)
                 yield piece
                 if is_content and progress is not None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
+from time import perf_counter
 from typing import Final
 
 import httpx
@@ -20,12 +21,16 @@ from protoslice.client.flow import Transfer, in_order
 from protoslice.client.parts import Facts, Judged, judge
 from protoslice.errors import IntegrityError, InvalidInput, ProtosliceError, StorageUnavailable
 
-__all__ = ["PARALLEL", "PART", "Remote"]
+__all__ = ["ALONE", "DIGESTED", "FAST", "PARALLEL", "PART", "Remote"]
 
 PARALLEL: Final = 4
 """How many requests a large read makes at a time, unless it is told."""
 PART: Final = 8 << 20
-"""What one request of a long transfer asks for."""
+"""What one of several requests at a time asks for."""
+FAST: Final = 256 << 20
+"""Bytes a second. Where one connection brings as much, more of them would only cost processor time, at both ends."""
+ALONE: Final = (4 << 20, 64 << 20)
+"""What the first request of a transfer asks for, and the longest, while one connection is fast enough."""
 DIGESTED: Final = 1 << 20
 """The longest answer that the service gives a Content-Digest for."""
 _PROGRESS: Final = 64 << 10
@@ -93,7 +98,7 @@ class Remote:
         return b"".join(self._transfer(offset, offset + length, False, threading.Event()))
 
     def parts(self, start: int, parallel: int) -> Iterator[bytes]:
-        """All bytes from `start` on, in order, as they come in so many answers at a time.
+        """All bytes from `start` on, in order, as they come in so many answers at a time; in one while that is fast.
 
         Where the sha-256 of the whole is known, that is still to be compared; the bytes of any other are verified.
         """
@@ -104,10 +109,25 @@ class Remote:
         if start < len(self._head):
             yield self._head[start:]
             start = len(self._head)
-        unknown = facts.sha256 is None
-        yield from in_order(
-            self._transfers(start, facts.size, DIGESTED if unknown else PART, digested=unknown), parallel
-        )
+        if facts.sha256 is None:
+            yield from in_order(self._transfers(start, facts.size, DIGESTED, digested=True), parallel)
+            return
+        start = yield from self._while_fast(start)
+        yield from in_order(self._transfers(start, facts.size, PART, digested=False), parallel)
+
+    def _while_fast(self, start: int) -> Generator[bytes, None, int]:
+        """The bytes from `start` on over one connection, as long as it is fast; returns where that ended."""
+        at, (step, longest) = start, ALONE
+        while at < self.size:
+            end, waited, asked = min(self.size, at + step), 0.0, perf_counter()
+            for piece in self._transfer(at, end, False, threading.Event()):
+                waited += perf_counter() - asked
+                yield piece
+                asked = perf_counter()  # what is done with it is not the connection's time
+            if end - at < FAST * waited:
+                return end
+            at, step = end, min(2 * step, longest)
+        return at
 
     def _transfers(self, start: int, end: int, step: int, *, digested: bool) -> Iterator[Transfer]:
         for at in range(start, end, step):

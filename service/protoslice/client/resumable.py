@@ -41,6 +41,29 @@ class _Upload:
     """How many bytes of it are there."""
 
 
+class _Lengths:
+    """How long the parts are: of so many seconds each, as the last ones went.
+
+    The length of the next part is settled while one is sent, so that its checksum can be made meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self.now = self.then = FIRST_PART
+        self._most = MOST_PART
+
+    def went(self, length: int, seconds: float) -> None:
+        """A part was taken."""
+        if length == self.now:  # what is smaller takes its time for other reasons
+            enough = int(length * PART_SECONDS / max(seconds, 1e-3))
+            self.now, self.then = self.then, max(LEAST_PART, min(enough, 4 * self.then, self._most))
+
+    def failed(self, *, too_long: bool) -> None:
+        """A part was not."""
+        self.now = self.then = max(LEAST_PART, self.now // 4)
+        if too_long:
+            self._most = self.now
+
+
 class Uploads:
     """Uploads that are to become one store: its files, or one item without a name that is a recipe for it."""
 
@@ -61,7 +84,7 @@ class Uploads:
         self._total = sum(item.size or 0 for item in items)
         self._there = 0
         """Bytes that the service has acknowledged."""
-        self._part, self._most = FIRST_PART, MOST_PART
+        self._lengths = _Lengths()
         self._begun: list[str] = []
 
     def assemble(self, wanted: dict[str, Any]) -> Answer:
@@ -146,22 +169,21 @@ class Uploads:
         size, failures = upload.item.size or 0, 0
         with Sending(upload.item) as sending:
             while upload.offset < size:
-                end = min(size, upload.offset + self._part)
+                end = min(size, upload.offset + self._lengths.now)
                 before = upload.offset
                 try:
                     self._reached(upload, self._append(upload, sending, end), end)
                 except ProtosliceError as error:
-                    self._part = max(LEAST_PART, self._part // 4)
-                    if _is_too_long(error):
-                        self._most = self._part
+                    self._lengths.failed(too_long=_is_too_long(error))
                     self._reached(upload, self._patiently(upload.place, error, failures), end)
                     failures = failures + 1 if upload.offset == before else 0
-            sending.digest(size)
+            sending.expect(size, size)
             return sending.hexdigest()
 
     def _append(self, upload: _Upload, sending: Sending, end: int) -> int:
         offset, began = upload.offset, time.monotonic()
-        sending.digest(min(upload.item.size or 0, end + self._part))  # a part ahead, so that its checksum finds it read
+        sending.expect(offset, end)
+        sending.expect(end, min(upload.item.size or 0, end + self._lengths.then))
         headers = {
             **_TUS,
             "upload-offset": str(offset),
@@ -173,9 +195,7 @@ class Uploads:
         answer = self._connection.call(
             "PATCH", upload.place, body=lambda: body, headers=headers, again=False, slow=True
         )
-        if end - offset == self._part:  # what is smaller takes its time for other reasons
-            enough = int(self._part * PART_SECONDS / max(time.monotonic() - began, 1e-3))
-            self._part = max(LEAST_PART, min(enough, 4 * self._part, self._most))
+        self._lengths.went(end - offset, time.monotonic() - began)
         return _offset(answer)
 
     def _patiently(self, place: str, error: ProtosliceError, failures: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
-from protoslice.splitting.shape import Shape
+from protoslice.splitting.shape import INT_32, WHOLE, Shape
 
 _Field = FieldDescriptor
 _INTEGER = re.compile(r"[ \t\n\v\f\r]*([+-]?[0-9]+)", re.ASCII)
@@ -19,16 +19,6 @@ _FLOAT = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _LONGEST_NUMBER = 4096
-_SIGNED_32 = (_Field.TYPE_INT32, _Field.TYPE_SINT32, _Field.TYPE_SFIXED32)
-_SIGNED_64 = (_Field.TYPE_INT64, _Field.TYPE_SINT64, _Field.TYPE_SFIXED64)
-_UNSIGNED_32 = (_Field.TYPE_UINT32, _Field.TYPE_FIXED32)
-_UNSIGNED_64 = (_Field.TYPE_UINT64, _Field.TYPE_FIXED64)
-_RANGES = {
-    **dict.fromkeys(_SIGNED_32, range(-(1 << 31), 1 << 31)),
-    **dict.fromkeys(_SIGNED_64, range(-(1 << 63), 1 << 63)),
-    **dict.fromkeys(_UNSIGNED_32, range(1 << 32)),
-    **dict.fromkeys(_UNSIGNED_64, range(1 << 64)),
-}
 _WORDS = {"true": True, "false": False}
 # What Python's str() makes of a bool, which is how the guide's example turns the values of a map into chunks.
 _PYTHON_WORDS = _WORDS | {"True": True, "False": False}
@@ -51,7 +41,7 @@ def value_of(field: Shape, chunk: bytes, *, lenient: bool = False) -> Any:
         return _word(text, lenient)
     if field.type == _Field.TYPE_ENUM:
         return _enum(field, text, lenient)
-    return _integer(field, text) if field.type in _RANGES else _float(field, text)
+    return _integer(field, text) if field.type in WHOLE else _float(field, text)
 
 
 def _decoded(chunk: bytes) -> str:
@@ -76,7 +66,7 @@ def _enum(field: Shape, text: str, lenient: bool) -> int:
     if not lenient or not re.fullmatch(r"-?[0-9]{1,10}", text, re.ASCII):
         raise ValueError(f"{text[:40]!r} is no value of {kind.full_name}")
     number = int(text)
-    if number not in _RANGES[_Field.TYPE_INT32] or (kind.is_closed and number not in kind.values_by_number):
+    if number not in INT_32 or (kind.is_closed and number not in kind.values_by_number):
         raise ValueError(f"{number} is no value of {kind.full_name}")
     return number
 
@@ -85,7 +75,7 @@ def _integer(field: Shape, text: str) -> int:
     if (match := _INTEGER.match(text)) is None:
         raise ValueError(f"{text[:40]!r} is no whole number")
     value = int(match[1])
-    if value not in _RANGES[field.type]:
+    if value not in WHOLE[field.type]:
         raise ValueError(f"{match[1][:40]} is out of range")
     return value
 
@@ -128,6 +118,6 @@ def key_of(field: Shape, tag: Any) -> Any:
     value = int(key)
     if field.type == _Field.TYPE_BOOL:
         return value != 0
-    if value not in _RANGES[field.type]:
+    if value not in WHOLE[field.type]:
         raise ValueError(f"key {value} is out of range")
     return value

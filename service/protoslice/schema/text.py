@@ -6,7 +6,11 @@ import re
 
 _FIRST = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:[A-Za-z_]\w*|\[[\w./]+\])\s*(?::|\{|<)")
 _JSON = re.compile(r"\s*(?:\{\s*(?:\"|\}\s*\Z)|\[\s*[\[{\"\d\]-])")
-_TOKEN = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|#[^\n]*|[{}<>]|[A-Za-z_]\w*(?=\s*[:{<])")
+# Whatever is looked at is taken, a string that does not end and a word that is no name too: nothing is looked at twice.
+_TOKEN = re.compile(
+    r"\"(?:\\.|[^\"\\\n])*+\"?|'(?:\\.|[^'\\\n])*+'?|#[^\n]*"
+    r"|(?P<bracket>[{}<>])|(?P<name>[A-Za-z_]\w*+)(?=\s*+[:{<])|\w++"
+)
 
 
 def decoded(head: bytes) -> str | None:
@@ -32,11 +36,9 @@ def outer_fields(text: str) -> set[str] | None:
     if _FIRST.match(text) is None:
         return None
     names, depth = set[str](), 0
-    for token in _TOKEN.findall(text):
-        if token in ("{", "<"):
-            depth += 1
-        elif token in ("}", ">"):
-            depth -= 1
-        elif depth == 0 and token[0] not in "\"'#":
-            names.add(token)
+    for token in _TOKEN.finditer(text):
+        if bracket := token["bracket"]:
+            depth += 1 if bracket in "{<" else -1
+        elif depth == 0 and token["name"]:
+            names.add(token["name"])
     return names

@@ -7,6 +7,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 
 from protoslice.errors import InvalidInput, LimitExceeded
+from protoslice.schema.counting import check_parts
 from protoslice.schema.registry import MessageTypes, bundled_files
 
 MAX_BYTES = 32 * 1024 * 1024
@@ -33,6 +34,7 @@ def _files(data: bytes, max_bytes: int) -> dict[str, _File]:
     """The files of a set by name."""
     if len(data) > max_bytes:
         raise LimitExceeded(f"the descriptor set has {len(data)} bytes; at most {max_bytes} are taken")
+    check_parts(data)
     try:
         parsed = descriptor_pb2.FileDescriptorSet.FromString(data)
     except DecodeError as error:

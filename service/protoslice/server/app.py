@@ -20,7 +20,7 @@ from protoslice.server.express import Express
 from protoslice.server.failures import HANDLED, answer_exception, send_failure
 from protoslice.server.fields import Headers
 from protoslice.server.lane import Lane, ViewEndpoint
-from protoslice.server.limits import GuardedBody, body_limit, check_length
+from protoslice.server.limits import GuardedBody, body_digest, body_limit, check_length
 from protoslice.server.logs import RequestLog
 from protoslice.server.openapi import openapi_document
 from protoslice.server.problems import HttpProblem
@@ -136,7 +136,8 @@ class _Front:
             await self._in_framework(scope, receive, send)
 
     async def _in_framework(self, scope: Scope, receive: Receive, send: Send) -> None:
-        guarded = GuardedBody(receive, body_limit(scope["path"], self._settings), self._settings)
+        limit = body_limit(scope["path"], self._settings)
+        guarded = GuardedBody(receive, limit, self._settings, body_digest(scope))
         # HEAD is GET whose body the server leaves out: the same headers, whatever the route.
         asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         try:

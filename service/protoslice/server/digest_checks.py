@@ -1,4 +1,4 @@
-"""The digests a client sends with an upload, compared with what arrived."""
+"""The digests a client sends with a body, compared with what arrived."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from protoslice.errors import InvalidInput
 from protoslice.server.digests import parse_digest
 from protoslice.server.fields import Fields
-from protoslice.server.problems import INVALID, HttpProblem
+from protoslice.server.problems import DIGEST, HttpProblem
 
 __all__ = ["BodyDigest"]
 
@@ -27,14 +27,18 @@ class BodyDigest:
         self.expected: bytes | None = next(iter(given), None)
         self._hash = hashlib.sha256() if given else None
 
+    def update(self, piece: bytes) -> None:
+        """Take in a piece, if there is something to compare with."""
+        if self._hash is not None:
+            self._hash.update(piece)
+
     async def watch(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """The pieces, digested on their way when that was asked for."""
         async for piece in pieces:
-            if self._hash is not None:
-                self._hash.update(piece)
+            self.update(piece)
             yield piece
 
     def check(self) -> None:
         """Raise unless the body had the digest given."""
         if self._hash is not None and self._hash.digest() != self.expected:
-            raise HttpProblem(INVALID, "the digest given does not match what arrived: nothing was stored")
+            raise HttpProblem(DIGEST, "the digest given does not match what arrived: nothing was done with it")

@@ -1,4 +1,4 @@
-"""Request bodies within limits: of size, checked before a byte is read, and of time."""
+"""Request bodies within limits: of size, checked before a byte is read, and of time; and as their digest says."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Final
 
 from starlette.types import Message, Receive, Scope
 
+from protoslice.server.digest_checks import BodyDigest
 from protoslice.server.fields import read_fields
 from protoslice.server.problems import BAD_REQUEST, LIMIT, TIMEOUT, HttpProblem
 from protoslice.server.settings import Settings
 
-__all__ = ["GuardedBody", "body_limit", "check_length"]
+__all__ = ["GuardedBody", "body_digest", "body_limit", "check_length"]
 
 _GRACE_SECONDS: Final = 60
 _UPLOADS: Final = "/v1/stores"
@@ -48,20 +49,27 @@ def check_length(scope: Scope, settings: Settings) -> None:
         raise _too_long(limit)
 
 
+def body_digest(scope: Scope) -> BodyDigest | None:
+    """What the body is compared with wherever it is read; uploads see to theirs themselves, off the loop."""
+    path: str = scope["path"]
+    return None if path == _UPLOADS or path.startswith(_RESUMABLE) else BodyDigest(read_fields(scope))
+
+
 class GuardedBody:
     """`receive` with the limits kept. The time that is waited for the client counts, and not what is done meanwhile."""
 
-    __slots__ = ("_length", "_limit", "_receive", "_settings", "_waited")
+    __slots__ = ("_digest", "_length", "_limit", "_receive", "_settings", "_waited")
 
-    def __init__(self, receive: Receive, limit: int, settings: Settings) -> None:
+    def __init__(self, receive: Receive, limit: int, settings: Settings, digest: BodyDigest | None = None) -> None:
         self._receive = receive
         self._limit = limit
         self._settings = settings
+        self._digest = digest
         self._length = 0
         self._waited = 0.0
 
     async def __call__(self) -> Message:
-        """The next message; `HttpProblem` when it comes too late or brings too much."""
+        """The next message; `HttpProblem` when it comes too late, brings too much, or ends what fails its digest."""
         seconds, begun = self._settings.body_timeout_seconds, monotonic()
         try:
             async with asyncio.timeout(seconds):
@@ -74,6 +82,10 @@ class GuardedBody:
             raise _too_long(self._limit)
         if message.get("more_body"):
             self._check_rate()
+        if self._digest is not None and message["type"] == "http.request":
+            self._digest.update(message.get("body", b""))
+            if not message.get("more_body"):
+                self._digest.check()
         return message
 
     def _check_rate(self) -> None:

@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TextIO
 
@@ -98,11 +99,12 @@ class _Lines:
     log = debug = info = warning = warn = error = critical = exception = fatal = failure = err = msg
 
     def flush(self) -> None:
-        """Write what there is."""
+        """Write what there is. Where that cannot be, it is lost: nobody would hear of it, and serving goes on."""
         lines, self._lines = self._lines, []
         if lines:
-            self._out.write("\n".join(lines) + "\n")
-            self._out.flush()
+            with suppress(OSError):
+                self._out.write("\n".join(lines) + "\n")
+                self._out.flush()
 
 
 class RequestLog:

@@ -14,6 +14,13 @@ from protoslice.server.views import VIEWS, View
 __all__ = ["openapi_document"]
 
 VERSION: Final = "1"
+_DIGEST: Final = {
+    "name": "Content-Digest",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "Digest of the body, verified: `sha-256=:<base64>:`.",
+}
 _CHANGING: Final = frozenset({"post", "put", "patch", "delete"})
 _REF: Final = {
     "name": "ref",
@@ -166,6 +173,8 @@ def _finish(document: dict[str, Any]) -> None:
     for operations in document["paths"].values():
         for method, operation in operations.items():
             _drop_validation(operation["responses"])
+            if "requestBody" in operation:
+                operation["parameters"] = [*operation.get("parameters", ()), _DIGEST]
             if method in _CHANGING:
                 operation["responses"].setdefault("403", problems(403)[403])
             operation["responses"] = {

@@ -52,6 +52,9 @@ CORRUPT_UPLOAD = Problem(
     "The file is not what it should be",
     "Check the file at `offset` and `path`; nothing was stored.",
 )
+DIGEST = Problem(
+    400, "digest-mismatch", "The body fails its digest", "Send it again as it was; nothing was done with this one."
+)
 BAD_REQUEST = Problem(400, "bad-request", "Bad request", "Send a well-formed HTTP request.")
 CROSS_SITE = Problem(
     403,
@@ -141,6 +144,7 @@ READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
 UPLOADING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     **READING,
     errors.NotFound: INVALID,
+    errors.ChecksumMismatch: DIGEST,
     errors.CorruptModel: CORRUPT_UPLOAD,
 }
 """What an error means while an upload is taken in: the bytes at fault are the client's."""

@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -56,7 +57,7 @@ class Server(uvicorn.Server):
             return
         await super().startup(sockets)
         if self.started and sockets:
-            print(address_of(sockets[0]), flush=True)
+            _tell(address_of(sockets[0]))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuse readiness for a while, take no more connections, let answers end, and cut those that take too long."""
@@ -125,6 +126,16 @@ def run(settings: Settings) -> None:
         Server(uvicorn_config(app, settings), app.services, at_end=[flush_spans, flush_logs]).run([listener])
     finally:
         listener.close()
+
+
+def _tell(address: str) -> None:
+    """Print the address. Where that cannot be, a line in the log has it: it is no reason not to serve."""
+    try:
+        print(address, flush=True)
+    except OSError as error:
+        _log.warning("serving at %s, which standard output does not take: %s", address, os.strerror(error.errno or 0))
+        with open(os.devnull, "w") as nowhere:  # Python would try once more at the end, and complain
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _open_many_files() -> None:

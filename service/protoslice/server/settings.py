@@ -63,7 +63,10 @@ Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 def default_storage() -> str:
     """The URI of the folder the service keeps its state in when nothing is said: under the user's data folder."""
-    base = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
+    try:
+        base = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
+    except RuntimeError:
+        raise InvalidInput("there is no home folder to keep stores in: say where with PROTOSLICE_STORAGE") from None
     return (base.absolute() / "protoslice").as_uri()
 
 

@@ -14,13 +14,12 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from protoslice.errors import LimitExceeded
 from protoslice.splitting.measure import delimited, field_size, sized_entry, unknown_size, value_size
 from protoslice.splitting.policy import LARGEST, SplitPolicy
-from protoslice.splitting.shape import Shape, present
+from protoslice.splitting.shape import INT_32, Shape, present
 from protoslice.splitting.tags import Key, Path, Step, show
 
 _Field = FieldDescriptor
 _PLAIN_KEYS = frozenset({_Field.TYPE_STRING, _Field.TYPE_BOOL, _Field.TYPE_INT32, _Field.TYPE_UINT32})
 _WIDE_KEYS = frozenset({_Field.TYPE_INT64, _Field.TYPE_UINT64})
-_INT_32 = range(-(1 << 31), 1 << 31)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,8 @@ def plan(message: Message, policy: SplitPolicy, leaves: Leaves = lambda _: True)
 
     `leaves` says which large string and bytes fields become chunks of their own.
     """
-    return _Planner(policy, leaves).finished(_Planner(policy, leaves).message(message, policy.depth), ())
+    planner = _Planner(policy, leaves)
+    return planner.finished(planner.message(message, policy.depth), ())
 
 
 @dataclass(slots=True)
@@ -261,7 +261,7 @@ def _length(value: str | bytes) -> int:
 def _addressed(each: Shape, key: Any) -> bool:
     """Whether metadata can name the entry so that TensorFlow finds it: it squeezes whole numbers through 32 bits."""
     kind = each.map_key.type
-    return kind in _PLAIN_KEYS or (kind in _WIDE_KEYS and key in _INT_32)
+    return kind in _PLAIN_KEYS or (kind in _WIDE_KEYS and key in INT_32)
 
 
 def _wrapped(each: Shape, size: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from protoslice.splitting.shape import Shape, complete_when_empty, field_by_number, shape
+from protoslice.splitting.shape import INT_32, Shape, complete_when_empty, field_by_number, shape
 from protoslice.splitting.tags import Key, Path, Step, show
 
 _Field = FieldDescriptor
@@ -125,7 +125,7 @@ def _key(key: Shape, tag: Any) -> tuple[Key | None, str | None]:
     value: Any = None if kind is None else getattr(tag, kind)
     if kind is None or _KEYS.get(key.type) != kind:
         return value, "the kind of the key is not that of the map"
-    wide = kind in ("i64", "ui64") and not -(1 << 31) <= value < 1 << 31
+    wide = kind in ("i64", "ui64") and value not in INT_32
     return value, "keys are squeezed through 32 bits" if wide else None
 
 

@@ -13,6 +13,18 @@ from google.protobuf.message import Message
 _TEXT = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 _GROUP = FieldDescriptor.TYPE_GROUP
 
+INT_32 = range(-(1 << 31), 1 << 31)
+INT_64 = range(-(1 << 63), 1 << 63)
+UINT_32 = range(1 << 32)
+UINT_64 = range(1 << 64)
+WHOLE: dict[int, range] = {
+    **dict.fromkeys((FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_SINT32, FieldDescriptor.TYPE_SFIXED32), INT_32),
+    **dict.fromkeys((FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_SINT64, FieldDescriptor.TYPE_SFIXED64), INT_64),
+    **dict.fromkeys((FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_FIXED32), UINT_32),
+    **dict.fromkeys((FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64), UINT_64),
+}
+"""The numbers that a type of whole numbers has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -103,3 +115,12 @@ def field_by_number(descriptor: Descriptor, number: int) -> FieldDescriptor | No
 def varint_size(value: int) -> int:
     """How many bytes the varint of `value` takes; negative numbers take ten."""
     return (value.bit_length() + 6) // 7 or 1 if value >= 0 else 10
+
+
+def varint(value: int) -> bytes:
+    """`value`, which is not negative, as a varint."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])

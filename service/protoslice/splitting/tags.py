@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from protoslice.errors import InvalidInput
 from protoslice.splitting.metadata import field_index
-from protoslice.splitting.shape import Shape, field_by_number, shape
+from protoslice.splitting.shape import INT_32, INT_64, UINT_32, UINT_64, WHOLE, Shape, field_by_number, shape
 
 Key: TypeAlias = str | int | bool
 Fields: TypeAlias = Key | Sequence[Key]
@@ -43,14 +43,11 @@ class Step:
 Path: TypeAlias = tuple[Step, ...]
 
 _Field = FieldDescriptor
-_SIGNED_32 = (-(1 << 31), (1 << 31) - 1)
-_SIGNED_64 = (-(1 << 63), (1 << 63) - 1)
-_KEYS: dict[int, tuple[str, tuple[int, int]]] = {
-    **dict.fromkeys((_Field.TYPE_INT32, _Field.TYPE_SINT32, _Field.TYPE_SFIXED32), ("i32", _SIGNED_32)),
-    **dict.fromkeys((_Field.TYPE_INT64, _Field.TYPE_SINT64, _Field.TYPE_SFIXED64), ("i64", _SIGNED_64)),
-    **dict.fromkeys((_Field.TYPE_UINT32, _Field.TYPE_FIXED32), ("ui32", (0, (1 << 32) - 1))),
-    **dict.fromkeys((_Field.TYPE_UINT64, _Field.TYPE_FIXED64), ("ui64", (0, (1 << 64) - 1))),
+_WHOLE_KEYS = {INT_32: "i32", INT_64: "i64", UINT_32: "ui32", UINT_64: "ui64"}
+_KEYS = {_Field.TYPE_STRING: "s", _Field.TYPE_BOOL: "boolean"} | {
+    kind: _WHOLE_KEYS[numbers] for kind, numbers in WHOLE.items()
 }
+"""What a `MapKey` calls keys of a type."""
 
 
 def show(path: Iterable[Step]) -> str:
@@ -95,7 +92,7 @@ def _position(field: Shape, parts: Iterator[Key], path: Sequence[Step]) -> Key |
 
 
 def _index(field: Shape, at: Key, path: Sequence[Step]) -> int:
-    if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < 1 << 64:
+    if isinstance(at, bool) or not isinstance(at, int) or at not in UINT_64:
         raise InvalidInput(f"{at!r} is no index of an element", path=show([*path, Step(field)]))
     return at
 
@@ -107,8 +104,7 @@ def _key(field: Shape, at: Key, path: Sequence[Step]) -> Key:
     elif kind == _Field.TYPE_BOOL:
         fits = isinstance(at, bool)
     else:
-        low, high = _KEYS[kind][1]
-        fits = isinstance(at, int) and not isinstance(at, bool) and low <= at <= high
+        fits = isinstance(at, int) and not isinstance(at, bool) and at in WHOLE[kind]
     if not fits:
         raise InvalidInput(f"{at!r} is no key of this map", path=show([*path, Step(field)]))
     return at
@@ -135,10 +131,8 @@ def _tag(kind: str, value: Key) -> Any:
 
 
 def _key_tag(key: Shape, value: Key) -> Any:
-    names = {_Field.TYPE_STRING: "s", _Field.TYPE_BOOL: "boolean"}
-    name = names.get(key.type) or _KEYS[key.type][0]
     tag = field_index()
-    setattr(tag.map_key, name, value)
+    setattr(tag.map_key, _KEYS[key.type], value)
     return tag
 
 

@@ -25,6 +25,7 @@ class Batches:
         self._work = work
         self._gathered: list[bytes] = []
         self._size = 0
+        self._begun = False
         self._working: asyncio.Future[None] | None = None
 
     async def add(self, piece: bytes) -> None:
@@ -33,6 +34,13 @@ class Batches:
         self._size += len(piece)
         if self._size >= BATCH:
             await self._hand_on()
+
+    def take_all(self) -> bytes | None:
+        """All that was added, which is not worked on then; none where some of it has been handed on already."""
+        if self._begun:
+            return None
+        gathered, self._gathered, self._size = b"".join(self._gathered), [], 0
+        return gathered
 
     async def flush(self) -> None:
         """All that was added has been worked on when this returns."""
@@ -50,6 +58,7 @@ class Batches:
         if self._gathered:
             batch = self._gathered[0] if len(self._gathered) == 1 else b"".join(self._gathered)
             self._gathered, self._size = [], 0
+            self._begun = True
             self._working = asyncio.ensure_future(self._work(batch))
 
     async def _idle(self) -> None:

@@ -16,7 +16,7 @@ from protoslice.stores.in_place import Places
 from protoslice.stores.ingest import Ingest, IntakeOptions, drop_attempt
 from protoslice.stores.joined import open_file_object
 from protoslice.stores.manifests import Manifests, behind, cursor_of
-from protoslice.stores.model import UNKNOWN, Created, IngestRequest, Manifest, Page, SchemaInfo, StoreInfo, Tag
+from protoslice.stores.model import UNKNOWN, Created, IngestRequest, Manifest, Page, SchemaInfo, Stored, StoreInfo, Tag
 from protoslice.stores.objects import StoredObject
 from protoslice.stores.once import Once
 from protoslice.stores.opened import OpenStore, open_proto
@@ -61,7 +61,7 @@ class Stores:
         self._refused = refused
         self._worker = Worker(options.threads)
         self._tags = Tags(storage)
-        self._schemas = Schemas(storage)
+        self._schemas = Schemas(storage, self._worker)
         self._places = Places(options.register_prefixes, options.register_networks)
         self._manifests = Manifests(storage)
         self._uploads = Uploads(storage, self._worker, self.ingest, self._types, options.uploads)
@@ -301,8 +301,9 @@ class Stores:
     async def _open(self, manifest: Manifest) -> OpenStore:
         objects: list[StoredObject] = []
         try:
+            shared: dict[Stored, StoredObject] = {}
             for stored in manifest.objects:
-                objects.append(await self._open_object(manifest, stored.uri is not None, len(objects)))
+                objects.append(await self._open_object(stored, shared))
             proto = None
             if manifest.indexed:
                 verify = self._options.verify_reads
@@ -320,11 +321,11 @@ class Stores:
             self._opened.pop(next(iter(self._opened)))
         return store
 
-    async def _open_object(self, manifest: Manifest, in_place: bool, number: int) -> StoredObject:
-        stored = manifest.objects[number]
-        if in_place:
+    async def _open_object(self, stored: Stored, shared: dict[Stored, StoredObject]) -> StoredObject:
+        if stored.uri is not None:
             return await self._places.open(stored, self._worker)
-        return await open_file_object(self._storage, stored, self._worker, verify=self._options.verify_reads)
+        verify = self._options.verify_reads
+        return await open_file_object(self._storage, stored, self._worker, verify=verify, shared=shared)
 
     def _check_writable(self) -> None:
         if self._refused is not None:

@@ -15,7 +15,8 @@ from protoslice.stores import keys
 from protoslice.stores.keep import keep
 from protoslice.stores.model import FileInfo, IngestRequest, Manifest, Stored
 from protoslice.stores.objects import CHANGED, StoredObject
-from protoslice.stores.paths import check_file_path
+from protoslice.stores.packs import Place
+from protoslice.stores.paths import FilePaths
 from protoslice.stores.prepare import Prepared, chunked_of, prepare_chunked, prepare_raw
 from protoslice.stores.receive import Received, Scan, Types
 from protoslice.stores.roots import choose_root
@@ -61,7 +62,10 @@ class Places:
         """What the manifest of a store over `files` (path to URI) is to be; index and plan are kept in `storage`."""
         if not files:
             raise InvalidInput("no files are named")
-        received = [await self._look(check_file_path(path), uri, worker) for path, uri in files.items()]
+        paths = FilePaths()
+        for path in files:
+            paths.add(path)
+        received = [await self._look(path, uri, worker) for path, uri in files.items()]
         root = await choose_root(received, request.root, opened=lambda stored: self.open(stored, worker), worker=worker)
         attempt = keys.new_attempt()
         prepared = await self._prepare(root, request, types, worker)
@@ -78,7 +82,7 @@ class Places:
         head = await storage.get_range(key, 0, min(HEAD, stat.size), if_etag=stat.etag)
         detection = schema.detect(head, path.rpartition("/")[2], stat.size)
         scan = Scan(detection.type_name if detection.kind == "proto" else None)
-        return Received(FileInfo(path, stat.size, None), stored, detection, scan)
+        return Received(FileInfo(path, stat.size, None), Place(stored), detection, scan)
 
     async def _prepare(self, root: Received, request: IngestRequest, types: Types, worker: Worker) -> Prepared:
         if root.detection.kind not in {"proto", "unknown", "riegeli"} and request.type is None:

@@ -7,16 +7,18 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
-from protoslice.errors import CorruptModel, InvalidInput, ProtosliceError, Unsupported
+from protoslice.errors import ChecksumMismatch, CorruptModel, InvalidInput, ProtosliceError, Unsupported
 from protoslice.schema.names import means_text
 from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import Storage
 from protoslice.stores import keys
+from protoslice.stores.examine import Examination
 from protoslice.stores.joined import open_file_object
 from protoslice.stores.keep import keep
 from protoslice.stores.model import Created, FileInfo, IngestRequest, Manifest, Stored
 from protoslice.stores.objects import StoredObject, open_object
-from protoslice.stores.paths import check_file_path, check_request
+from protoslice.stores.packs import Packs
+from protoslice.stores.paths import FilePaths, check_request
 from protoslice.stores.prepare import (
     Prepared,
     SideWriter,
@@ -65,8 +67,9 @@ class Ingest:
         self._request = request
         self._announce = announce
         self._attempt = keys.new_attempt()
+        self._packs = Packs(options.storage, options.worker, self._attempt)
         self._files: list[Received] = []
-        self._paths: set[str] = set()
+        self._paths = FilePaths()
         self._sink: FileSink | None = None
         self._left = options.limit
 
@@ -83,17 +86,14 @@ class Ingest:
         """Begin the next file; the one before must be closed."""
         self._check_room(path)
         options = self._options
-        self._sink = await FileSink.open(
-            options.storage,
-            self._attempt,
+        self._sink = FileSink(
             len(self._files),
             path,
+            self._packs,
             worker=options.worker,
-            wanted=self.wanted_type(path),
-            types=options.types,
+            examination=Examination(path, self.wanted_type(path), options.types),
             limit=self._left,
         )
-        self._paths.add(path)
         return Sink(self)
 
     def wanted_type(self, path: str) -> str | None:
@@ -103,7 +103,6 @@ class Ingest:
     def adopt(self, received: Received) -> None:
         """Take a file that has arrived before, and lies in the storage."""
         self._check_room(received.info.path)
-        self._paths.add(received.info.path)
         self._files.append(received)
 
     async def write(self, piece: bytes) -> None:
@@ -126,9 +125,10 @@ class Ingest:
         """Make the store, unless it exists already. `expected_sha256` is that of the one file of the upload."""
         if self._sink is not None:
             raise InvalidInput("a file is open still: it would be only half there")
+        await self._packs.commit()
         root = await choose_root(self._files, self._request.root, opened=self._opened, worker=self._options.worker)
         if expected_sha256 is not None and [file.info.sha256 for file in self._files] != [expected_sha256.hex()]:
-            raise InvalidInput("the digest given does not match what arrived: nothing was stored")
+            raise ChecksumMismatch("the digest given does not match what arrived: nothing was stored")
         try:
             prepared, side = await self._prepare(root)
         except ProtosliceError as error:
@@ -153,15 +153,14 @@ class Ingest:
         sink, self._sink = self._sink, None
         if sink is not None:
             await sink.abort()
+        await self._packs.abort()
 
     def _check_room(self, path: str) -> None:
-        check_file_path(path)
         if self._sink is not None:
             raise InvalidInput("the file before is not closed")
         if len(self._files) >= FILES:
             raise InvalidInput(f"an upload holds at most {FILES} files")
-        if path in self._paths:
-            raise InvalidInput(f"the upload holds {path!r} twice")
+        self._paths.add(path)
 
     async def _prepare(self, root: Received) -> tuple[Prepared | None, Stored | None]:
         options, request = self._options, self._request

@@ -2,7 +2,7 @@
 
 protoslice.json                     the layout's version
 stores/<id>                         a store's manifest: written last, in one step; with it the store exists
-objects/<attempt>/file-<n>          file <n> of an upload, as it came; several files are several objects
+objects/<attempt>/file-<n>          file <n> of an upload, as it came; small files share the object of the first of them
 objects/<attempt>/file-<n>.sums     its block sums
 objects/<attempt>/side  side.sums   records of a chunked proto that had to be decoded; a text in its binary form
 objects/<attempt>/index             the index of the root proto

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar, cast
 
@@ -88,6 +88,8 @@ class Stored:
     etag: str | None = None
     parts: tuple[Stored, ...] = ()
     """What follows each other to make it up, where it is not one object."""
+    at: int = 0
+    """Where in its parts it begins: other small files may lie before it, and behind it."""
 
     @classmethod
     def joined(cls, parts: Sequence[Stored]) -> Stored:
@@ -147,10 +149,6 @@ class Manifest:
         """The attempts whose objects it needs: its own, and those of the uploads that its files came by."""
         return {self.attempt} | {key.split("/")[1] for stored in self.objects for key in stored.keys}
 
-    def object_of(self, path: str) -> Stored | None:
-        """Where the file at `path` lies."""
-        return next((stored for file, stored in zip(self.files, self.objects, strict=True) if file.path == path), None)
-
 
 def _as_dict(manifest: Manifest) -> dict[str, Any]:
     data: dict[str, Any] = {name: getattr(manifest, name) for name in Manifest.__slots__}
@@ -165,6 +163,7 @@ def stored_as_dict(stored: Stored) -> dict[str, Any]:
     """The JSON form, which `stored_from_dict` reads."""
     fields: dict[str, Any] = {"size": stored.size, "key": stored.key, "uri": stored.uri, "etag": stored.etag}
     fields["parts"] = [stored_as_dict(part) for part in stored.parts] or None
+    fields["at"] = stored.at or None
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -218,10 +217,6 @@ class StoreInfo:
         size = sum(file.size for file in manifest.files)
         common = {name: getattr(manifest, name) for name in cls.__slots__ if name not in {"size", "tags"}}
         return cls(**common, size=size, tags=tuple(tags))
-
-    def with_tags(self, tags: Sequence[str]) -> StoreInfo:
-        """The same store with these tags."""
-        return replace(self, tags=tuple(tags))
 
     def as_json(self) -> dict[str, Any]:
         """The store as the API shows it."""
@@ -279,6 +274,3 @@ def now() -> datetime:
 def format_time(time: datetime) -> str:
     """A time as the API writes it."""
     return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-JsonObject = Mapping[str, object]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 
 from protoslice.errors import InvalidInput
 from protoslice.stores.model import IngestRequest
 
-__all__ = ["check_file_path", "check_request", "check_schema_name", "check_tag", "is_id", "is_id_prefix"]
+__all__ = ["FilePaths", "check_file_path", "check_request", "check_schema_name", "check_tag", "is_id", "is_id_prefix"]
 
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}")
 _HEX = re.compile(r"[0-9a-f]{12,64}")
@@ -23,6 +24,26 @@ def check_file_path(path: str) -> str:
     if not plain or len(path.encode("utf-8", "surrogatepass")) > _LONGEST:
         raise InvalidInput(f"{path!r} is no path for a file: relative, without . and .., is due")
     return path
+
+
+class FilePaths:
+    """The paths of the files of one store: each is there once, and all of them can lie on one disk."""
+
+    def __init__(self) -> None:
+        # With the separator below everything else, what is in a folder stands right behind its name.
+        self._sorted: list[str] = []
+
+    def add(self, path: str) -> None:
+        """One more file; `InvalidInput` unless it is a plain path that goes together with the others."""
+        name = check_file_path(path).replace("/", "\0")
+        place = bisect_left(self._sorted, name)
+        if self._sorted[place : place + 1] == [name]:
+            raise InvalidInput(f"the upload holds {path!r} twice")
+        for file, inside in ((self._sorted[place - 1 : place], [name]), ([name], self._sorted[place : place + 1])):
+            if file and inside and inside[0].startswith(file[0] + "\0"):
+                one, other = file[0].replace("\0", "/"), inside[0].replace("\0", "/")
+                raise InvalidInput(f"the upload holds the file {one!r} and also {other!r}, for which it is a folder")
+        self._sorted.insert(place, name)
 
 
 def check_request(request: IngestRequest) -> None:

@@ -12,7 +12,7 @@ from protoslice.errors import IntegrityError
 from protoslice.pieces import cut
 from protoslice.storage import Storage
 from protoslice.stores.derived import Derived
-from protoslice.stores.model import Page, place_of
+from protoslice.stores.model import FileInfo, Page, place_of
 from protoslice.stores.once import Once
 from protoslice.stores.opened import OpenStore
 from protoslice.stores.runner import Worker
@@ -113,13 +113,15 @@ class Pieces:
         for number, file in enumerate(store.info.files):
             extents = store.extents() if file.path == store.info.root else []
             for start, end in cut(file.size, extents):
-                rows += _ROW.pack(number, start, end - start, await self._digest(store, file.path, start, end))
+                rows += _ROW.pack(number, start, end - start, await self._digest(store, file, start, end))
         await Derived(self._storage, store.info.id).save(_NAME, bytes(rows))
         return bytes(rows)
 
-    async def _digest(self, store: OpenStore, path: str, start: int, end: int) -> bytes:
+    async def _digest(self, store: OpenStore, file: FileInfo, start: int, end: int) -> bytes:
+        if file.sha256 is not None and (start, end) == (0, file.size):
+            return bytes.fromhex(file.sha256)
         sha = hashlib.sha256()
-        async for piece in store.file(path).pieces(start, end):
+        async for piece in store.file(file.path).pieces(start, end):
             await self._worker.run(lambda piece=piece: sha.update(piece))  # type: ignore[misc]
         return sha.digest()
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from protoslice import schema
 from protoslice.errors import LimitExceeded
-from protoslice.storage import Storage
-from protoslice.stores import keys
 from protoslice.stores.arriving import Batches, SummedObject
-from protoslice.stores.examine import Examination, Scan, Types
+from protoslice.stores.examine import Examination, Examined, Scan, Types
 from protoslice.stores.model import FileInfo, Stored
+from protoslice.stores.packs import Packs, Place
 from protoslice.stores.runner import Worker
 
 __all__ = ["FileSink", "Received", "Scan", "Types"]
@@ -19,42 +18,38 @@ __all__ = ["FileSink", "Received", "Scan", "Types"]
 
 @dataclass(slots=True)
 class Received:
-    """A file that has arrived and is durable, but belongs to no store yet."""
+    """A file that has arrived, but belongs to no store yet."""
 
     info: FileInfo
-    stored: Stored
+    place: Place
     detection: schema.Detection
     scan: Scan | None
 
+    @property
+    def stored(self) -> Stored:
+        """Where it lies; it is durable."""
+        assert self.place.stored is not None, "the packs are committed before anybody looks into files"
+        return self.place.stored
+
 
 class FileSink:
-    """Takes one file. While a batch is written, scanned and digested, the next one is gathered."""
+    """Takes file `number`. While a batch is written, scanned and digested, the next one is gathered.
 
-    def __init__(self, path: str, arriving: SummedObject, worker: Worker, examination: Examination, limit: int) -> None:
+    A file that fills no batch goes into a pack, any other becomes an object of its own.
+    """
+
+    def __init__(
+        self, number: int, path: str, packs: Packs, *, worker: Worker, examination: Examination, limit: int
+    ) -> None:
+        self._number = number
         self._path = path
-        self._arriving = arriving
+        self._packs = packs
         self._worker = worker
         self._examination = examination
         self._limit = limit
+        self._arriving: SummedObject | None = None
         self._batches = Batches(self._work)
         self._size = 0
-
-    @classmethod
-    async def open(
-        cls,
-        storage: Storage,
-        attempt: str,
-        number: int,
-        path: str,
-        *,
-        worker: Worker,
-        wanted: str | None,
-        types: Types,
-        limit: int,
-    ) -> FileSink:
-        """A sink for file `number` of an attempt, of at most `limit` bytes; as a message of type `wanted`, if given."""
-        arriving = await SummedObject.open(storage, keys.object_key(attempt, f"file-{number}"))
-        return cls(path, arriving, worker, Examination(path, wanted, types), limit)
 
     async def write(self, piece: bytes) -> None:
         """Take the next piece; waits while the one before the last is still being worked on."""
@@ -64,25 +59,37 @@ class FileSink:
         await self._batches.add(piece)
 
     async def finish(self) -> Received:
-        """End of the file: all of it is durable when this returns."""
-        await self._batches.flush()
-        examined = await self._worker.run(self._examination.finish)
-        stored = await self._arriving.commit()
+        """End of the file. What is no part of a pack is durable when this returns."""
+        small = self._batches.take_all()
+        if small is not None:
+            place = await self._packs.add(self._number, small)
+            examined = await self._worker.run(lambda: self._examine(small))
+        else:
+            await self._batches.flush()
+            examined = await self._worker.run(self._examination.finish)
+            assert self._arriving is not None
+            place = Place(await self._arriving.commit())
         info = FileInfo(self._path, self._size, examined.sha256.hex())
-        return Received(info, stored, examined.detection, examined.scan)
+        return Received(info, place, examined.detection, examined.scan)
 
     async def abort(self) -> None:
         """Leave nothing behind."""
         await self._batches.stop()
-        await self._arriving.abort()
+        if self._arriving is not None:
+            await self._arriving.abort()
+
+    def _examine(self, content: bytes) -> Examined:
+        self._examination.take(content)
+        return self._examination.finish()
 
     async def _work(self, batch: bytes) -> None:
-        digesting = asyncio.ensure_future(self._worker.run(lambda: self._digest(batch)))
+        arriving = self._arriving = self._arriving or await self._packs.object(self._number)
+        digesting = asyncio.ensure_future(self._worker.run(lambda: self._digest(arriving, batch)))
         try:
-            await self._arriving.write(batch)
+            await arriving.write(batch)
         finally:
             await digesting
 
-    def _digest(self, batch: bytes) -> None:
+    def _digest(self, arriving: SummedObject, batch: bytes) -> None:
         self._examination.take(batch)
-        self._arriving.sum(batch)
+        arriving.sum(batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -15,6 +16,7 @@ from protoslice.stores import keys
 from protoslice.stores.manifests import TRIES
 from protoslice.stores.model import Page, SchemaInfo, Tag, now
 from protoslice.stores.paths import check_schema_name, check_tag
+from protoslice.stores.runner import Worker
 from protoslice.stores.seal import seal, unseal
 
 __all__ = ["Schemas", "Tags"]
@@ -156,15 +158,19 @@ def _tag(data: bytes, stat: ObjectStat) -> Tag:
 
 
 class Schemas:
-    """Uploaded descriptor sets."""
+    """Uploaded descriptor sets, parsed off the loop and one at a time: a large one takes seconds, and memory."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, worker: Worker) -> None:
         self._records = _Records(storage, keys.SCHEMAS, "schema")
+        self._worker = worker
+        self._parsing = asyncio.Lock()
+        self._sizes: dict[str, tuple[str, int]] = {}
+        """By name, the entity tag of a schema and how many message types it declares."""
 
     async def page(self, limit: int, cursor: str | None) -> Page[SchemaInfo]:
         """A page of the schemas, by name."""
         items, after = await self._records.page(limit, cursor)
-        return Page([self._info(*item) for item in items], after)
+        return Page([await self._info(*item) for item in items], after)
 
     async def get(self, name: str) -> tuple[SchemaInfo, bytes]:
         """The schema called `name`, and its descriptor set."""
@@ -172,12 +178,12 @@ class Schemas:
             data, stat = await self._records.read(keys.schema(check_schema_name(name)))
         except NotFound:
             raise NotFound(f"there is no schema {name!r}") from None
-        return self._info(data, stat), data
+        return await self._info(data, stat), data
 
     async def put(self, name: str, data: bytes) -> tuple[SchemaInfo, bool]:
         """Keep a descriptor set under `name`; whether it is new."""
         check_schema_name(name)
-        schema.from_descriptor_set(data)
+        await self._parsed(data)
         _, created = await self._records.write(keys.schema(name), data, if_match=None, if_none_match=False)
         return (await self.get(name))[0], created
 
@@ -185,17 +191,26 @@ class Schemas:
         """Remove a schema; stores that were made with it keep it."""
         try:
             await self._records.remove(keys.schema(check_schema_name(name)), None)
+            self._sizes.pop(name, None)
         except NotFound:
             raise NotFound(f"there is no schema {name!r}") from None
 
     async def find(self, type_name: str) -> tuple[schema.MessageTypes, bytes] | None:
         """The first schema that declares a message type, and its descriptor set."""
         async for data, _ in self._records.each():
-            types = schema.from_descriptor_set(data)
+            types = await self._parsed(data)
             if type_name in types:
                 return types, data
         return None
 
-    def _info(self, data: bytes, stat: ObjectStat) -> SchemaInfo:
-        types = schema.from_descriptor_set(data)
-        return SchemaInfo(keys.name_of(stat.key), len(data), len(types), stat.modified, stat.etag)
+    async def _info(self, data: bytes, stat: ObjectStat) -> SchemaInfo:
+        name = keys.name_of(stat.key)
+        etag, size = self._sizes.get(name, ("", 0))
+        if etag != stat.etag:
+            size = len(await self._parsed(data))
+            self._sizes[name] = (stat.etag, size)
+        return SchemaInfo(name, len(data), size, stat.modified, stat.etag)
+
+    async def _parsed(self, data: bytes) -> schema.MessageTypes:
+        async with self._parsing:
+            return await self._worker.run(lambda: schema.from_descriptor_set(data))

@@ -41,7 +41,7 @@ class Representation:
 
     async def pieces(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
         """The bytes from `start` up to `end`, verified, in pieces of about a mebibyte."""
-        for batch in _batches(self.rope, start, end):
+        for batch in _batches(self.rope, self.sources, start, end):
             yield await _read(batch, self.sources)
 
     def at_hand(self, start: int, end: int) -> bytes | memoryview | None:
@@ -59,7 +59,7 @@ class Representation:
         return b"".join([piece async for piece in self.pieces(0, self.size)])
 
 
-def _batches(rope: _core.Rope, start: int, end: int) -> Iterator[list[bytes | Extent]]:
+def _batches(rope: _core.Rope, sources: Sequence[Readable], start: int, end: int) -> Iterator[list[bytes | Extent]]:
     """The pieces of the rope in batches, which end where a block of the source does: so none is read twice."""
     end = min(end, rope.size)
     while start < end:
@@ -68,8 +68,9 @@ def _batches(rope: _core.Rope, start: int, end: int) -> Iterator[list[bytes | Ex
         last = pieces[-1]
         if stop < end and not isinstance(last, bytes):
             source, offset, length = last
-            excess = (offset + length) % BLOCK
-            if excess < length:
+            block, block_end = sources[source].covering((offset + length - 1, offset + length))
+            excess = offset + length - block
+            if offset + length < block_end and excess < length:
                 pieces[-1] = (source, offset, length - excess)
                 stop -= excess
         yield pieces

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from secrets import token_hex
@@ -13,6 +14,7 @@ import boto3  # type: ignore[import-untyped]
 from botocore.config import Config  # type: ignore[import-untyped]
 
 from protoslice.storage.keys import ObjectKey
+from protoslice.testing.serving import in_a_thread
 
 T = TypeVar("T")
 
@@ -20,21 +22,26 @@ T = TypeVar("T")
 @contextmanager
 def emulator() -> Iterator[dict[str, str]]:
     """A running emulator, as the options that `s3://` needs to speak to it."""
-    from moto.server import ThreadedMotoServer
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+    from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    try:
+    emulated = DomainDispatcherApplication(create_backend_app)
+    turn = threading.Lock()
+
+    def one_at_a_time(environ: Any, start_response: Any) -> Any:
+        """The emulator looks first and writes then: of two creators at once both would win."""
+        with turn:
+            return emulated(environ, start_response)
+
+    server = make_server("127.0.0.1", 0, one_at_a_time, threaded=True, request_handler=MotoRequestHandler)
+    with in_a_thread(server) as address:
         yield {
-            "endpoint": f"http://{host}:{port}",
+            "endpoint": f"http://{address}",
             "region": "us-east-1",
             "access_key_id": "an-id-of-nobody",
             "secret_access_key": "a-secret-of-nobody",
         }
-    finally:
-        server.stop()
 
 
 class RawBucket:

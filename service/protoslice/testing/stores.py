@@ -18,6 +18,7 @@ from protoslice.testing.protos.writer import varint
 __all__ = [
     "assert_whole",
     "every_view",
+    "field",
     "in_files",
     "in_memory",
     "keys_in",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import ssl
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
 from protoslice.storage.keys import ObjectKey
+from protoslice.testing.serving import in_a_thread
 
 
 class RawWeb:
@@ -49,14 +49,8 @@ def web_server(tls: ssl.SSLContext | None = None) -> Iterator[RawWeb]:
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     raw.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with in_a_thread(server):
         yield raw
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -1,7 +1,7 @@
 //! Entries of a bundle's index: `BundleEntryProto`, decoded on the wire.
 
 use crate::error::Result;
-use crate::header::Fields;
+use crate::fields::Fields;
 use crate::reader::Reader;
 
 /// So many that their bytes can still be counted in 63 bits, whatever their type.

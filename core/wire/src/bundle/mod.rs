@@ -6,7 +6,8 @@
 use std::cmp::Ordering;
 
 use crate::error::{Kind, Result, WireError};
-use crate::header::{Fields, InMemory, Wire};
+use crate::fields::{Fields, InMemory};
+use crate::header::Wire;
 use crate::limits::Limits;
 use crate::reader::Reader;
 use crate::source::Source;

@@ -3,23 +3,20 @@
 //! Where that Merger would abort the process the file is refused here, with the number of the chunk and its place.
 //! Values of maps that are scalars, text or bytes are taken, and elements of repeated strings or bytes, which it never did.
 
+mod leaves;
+mod messages;
+
 use super::order::sorted;
 use super::records::{Chunked, FILE};
-use super::tree::{Body, Item, Items, Tree};
-use super::values::{OwnedKey, parse};
+use super::tree::Tree;
 use crate::error::{Kind, Result, WireError};
-use crate::header::{self, Wire};
 use crate::key;
 use crate::limits::Limits;
-use crate::metadata::{ChunkedMessage, MapKey, Tag};
+use crate::metadata::{ChunkedField, ChunkedMessage, Tag};
 use crate::ondemand::OnDemand;
 use crate::rope::{IMAGE, Piece, Rope};
-use crate::schema::{Field, FieldKind, Schema, TypeId};
+use crate::schema::{Field, Schema, TypeId};
 use crate::source::Source;
-use crate::varint;
-
-/// The longest text that a number is given as.
-const LONGEST_NUMBER: u64 = 4096;
 
 /// The merged proto of type `root`, as a rope over the file and the side object. `records` has the bytes of
 /// [`Chunked::records`].
@@ -45,6 +42,30 @@ struct Merger<'a> {
     bytes: OnDemand<'a>,
 }
 
+/// What is merged into a tree: `message`, where `tags` lead to.
+#[derive(Clone, Copy)]
+struct Addition<'m> {
+    tags: &'m [Tag],
+    message: &'m ChunkedMessage,
+    depth: u32,
+}
+
+impl<'m> Addition<'m> {
+    fn of(field: &'m ChunkedField, depth: u32) -> Self {
+        Self { tags: &field.tags, message: &field.message, depth }
+    }
+
+    /// The same, seen from where `tags` go on.
+    fn from(self, tags: &'m [Tag]) -> Self {
+        Self { tags, ..self }
+    }
+
+    /// The same, seen from a message further in.
+    fn below(self) -> Self {
+        Self { depth: self.depth + 1, ..self }
+    }
+}
+
 impl Merger<'_> {
     /// Merges `message` into `tree`, which stands at `path`.
     fn apply(&self, tree: &mut Tree, message: &ChunkedMessage, path: &str, depth: u32) -> Result<()> {
@@ -59,7 +80,7 @@ impl Merger<'_> {
             if field.tags.is_empty() && field.message == ChunkedMessage::default() {
                 return Err(inconsistent(path, "a part of the message itself has no chunk".to_owned()));
             }
-            self.place(tree, &field.tags, &field.message, path, depth + 1)?;
+            self.place(tree, Addition::of(field, depth + 1), path)?;
         }
         Ok(())
     }
@@ -79,7 +100,7 @@ impl Merger<'_> {
                 let text = format!("the split proto sets {:?}, which is neither a string nor bytes", set.name);
                 return Err(WireError::new(Kind::Unsupported, text));
             }
-            self.place(tree, &field.tags, &field.message, "", 0)?;
+            self.place(tree, Addition::of(field, 0), "")?;
         }
         Ok(())
     }
@@ -91,10 +112,10 @@ impl Merger<'_> {
         })
     }
 
-    /// Merges `message` at the place `tags` below `tree`.
-    fn place(&self, tree: &mut Tree, tags: &[Tag], message: &ChunkedMessage, path: &str, depth: u32) -> Result<()> {
-        let Some((first, rest)) = tags.split_first() else {
-            return self.apply(tree, message, path, depth);
+    /// Merges what is `added` into `tree`, which stands at `path`.
+    fn place(&self, tree: &mut Tree, added: Addition<'_>, path: &str) -> Result<()> {
+        let Some((first, rest)) = added.tags.split_first() else {
+            return self.apply(tree, added.message, path, added.depth);
         };
         let Tag::Field(number) = first else {
             return Err(inconsistent(path, "an index or a map key stands where a field is due".to_owned()));
@@ -111,20 +132,24 @@ impl Merger<'_> {
             );
             return Err(inconsistent(path, text));
         };
+        let map = self.bytes.schema.is_map(field);
         let path = if path.is_empty() { field.name.clone() } else { format!("{path}.{}", field.name) };
         match rest.split_first() {
-            Some((Tag::Key(key), rest)) if self.is_map(field) => {
-                self.map_value(tree, field, key, rest, message, &path, depth)
+            Some((Tag::Key(key), rest)) if map => {
+                let (entry, value, path) = self.map_entry(tree, field, key, &path)?;
+                self.singular(entry, value, added.from(rest).below(), &path)
             }
-            _ if self.is_map(field) => Err(inconsistent(&path, "it is a map, and no key tells which value".to_owned())),
+            _ if map => Err(inconsistent(&path, "it is a map, and no key tells which value".to_owned())),
             Some((Tag::Index(index), rest)) if field.repeated && !field.kind.is_message() => {
-                self.listed(tree, field, Some(*index), rest, message, &path)
+                self.listed(tree, field, Some(*index), added.from(rest), &path)
             }
-            None if field.repeated && !field.kind.is_message() => self.listed(tree, field, None, &[], message, &path),
+            None if field.repeated && !field.kind.is_message() => {
+                self.listed(tree, field, None, added.from(rest), &path)
+            }
             Some((Tag::Index(index), rest)) if field.repeated => {
                 let path = format!("{path}[{index}]");
                 let child = self.element(tree, field, *index, &path)?;
-                self.place(child, rest, message, &path, depth + 1)
+                self.place(child, added.from(rest).below(), &path)
             }
             _ if field.repeated => {
                 Err(inconsistent(&path, "it is repeated, and no index tells which element".to_owned()))
@@ -132,210 +157,24 @@ impl Merger<'_> {
             Some((Tag::Index(_) | Tag::Key(_), _)) => {
                 Err(inconsistent(&path, "it is neither repeated nor a map, but an index or key follows".to_owned()))
             }
-            _ => self.singular(tree, field, rest, message, &path, depth),
+            _ => self.singular(tree, field, added.from(rest), &path),
         }
     }
 
-    fn is_map(&self, field: &Field) -> bool {
-        field.kind == FieldKind::Message
-            && self.bytes.schema.message(field.target).is_some_and(|message| message.map_entry)
-    }
-
-    fn singular(
-        &self,
-        tree: &mut Tree,
-        field: &Field,
-        rest: &[Tag],
-        message: &ChunkedMessage,
-        path: &str,
-        depth: u32,
-    ) -> Result<()> {
-        if field.kind.is_message() {
-            let child = self.child(tree, field).map_err(|error| error.on(path))?;
-            let child = child.ok_or_else(|| inconsistent(path, "it cannot be merged into".to_owned()))?;
-            return self.place(child, rest, message, path, depth + 1);
+    /// Merges what is `added` at the singular `field` of `tree` or below it.
+    fn singular(&self, tree: &mut Tree, field: &Field, added: Addition<'_>, path: &str) -> Result<()> {
+        if !field.kind.is_message() {
+            return self.set(tree, field, added, path);
         }
-        let body = self.leaf(field, leaf_chunk(field, rest, message, path)?, path)?;
-        let type_id = tree.type_id;
-        let items = tree.items(&self.bytes)?;
-        let rival = self.rival(items, type_id, field);
-        items.drop_all(field.number);
-        place_alone(items, Item { number: field.number, entry: None, body }, rival);
-        Ok(())
-    }
-
-    /// Element `index` of the repeated strings or bytes `field`: one that is there, or the next; the next without index.
-    fn listed(
-        &self,
-        tree: &mut Tree,
-        field: &Field,
-        index: Option<u64>,
-        rest: &[Tag],
-        message: &ChunkedMessage,
-        path: &str,
-    ) -> Result<()> {
-        let path = index.map_or_else(|| path.to_owned(), |index| format!("{path}[{index}]"));
-        if !key::is_text(field.kind) {
-            let text = format!(
-                "it is a repeated {}: chunks hold messages, strings or bytes of a repeated field, but no numbers",
-                field.kind.name()
-            );
-            return Err(inconsistent(&path, text));
-        }
-        let body = self.leaf(field, leaf_chunk(field, rest, message, &path)?, &path)?;
-        let items = tree.items(&self.bytes)?;
-        let count = items.of(field.number).len();
-        match index.unwrap_or(count as u64) {
-            index if index > count as u64 => return Err(gap(&path, count)),
-            index if index == count as u64 => {
-                items.push(Item { number: field.number, entry: None, body });
-            }
-            index => {
-                let at = usize::try_from(index).ok().and_then(|index| items.of(field.number).get(index).copied());
-                if let Some(item) = at.and_then(|at| items.list.get_mut(at)) {
-                    item.body = body;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// What chunk `chunk` says the scalar, string or bytes `field` is.
-    fn leaf(&self, field: &Field, chunk: u64, path: &str) -> Result<Body> {
-        let span = self.chunk(chunk, path)?;
-        if key::is_text(field.kind) {
-            return Ok(Body::Bytes(span));
-        }
-        if span.end - span.start > LONGEST_NUMBER {
-            return Err(inconsistent(path, format!("chunk {chunk} is too long for a {}", field.kind.name())));
-        }
-        let text = self.bytes.read_span(&span)?;
-        let text = std::str::from_utf8(&text).ok();
-        let value = text.and_then(|text| parse(field, text, self.bytes.schema));
-        let Some((wire, bits)) = value else {
-            let text = format!("chunk {chunk} should hold a {} as text, and does not", field.kind.name());
-            return Err(inconsistent(path, text));
-        };
-        let mut literal = Vec::new();
-        varint::write(header::tag(field.number, wire), &mut literal);
-        match wire {
-            Wire::Fixed32 => literal.extend_from_slice(&(bits as u32).to_le_bytes()),
-            Wire::Fixed64 => literal.extend_from_slice(&bits.to_le_bytes()),
-            _ => varint::write(bits, &mut literal),
-        }
-        Ok(Body::Literal(literal))
-    }
-
-    /// The singular message `field` of `tree`: what is there of it united, or an empty one.
-    fn child<'t>(&self, tree: &'t mut Tree, field: &Field) -> Result<Option<&'t mut Tree>> {
-        let type_id = tree.type_id;
-        let items = tree.items(&self.bytes)?;
-        let rival = self.rival(items, type_id, field);
-        // Where another member of its oneof came later, what stood before is void.
-        let active: Vec<usize> = items.of(field.number).iter().copied().filter(|at| Some(*at) > rival).collect();
-        if !active.is_empty() {
-            return items.unite(field.number, &active, field.target, &self.bytes);
-        }
-        items.drop_all(field.number);
-        let at = place_alone(items, Item { number: field.number, entry: None, body: empty(field.target) }, rival);
-        items.message(at, field.target, &self.bytes)
-    }
-
-    /// The last item of another member of the oneof of `field`.
-    fn rival(&self, items: &Items, type_id: Option<TypeId>, field: &Field) -> Option<usize> {
-        let known = type_id.and_then(|id| self.bytes.schema.message(id)).filter(|_| field.oneof > 0)?;
-        let members = known.fields().iter().filter(|other| other.oneof == field.oneof && other.number != field.number);
-        members.flat_map(|other| items.of(other.number)).copied().max()
-    }
-
-    /// Element `index` of the repeated message `field`; the next one is added.
-    fn element<'t>(&self, tree: &'t mut Tree, field: &Field, index: u64, path: &str) -> Result<&'t mut Tree> {
-        let items = tree.items(&self.bytes)?;
-        let count = items.of(field.number).len();
-        let at = match usize::try_from(index).ok().filter(|index| *index <= count) {
-            Some(index) if index < count => items.of(field.number).get(index).copied(),
-            Some(_) => Some(items.push(Item { number: field.number, entry: None, body: empty(field.target) })),
-            None => None,
-        };
-        let Some(at) = at else { return Err(gap(path, count)) };
-        let element = items.message(at, field.target, &self.bytes).map_err(|error| error.on(path))?;
-        element.ok_or_else(|| gap(path, count))
-    }
-
-    /// Merges `message` into the value under `key`, at the place `rest` below it.
-    #[allow(clippy::too_many_arguments, reason = "a step of a recursion")]
-    fn map_value(
-        &self,
-        tree: &mut Tree,
-        field: &Field,
-        key: &MapKey,
-        rest: &[Tag],
-        message: &ChunkedMessage,
-        path: &str,
-        depth: u32,
-    ) -> Result<()> {
-        let entry_type = self.bytes.schema.message(field.target);
-        let fields = entry_type.and_then(|entry| Some((entry.field(1)?, entry.field(2)?)));
-        let (key_field, value_field) =
-            fields.ok_or_else(|| inconsistent(path, "its entries have no key or value".to_owned()))?;
-        let key = OwnedKey::of(key_field.kind, key)
-            .ok_or_else(|| inconsistent(path, format!("the key does not fit a map of {}", key_field.kind.name())))?;
-        let path = format!("{path}[{}]", key.label(key_field.kind));
-        let at = match self.find(tree, field, &key)? {
-            Some(at) => at,
-            None => self.add_entry(tree, field, key_field, &key)?,
-        };
-        let items = tree.items(&self.bytes)?;
-        let entry = items.message(at, field.target, &self.bytes).map_err(|error| error.on(&path))?;
-        let entry = entry.ok_or_else(|| inconsistent(&path, "its entry cannot be merged into".to_owned()))?;
-        self.singular(entry, value_field, rest, message, &path, depth + 1)
-    }
-
-    /// The last entry of the map `field` with this key.
-    fn find(&self, tree: &mut Tree, field: &Field, wanted: &OwnedKey) -> Result<Option<usize>> {
-        let items = tree.items(&self.bytes)?;
-        for at in items.of(field.number).to_vec().into_iter().rev() {
-            let Some(item) = items.list.get_mut(at) else { continue };
-            let found = match (&mut item.body, item.entry) {
-                (Body::Message(entry), _) => entry.key(&self.bytes)?,
-                (_, Some(entry)) => Tree::of([entry], field.target, &self.bytes)?.key(&self.bytes)?,
-                _ => None,
-            };
-            if found.as_ref() == Some(wanted) {
-                return Ok(Some(at));
-            }
-        }
-        Ok(None)
-    }
-
-    fn add_entry(&self, tree: &mut Tree, field: &Field, key_field: &Field, key: &OwnedKey) -> Result<usize> {
-        let mut entry = Tree::new(Some(field.target));
-        let body = Body::Literal(key.encode(key_field));
-        entry.items(&self.bytes)?.push(Item { number: 1, entry: None, body });
-        let body = Body::Message(Box::new(entry));
-        Ok(tree.items(&self.bytes)?.push(Item { number: field.number, entry: None, body }))
+        let child = self.child(tree, field).map_err(|error| error.on(path))?;
+        let child = child.ok_or_else(|| inconsistent(path, "it cannot be merged into".to_owned()))?;
+        self.place(child, added.below(), path)
     }
 }
 
-/// The chunk that says what the value of `field` is, which has nothing below it.
-fn leaf_chunk(field: &Field, rest: &[Tag], message: &ChunkedMessage, path: &str) -> Result<u64> {
-    if !rest.is_empty() || !message.fields.is_empty() {
-        return Err(inconsistent(path, format!("it is a {}: nothing can belong below it", field.kind.name())));
-    }
-    message.chunk.ok_or_else(|| inconsistent(path, "no chunk says what its value is".to_owned()))
-}
-
+/// The error for an element of a list of `count` that is not the next one.
 fn gap(path: &str, count: usize) -> WireError {
     inconsistent(path, format!("the list has {count} elements, so this one would leave a gap"))
-}
-
-fn empty(type_id: TypeId) -> Body {
-    Body::Message(Box::new(Tree::new(Some(type_id))))
-}
-
-/// Puts the only item of its field where field numbers want it, but after a rival of its oneof.
-fn place_alone(items: &mut Items, item: Item, rival: Option<usize>) -> usize {
-    if rival.is_some() { items.push(item) } else { items.insert(item) }
 }
 
 fn inconsistent(path: &str, message: String) -> WireError {

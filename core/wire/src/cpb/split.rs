@@ -4,7 +4,8 @@
 //! Such a file is read as a chunked proto whose records are the chunks, but for the order: they are taken as they come.
 
 use crate::error::{Kind, Result, WireError};
-use crate::header::{Fields, InMemory, Wire};
+use crate::fields::{Fields, InMemory};
+use crate::header::Wire;
 use crate::limits::Limits;
 use crate::metadata::{ChunkInfo, ChunkKind, ChunkedField, ChunkedMessage, Metadata, Tag};
 use crate::riegeli::{self, ChunkRef, Chunks};

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use super::findings::Findings;
 use crate::error::Result;
-use crate::header::Fields;
+use crate::fields::Fields;
 use crate::key::{self, Key};
 use crate::listing::key_label;
 use crate::schema::{Field, FieldKind, Schema, TypeId};
@@ -128,7 +128,7 @@ pub(super) fn called(kind: FieldKind, key: Key<'_>) -> Option<Vec<u8>> {
 /// The name of the message of type `id` that is made of `pieces`, where it has one and it is not long.
 fn name_of(schema: &Schema, id: TypeId, pieces: &[Piece<'_>], depth: u32) -> Result<Option<Vec<u8>>> {
     let Some(message) = schema.message(id) else { return Ok(None) };
-    let Some(field) = message.key().and_then(|number| message.field(number)) else { return Ok(None) };
+    let Some(field) = message.key() else { return Ok(None) };
     if message.map_entry {
         return Ok(called(field.kind, key_of(field, pieces, depth)?));
     }

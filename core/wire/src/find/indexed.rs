@@ -8,7 +8,8 @@ use super::{LEADS, Place, Search, WANTED, count_up};
 use crate::document::{Message, Part};
 use crate::entry::Entry;
 use crate::error::Result;
-use crate::header::{Fields, Wire};
+use crate::fields::Fields;
+use crate::header::Wire;
 use crate::key::{self, Key};
 use crate::schema::{Field, FieldKind, TypeId};
 
@@ -70,7 +71,7 @@ impl<'a> Search<'_, 'a> {
                 let entry = entry?;
                 let Some(field) = self.leading(frame.type_id, entry.number) else { continue };
                 let ordinal = count_up(&mut seen, entry.number);
-                if field.repeated && !self.doc.is_map(field) {
+                if field.repeated && !self.doc.schema.is_map(field) {
                     self.below(field, Step::Index(ordinal), &of_entry(&entry, field.target), frame, depth)?;
                 } else if ordinal == 0 && field.repeated {
                     self.map(message, field, frame, depth)?;
@@ -220,14 +221,19 @@ impl<'a> Search<'_, 'a> {
     pub(super) fn name_of(&mut self, message: &Message) -> Result<Option<Vec<u8>>> {
         let is_span = |part: &Part| matches!(part, Part::Span(..));
         let known = message.type_id.and_then(|id| self.doc.schema.message(id));
-        let field = known.and_then(|message| message.field(message.key()?));
+        let field = known.and_then(|message| message.key());
         let Some(field) = field.filter(|field| field.kind == FieldKind::String) else { return Ok(None) };
         if self.query.least > 0 || message.parts.iter().all(is_span) {
             return Ok(None);
         }
         let last = self.doc.singular(message, field.number)?.pop();
-        let last = last.filter(|last| last.content_len() <= LONGEST_NAME);
-        last.map(|last| Ok(self.window.get(&last.content_span())?.bytes().to_vec())).transpose()
+        let Some(last) = last.filter(|last| last.content_len() <= LONGEST_NAME) else { return Ok(None) };
+        // What stands before the name is read next: a distant source is asked for both at once.
+        let front = match message.parts.as_slice() {
+            [part] => self.doc.span(part)?.start,
+            _ => last.content,
+        };
+        Ok(Some(self.window.get_with(front, &last.content_span())?.bytes().to_vec()))
     }
 }
 

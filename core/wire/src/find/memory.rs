@@ -4,7 +4,8 @@ use super::frame::{Frame, Piece, Step, key_of};
 use super::{LEADS, Place, Search, WANTED, count_up};
 use crate::entry::Entry;
 use crate::error::Result;
-use crate::header::{Fields, InMemory, Wire};
+use crate::fields::{Fields, InMemory};
+use crate::header::Wire;
 use crate::key::Key;
 use crate::ondemand::append;
 use crate::schema::{Field, TypeId};
@@ -52,7 +53,7 @@ impl<'a> Search<'_, 'a> {
         let mut rest = children.as_slice();
         while let Some((child, after)) = rest.split_first() {
             let ordinal = count_up(&mut seen, child.field.number);
-            let element = child.field.repeated && !self.doc.is_map(child.field);
+            let element = child.field.repeated && !self.doc.schema.is_map(child.field);
             let same = |other: &&Child<'_, '_>| other.field.number == child.field.number;
             if element || (ordinal == 0 && !after.iter().any(|other| same(&other))) {
                 self.field_within(child.field, ordinal, std::slice::from_ref(&child.piece), frame, depth)?;
@@ -74,7 +75,7 @@ impl<'a> Search<'_, 'a> {
         frame: &Frame<'_>,
         depth: u32,
     ) -> Result<()> {
-        if self.doc.is_map(field) {
+        if self.doc.schema.is_map(field) {
             return self.map_within(field, pieces, frame, depth);
         }
         let step = if field.repeated { Step::Index(ordinal) } else { Step::Alone };

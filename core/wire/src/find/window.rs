@@ -49,6 +49,14 @@ impl<'d, 'a> Window<'d, 'a> {
         self.inside(span).ok_or_else(|| WireError::corrupt(span.start, "the source gave fewer bytes than asked"))
     }
 
+    /// The bytes of `span`, read together with what stands before them from `front` on, unless something large does.
+    pub(super) fn get_with(&mut self, front: u64, span: &Range<u64>) -> Result<Held> {
+        if self.inside(span).is_none() && front < span.start && self.end(&(front..front))? >= span.end {
+            self.get(&(front..span.end))?;
+        }
+        self.get(span)
+    }
+
     fn inside(&self, span: &Range<u64>) -> Option<Held> {
         let start = usize::try_from(span.start.checked_sub(self.start)?).ok()?;
         let end = usize::try_from(span.end.checked_sub(self.start)?).ok()?;

@@ -32,6 +32,8 @@ pub(super) enum Section {
 
 /// A record of fixed width, little-endian.
 pub(super) trait Record: Sized {
+    /// Where records of this kind stand.
+    const SECTION: Section;
     const WIDTH: usize;
     fn write(&self, out: &mut Vec<u8>);
     fn read(reader: &mut Reader<'_>) -> Result<Self>;
@@ -72,6 +74,7 @@ impl NodeRecord {
 }
 
 impl Record for NodeRecord {
+    const SECTION: Section = Section::Nodes;
     const WIDTH: usize = 80;
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -117,6 +120,7 @@ pub(super) struct BlockRecord {
 }
 
 impl Record for BlockRecord {
+    const SECTION: Section = Section::Blocks;
     const WIDTH: usize = 24;
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -146,6 +150,7 @@ pub(super) struct FieldRecord {
 }
 
 impl Record for FieldRecord {
+    const SECTION: Section = Section::Fields;
     const WIDTH: usize = 48;
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -178,6 +183,7 @@ pub(super) struct FieldBlock {
 }
 
 impl Record for FieldBlock {
+    const SECTION: Section = Section::FieldBlocks;
     const WIDTH: usize = 12;
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -198,6 +204,7 @@ pub(super) struct KeyRecord {
 }
 
 impl Record for KeyRecord {
+    const SECTION: Section = Section::Keys;
     const WIDTH: usize = 8;
 
     fn write(&self, out: &mut Vec<u8>) {

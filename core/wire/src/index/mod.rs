@@ -4,10 +4,21 @@
 //! that a field is found without reading the proto. `docs/index-format.md` draws its serialized form.
 
 mod build;
+mod coding;
+mod entries;
 mod layout;
+mod node;
 mod read;
+
+use crate::error::{Kind, WireError};
 
 pub use build::Builder;
 pub(crate) use build::saved;
+pub use entries::{Entries, Occurrences};
 pub use layout::{NodeRecord, VERSION};
-pub use read::{Entries, FieldSummary, Index, IndexBytes, Node, Occurrences};
+pub use node::{FieldSummary, Node};
+pub use read::{Index, IndexBytes};
+
+fn broken(what: &str) -> WireError {
+    WireError::new(Kind::Corrupt, format!("the index is broken: {what}; make it anew"))
+}

@@ -1,6 +1,6 @@
 //! Entries of maps: a tag tells them by their key, and what becomes a chunk is their value.
 
-use super::{Outcome, Planned, Planner};
+use super::planner::{Outcome, Planned, Planner};
 use crate::document::{Message, Part, Wanted};
 use crate::entry::Entry;
 use crate::error::Result;

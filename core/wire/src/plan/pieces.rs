@@ -1,6 +1,7 @@
 //! Runs of repeated elements, cut into pieces.
 
-use super::{Chunk, Outcome, Planner, join};
+use super::Chunk;
+use super::planner::{Outcome, Planner, join};
 use crate::document::Message;
 use crate::entry::Entry;
 use crate::limits::Limits;

@@ -1,12 +1,15 @@
 //! Reading records from a file, one after the other or by position, and getting over damage.
 
+mod recover;
+
+pub use recover::Skipped;
+
 use super::data;
 use super::decode::{Decoded, decode};
-use super::fault::{Fault, Resume, next_block};
+use super::fault::{Fault, Resume};
 use super::header::Hasher;
-use super::layout::{self, BLOCK_HEADER};
 use super::records;
-use super::walk::{self, ChunkRef, Place, Window, any_block_header, chunk_at};
+use super::walk::{self, ChunkRef, Place, Window, chunk_at};
 use crate::error::WireError;
 use crate::limits::Limits;
 use crate::source::Source;
@@ -15,17 +18,6 @@ type Result<T, E = WireError> = std::result::Result<T, E>;
 
 /// A record that fills an uncompressed chunk of at least this size is read straight to where it is wanted.
 const DIRECT: u64 = 1 << 15;
-
-/// A stretch of a file that could not be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Skipped {
-    /// Where it begins.
-    pub begin: u64,
-    /// Where reading went on.
-    pub end: u64,
-    /// Why.
-    pub message: String,
-}
 
 /// The next record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,48 +182,6 @@ impl<S: Source> RecordReader<S> {
         let offset = fault.error.offset().map(|offset| format!("; at byte {offset}")).unwrap_or_default();
         self.fault = Some((fault.resume, format!("{}{offset}", fault.error.message())));
         fault.error
-    }
-
-    /// Goes on after the damage that the last call reported; none when there was none, or it cannot be got over.
-    pub fn recover(&mut self) -> Option<Skipped> {
-        let (resume, message) = self.fault.take()?;
-        let begin = self.begin;
-        let end = self.resume(resume)?;
-        (self.open, self.index) = (None, 0);
-        Some(Skipped { begin, end, message })
-    }
-
-    /// Moves to where reading may go on; returns where the damage ends, which is not past the end of the file.
-    fn resume(&mut self, mut resume: Resume) -> Option<u64> {
-        let size = self.source.len();
-        loop {
-            let from = match resume {
-                Resume::Never => return None,
-                Resume::At(next) if layout::is_boundary(next) || next > size => {
-                    self.begin = next;
-                    return Some(next.min(size));
-                }
-                Resume::At(next) | Resume::SearchFrom(next) => next,
-            };
-            let Some(block) = next_block(from).filter(|&block| block <= size) else {
-                self.begin = next_block(from).unwrap_or(u64::MAX);
-                return Some(size);
-            };
-            resume = self.after_block(block)?;
-        }
-    }
-
-    /// Where the header of `block` says that a chunk begins.
-    fn after_block(&self, block: u64) -> Option<Resume> {
-        if self.source.len() - block < BLOCK_HEADER {
-            return Some(Resume::At(block));
-        }
-        let header = self.source.read(block, 24).map_err(Fault::from);
-        match header.and_then(|bytes| any_block_header(block, &bytes)) {
-            Ok(header) if header.previous == 0 => Some(Resume::At(block)),
-            Ok(header) => block.checked_add(header.next).map(Resume::At),
-            Err(fault) => Some(fault.resume),
-        }
     }
 
     /// Goes to the record with index `index` of the chunk at `begin`, or behind that chunk's last one.

@@ -49,13 +49,12 @@ _BODY: dict[str, Any] = {
     },
     "parameters": [
         {
-            "name": name,
+            "name": "Repr-Digest",
             "in": "header",
             "required": False,
             "schema": {"type": "string"},
-            "description": f"{what}, verified: `sha-256=:<base64>:`.",
+            "description": "Digest of the upload, verified: `sha-256=:<base64>:`.",
         }
-        for name, what in (("Repr-Digest", "Digest of the upload"), ("Content-Digest", "Digest of the body"))
     ],
 }
 _CREATED: dict[int | str, dict[str, Any]] = {

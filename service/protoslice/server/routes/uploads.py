@@ -53,7 +53,6 @@ _REQUEST_HEADERS: Final = {
     "Upload-Checksum": "`sha256`, `crc32c` or `sha1`, and the digest of the body in base64.",
     "Upload-Complete": "IETF draft (experimental): `?1` when the upload ends with the body, `?0` when not.",
     "Repr-Digest": "Digest of the whole upload, verified: `sha-256=:<base64>:`.",
-    "Content-Digest": "Digest of the body, verified.",
 }
 
 

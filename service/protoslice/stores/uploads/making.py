@@ -10,6 +10,7 @@ from protoslice.storage import Storage
 from protoslice.stores.examine import Types
 from protoslice.stores.ingest import Ingest
 from protoslice.stores.model import Created, FileInfo, IngestRequest, Stored
+from protoslice.stores.packs import Place
 from protoslice.stores.receive import Received
 from protoslice.stores.runner import Worker
 from protoslice.stores.uploads.model import Failure, Upload, UploadOptions
@@ -69,7 +70,7 @@ class Making:
         await read_on(storage, worker, examination, parts)
         examined = await worker.run(examination.finish)
         info = FileInfo(path, examination.size, examined.sha256.hex())
-        return Received(info, Stored.joined(parts), examined.detection, examined.scan)
+        return Received(info, Place(Stored.joined(parts)), examined.detection, examined.scan)
 
 
 def digests_of(upload: Upload) -> dict[str, str]:

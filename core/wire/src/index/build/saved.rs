@@ -1,6 +1,7 @@
 //! A [`Builder`] as bytes, so that a scan may be left and taken up again by another process.
 
-use super::{Builder, OpenField, OpenNode};
+use super::Builder;
+use super::open_node::{OpenField, OpenNode};
 use crate::entry::Entry;
 use crate::error::{Result, WireError};
 use crate::header::Wire;

@@ -1,0 +1,96 @@
+//! Numbers, strings and bytes, whose values are chunks.
+
+use super::super::tree::{Body, Item, Tree};
+use super::super::values::parse;
+use super::messages::place_alone;
+use super::{Addition, Merger, gap, inconsistent};
+use crate::error::Result;
+use crate::header::{self, Wire};
+use crate::key;
+use crate::schema::Field;
+use crate::varint;
+
+/// The longest text that a number is given as.
+const LONGEST_NUMBER: u64 = 4096;
+
+impl Merger<'_> {
+    /// Sets the singular `field` of `tree`, which has no parts, to what is `added`.
+    pub(super) fn set(&self, tree: &mut Tree, field: &Field, added: Addition<'_>, path: &str) -> Result<()> {
+        let body = self.leaf(field, leaf_chunk(field, added, path)?, path)?;
+        let type_id = tree.type_id;
+        let items = tree.items(&self.bytes)?;
+        let rival = self.rival(items, type_id, field);
+        items.drop_all(field.number);
+        place_alone(items, Item { number: field.number, entry: None, body }, rival);
+        Ok(())
+    }
+
+    /// Element `index` of the repeated strings or bytes `field`: one that is there, or the next; the next without index.
+    pub(super) fn listed(
+        &self,
+        tree: &mut Tree,
+        field: &Field,
+        index: Option<u64>,
+        added: Addition<'_>,
+        path: &str,
+    ) -> Result<()> {
+        let path = index.map_or_else(|| path.to_owned(), |index| format!("{path}[{index}]"));
+        if !key::is_text(field.kind) {
+            let text = format!(
+                "it is a repeated {}: chunks hold messages, strings or bytes of a repeated field, but no numbers",
+                field.kind.name()
+            );
+            return Err(inconsistent(&path, text));
+        }
+        let body = self.leaf(field, leaf_chunk(field, added, &path)?, &path)?;
+        let items = tree.items(&self.bytes)?;
+        let count = items.of(field.number).len();
+        match index.unwrap_or(count as u64) {
+            index if index > count as u64 => return Err(gap(&path, count)),
+            index if index == count as u64 => {
+                items.push(Item { number: field.number, entry: None, body });
+            }
+            index => {
+                let at = usize::try_from(index).ok().and_then(|index| items.of(field.number).get(index).copied());
+                if let Some(item) = at.and_then(|at| items.list.get_mut(at)) {
+                    item.body = body;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What chunk `chunk` says the scalar, string or bytes `field` is.
+    fn leaf(&self, field: &Field, chunk: u64, path: &str) -> Result<Body> {
+        let span = self.chunk(chunk, path)?;
+        if key::is_text(field.kind) {
+            return Ok(Body::Bytes(span));
+        }
+        if span.end - span.start > LONGEST_NUMBER {
+            return Err(inconsistent(path, format!("chunk {chunk} is too long for a {}", field.kind.name())));
+        }
+        let text = self.bytes.read_span(&span)?;
+        let text = std::str::from_utf8(&text).ok();
+        let value = text.and_then(|text| parse(field, text, self.bytes.schema));
+        let Some((wire, bits)) = value else {
+            let text = format!("chunk {chunk} should hold a {} as text, and does not", field.kind.name());
+            return Err(inconsistent(path, text));
+        };
+        let mut literal = Vec::new();
+        varint::write(header::tag(field.number, wire), &mut literal);
+        match wire {
+            Wire::Fixed32 => literal.extend_from_slice(&(bits as u32).to_le_bytes()),
+            Wire::Fixed64 => literal.extend_from_slice(&bits.to_le_bytes()),
+            _ => varint::write(bits, &mut literal),
+        }
+        Ok(Body::Literal(literal))
+    }
+}
+
+/// The chunk that says what the value of `field` is, which has nothing below it.
+fn leaf_chunk(field: &Field, added: Addition<'_>, path: &str) -> Result<u64> {
+    if !added.tags.is_empty() || !added.message.fields.is_empty() {
+        return Err(inconsistent(path, format!("it is a {}: nothing can belong below it", field.kind.name())));
+    }
+    added.message.chunk.ok_or_else(|| inconsistent(path, "no chunk says what its value is".to_owned()))
+}

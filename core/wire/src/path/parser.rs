@@ -1,0 +1,196 @@
+//! Reading a path from its text.
+
+use super::{Name, Path, Segment, Select};
+use crate::error::{Kind, Result, WireError};
+use crate::limits::Limits;
+
+impl Path {
+    /// The path that `text` spells.
+    pub fn parse(text: &str, limits: &Limits) -> Result<Self> {
+        if text.len() > limits.path {
+            let message = format!("a path has {} characters where {} are allowed", text.len(), limits.path);
+            return Err(WireError::new(Kind::Syntax, message));
+        }
+        let mut parser = Parser { text, at: 0 };
+        let mut segments = Vec::new();
+        while !parser.is_done() {
+            if !segments.is_empty() {
+                parser.expect('.', "a dot or a bracket")?;
+            }
+            segments.push(parser.segment()?);
+        }
+        Ok(Self { segments })
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn rest(&self) -> &'a str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    fn is_done(&self) -> bool {
+        self.rest().is_empty()
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let c = self.peek()?;
+        self.at += c.len_utf8();
+        Some(c)
+    }
+
+    fn eat(&mut self, wanted: char) -> bool {
+        let found = self.peek() == Some(wanted);
+        if found {
+            self.at += wanted.len_utf8();
+        }
+        found
+    }
+
+    fn expect(&mut self, wanted: char, what: &str) -> Result<()> {
+        if self.eat(wanted) { Ok(()) } else { Err(self.error(&format!("{what} is due"))) }
+    }
+
+    fn error(&self, what: &str) -> WireError {
+        let found = self.peek().map_or("the end".to_owned(), |c| format!("{c:?}"));
+        let message = format!(
+            "{what} at character {}, not {found}",
+            self.text.get(..self.at).unwrap_or_default().chars().count() + 1
+        );
+        WireError::new(Kind::Syntax, message).on(format!("path {:?}", self.text))
+    }
+
+    fn take_while(&mut self, accept: impl Fn(char) -> bool) -> &'a str {
+        let rest = self.rest();
+        let len = rest.find(|c| !accept(c)).unwrap_or(rest.len());
+        self.at += len;
+        rest.get(..len).unwrap_or_default()
+    }
+
+    fn segment(&mut self) -> Result<Segment> {
+        let name = self.name()?;
+        if !self.eat('[') {
+            return Ok(Segment { name, select: None });
+        }
+        let select = self.select()?;
+        self.expect(']', "a closing bracket")?;
+        Ok(Segment { name, select: Some(select) })
+    }
+
+    fn name(&mut self) -> Result<Name> {
+        let start = self.at;
+        let word = self.take_while(|c| c.is_ascii_alphanumeric() || c == '_');
+        let first = word.chars().next();
+        let name = match first {
+            Some(c) if c.is_ascii_digit() => {
+                word.parse().ok().filter(|n| (1..=crate::limits::MAX_FIELD_NUMBER).contains(n)).map(Name::Number)
+            }
+            Some(_) => Some(Name::Text(word.to_owned())),
+            None => None,
+        };
+        name.ok_or_else(|| {
+            self.at = start;
+            self.error("a field's name or number is due")
+        })
+    }
+
+    fn select(&mut self) -> Result<Select> {
+        match self.peek() {
+            Some('*') => {
+                self.at += 1;
+                Ok(Select::All)
+            }
+            Some('"') => self.string().map(Select::Text),
+            Some(c) if c.is_ascii_digit() || c == '-' || c == ':' => self.numbers(),
+            Some(_) => self.word(),
+            None => Err(self.error("an index, a key or a condition is due")),
+        }
+    }
+
+    fn word(&mut self) -> Result<Select> {
+        let start = self.at;
+        let name = self.name()?;
+        match &name {
+            _ if self.eat('=') => Ok(Select::Where(name, self.string()?)),
+            Name::Text(word) if word == "true" || word == "false" => Ok(Select::Word(word == "true")),
+            _ => {
+                self.at = start;
+                Err(self.error("an index, a quoted key or a condition such as name=\"x\" is due"))
+            }
+        }
+    }
+
+    fn numbers(&mut self) -> Result<Select> {
+        let start = self.at;
+        if self.peek() != Some(':') {
+            let digits = self.take_while(|c| c.is_ascii_digit() || c == '-');
+            if self.eat('=') {
+                let number = digits.parse().map_err(|_| self.error("a field's number is due before '='"))?;
+                return Ok(Select::Where(Name::Number(number), self.string()?));
+            }
+            if self.peek() != Some(':') {
+                let value = digits.parse::<i128>().ok().filter(|_| digits.len() <= 21);
+                return value.map(Select::Integer).ok_or_else(|| self.at_again(start, "an index is due"));
+            }
+            self.at = start;
+        }
+        let from = self.bound()?;
+        self.expect(':', "a colon")?;
+        Ok(Select::Slice(from, self.bound()?))
+    }
+
+    fn bound(&mut self) -> Result<Option<u64>> {
+        let start = self.at;
+        let digits = self.take_while(|c| c.is_ascii_digit());
+        if digits.is_empty() {
+            return Ok(None);
+        }
+        digits.parse().map(Some).map_err(|_| self.at_again(start, "a position below 2^64 is due"))
+    }
+
+    fn at_again(&mut self, start: usize, what: &str) -> WireError {
+        self.at = start;
+        self.error(what)
+    }
+
+    fn string(&mut self) -> Result<Vec<u8>> {
+        self.expect('"', "a quoted string")?;
+        let mut out = Vec::new();
+        loop {
+            match self.next() {
+                Some('"') => return Ok(out),
+                Some('\\') => self.escape(&mut out)?,
+                Some(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+                None => return Err(self.error("a closing quote is due")),
+            }
+        }
+    }
+
+    fn escape(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        let simple = match self.peek() {
+            Some('n') => b'\n',
+            Some('t') => b'\t',
+            Some('"') => b'"',
+            Some('\\') => b'\\',
+            Some('x') => {
+                let digits = self.rest().get(1..3).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
+                let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+                let byte = byte.ok_or_else(|| self.error("an escape \\xHH is due"))?;
+                self.at += 2;
+                byte
+            }
+            _ => return Err(self.error("an escape \\\", \\\\, \\n, \\t or \\xHH is due")),
+        };
+        self.at += 1;
+        out.push(simple);
+        Ok(())
+    }
+}

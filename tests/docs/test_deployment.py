@@ -1,0 +1,108 @@
+"""The page about deployment is true: metrics, manifests, and a backup that is taken while the service works."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from protoslice.errors import IntegrityError, NotFound
+from protoslice.server.metrics import Metrics
+from protoslice.server.settings import Settings, environment_name
+from protoslice.storage import MemoryStorage, ObjectKey
+from protoslice.stores import IngestRequest, Stores
+from protoslice.testing.stores import assert_whole, keys_in, onnx, opened, upload, visible
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/deployment.md").read_text()
+DOCUMENT = json.loads((ROOT / "openapi/openapi.json").read_text())
+
+
+def _block(language: str) -> str:
+    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    return str(found)
+
+
+def test_every_metric_is_explained() -> None:
+    metrics = Metrics()
+    metrics.resumable.labels("begun").inc()
+    families = text_string_to_metric_families(metrics.render().decode())
+    there = {family.name + ("_total" if family.type == "counter" else "") for family in families}
+    there = {name for name in there if not name.endswith("_created")}
+    named = set(re.findall(r"`(protoslice_\w+)`", PAGE.split("\n## What to watch\n")[1].split("\n## ")[0]))
+    assert named == there
+    assert len(there) >= 12
+
+
+def test_the_pod_asks_what_there_is_and_is_granted_time_to_end() -> None:
+    pod = yaml.safe_load(_block("yaml"))
+    (container,) = pod["containers"]
+    probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("readiness", "liveness", "startup")}
+    assert probes["readiness"]["path"] == "/readyz"
+    assert {probe["path"] for probe in probes.values()} <= set(DOCUMENT["paths"])
+    assert {probe["port"] for probe in probes.values()} == {port["name"] for port in container["ports"]}
+    assert container["ports"][0]["containerPort"] == Settings.model_fields["port"].default
+    given = {each["name"]: each["value"] for each in container["env"]}
+    assert set(given) <= {environment_name(field) for field in Settings.model_fields}
+    waits = float(given["PROTOSLICE_DRAIN_NOTICE_SECONDS"]) + Settings.model_fields["drain_seconds"].default
+    assert pod["terminationGracePeriodSeconds"] > waits
+    security = container["securityContext"]
+    assert (security["runAsNonRoot"], security["readOnlyRootFilesystem"]) == (True, True)
+
+
+def test_the_unit_is_granted_time_to_end() -> None:
+    unit = dict(line.split("=", 1) for line in _block("ini").splitlines() if "=" in line)
+    assert int(unit["TimeoutStopSec"]) > Settings.model_fields["drain_seconds"].default
+
+
+def _parts() -> list[str]:
+    match = re.search(r"^for part in (.+); do$", _block("sh"), re.MULTILINE)
+    assert match
+    return match[1].split()
+
+
+async def _work(stores: Stores, seed: int) -> None:
+    """A store comes, with a tag, and the sixth before it goes."""
+    await upload(stores, onnx(3000, seed=seed), IngestRequest(tags=(f"t:{seed}",)))
+    if seed > 5:
+        await stores.delete(f"t:{seed - 6}")
+
+
+async def _backup(parts: list[str]) -> MemoryStorage:
+    """A copy made of the parts in that order, while stores come and go between one object and the next."""
+    live, copy = MemoryStorage(), MemoryStorage()
+    async with opened(live) as stores:
+        for seed in range(6):
+            await _work(stores, seed)
+        for part in parts:
+            for key in [part] if "." in part else await keys_in(live, part):
+                seed += 1
+                await _work(stores, seed)
+                with suppress(NotFound):  # removed since it was listed
+                    size = (await live.stat(ObjectKey(key))).size
+                    await copy.put(ObjectKey(key), await live.get_range(ObjectKey(key), 0, size))
+    return copy
+
+
+async def _restored(parts: list[str]) -> int:
+    """How many stores such a copy has; all of them have to be whole."""
+    async with opened(await _backup(parts)) as stores:
+        found = await visible(stores)
+        for info in found.values():
+            await assert_whole(stores, info)
+        return len(found)
+
+
+def test_a_backup_in_the_order_given_is_whole_whatever_happens_meanwhile() -> None:
+    assert asyncio.run(_restored(_parts())) > 0
+
+
+def test_a_backup_in_another_order_is_not() -> None:
+    with pytest.raises(IntegrityError):
+        asyncio.run(_restored(_parts()[::-1]))

@@ -1,0 +1,184 @@
+"""The page about the HTTP API is true: every call, every fixed limit, and promises about requests of any kind."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import httpx
+import pytest
+
+from protoslice.ranges import MAX_HEADER, MAX_RANGES
+from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
+from protoslice.schema.parsing import MAX_TEXT
+from protoslice.server.app import create_app
+from protoslice.server.settings import Settings
+from protoslice.server.uvicorn_config import uvicorn_config
+from protoslice.stores.ingest import FILES
+from protoslice.testing.live import live_server
+from protoslice.testing.stores import field, onnx
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/http-api.md").read_text()
+DOCUMENT = json.loads((ROOT / "openapi/openapi.json").read_text())
+VERBS = {"GET", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"}
+PAGES = {("GET", "/docs"), ("GET", "/openapi.json")}
+MODEL = onnx(1000, 2000)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    """A client of a service over memory that allows few ranges, and a model there, called `m`."""
+    settings = Settings(storage="memory://", max_ranges=2, space_watermark_bytes=0)
+    with (
+        live_server(uvicorn_config(create_app(settings), settings)) as live,
+        httpx.Client(base_url=live.url, timeout=60) as client,
+    ):
+        assert client.put("/v1/stores?filename=m.onnx&tag=m", content=MODEL).status_code == 201
+        yield client
+
+
+def _named() -> set[tuple[str, str]]:
+    """Each call that the first table of the page names, but for HEAD."""
+    found: set[tuple[str, str]] = set()
+    for row in re.findall(r"^\| (`.+?) \|", PAGE.split("\n## ")[0], re.MULTILINE):
+        for group in row.split(" · "):
+            *verbs, path = group.replace("`", "").split()
+            found |= {(verb, path) for verb in verbs if verb in VERBS}
+    return found
+
+
+def test_every_call_is_named() -> None:
+    offered = {(verb.upper(), path) for path, found in DOCUMENT["paths"].items() for verb in found}
+    assert _named() - PAGES == {(verb, path) for verb, path in offered if verb in VERBS}
+
+
+def _limits() -> dict[str, str]:
+    """The fixed limits, as the page says them."""
+    return dict(re.findall(r"^\| (.+?) \| (\d.+?) \|$", PAGE.split("\n## Limits\n")[1].split("\n## ")[0], re.MULTILINE))
+
+
+def _most(what: str) -> int:
+    return int(_limits()[what].split()[0])
+
+
+def test_limits_that_the_code_names() -> None:
+    assert _most("files of one store") == FILES
+    assert _limits()["a `Range` header"] == f"{MAX_HEADER} characters, {MAX_RANGES} ranges"
+    assert _limits()["a model in text format"] == f"{MAX_TEXT >> 20} MiB"
+    asked = DOCUMENT["components"]["schemas"]["AskMissing"]["properties"]["chunks"]
+    assert _most("pieces that `missing` is asked for at once") == asked["maxItems"]
+
+
+@pytest.mark.parametrize(
+    ("what", "url"),
+    [
+        ("the path of a file", "/v1/stores?filename={}"),
+        ("the name of a tag or schema", "/v1/stores?filename=m.onnx&tag={}"),
+    ],
+)
+def test_names_have_a_limit(client: httpx.Client, what: str, url: str) -> None:
+    longest = "x" * _most(what)
+    assert client.put(url.format(longest), content=MODEL).status_code in {200, 201}
+    assert client.put(url.format(longest + "x"), content=MODEL).status_code == 400
+
+
+def test_paths_and_queries_have_a_limit(client: httpx.Client) -> None:
+    longest = "graph.".ljust(_most("a field path"), "x")
+    assert client.get("/v1/stores/m/merge", params={"path": longest}).status_code == 404
+    assert client.get("/v1/stores/m/merge", params={"path": longest + "x"}).status_code in {400, 413}
+    most = _most("levels that `/tree` shows at once")
+    assert client.get(f"/v1/stores/m/tree?depth={most}").status_code == 200
+    assert client.get(f"/v1/stores/m/tree?depth={most + 1}").status_code == 400
+    most = _most("parameters of one query")
+    assert client.get("/v1/stores/m/merge?" + "&".join(["fields=graph"] * most)).status_code == 200
+    assert client.get("/v1/stores/m/merge?" + "&".join(["fields=graph"] * (most + 1))).status_code == 400
+
+
+def test_messages_within_messages_have_a_limit(client: httpx.Client) -> None:
+    def nested(levels: int) -> bytes:
+        """A `FileDescriptorSet` with a file, a message in that, one in that …: as many as `levels`, and a long name."""
+        data = field(1, b"x" * 100_000)
+        for _ in range(levels - 2):
+            data = field(3, data)
+        return field(1, field(4, data))
+
+    most = _most("messages within messages")
+    for levels, expected in ((most, 201), (most + 1, 413)):
+        answer = client.put("/v1/stores?type=google.protobuf.FileDescriptorSet", content=nested(levels))
+        assert answer.status_code == expected, answer.text
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ("x" * 8, True),
+        ("aZ09._:+/=-" * 5, True),
+        ("x" * 64, True),
+        ("x" * 7, False),
+        ("x" * 65, False),
+        ("has a space", False),
+        ('quote"quote', False),
+    ],
+)
+def test_a_request_is_called_what_its_client_calls_it(client: httpx.Client, given: str, taken: bool) -> None:
+    for path in ("/livez", "/v1/stores/m/merge", "/v1/stores/m", "/v1/nothing"):
+        answer = client.get(path, headers={"x-request-id": given})
+        assert (answer.headers["x-request-id"] == given) is taken, path
+        assert answer.status_code == 200 or answer.json()["request_id"] == answer.headers["x-request-id"]
+
+
+def test_more_ranges_than_allowed_are_ignored(client: httpx.Client) -> None:
+    answers = [
+        client.get("/v1/stores/m/merge", headers={"range": "bytes=0-0,200-200" + more}) for more in ("", ",400-400")
+    ]
+    assert [answer.status_code for answer in answers] == [206, 200]
+    assert answers[1].content == MODEL
+
+
+def test_twelve_digits_of_an_id_are_enough_and_eleven_are_not(client: httpx.Client) -> None:
+    store = client.get("/v1/stores/m").json()["id"]
+    assert client.get(f"/v1/stores/{store[:12]}").json()["id"] == store
+    assert client.get(f"/v1/stores/{store[:11]}").status_code == 404
+
+
+def test_a_copy_is_of_a_store_by_its_whole_id(client: httpx.Client) -> None:
+    store = client.get("/v1/stores/m").json()["id"]
+    for ref, expected in ((store, 200), (store[:12], 400), ("m", 400)):
+        recipe = RecipeWriter()
+        lines = [recipe.file("m.onnx"), recipe.copy(Copy(ref, "m.onnx", 0, len(MODEL)))]
+        lines += [recipe.end(len(MODEL), sha256(MODEL).hexdigest()), recipe.done()]
+        answer = client.post("/v1/stores", content=b"".join(lines), headers={"content-type": MEDIA_TYPE})
+        assert answer.status_code == expected, answer.text
+
+
+def test_pieces_are_looked_for_in_the_sixteen_newest_stores_that_were_asked_for_theirs(client: httpx.Client) -> None:
+    models = [onnx(100, seed=seed) for seed in range(100, 117)]
+    asked = [{"sha256": sha256(model).hexdigest(), "size": len(model)} for model in models]
+    for model in models:
+        store = client.put("/v1/stores?filename=m.onnx", content=model).json()["id"]
+        assert client.get(f"/v1/stores/{store}/pieces").status_code == 200
+    answer = client.post("/v1/chunks/missing", json={"chunks": asked}).json()
+    assert answer["missing"] == [asked[0]["sha256"]]
+    assert len(answer["found"]) == 16
+
+
+def test_entity_tags_of_lists_that_change_are_weak_and_all_others_strong(client: httpx.Client) -> None:
+    lists = ["/v1/stores", "/v1/tags", "/v1/schemas"]
+    assert {client.get(path).headers["etag"][:3] for path in lists} == {'W/"'}
+    below = (
+        "",
+        "/files/m.onnx",
+        "/merge",
+        "/metadata",
+        "/cpb",
+        "/safetensors",
+        "/pieces",
+        "/chunks",
+        "/tree",
+        "/tensors",
+    )
+    assert {client.get(f"/v1/stores/m{path}").headers["etag"][:1] for path in below} == {'"'}

@@ -1,0 +1,138 @@
+"""Small files share an object: taking in and opening a folder of many costs little more than one, and reads as ever."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from random import Random
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protoslice.errors import IntegrityError
+from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
+from protoslice.storage.metered import Call, MeteredStorage
+from protoslice.stores import IngestRequest, StoreOptions, Stores, packs
+from protoslice.stores.arriving import BATCH
+from protoslice.stores.objects import BLOCK
+from protoslice.testing.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, read, upload
+
+SIZES = st.lists(st.sampled_from([0, 1, 100, BLOCK - 1, BLOCK, 150_000, BATCH - 1, BATCH, 1_300_000]), max_size=6)
+
+
+def folder(sizes: list[int]) -> dict[str, bytes]:
+    """A model and files of these sizes."""
+    random = Random(0)
+    return {"model.onnx": onnx(10)} | {f"f{number}": random.randbytes(size) for number, size in enumerate(sizes)}
+
+
+@settings(max_examples=25, deadline=None)
+@given(sizes=SIZES, verify=st.booleans(), on_disk=st.booleans(), data=st.data())
+def test_every_range_of_every_file_is_what_it_was(
+    sizes: list[int], verify: bool, on_disk: bool, data: st.DataObject
+) -> None:
+    files = folder(sizes)
+
+    async def work(stores: Stores, storage: Storage) -> None:
+        info = (await upload(stores, files)).store
+        async with opened(storage, StoreOptions(verify_reads=verify)) as others:
+            await assert_whole(others, info)
+            store = await others.view(info.id)
+            for path, content in files.items():
+                start = data.draw(st.integers(0, len(content)))
+                end = data.draw(st.integers(start, len(content)))
+                view = store.file(path)
+                assert await read(view, start, end) == content[start:end]
+                at_hand = view.at_hand(start, end) if start < end else None
+                assert at_hand is None or bytes(at_hand) == content[start:end]
+
+    (in_files if on_disk else in_memory)(work)
+
+
+def test_many_files_cost_few_calls_to_take_in_and_to_open() -> None:
+    async def count(files: int) -> tuple[int, int]:
+        calls: Counter[str] = Counter()
+
+        def observe(call: Call) -> None:
+            calls[call.name] += 1
+
+        storage = MeteredStorage(MemoryStorage(), observe)
+        async with opened(storage) as stores:
+            calls.clear()
+            info = (await upload(stores, folder([300] * files))).store
+            taken = calls.total()
+            await assert_whole(stores, info)
+        async with opened(storage) as stores:
+            calls.clear()
+            await stores.view(info.id)
+            return taken, calls.total()
+
+    async def work(_: Stores, __: Storage) -> None:
+        few, many = await count(1), await count(500)
+        assert many == few
+
+    in_memory(work)
+
+
+def test_a_store_of_many_files_holds_few_open() -> None:
+    async def work(stores: Stores, storage: FileStorage) -> None:
+        info = (await upload(stores, folder([10] * 300))).store
+        before = len(os.listdir("/proc/self/fd"))
+        await stores.view(info.id)
+        assert len(os.listdir("/proc/self/fd")) - before < 10
+
+    in_files(work)
+
+
+def test_a_pack_bears_the_number_of_its_first_file_and_large_files_lie_alone() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        files = {"a": bytes(BATCH), "b": b"b" * 10, "c": bytes(BATCH + 1), "d": b"d" * 20, "model.onnx": onnx(10)}
+        info = (await upload(stores, files)).store
+        names = {key.rpartition("/")[2] for key in await keys_in(storage, "objects") if not key.endswith(".sums")}
+        assert names == {"file-0", "file-1", "file-2", "index", "plan"}
+        await assert_whole(stores, info)
+
+    in_memory(work)
+
+
+def test_a_pack_that_is_full_is_followed_by_another() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        with patch.object(packs, "LARGEST", 1000):
+            info = (await upload(stores, folder([400] * 10))).store
+        names = {key.rpartition("/")[2] for key in await keys_in(storage, "objects") if not key.endswith(".sums")}
+        assert len({name for name in names if name.startswith("file-")}) == 4
+        await assert_whole(stores, info)
+
+    in_memory(work)
+
+
+def test_damage_to_one_file_is_found_by_whoever_reads_it() -> None:
+    files = folder([3 * BLOCK, 3 * BLOCK])
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        info = (await upload(stores, files)).store
+        (key,) = [ObjectKey(key) for key in await keys_in(storage, "objects") if key.endswith("/file-0")]
+        content = bytearray(await storage.get_range(key, 0, (await storage.stat(key)).size))
+        content[-1] ^= 1
+        await storage.put(key, bytes(content))
+        async with opened(storage) as others:
+            store = await others.view(info.id)
+            assert await read(store.file("f0")) == files["f0"]
+            assert await read(store.file("f1"), 0, BLOCK) == files["f1"][:BLOCK]
+            with pytest.raises(IntegrityError, match="file-0"):
+                await read(store.file("f1"))
+
+    in_memory(work)
+
+
+def test_an_upload_that_is_given_up_leaves_no_pack() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        async with await stores.ingest(IngestRequest()) as ingest:
+            sink = await ingest.file("a")
+            await sink.write(b"small")
+            await sink.close()
+        assert await keys_in(storage, "objects") == []
+
+    in_memory(work)
