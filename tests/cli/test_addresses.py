@@ -23,6 +23,7 @@ from protoslice.cli import app as program
 from protoslice.cli.probing import waiting
 from protoslice.testing.bundles import Variable, bundle
 from protoslice.testing.protos.writer import varint
+from protoslice.testing.relay import Relay
 from protoslice.testing.serving import in_a_thread
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
@@ -151,6 +152,21 @@ def test_a_pull_that_is_interrupted_says_what_is_kept(service: str, tmp_path: Pa
     assert process.returncode == 130
     assert told.count("\n") == 1
     assert "goes on from there" in told
+
+
+def test_nobody_waits_for_a_silent_line_who_wants_to_leave(call: Any, service: str, tmp_path: Path) -> None:
+    """Neither where one connection is used, nor where several are."""
+    (tmp_path / "large.pb").write_bytes(b"\x0a\x80\x80\x80\x14" + os.urandom(40 << 20))
+    call("push", tmp_path / "large.pb", "--tag", "silent:1")
+    for at in (3 << 20, 30 << 20):
+        with Relay(service, down=at, holds=True) as relay:
+            command = [*PROGRAM, "pull", f"{relay.url}/v1/stores/silent:1", str(tmp_path / "out")]
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+                assert relay.reached.wait(60)
+                process.send_signal(signal.SIGINT)
+                _, told = process.communicate(timeout=20)  # the line would be given up after 30
+        assert process.returncode == 130
+        assert told.count("\n") == 1
 
 
 def test_a_store_needs_no_sign_where_nothing_else_can_be_meant(call: Any, store: str, tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from queue import SimpleQueue
+
+from protoslice.client.crew import Crew
 
 __all__ = ["Transfer", "in_order"]
 
@@ -21,20 +23,19 @@ def in_order(transfers: Iterable[Transfer], parallel: int) -> Iterator[bytes]:
     one fails, or nobody wants the rest, the others are stopped.
     """
     waiting: deque[_Flow] = deque()
-    pool = ThreadPoolExecutor(parallel, thread_name_prefix="protoslice-transfer")
     stop = threading.Event()
-    try:
-        for transfer in transfers:
-            flow = _Flow()
-            pool.submit(flow.fill, transfer, stop)
-            waiting.append(flow)
-            if len(waiting) >= 2 * parallel:
+    with Crew(parallel, "protoslice-transfer") as crew:
+        try:
+            for transfer in transfers:
+                flow = _Flow()
+                crew.submit(partial(flow.fill, transfer, stop))
+                waiting.append(flow)
+                if len(waiting) >= 2 * parallel:
+                    yield from waiting.popleft()
+            while waiting:
                 yield from waiting.popleft()
-        while waiting:
-            yield from waiting.popleft()
-    finally:
-        stop.set()
-        pool.shutdown(cancel_futures=True)
+        finally:
+            stop.set()
 
 
 class _Flow:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final, TypeVar
 
+from protoslice.client.crew import Crew
 from protoslice.client.download import Progress
 from protoslice.client.model import File, Piece
 
@@ -27,13 +28,9 @@ def each_file(files: Sequence[File], fetch: Fetch[T], parallel: int, progress: P
     def one(file: File) -> None:
         done[file.path] = fetch(file, total.part())
 
-    small = [file for file in files if file.size <= SMALL]
-    pool = ThreadPoolExecutor(max(1, min(parallel, len(small))), thread_name_prefix="protoslice-file")
-    try:
-        for waiting in [pool.submit(one, file) for file in small]:
+    with Crew(parallel, "protoslice-file") as crew:
+        for waiting in [crew.submit(partial(one, file)) for file in files if file.size <= SMALL]:
             waiting.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
     for file in files:
         if file.size > SMALL:
             one(file)

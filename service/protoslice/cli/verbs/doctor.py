@@ -17,6 +17,7 @@ from protoslice.cli.probing.patient import CannotTell, Patient
 from protoslice.cli.probing.probes import PROBES, Probe
 from protoslice.cli.terminal.show import coloured, print_json, print_wrapped, say
 from protoslice.errors import InvalidInput
+from protoslice.splitting.shape import varint
 
 __all__ = ["doctor"]
 
@@ -93,10 +94,10 @@ def _content(count: int) -> bytes:
 
     Behind it lie bytes unlike any other, so that nobody else's store is removed in the end; they are easily compressed.
     """
-    size = b"\x08" + _varint(count)
-    shape = b"\x12" + _varint(len(size)) + size
-    tensor = b"\x08\x01\x12" + _varint(len(shape)) + shape + b"\x2a\x04" + bytes(4)
-    return tensor + b"\x82\x80\x04" + _varint(_SIZE) + secrets.token_hex(16).encode() + bytes(_SIZE - 32)
+    size = b"\x08" + varint(count)
+    shape = b"\x12" + varint(len(size)) + size
+    tensor = b"\x08\x01\x12" + varint(len(shape)) + shape + b"\x2a\x04" + bytes(4)
+    return tensor + b"\x82\x80\x04" + varint(_SIZE) + secrets.token_hex(16).encode() + bytes(_SIZE - 32)
 
 
 def _of(client: Any, store: Any, content: bytes | None, large: int | None = None) -> Patient:
@@ -106,11 +107,3 @@ def _of(client: Any, store: Any, content: bytes | None, large: int | None = None
     path = f"/v1/stores/{store.id}"
     long_answer = None if large is None else (f"{path}/tensors/tensor", large)
     return Patient(client.url, path, f"/files/{quote(file.path)}", file.size, content, long_answer)
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])

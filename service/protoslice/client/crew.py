@@ -1,0 +1,64 @@
+"""Threads that work side by side, and that nobody has to wait for who wants to leave.
+
+The executors of the standard library are waited for when a program ends, however long a silent service keeps them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from threading import Thread
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+__all__ = ["Crew"]
+
+_GRACE_SECONDS: Final = 1.0
+"""What is left of their work they may take so long to drop, until they are left to themselves."""
+
+T = TypeVar("T")
+
+
+class Crew:
+    """At most `size` threads, each begun when there is work for it. At the end, work that is not begun is dropped."""
+
+    def __init__(self, size: int, name: str) -> None:
+        self._size = size
+        self._name = name
+        self._threads: list[Thread] = []
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._ended = False
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """What `work` will have come to."""
+        coming: Future[T] = Future()
+
+        def job() -> None:
+            try:
+                coming.set_result(work())
+            except BaseException as error:  # whoever asks for the result is to know
+                coming.set_exception(error)
+
+        self._jobs.put(job)
+        if len(self._threads) < self._size:
+            self._threads.append(Thread(target=self._work, name=self._name, daemon=True))
+            self._threads[-1].start()
+        return coming
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            if not self._ended:
+                job()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self._ended = True
+        for _ in self._threads:
+            self._jobs.put(None)
+        end = time.monotonic() + _GRACE_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
