@@ -104,7 +104,9 @@ class _Folder(Mapping[str, FileSource]):
     """The files below a directory, opened when they are asked for. Links that lead out of it are not followed."""
 
     def __init__(self, place: Path, held: ExitStack) -> None:
-        self._place = place.resolve()
+        self._place = Path(
+            os.path.realpath(place)
+        )  # not resolve(): of links in a circle that makes an error of its own
         self._held = held
         self._open: dict[str, FileSource] = {}
 
@@ -132,7 +134,7 @@ class _Folder(Mapping[str, FileSource]):
     def _has(self, path: str) -> bool:
         if "\0" in path:
             return False
-        found = (self._place / path).resolve()
+        found = Path(os.path.realpath(self._place / path))
         return found.is_relative_to(self._place) and found.is_file()
 
 

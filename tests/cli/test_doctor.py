@@ -200,7 +200,7 @@ class _Quiet(_Proxy):
     """Keeps the service's metrics to itself, as is right."""
 
     def do_GET(self) -> None:
-        if self.path == "/metrics":
+        if self.path.startswith("/metrics"):
             self._say(404, {}, b"")
             return
         super().do_GET()

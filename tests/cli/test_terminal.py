@@ -156,3 +156,26 @@ def test_completion_knows_verbs_and_options(tmp_path: Path) -> None:
     home = os.environ | {"HOME": str(tmp_path)}
     script = subprocess.run(asked_in_bash, env=home, capture_output=True, text=True, check=True)
     assert "complete -o default -F" in script.stdout
+
+
+@pytest.mark.parametrize(
+    ("shell", "first"),
+    [("bash", "_protoslice_completion() {"), ("zsh", "#compdef protoslice"), ("fish", "complete --command protoslice")],
+)
+def test_who_packages_it_gets_the_script_of_any_shell(shell: str, first: str) -> None:
+    program = Path(sys.executable).parent / "protoslice"
+    asked = os.environ | {"_PROTOSLICE_COMPLETE": f"source_{shell}"}
+    done = subprocess.run([program], env=asked, capture_output=True, text=True, check=True)
+    assert done.stdout.lstrip("\n").startswith(first)
+    assert ("_protoslice_completion" in done.stdout) == (shell != "fish")
+    manual = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
+    assert f"_PROTOSLICE_COMPLETE=source_{shell} protoslice" in manual
+
+
+def test_the_list_of_verbs_is_not_cut() -> None:
+    done = subprocess.run(
+        [*PROGRAM, "--help"], env=os.environ | {"COLUMNS": "80"}, capture_output=True, text=True, check=True
+    )
+    verbs = done.stdout.partition("Commands:")[2]
+    assert verbs.count("\n  ") > 15
+    assert "..." not in verbs

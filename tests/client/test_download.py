@@ -56,19 +56,36 @@ def longer_ones(length: int) -> Iterator[int]:
 
 @pytest.mark.parametrize(("fast", "lengths"), [(1 << 60, parts), (1, longer_ones)], ids=["slow", "fast"])
 def test_a_file_comes_by_as_many_connections_as_it_needs(
-    ours: Client, stores: tuple[Store, Store], versions: Any, tmp_path: Path, fast: int, lengths: Any
+    ours: Client,
+    proxy: FaultyProxy,
+    stores: tuple[Store, Store],
+    versions: Any,
+    tmp_path: Path,
+    fast: int,
+    lengths: Any,
 ) -> None:
+    proxy.done.clear()
     seen: list[tuple[int, int | None]] = []
     judging = patch.object(remote, "judge", wraps=judge)
     with patch.object(remote, "FAST", fast), patch.object(remote, "ALONE", (MIB, 4 * MIB)), judging as judged:
         (done,) = ours.download("down:1", tmp_path / "a", progress=lambda *now: seen.append(now))
     assert done == Downloaded(tmp_path / "a", len(versions.old), len(versions.old))
     assert (tmp_path / "a").read_bytes() == versions.old
+    assert not any("/pieces" in path for _, path, _ in proxy.done), "nothing was to be mended"
     asked = [end - start for _, _, start, end, _ in (call.args for call in judged.call_args_list)]
     assert sorted(asked) == sorted([remote.DIGESTED, *lengths(len(versions.old) - remote.DIGESTED)])
     assert [at for at, _ in seen] == sorted(at for at, _ in seen)
     assert seen[-1] == (len(versions.old), len(versions.old))
     assert part_files(tmp_path) == []
+
+
+def test_what_has_arrived_is_what_there_was_when_it_was_asked_for(tmp_path: Path) -> None:
+    """It is digested in a thread, while more is written."""
+    with PartialFile(tmp_path / "a", Facts(size=10, etag='"a"', sha256=None, headers={})) as partial:
+        partial.write(b"12345")
+        pieces = partial.pieces()
+        partial.write(b"67890")
+        assert b"".join(pieces) == b"12345"
 
 
 def test_what_is_there_is_not_fetched(ours: Client, stores: tuple[Store, Store], tmp_path: Path) -> None:

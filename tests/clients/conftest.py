@@ -40,6 +40,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 def stored(service: ServiceProcess) -> StoredModel:
     """A model in three initializers, of which two are chunks."""
     data = onnx(*SIZES)
-    answer = httpx.put(f"{service.url}/v1/stores?filename=model.onnx", content=data)
+    answer = httpx.put(f"{service.url}/v1/stores?filename=model.onnx", content=data, timeout=60)
     assert answer.status_code == 201, answer.text
     return StoredModel(f"{service.url}/v1/stores/{answer.json()['id']}", data)

@@ -32,7 +32,7 @@ def files() -> Iterator[Any]:
 @pytest.fixture(scope="module", params=["file", "chunk", "merge"])
 def view(request: pytest.FixtureRequest, stored: Any) -> tuple[str, bytes]:
     """A URL, and the bytes that are there."""
-    chunk = httpx.get(f"{stored.url}/chunks/1").content
+    chunk = httpx.get(f"{stored.url}/chunks/1", timeout=60).content
     assert chunk in stored.data
     assert len(chunk) == 3_000_000
     views = {"file": (stored.file, stored.data), "chunk": (f"{stored.url}/chunks/1", chunk)}
@@ -44,7 +44,7 @@ def test_what_it_finds_out(files: Any, stored: Any, view: tuple[str, bytes]) -> 
     found = files.info(url)
     assert found["size"] == len(data)
     assert found.get("partial", True)
-    assert found["ETag"] == httpx.head(url).headers["etag"]
+    assert found["ETag"] == httpx.head(url, timeout=60).headers["etag"]
     assert files.exists(url)
     assert not files.exists(f"{stored.url}/files/none")
     with pytest.raises(FileNotFoundError):

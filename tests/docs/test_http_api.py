@@ -33,7 +33,10 @@ MODEL = onnx(1000, 2000)
 def client() -> Iterator[httpx.Client]:
     """A client of a service over memory that allows few ranges, and a model there, called `m`."""
     settings = Settings(storage="memory://", max_ranges=2, space_watermark_bytes=0)
-    with live_server(uvicorn_config(create_app(settings), settings)) as live, httpx.Client(base_url=live.url) as client:
+    with (
+        live_server(uvicorn_config(create_app(settings), settings)) as live,
+        httpx.Client(base_url=live.url, timeout=60) as client,
+    ):
         assert client.put("/v1/stores?filename=m.onnx&tag=m", content=MODEL).status_code == 201
         yield client
 

@@ -91,3 +91,13 @@ def test_names_that_repeat_become_addresses(tmp_path: Path) -> None:
     two = Tensor("w", "path:graph.initializer[3]", one.dtype, one.shape, one.kind, None, stored(b"\x02"))
     group, _ = opened([one, two], tmp_path)
     assert {array.attrs["address"]: array[0] for _, array in group.arrays()} == {one.address: 1, two.address: 2}
+
+
+def test_names_of_many_folders_are_no_folders(tmp_path: Path) -> None:
+    """Else a name of so many letters would make as many entries, each as long as it is."""
+    deep, deepest = "/".join("abcdefg" * 6), "a/" * 32 + "b"
+    group, refs = opened([tensor(b"\1", "U8", [1], name=name) for name in (deep, deepest)], tmp_path)
+    arrays = [key.removesuffix("/.zarray") for key in refs if key.endswith("/.zarray")]
+    assert [group[key].attrs["name"] for key in arrays] == [deep, deepest]
+    assert [key.count("/") for key in arrays] == [0, 32]
+    assert sum(key.endswith(".zgroup") for key in refs) == 1 + 32

@@ -215,6 +215,18 @@ def test_names_say_where_a_tensor_belongs() -> None:
     assert ("a/b", "const") in {(each.name, each.kind) for each in node_alone}
 
 
+def test_kinds_say_where_a_tensor_stands_whatever_keys_say() -> None:
+    meta = message("MetaGraphDef")
+    meta.signature_def["s"].defaults["x"].dtype = 1
+    odd = 'q"].x.signature_def["s"].defaults["'
+    meta.graph_def.node.add(name="n").attr[odd].list.tensor.add(dtype=1)
+    meta.signature_def[".attr[0]"].defaults["y"].dtype = 1
+    meta.graph_def.library.function.add().signature.attr.add().default_value.tensor.dtype = 1
+    found = tensors(meta.SerializeToString(), "tensorflow.MetaGraphDef")
+    assert sorted(each.kind for each in found) == ["attr", "attr", "signature_default", "signature_default"]
+    assert [each.kind for each in tensors(b"\x08\x01", "tensorflow.TensorProto")] == ["tensor"]
+
+
 def test_signatures_functions_and_nodes_are_in_the_tree_by_name() -> None:
     with open_model(GOLDEN / "tf_sm_functions") as model:
         assert model.model.proto is not None

@@ -14,6 +14,8 @@ from typing import Any
 
 import httpx
 import pytest
+from uvicorn.protocols.http import httptools_impl
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from protoslice.server import limits
 from protoslice.testing.live import LiveServer, exchange, read_answer
@@ -259,3 +261,33 @@ def test_where_it_cannot_listen(host: str) -> None:
     assert done.stderr.count("\n") == 1
     assert host in done.stderr
     assert done.stdout == ""
+
+
+class Watched(RequestResponseCycle):
+    """A request that counts how often anybody looks whether it has been answered."""
+
+    looks = 0
+
+    @property
+    def response_complete(self) -> bool:
+        Watched.looks += 1
+        return bool(self.__dict__.get("response_complete"))
+
+    @response_complete.setter
+    def response_complete(self, value: bool) -> None:
+        self.__dict__["response_complete"] = value
+
+
+def test_many_requests_sent_at_once_are_not_looked_through_for_each(
+    service: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands fit into what is read at once: with a look at each for each, they held up everybody for seconds."""
+    monkeypatch.setattr(httptools_impl, "RequestResponseCycle", Watched)
+    count, path = 2000, b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\n"
+    with service.connect() as connection:
+        connection.sendall((path + b"\r\n") * (count - 1) + path + b"connection: close\r\n\r\n")
+        received = b""
+        while piece := connection.recv(1 << 20):
+            received += piece
+    assert received.count(b"HTTP/1.1 404 ") == count
+    assert Watched.looks < 100 * count

@@ -77,6 +77,13 @@ def test_a_file_that_is_a_folder_for_another_is_refused(send: Any, client: httpx
     assert send(client, ("a", "a-b", "a.b/c", "ab", "b/a")).status_code in {200, 201}
 
 
+@pytest.mark.parametrize("path", ["/v1/stores/register", "/v1/stores/assemble"])
+def test_more_files_than_a_store_holds_are_refused_before_any_is_looked_at(client: httpx.Client, path: str) -> None:
+    named = {f"f{number}": "x" for number in range(10_001)}
+    refused = client.post(path, json={"files": named} if "register" in path else {"uploads": named})
+    assert_problem(refused.status_code, refused.headers, refused.content, expected=400, slug="invalid-input")
+
+
 @given(st.lists(st.text("a/-", min_size=1, max_size=5), max_size=6))
 def test_paths_go_together_as_on_a_disk(paths: list[str]) -> None:
     plain = [path for path in paths if "" not in path.split("/")]

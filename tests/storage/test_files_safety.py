@@ -376,3 +376,19 @@ def _check_wreck(root: Path, last: int) -> None:
     assert int((root / "tag").read_bytes()) in {last, last + 1}
     on(root, lambda storage: storage.collect_garbage(-60))
     assert spares(root) == []
+
+
+def test_a_system_that_gives_little_at_once_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bytes(range(200))
+    read = os.pread
+
+    def reluctant(descriptor: int, length: int, offset: int) -> bytes:
+        """At most seven bytes: a real system gives two gibibytes."""
+        return read(descriptor, min(length, 7), offset)
+
+    async def work(storage: FileStorage) -> None:
+        await storage.put(KEY, data)
+        monkeypatch.setattr(os, "pread", reluctant)
+        assert await storage.get_ranges(KEY, [(3, 150), (0, 7), (190, 200)]) == [data[3:150], data[:7], data[190:]]
+
+    on(tmp_path, work)

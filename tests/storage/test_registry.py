@@ -1,6 +1,7 @@
 """URI schemes, ours and others'."""
 
 import asyncio
+import sys
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
@@ -93,3 +94,12 @@ def test_a_backend_for_another_interface_is_refused() -> None:
 def test_a_scheme_claimed_twice_is_refused() -> None:
     with pytest.raises(InvalidInput, match="several"):
         open_storage("two://x")
+
+
+@pytest.mark.parametrize(
+    ("uri", "module"), [("s3://bucket", "protoslice.storage.cloud"), ("https://host/path", "protoslice.storage.web")]
+)
+def test_what_is_not_installed_is_named(uri: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(Unsupported, match=r"need the extra: pip install 'protoslice\[cloud\]'"):
+        open_storage(uri)

@@ -10,11 +10,12 @@ import pytest
 
 from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores, in_place, keys
+from protoslice.stores.objects import BLOCK
 from protoslice.stores.reads import Noted
 from protoslice.testing.stores import in_files, keys_in, onnx, opened, read, upload
 
 COUNT = 150
-MODEL = onnx(*[20_000] * COUNT)
+MODEL = onnx(*[70_000] * COUNT)
 
 
 async def listed(stores: Stores, store_id: str) -> bytes:
@@ -100,6 +101,33 @@ def test_our_own_objects_far_away_are_read_once_too() -> None:
             opening = len(reading(calls))
             assert await listed(stores, store_id) == first
         assert len(reading(calls)) == opening + 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("count", "size"), [(150, 1000), (150, 20_000), (100, 70_000), (30, 300_000)])
+def test_a_list_reads_no_block_twice(count: int, size: int, tmp_path: Path, calls: list[Call]) -> None:
+    """What stands behind a tensor and what stands before the next one lie side by side."""
+    model = onnx(*[size] * count)
+    (tmp_path / "model.onnx").write_bytes(model)
+    most = min(-(-len(model) // BLOCK), count) + 3
+
+    async def run() -> None:
+        storage, options = (
+            MeteredStorage(MemoryStorage(), calls.append),
+            StoreOptions(register_prefixes=(f"file://{tmp_path}",)),
+        )
+        async with opened(storage, options) as stores:
+            own = (await upload(stores, {"own.onnx": model})).store
+            placed = (await stores.register({"model.onnx": f"file://{tmp_path}/model.onnx"}, IngestRequest())).store
+        for info in (own, placed):
+            async with opened(storage, options) as stores:
+                await stores.view(info.id)
+                calls.clear()
+                assert (await listed(stores, info.id)).count(b'"name"') == count
+                reads = reading(calls)
+            assert len(reads) <= most
+            assert sum(call.bytes_read for call in reads) <= most * BLOCK
 
     asyncio.run(run())
 

@@ -57,9 +57,7 @@ def one_line_errors() -> Iterator[None]:
     except ProtosliceError as error:
         _end(_told(error), next(code for kind, code in _CODES if isinstance(error, kind)))
     except OSError as error:
-        name = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
-        why = "standard input or output is closed" if error.errno == errno.EBADF else error.strerror or error
-        _end(f"{name}{why}", 4 if isinstance(error, FileNotFoundError) else 6)
+        _end(_refused(error), 4 if isinstance(error, FileNotFoundError) else 6)
 
 
 def end_on_signals() -> None:
@@ -92,6 +90,15 @@ def _told(error: BaseException) -> str:
     said = [str(error)] if isinstance(error, ProtosliceError) else []
     said += ["interrupted"] if isinstance(error, KeyboardInterrupt) else []
     return "; ".join([*said, *getattr(error, "__notes__", ())])
+
+
+def _refused(error: OSError) -> str:
+    """What the system refused, and of which file. What has no name is what we print."""
+    if error.errno == errno.EBADF:
+        return "standard input or output is closed"
+    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+    name = name or ("standard output" if error.errno in {errno.ENOSPC, errno.EFBIG, errno.EDQUOT} else "")
+    return f"{name}: {error.strerror or error}" if name else str(error.strerror or error)
 
 
 def _note(message: str) -> None:

@@ -6,19 +6,33 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["ChunkSize", "FileName", "Json", "MaxChunk", "MinChunk", "StorageUri", "TypeName"]
+__all__ = ["ChunkSize", "FileName", "Json", "LocalName", "MaxChunk", "MinChunk", "StorageUri", "TypeName"]
 
 FileName = Annotated[
     str,
-    typer.Argument(metavar="MODEL", help="A file (- is standard input), or a store: http://HOST/v1/stores/TAG, @TAG."),
+    typer.Argument(
+        metavar="MODEL",
+        help="A file or a directory (- is standard input), or a store: http://HOST/v1/stores/TAG, @TAG.",
+    ),
 ]
+LocalName = Annotated[str, typer.Argument(metavar="FILE", help="A file or a directory (- is standard input).")]
 TypeName = Annotated[
-    str | None, typer.Option("--type", help="The message type, such as onnx.ModelProto, where it can't be detected.")
+    str | None,
+    typer.Option(
+        "--type", metavar="TYPE", help="The message type, such as onnx.ModelProto, where it can't be detected."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
-MinChunk = Annotated[str | None, typer.Option(help="Fields of at least this size become chunks.", show_default="1MiB")]
-MaxChunk = Annotated[str | None, typer.Option(help="Runs of elements are cut at this size.", show_default="1GiB")]
-ChunkSize = Annotated[str, typer.Option(help="A size: bytes, or with a unit such as 64KiB.")]
+MinChunk = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="Fields of at least this size become chunks.", show_default="1MiB")
+]
+MaxChunk = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="Runs of elements are cut at this size.", show_default="1GiB")
+]
+ChunkSize = Annotated[str, typer.Option(metavar="SIZE", help="A size: bytes, or with a unit such as 64KiB.")]
 StorageUri = Annotated[
-    str | None, typer.Option(help="Where all state is kept, as a URI.", show_default="a folder under your data folder")
+    str | None,
+    typer.Option(
+        metavar="URI", help="Where all state is kept, as a URI.", show_default="a folder under your data folder"
+    ),
 ]

@@ -12,6 +12,7 @@ from protoslice.client.bodies import Pushable
 from protoslice.client.cache import Cache
 from protoslice.client.connection import Connection, Params, Patience, path_of
 from protoslice.client.download import Download, Downloaded, Progress, afresh, read_whole, same_file
+from protoslice.client.folders import PiecesByFile, each_file
 from protoslice.client.model import Chunk, File, Node, Piece, Pushed, Schema, Store, Tag, Tensor, read_json
 from protoslice.client.pages import each
 from protoslice.client.push import Push, PushOptions
@@ -219,11 +220,14 @@ class Client:
         store = self.store(ref)
         folder = Path(target)
         if len(store.files) == 1 and not folder.is_dir():
-            return [self._download_file(store, store.files[0], folder, progress)]
-        places = [_inside(folder, file.path) for file in store.files]
-        return [
-            self._download_file(store, file, place, progress) for file, place in zip(store.files, places, strict=True)
-        ]
+            return [self._download_file(store, store.files[0], folder, self._pieces_of(store), progress)]
+        places = {file.path: _inside(folder, file.path) for file in store.files}
+        pieces = self._pieces_of(store)
+
+        def fetch(file: File, progress: Progress | None) -> Downloaded:
+            return self._download_file(store, file, places[file.path], pieces, progress)
+
+        return each_file(store.files, fetch, self._parallel, progress)
 
     # Tags and schemas
 
@@ -323,8 +327,15 @@ class Client:
             ).run(),
         )
 
-    def _download_file(self, store: Store, file: File, target: Path, progress: Progress | None) -> Downloaded:
+    def _pieces_of(self, store: Store) -> PiecesByFile:
+        return PiecesByFile(lambda: self.pieces(store.id))
+
+    def _download_file(
+        self, store: Store, file: File, target: Path, pieces: PiecesByFile, progress: Progress | None
+    ) -> Downloaded:
         if same_file(target, file.size, file.sha256):
+            if progress is not None:
+                progress(file.size, file.size)
             return Downloaded(target, file.size, 0)
         path = self._view(store.id, "files", *file.path.split("/"))
         lean = self.cache is not None
@@ -332,7 +343,7 @@ class Client:
             lambda: Remote(self._connection, path, size=file.size, sha256=file.sha256, lean=lean),
             target,
             progress,
-            lambda: [piece for piece in self.pieces(store.id) if piece.file == file.path],
+            lambda: pieces.of(file.path),
         )
 
 

@@ -76,9 +76,9 @@ class PartialFile:
         return os.pread(self._fd, length, offset)
 
     def pieces(self) -> Iterator[bytes]:
-        """All it has."""
-        for at in range(0, self.size, _STEP):
-            yield self.read(at, min(_STEP, self.size - at))
+        """All it has now, whatever is appended until somebody reads them."""
+        size = self.size
+        return (self.read(at, min(_STEP, size - at)) for at in range(0, size, _STEP))
 
     def restart(self) -> None:
         """Begin anew: what had arrived is not what it should be."""

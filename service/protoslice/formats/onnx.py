@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError
-
 from protoslice import _core, schema
-from protoslice.errors import OF_MODELS, CorruptModel, Unsupported
+from protoslice.errors import CorruptModel, Unsupported
+from protoslice.formats.drafts import Draft, parsed
 from protoslice.formats.dtypes import DTYPES, Dtype
 from protoslice.formats.fields import content, contents, numbers
 from protoslice.formats.locations import beside
@@ -18,7 +16,6 @@ from protoslice.formats.model import (
     Bytes,
     Data,
     Encoding,
-    Fault,
     Listed,
     Model,
     Proto,
@@ -98,25 +95,23 @@ class _Maker:
 
     def tensor(self, found: _core.Finding) -> Tensor:
         """The tensor that `found` is; what is wrong with it shows when it is read."""
-        known: dict[str, Any] = {"name": found.path, "address": f"path:{found.path}", "kind": _role(found.path)}
-        tensor = partial(Tensor, **known, dtype=None, shape=None, file=self._model.root)
+        draft = Draft(found.path, found.path, _role(found.path), self._model.root)
         try:
-            message: Any = self._message.FromString(found.skeleton)
-        except DecodeError as error:
-            return tensor(data=Fault(CorruptModel(f"a TensorProto does not parse: {error}", path=found.path)))
-        tensor = partial(tensor, name=message.name or _name(found))
-        try:
-            element_count(message.dims)
-            tensor = partial(tensor, shape=tuple(message.dims))
-            kind = _kind(message.data_type)
-            tensor = partial(tensor, dtype=kind.dtype)
-            if message.data_location != _EXTERNAL:
-                return tensor(data=self._inside(found, kind, message.dims))
-            path, data = self._external(message, kind.dtype)
-            return tensor(file=path, data=data)
-        except OF_MODELS as error:
-            error.path = error.path or found.path
-            return tensor(data=Fault(error))
+            message = parsed(self._message, found)
+        except CorruptModel as error:
+            return draft.fault(error)
+        draft.name = message.name or _name(found)
+        return draft.tensor(lambda draft: self._data(draft, found, message))
+
+    def _data(self, draft: Draft, found: _core.Finding, message: Any) -> Data:
+        element_count(message.dims)
+        draft.shape = tuple(message.dims)
+        kind = _kind(message.data_type)
+        draft.dtype = kind.dtype
+        if message.data_location != _EXTERNAL:
+            return self._inside(found, kind, message.dims)
+        draft.file, data = self._external(message, kind.dtype)
+        return data
 
     def _inside(self, found: _core.Finding, kind: _Kind, dims: Sequence[int]) -> Data:
         if kind.field == _STRINGS:

@@ -19,6 +19,8 @@ __all__ = ["references"]
 
 _ODD: Final = re.compile(r"[\x00-\x1f\x7f%?#*\[\]{}\\\"<>|:]|//|^/|/$|(^|/)\.")
 """What zarr or fsspec takes for something else than a part of a name."""
+_DEEPEST: Final = 32
+"""Each folder on the way to an array is an entry of its own: a name of nothing but folders would make many of them."""
 
 
 def references(
@@ -70,10 +72,13 @@ def _array(tensor: Tensor, reading: Reading, key: str) -> dict[str, object]:
 
 
 def _keys(names: Sequence[str]) -> list[str]:
-    """A key for each of `names`: the name itself, but for odd ones, and such as would lie within another."""
+    """A key for each of `names`: the name itself, but for odd and deep ones, and such as would lie within another."""
     known = set(names)
-    plain = (bool(name) and not _ODD.search(name) and known.isdisjoint(_above(name)) for name in names)
-    return [name if good else _quoted(name) for name, good in zip(names, plain, strict=True)]
+    return [name if _is_plain(name) and known.isdisjoint(_above(name)) else _quoted(name) for name in names]
+
+
+def _is_plain(name: str) -> bool:
+    return bool(name) and name.count("/") <= _DEEPEST and not _ODD.search(name)
 
 
 def _above(key: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -65,5 +64,21 @@ def _fitting(name: str) -> Wanted:
     """Which tensors `name` means: those so called, the one of this address; `*` in it stands for anything in a name."""
     if "*" not in name:
         return lambda tensor: name in {tensor.name, tensor.address}
-    pattern = re.compile(".*".join(map(re.escape, re.split(r"\*+", name))), re.DOTALL)
-    return lambda tensor: pattern.fullmatch(tensor.name) is not None
+    first, *parts, last = name.split("*")
+    return lambda tensor: _matches(tensor.name, first, parts, last)
+
+
+def _matches(name: str, first: str, parts: Sequence[str], last: str) -> bool:
+    """Whether `first`, each of `parts` and `last` stand in `name` one after the other.
+
+    Each is taken where it comes first. A regular expression would try all places with all others.
+    """
+    at, end = len(first), len(name) - len(last)
+    if at > end or not (name.startswith(first) and name.endswith(last)):
+        return False
+    for part in parts:
+        at = name.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return True

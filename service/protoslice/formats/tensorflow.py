@@ -22,8 +22,7 @@ _PACKAGE: Final = "tensorflow."
 _NODE: Final = "tensorflow.NodeDef"
 _CONSTANT: Final = 'attr["value"].tensor'
 _FUNCTION: Final = re.compile(r"((?:.*\.)?function\[\d+\]\.|)node_def\[\d+\]\.")
-_DEFAULT: Final = re.compile(r"(?:.*\.)?signature_def\[.*\]\.defaults\[.*\]|defaults\[.*\]", re.DOTALL)
-_ATTRIBUTE: Final = re.compile(r"(?:.*\.)?attr\[", re.DOTALL)
+_KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 class TensorFlow:
@@ -114,9 +113,12 @@ class GraphTensors:
     def _kind(self, found: _core.Finding) -> str:
         if _is_constant(found):
             return "const" if _FUNCTION.match(found.path) is None else "function_const"
-        if _DEFAULT.fullmatch(found.path):
+        steps = _KEY.sub("", found.path).split(".")  # keys may say anything
+        if steps[-1].startswith("defaults["):
             return "signature_default"
-        return "attr" if _ATTRIBUTE.match(found.path) else "other" if found.path else "tensor"
+        if any(step.startswith("attr[") for step in steps):
+            return "attr"
+        return "other" if found.path else "tensor"
 
 
 def _is_constant(found: _core.Finding) -> bool:

@@ -214,7 +214,7 @@ class PageModel(BaseModel, Generic[T]):
 class Register(RequestBody):
     """Objects that already lie in allowed storage, to be indexed in place."""
 
-    files: dict[str, str] = Field(min_length=1, examples=[{"model.onnx": "s3://bucket/key"}])
+    files: dict[str, str] = Field(min_length=1, max_length=10_000, examples=[{"model.onnx": "s3://bucket/key"}])
     type: str | None = None
     root: str | None = None
     tags: list[str] = []

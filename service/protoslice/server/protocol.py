@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from binascii import hexlify
+from collections import deque
 from dataclasses import dataclass
 from os import urandom
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
@@ -61,7 +62,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._discarded = 0
         self._answered = False
         self._framing = 0
-        self._cycles: list[RequestResponseCycle] = []
+        self._cycles: deque[RequestResponseCycle] = deque()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start waiting for the first request."""
@@ -167,7 +168,9 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         self._make_scope()
         super().on_headers_complete()
-        self._cycles = [*(cycle for cycle in self._cycles if not cycle.response_complete), self.cycle]
+        while self._cycles and self._cycles[0].response_complete:  # they are answered in turn
+            self._cycles.popleft()
+        self._cycles.append(self.cycle)
 
     def _answer_at_once(self) -> bool:
         """Whether the request was simple enough to be answered without a task of its own."""

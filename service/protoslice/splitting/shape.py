@@ -115,3 +115,12 @@ def field_by_number(descriptor: Descriptor, number: int) -> FieldDescriptor | No
 def varint_size(value: int) -> int:
     """How many bytes the varint of `value` takes; negative numbers take ten."""
     return (value.bit_length() + 6) // 7 or 1 if value >= 0 else 10
+
+
+def varint(value: int) -> bytes:
+    """`value`, which is not negative, as a varint."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])

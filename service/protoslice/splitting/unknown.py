@@ -7,6 +7,8 @@ from typing import Any, cast
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from protoslice.splitting.shape import varint
+
 _VARINT, _FIXED64, _DELIMITED, _GROUP, _END_GROUP, _FIXED32 = range(6)
 
 
@@ -22,20 +24,11 @@ def _encode(fields: UnknownFieldSet) -> bytes:
 
 
 def _one(number: int, wire_type: int, data: Any) -> bytes:
-    tag = _varint(number << 3 | wire_type)
+    tag = varint(number << 3 | wire_type)
     if wire_type == _VARINT:
-        return tag + _varint(data)
+        return tag + varint(data)
     if wire_type == _DELIMITED:
-        return tag + _varint(len(data)) + bytes(data)
+        return tag + varint(len(data)) + bytes(data)
     if wire_type == _GROUP:
-        return tag + _encode(data) + _varint(number << 3 | _END_GROUP)
+        return tag + _encode(data) + varint(number << 3 | _END_GROUP)
     return tag + int(data).to_bytes(4 if wire_type == _FIXED32 else 8, "little")
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

@@ -40,6 +40,12 @@ class Notes(Protocol):
     def put(self, number: int, offset: int, data: bytes) -> None:
         """Note what a read gave."""
 
+    def around(self, number: int, offset: int, length: int) -> bytes | None:
+        """The bytes, if they lie in what was read lately."""
+
+    def came(self, number: int, offset: int, data: bytes) -> None:
+        """Hold what was read for a while: the next read may be of bytes beside those that were wanted."""
+
 
 class StoredObject:
     """An object, held open where its storage can: a `RangeSource` for worker threads, spans of blocks for the loop."""
@@ -83,13 +89,21 @@ class StoredObject:
         """Exactly the `length` bytes at `offset`, verified. Blocks: for worker threads, never the loop's."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise InvalidInput(f"bytes {offset} to {offset + length} are not in an object of {self.size}")
-        number, notes = self._notes or (0, None)
-        noted = None if notes is None else notes.get(number, offset, length)
-        if noted is not None:
-            return noted
+        if self._notes is not None:
+            return self._noted(*self._notes, offset, length)
         start, end = self.covering((offset, offset + length))
-        data = self._blocking(start, end)[offset - start : offset - start + length]
-        if notes is not None:
+        return self._blocking(start, end)[offset - start : offset - start + length]
+
+    def _noted(self, number: int, notes: Notes, offset: int, length: int) -> bytes:
+        """Such bytes of a distant object: whole blocks come, for one more read costs more than what is beside it."""
+        data = notes.get(number, offset, length)
+        if data is None:
+            data = notes.around(number, offset, length)
+            if data is None:
+                start, end = self._blocks(offset, offset + length)
+                read = self._blocking(start, end)
+                notes.came(number, start, read)
+                data = read[offset - start : offset - start + length]
             notes.put(number, offset, data)
         return data
 
@@ -113,9 +127,9 @@ class StoredObject:
 
     def covering(self, span: Span) -> Span:
         """The whole blocks that `span` touches; `span` itself where there are no sums to compare."""
-        start, end = span
-        if self._sums is None:
-            return span
+        return span if self._sums is None else self._blocks(*span)
+
+    def _blocks(self, start: int, end: int) -> Span:
         return start - start % BLOCK, min(self.size, end + -end % BLOCK)
 
     def close(self) -> None:

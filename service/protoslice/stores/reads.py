@@ -7,6 +7,7 @@ changes: whoever reads something else, or more, is not misled but reads on from 
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
@@ -22,6 +23,8 @@ _NAME: Final = "reads"
 _SMALL: Final = 256 << 10
 """A read of more is worth its round trip."""
 _ROOM: Final = 8 << 20
+_LATELY: Final = 16
+"""Reads that are held whole for a while: what is wanted next often lies beside what was wanted last."""
 _ROW: Final = struct.Struct("<IQI")
 """The number of the object, where the read begins, and how long it is. The bytes follow."""
 
@@ -34,6 +37,7 @@ class Noted:
         """Whether something was noted that `encode` did not give yet."""
         self._reads: dict[tuple[int, int], bytes] = {}
         self._room = _ROOM
+        self._lately: deque[tuple[int, int, bytes]] = deque(maxlen=_LATELY)
 
     def get(self, number: int, offset: int, length: int) -> bytes | None:
         """What such a read gave, or the beginning of a longer one."""
@@ -47,6 +51,18 @@ class Noted:
             self._reads[number, offset] = data
             self._room -= longer
             self.is_new = True
+
+    def around(self, number: int, offset: int, length: int) -> bytes | None:
+        """The bytes, if they lie in what was read lately."""
+        for known, start, data in self._lately:
+            if known == number and start <= offset and offset + length <= start + len(data):
+                return data[offset - start : offset - start + length]
+        return None
+
+    def came(self, number: int, offset: int, data: bytes) -> None:
+        """Hold what was read for a while, if it is small."""
+        if len(data) <= _SMALL:
+            self._lately.appendleft((number, offset, data))
 
     def encode(self) -> bytes:
         """What `decode` reads."""

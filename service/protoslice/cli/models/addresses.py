@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 
 from protoslice.errors import InvalidInput
 
-__all__ = ["Address", "address_of", "authorization", "is_address", "service_url", "store_of"]
+__all__ = ["Address", "address_of", "authorization", "is_address", "perhaps_meant", "service_url", "store_of"]
 
 _STORE = re.compile(r"(?P<service>https?://[^/?#]+(?:/[^?#]*?)?)/v1/stores/(?P<ref>[^/?#]+)/?", re.IGNORECASE)
 _REF = re.compile("[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}", re.ASCII)
@@ -47,6 +47,12 @@ def address_of(name: str) -> Address:
 def store_of(name: str) -> Address:
     """The same where nothing but a store can be meant: there a tag or an id need no `@`."""
     return address_of(f"@{name}" if _REF.fullmatch(name) else name)
+
+
+def perhaps_meant(name: str) -> str:
+    """What to say of a file that is not there when its name could be that of a store; else nothing."""
+    known = os.environ.get("PROTOSLICE_URL") and _REF.fullmatch(name)
+    return f" (the store of that name is @{name})" if known else ""
 
 
 def service_url(given: str | None) -> str:

@@ -41,10 +41,7 @@ class LocalSubject:
     @cached_property
     def proto(self) -> Proto:
         """The proto."""
-        name = self._name
-        if os.path.isdir(name):
-            name = os.path.join(name, self._model.model.root)
-        return self._held.enter_context(opened(name, self._type, floor=self._floor))
+        return self._held.enter_context(opened(self._name, self._type, floor=self._floor))
 
     @cached_property
     def _model(self) -> LocalModel:

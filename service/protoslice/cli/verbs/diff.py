@@ -26,13 +26,13 @@ COLOURS: Final[Mapping[str, Colour]] = {"added": "green", "removed": "red", "cha
 def diff(
     before: FileName,
     after: Annotated[str, typer.Argument(metavar="OTHER", help="Another file, directory or store.")],
-    limit: Annotated[int, typer.Option(help="How many differences to show.", min=1)] = 50,
+    limit: Annotated[int, typer.Option(metavar="N", help="How many differences to show.", min=1)] = 50,
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
-    """In what two models differ: files, tensors by name, the rest by path. What digests tell is not fetched.
+    """In what two models differ: files, tensors, other parts by path.
 
-    Ends with 0 when both are the same, and with 8 when they differ.
+    What digests tell is not fetched. Ends with 0 when both are the same, and with 8 when they differ.
 
     Example: protoslice diff model.onnx http://127.0.0.1:8000/v1/stores/resnet50:3
     """

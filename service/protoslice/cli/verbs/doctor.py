@@ -29,13 +29,15 @@ _LARGE: Final = 16 << 20
 def doctor(
     url: Annotated[str | None, typer.Argument(metavar="URL", help="The service, by the way that is in doubt.")] = None,
     store: Annotated[
-        str | None, typer.Option(help="Read this store, a tag or an id, and push none to try things on.")
+        str | None,
+        typer.Option(metavar="STORE", help="Read this store, a tag or an id, and push none to try things on."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Find out what a proxy on the way to a service does to uploads, ranges, entity tags, binaries and paths.
+    """Find out what a proxy on the way to a service spoils.
 
-    A small store is pushed for it under a tag of its own, and removed.
+    It tries uploads, ranges, waiting, entity tags, binaries and paths. A small store is pushed for it under a
+    tag of its own, and removed.
 
     Example: protoslice doctor https://models.example.org
     """

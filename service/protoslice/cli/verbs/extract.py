@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from protoslice import Rope
+from protoslice.cli.models.addresses import is_address
 from protoslice.cli.models.files import STDIO, opened, write_content
 from protoslice.cli.models.looking import looking_at
 from protoslice.cli.models.subjects import Part
-from protoslice.cli.options import ChunkSize, FileName, Json, TypeName
+from protoslice.cli.options import ChunkSize, FileName, Json, LocalName, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import escaped, note, print_json, say
 from protoslice.errors import Unsupported
@@ -26,11 +27,15 @@ LARGEST_FOR_OTHERS = (1 << 31) - 1
 
 def cat(
     file: FileName,
-    path: Annotated[str, typer.Argument(help='What to show, as in graph.node[name="conv1"].')],
-    out: Annotated[str, typer.Option("--out", "-o", help="Where to write it; - is standard output.")] = STDIO,
+    path: Annotated[str, typer.Argument(metavar="PATH", help='What to show, as in graph.node[name="conv1"].')],
+    out: Annotated[
+        str, typer.Option("--out", "-o", metavar="OUT", help="Where to write it; - is standard output.")
+    ] = STDIO,
     type_name: TypeName = None,
 ) -> None:
-    """The bytes at a path: a message serialized, the content of bytes or text, a number as text.
+    """The bytes at a path: a message, the content of bytes or text.
+
+    A message comes serialized, a number as text.
 
     Example: protoslice cat model.onnx graph.initializer[0].raw_data -o weights.bin
     """
@@ -52,17 +57,21 @@ def _show(part: Part) -> None:
 
 
 def split(
-    file: FileName,
+    file: LocalName,
     out_prefix: Annotated[str, typer.Argument(metavar="OUT_PREFIX", help="The file's name without its ending.")],
     min_chunk: ChunkSize = "1MiB",
     max_chunk: ChunkSize = "1GiB",
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
-    """Split a proto into chunks: writes OUT_PREFIX.cpb, or OUT_PREFIX.pb when nothing was split.
+    """Split a proto into chunks, all in OUT_PREFIX.cpb.
+
+    That is OUT_PREFIX.pb when nothing was split. Of a directory the root is split.
 
     Example: protoslice split model.onnx model
     """
+    if is_address(file):
+        raise Unsupported(f"a store is split already: protoslice pull {file} {out_prefix}.cpb --view cpb")
     with opened(file, type_name) as proto:
         parts = proto.split(min_chunk=parse_size(min_chunk), max_chunk=parse_size(max_chunk))
         whole = len(parts) == 1 and not parts[0].path
@@ -86,9 +95,13 @@ def _drop_other(other: str, file: str) -> None:
 def merge(
     file: FileName,
     out: Annotated[str, typer.Argument(metavar="OUT", help="Where to write it; - is standard output.")],
-    path: Annotated[str, typer.Option(help="Only what stands at this path.")] = "",
-    fields: Annotated[list[str] | None, typer.Option(help="Keep only this below the path; may be repeated.")] = None,
-    omit_larger_than: Annotated[str | None, typer.Option(help="Leave out fields larger than this size.")] = None,
+    path: Annotated[str, typer.Option(metavar="PATH", help="Only what stands at this path.")] = "",
+    fields: Annotated[
+        list[str] | None, typer.Option(metavar="PATH", help="Keep only this below the path; may be repeated.")
+    ] = None,
+    omit_larger_than: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Leave out fields larger than this size.")
+    ] = None,
     type_name: TypeName = None,
 ) -> None:
     """Merge a proto, or a part of it, into one serialized message.

@@ -26,7 +26,7 @@ _FORMS: Final = {
 
 
 def info(file: FileName, type_name: TypeName = None, as_json: Json = False) -> None:
-    """What a model is: type, size, chunks; of a file its biggest parts, of a store its files.
+    """What a model is: type, size, chunks, biggest parts or files.
 
     Example: protoslice info model.onnx
     """
@@ -92,9 +92,9 @@ def _counted(path: str, count: int | None) -> str:
 
 def tree(
     file: FileName,
-    path: Annotated[str, typer.Argument(help="Where to begin, as in graph.node[3].")] = "",
-    depth: Annotated[int, typer.Option(help="How many levels to show.", min=1, max=64)] = 1,
-    limit: Annotated[int, typer.Option(help="How many lines to show of each level.", min=1)] = 20,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Where to begin, as in graph.node[3].")] = "",
+    depth: Annotated[int, typer.Option(metavar="N", help="How many levels to show.", min=1, max=64)] = 1,
+    limit: Annotated[int, typer.Option(metavar="N", help="How many lines to show of each level.", min=1)] = 20,
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:

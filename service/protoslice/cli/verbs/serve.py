@@ -13,8 +13,12 @@ from protoslice.cli.terminal.show import print_json, say
 
 __all__ = ["config", "serve"]
 
-Host = Annotated[str | None, typer.Option(help="The address to listen on.", show_default="127.0.0.1")]
-Port = Annotated[int | None, typer.Option(help="The port to listen on; 0 picks a free one.", show_default="8000")]
+Host = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="The address to listen on.", show_default="127.0.0.1")
+]
+Port = Annotated[
+    int | None, typer.Option(metavar="PORT", help="The port to listen on; 0 picks a free one.", show_default="8000")
+]
 
 
 def serve(host: Host = None, port: Port = None, storage: StorageUri = None) -> None:
@@ -34,7 +38,7 @@ def serve(host: Host = None, port: Port = None, storage: StorageUri = None) -> N
 
 
 def config(as_json: Json = False) -> None:
-    """Show every setting of the service as the environment gives it, secrets hidden.
+    """Show every setting of the service, secrets hidden.
 
     Example: protoslice config --json
     """

@@ -22,20 +22,31 @@ __all__ = ["tensor"]
 
 def tensor(
     file: FileName,
-    name: Annotated[str | None, typer.Argument(help="Its name or address; none lists all, `*` in it some.")] = None,
-    slice_: Annotated[str | None, typer.Option("--slice", help="As numpy is sliced: 0:128,:,-3,::2.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Its name or address; none lists all, `*` in it some.")
+    ] = None,
+    slice_: Annotated[
+        str | None, typer.Option("--slice", metavar="SLICE", help="As numpy is sliced: 0:128,:,-3,::2.")
+    ] = None,
     form: Annotated[
         str | None,
         typer.Option(
-            "--format", help="raw, npy, packed, or json for strings.", show_default="npy for OUT.npy, else raw"
+            "--format",
+            metavar="FORMAT",
+            help="raw, npy, packed, or json for strings.",
+            show_default="npy for OUT.npy, else raw",
         ),
     ] = None,
-    out: Annotated[str, typer.Option("--out", "-o", help="Where to write it; - is standard output.")] = STDIO,
-    dtype: Annotated[str | None, typer.Option(help="List only tensors of this type.")] = None,
+    out: Annotated[
+        str, typer.Option("--out", "-o", metavar="OUT", help="Where to write it; - is standard output.")
+    ] = STDIO,
+    dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="List only tensors of this type.")] = None,
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
-    """The tensors of a model, or the elements of one, or of a slice of it; or all as one file, -o OUT.safetensors.
+    """List the tensors of a model, or take out one, a slice, or all.
+
+    All go to one file, -o OUT.safetensors.
 
     Example: protoslice tensor model.onnx conv1.weight --slice 0:8 -o part.npy
     """

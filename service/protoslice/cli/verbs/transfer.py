@@ -9,33 +9,40 @@ from typing import Annotated, Any
 
 import typer
 
-from protoslice.cli.models.addresses import address_of, service_url, store_of
-from protoslice.cli.models.files import opened_model
+from protoslice.cli.models.addresses import address_of, is_address, service_url, store_of
+from protoslice.cli.models.files import STDIO, naming, opened_model
 from protoslice.cli.models.remote import client_of, store_facts
 from protoslice.cli.options import Json, MaxChunk, MinChunk, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, print_table, say
-from protoslice.errors import InvalidInput, ProtosliceError
+from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.sizes import format_size, parse_size
 
 __all__ = ["ls", "pull", "push", "rm", "tag"]
 
 Service = Annotated[
-    str | None, typer.Option("--url", help="The service, as http://HOST:PORT.", show_default="PROTOSLICE_URL")
+    str | None,
+    typer.Option("--url", metavar="URL", help="The service, as http://HOST:PORT.", show_default="PROTOSLICE_URL"),
 ]
-Tags = Annotated[list[str] | None, typer.Option("--tag", help="Point this tag at the store; may be repeated.")]
+Tags = Annotated[
+    list[str] | None, typer.Option("--tag", metavar="TAG", help="Point this tag at the store; may be repeated.")
+]
 Store = Annotated[str, typer.Argument(metavar="STORE", help="http://HOST/v1/stores/TAG, or @TAG with PROTOSLICE_URL.")]
 
 
 def push(  # noqa: PLR0913 - each is an option
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A file, or the directory of a model.")],
+    name: Annotated[str, typer.Argument(metavar="PATH", help="A file, or the directory of a model.")],
     url: Service = None,
     tags: Tags = None,
-    root: Annotated[str | None, typer.Option(help="Which file is the root, where that is not plain.")] = None,
+    root: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Which file is the root, where that is not plain.")
+    ] = None,
     base: Annotated[
         list[str] | None,
         typer.Option(
-            help="A store that has much of it already; may be repeated.", show_default="the one TAG points to"
+            metavar="STORE",
+            help="A store that has much of it already; may be repeated.",
+            show_default="the one TAG points to",
         ),
     ] = None,
     min_chunk: MinChunk = None,
@@ -49,6 +56,7 @@ def push(  # noqa: PLR0913 - each is an option
 
     Example: protoslice push model.onnx --url http://127.0.0.1:8000 --tag resnet50:3
     """
+    path = _there(name)
     sizes = {"min_chunk": min_chunk, "max_chunk": max_chunk}
     bases = [each.removeprefix("@") for each in base] if base else None
     given = {
@@ -58,7 +66,7 @@ def push(  # noqa: PLR0913 - each is an option
         **{name: size and parse_size(size) for name, size in sizes.items()},
     }
     options = {name: value for name, value in given.items() if value is not None}
-    with client_of(service_url(url)) as client, Progress("pushing") as progress:
+    with client_of(service_url(url)) as client, naming(name), Progress("pushing") as progress:
         pushed = client.push(path, tags=tuple(tags or ()), progress=progress.up_to, **options)
         at = f"{client.url}/v1/stores/{pushed.store.id}"
     facts = {"created": pushed.created, "sent": pushed.sent, "copied": pushed.copied}
@@ -70,6 +78,19 @@ def push(  # noqa: PLR0913 - each is an option
         note(f"{missing} belongs to the model and was not sent: push the folder {path.parent}{os.sep}")
     copied = f", {format_size(pushed.copied)} taken from what was there" if pushed.copied else ""
     note(f"{format_size(pushed.sent)} sent{copied}" if pushed.created else "the service had this very store already")
+
+
+def _there(name: str) -> Path:
+    """What is to be pushed. That it is not there is no matter of the service, with whose name errors are told."""
+    if is_address(name):
+        raise InvalidInput(f"{name} is a store already: push takes a file or a directory")
+    if name == STDIO:
+        raise Unsupported("standard input cannot be read again when the line breaks: push a file")
+    if not os.path.exists(name):
+        raise NotFound(
+            f"{name}: {'a link to nothing' if os.path.islink(name) else 'there is no such file or directory'}"
+        )
+    return Path(name)
 
 
 def _left_behind(path: Path, type_name: str | None) -> list[str]:
@@ -94,10 +115,12 @@ def pull(
         ),
     ] = None,
     view: Annotated[
-        str | None, typer.Option(help="Not its files but this: cpb, safetensors, chunks/3, files/vocab.txt …")
+        str | None,
+        typer.Option(metavar="VIEW", help="Not its files but this: cpb, safetensors, chunks/3, files/vocab.txt …"),
     ] = None,
     cache: Annotated[
-        Path | None, typer.Option(help="Keep pieces here, so that another version is fetched in part.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep pieces here, so that another version is fetched in part."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -135,7 +158,7 @@ def _named_after(store: Any, ref: str, view: str | None) -> Path:
 
 def ls(
     url: Service = None,
-    tag: Annotated[str | None, typer.Option(help="Only stores with a tag that begins so.")] = None,
+    tag: Annotated[str | None, typer.Option(metavar="TAG", help="Only stores with a tag that begins so.")] = None,
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:

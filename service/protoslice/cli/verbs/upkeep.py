@@ -23,7 +23,10 @@ __all__ = ["check", "gc"]
 NOT_KEPT = 3
 
 Grace = Annotated[
-    float, typer.Option(min=0, help="Leave what is younger: longer than any upload of one file, or any read, takes.")
+    float,
+    typer.Option(
+        min=0, metavar="SECONDS", help="Leave what is younger: longer than any upload of one file, or any read, takes."
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Remove nothing, and show what would be removed.")]
 
@@ -34,9 +37,10 @@ def gc(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Remove what no store needs: broken uploads, and stores removed a day ago.
+    """Remove what no store needs any more.
 
-    It may run beside any number of services. PROTOSLICE_STORAGE and PROTOSLICE_STORAGE_OPTIONS count as for `serve`.
+    Those are broken uploads, and stores removed a day ago. It may run beside any number of services.
+    PROTOSLICE_STORAGE and PROTOSLICE_STORAGE_OPTIONS count as for `serve`.
 
     Example: protoslice gc --storage file:///var/lib/protoslice --dry-run
     """

@@ -45,9 +45,10 @@ class Check:
 
 
 def verify(file: FileName, type_name: TypeName = None, as_json: Json = False) -> None:
-    """Read a model whole, and compare it with every digest there is: of a store its files and chunks.
+    """Read a model whole, and compare it with every digest there is.
 
-    Of a local file those that it holds: the records of a chunked proto, the checksums of a tensor bundle.
+    Of a store those are of its files and chunks; of a local file those that it holds: of the
+    records of a chunked proto, of a tensor bundle.
 
     Example: protoslice verify http://127.0.0.1:8000/v1/stores/resnet50:3
     """

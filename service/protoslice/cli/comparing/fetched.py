@@ -1,0 +1,125 @@
+"""Files of stores that are compared: what of them lies in local files is read there, the rest is fetched as needed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Final, Protocol
+
+from protoslice.cli.comparing.comparison import Cuts, Piece
+from protoslice.cli.comparing.shifts import BLOCK, Local, Place, places_in
+from protoslice.errors import CorruptModel
+from protoslice.sources import RangeSource
+
+__all__ = ["Fetched", "Near", "Origin"]
+
+KEPT: Final = 4096
+"""So many blocks of what was fetched are kept, 64 MiB."""
+
+
+class Origin(Protocol):
+    """The store that files are fetched from."""
+
+    root: str
+
+    @property
+    def pieces(self) -> Mapping[str, Cuts]:
+        """Those that cover each file."""
+
+    def source(self, path: str) -> RangeSource:
+        """The file as the service has it."""
+
+
+class Near:
+    """Bytes that need not be fetched: pieces in local files, and what was fetched lately."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, Local] = {}
+        self._places: dict[str, Place] = {}
+        self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+
+    def add(self, path: str, local: Local) -> None:
+        """Such a file lies here; the path of a root is empty."""
+        self._files[path] = local
+        for piece in local.cuts:
+            self._places.setdefault(piece.sha256, (local.file, piece.start))
+
+    def look_for(self, path: str, pieces: Sequence[Piece], fetch: Callable[[Piece, int], bytes]) -> None:
+        """Find out where the pieces of a file lie in the local one that it is compared with."""
+        if path in self._files and any(piece.sha256 not in self._places for piece in pieces):
+            for piece, place in places_in(self._files[path], pieces, fetch):
+                self._places.setdefault(piece.sha256, place)
+
+    def local(self, piece: Piece, start: int, length: int) -> bytes | None:
+        """So many bytes of the piece, if it lies here."""
+        place = self._places.get(piece.sha256)
+        return None if place is None else place[0].read(place[1] + start, length)
+
+    def block(self, piece: Piece, number: int) -> bytes | None:
+        """A block of the piece, if it was fetched lately."""
+        found = self._blocks.get((piece.sha256, number))
+        if found is not None:
+            self._blocks.move_to_end((piece.sha256, number))
+        return found
+
+    def keep(self, piece: Piece, number: int, data: bytes) -> None:
+        """A block of the piece has been fetched."""
+        self._blocks[piece.sha256, number] = data
+        if len(self._blocks) > KEPT:
+            self._blocks.popitem(last=False)
+
+
+class Fetched:
+    """A file of a store: what of it lies here is read here, and the rest fetched, verified, as it is asked for."""
+
+    def __init__(self, side: Origin, path: str, size: int, near: Near) -> None:
+        self.size = size
+        self.name = path.rpartition("/")[2]
+        self._side, self._path, self._near = side, path, near
+
+    @property
+    def cuts(self) -> Cuts:
+        """Its pieces."""
+        return self._side.pieces[self._path]
+
+    @cached_property
+    def _remote(self) -> RangeSource:
+        return self._side.source(self._path)
+
+    @cached_property
+    def _settled(self) -> Cuts:
+        """Its pieces, when it is known which of them lie here."""
+        path = "" if self._path == self._side.root else self._path
+        self._near.look_for(path, [*self.cuts], self._block)
+        return self.cuts
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Exactly the `length` bytes at `offset`."""
+        parts = []
+        for piece in self._settled.within(offset, offset + length):
+            start, end = max(offset, piece.start), min(offset + length, piece.start + piece.size)
+            parts.append(self._within(piece, start - piece.start, end - piece.start))
+        data = b"".join(parts)
+        if len(data) != length:
+            raise CorruptModel(f"the service lists no pieces for all of {self.name}")
+        return data
+
+    def _block(self, piece: Piece, number: int) -> bytes:
+        return self._within(piece, number * BLOCK, min(piece.size, (number + 1) * BLOCK))
+
+    def _within(self, piece: Piece, start: int, end: int) -> bytes:
+        near = self._near.local(piece, start, end - start)
+        return self._blocks(piece, start, end) if near is None else near
+
+    def _blocks(self, piece: Piece, start: int, end: int) -> bytes:
+        first, last = start // BLOCK, -(-end // BLOCK)
+        kept = {number: self._near.block(piece, number) for number in range(first, last)}
+        missing = [number for number, data in kept.items() if data is None]
+        if missing:
+            begin, stop = missing[0] * BLOCK, min(piece.size, (missing[-1] + 1) * BLOCK)
+            data = self._remote.read(piece.start + begin, stop - begin)
+            for number in range(missing[0], missing[-1] + 1):
+                kept[number] = data[number * BLOCK - begin : (number + 1) * BLOCK - begin]
+                self._near.keep(piece, number, kept[number] or b"")
+        return b"".join(each or b"" for each in kept.values())[start - first * BLOCK : end - first * BLOCK]

@@ -1,0 +1,48 @@
+"""Which tensors a name means: `*` against a regular expression, on names too short for that one to be slow."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protoslice.errors import InvalidInput, NotFound
+from protoslice.formats.model import Listed
+from protoslice.formats.selection import chosen, wanted
+from protoslice.testing.tensors import tensor
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether the pattern means a tensor of that name."""
+    try:
+        return bool(chosen(Listed([tensor(b"\0", "U8", [1], name=name)]), [pattern]))
+    except NotFound:
+        return False
+
+
+@given(st.text("ab*.", max_size=8).filter(lambda text: "*" in text), st.text("ab.", max_size=10))
+def test_a_star_stands_for_anything(pattern: str, name: str) -> None:
+    expression = ".*".join(re.escape(part) for part in pattern.split("*"))
+    assert matches(pattern, name) is (re.fullmatch(expression, name) is not None)
+
+
+def test_what_else_means_something_in_patterns_is_itself() -> None:
+    assert matches("a[?]*", "a[?]b")
+    assert not matches("a[?]*", "a?b")
+    assert matches("*\n*", "a\nb")
+
+
+def test_many_stars_cost_no_more_than_few() -> None:
+    """To a regular expression these are more tries than anybody can wait for."""
+    assert not matches("*" + "a*" * 40 + "b", "a" * 400)
+    assert matches("*" + "a*" * 40 + "b", "a" * 400 + "b")
+
+
+def test_types_that_there_are() -> None:
+    of_bytes = wanted(None, "U8")
+    assert of_bytes(tensor(b"\0", "U8", [1]))
+    assert not of_bytes(tensor(b"\0", "I8", [1]))
+    with pytest.raises(InvalidInput, match="no dtype 'X8'"):
+        wanted(None, "X8")
