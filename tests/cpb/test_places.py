@@ -104,3 +104,16 @@ def test_another_member_of_a_oneof_takes_its_place() -> None:
 
 def test_one_chunk_may_be_used_many_times() -> None:
     assert merged([M(ints=[1])], 0, ([], 0), (["sub"], 0)) == M(ints=[1, 1], sub=M(ints=[1]))
+
+
+def test_a_map_may_have_very_many_values_that_are_chunks() -> None:
+    """Each is found by its key: going through the entries for every one of them would take minutes."""
+    count = 20_000
+    base = M()
+    for number in range(0, count, 2):
+        base.by_s[f"key-{number}"].str = "there"
+    places = [(["by_s", ("s", f"key-{number}")], number + 1) for number in range(count)]
+    got = merged([base, *(M(i32=number) for number in range(count))], 0, *places).by_s
+    assert len(got) == count
+    for number in range(count):
+        assert got[f"key-{number}"] == M(i32=number, str="there" if number % 2 == 0 else "")

@@ -79,11 +79,17 @@ impl Document<'_> {
 
     /// The path of a node of the index.
     pub fn path_of(&self, id: NodeId) -> Result<String> {
+        self.path_from(id, 0)
+    }
+
+    /// The same, `depth` messages above where it was asked for: an index may say that a node stands in itself.
+    fn path_from(&self, id: NodeId, depth: u32) -> Result<String> {
         if id == 0 {
             return Ok(String::new());
         }
         let record = self.index.node(id)?.record;
-        let above = self.path_of(record.parent)?;
+        self.limits.check_depth(depth, record.start)?;
+        let above = self.path_from(record.parent, depth + 1)?;
         let parent = self.index.node(record.parent)?.message_type(self.schema);
         if self.schema.is_map_entry(parent) && record.number == 2 {
             return Ok(above);

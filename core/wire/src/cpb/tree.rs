@@ -27,6 +27,8 @@ pub(super) struct Items {
     pub(super) list: Vec<Item>,
     /// Where each field's items stand in the list.
     places: HashMap<u32, Vec<usize>>,
+    /// Of maps that were looked into, where the last entry of each key stands.
+    keys: HashMap<u32, HashMap<OwnedKey, usize>>,
 }
 
 /// One field.
@@ -165,6 +167,21 @@ impl Items {
 
     /// Appends `item`; returns its place.
     pub(super) fn push(&mut self, item: Item) -> usize {
+        self.keys.remove(&item.number);
+        self.push_known(item)
+    }
+
+    /// Appends the entry of a map that has this `key`; returns its place.
+    pub(super) fn push_entry(&mut self, item: Item, key: OwnedKey) -> usize {
+        let number = item.number;
+        let at = self.push_known(item);
+        if let Some(keys) = self.keys.get_mut(&number) {
+            keys.insert(key, at);
+        }
+        at
+    }
+
+    fn push_known(&mut self, item: Item) -> usize {
         let at = self.list.len();
         self.places.entry(item.number).or_default().push(at);
         self.list.push(item);
@@ -177,9 +194,8 @@ impl Items {
         if after == self.list.len() {
             return self.push(item);
         }
-        for places in self.places.values_mut() {
-            places.iter_mut().filter(|place| **place >= after).for_each(|place| *place += 1);
-        }
+        let places = self.places.values_mut().flatten().chain(self.keys.values_mut().flat_map(HashMap::values_mut));
+        places.filter(|place| **place >= after).for_each(|place| *place += 1);
         self.places.insert(item.number, vec![after]);
         self.list.insert(after, item);
         after
@@ -190,8 +206,38 @@ impl Items {
         self.places.get(&number).map_or(&[], Vec::as_slice)
     }
 
+    /// The last entry of the map `number`, whose entries are of type `type_id`, with this key.
+    pub(super) fn entry(
+        &mut self,
+        number: u32,
+        key: &OwnedKey,
+        type_id: TypeId,
+        bytes: &OnDemand<'_>,
+    ) -> Result<Option<usize>> {
+        if !self.keys.contains_key(&number) {
+            let keys = self.keys_of(number, type_id, bytes)?;
+            self.keys.insert(number, keys);
+        }
+        Ok(self.keys.get(&number).and_then(|keys| keys.get(key)).copied())
+    }
+
+    fn keys_of(&mut self, number: u32, type_id: TypeId, bytes: &OnDemand<'_>) -> Result<HashMap<OwnedKey, usize>> {
+        let mut keys = HashMap::new();
+        for &at in self.places.get(&number).into_iter().flatten() {
+            let Some(item) = self.list.get_mut(at) else { continue };
+            let key = match (&mut item.body, item.entry) {
+                (Body::Message(entry), _) => entry.key(bytes)?,
+                (_, Some(entry)) => Tree::of([entry], type_id, bytes)?.key(bytes)?,
+                _ => None,
+            };
+            keys.extend(key.map(|key| (key, at)));
+        }
+        Ok(keys)
+    }
+
     /// Drops all items of field `number`.
     pub(super) fn drop_all(&mut self, number: u32) {
+        self.keys.remove(&number);
         for at in self.places.remove(&number).unwrap_or_default() {
             if let Some(item) = self.list.get_mut(at) {
                 item.body = Body::Dropped;

@@ -47,7 +47,7 @@ fn leading_float(text: &str) -> Option<f64> {
 }
 
 /// A map's key on its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum OwnedKey {
     Text(Vec<u8>),
     Number(u64),

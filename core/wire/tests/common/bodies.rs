@@ -158,6 +158,7 @@ fn views(index: &[u8], data: &[u8]) -> Result<()> {
     for omit in [None, Some(0), Some(100)] {
         let _ = document.view(&root, None, omit);
     }
+    let _ = document.largest(20);
     for path in super::corpus::PATHS {
         let Ok(path) = Path::parse(path, &limits()) else { continue };
         let _ = document.resolve(&path).and_then(|target| document.content(&target));

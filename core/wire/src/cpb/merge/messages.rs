@@ -65,9 +65,9 @@ impl Merger<'_> {
         let key = OwnedKey::of(key_field.kind, key)
             .ok_or_else(|| inconsistent(path, format!("the key does not fit a map of {}", key_field.kind.name())))?;
         let path = format!("{path}[{}]", key.label(key_field.kind));
-        let at = match self.find(tree, field, &key)? {
+        let at = match tree.items(&self.bytes)?.entry(field.number, &key, field.target, &self.bytes)? {
             Some(at) => at,
-            None => self.add_entry(tree, field, key_field, &key)?,
+            None => self.add_entry(tree, field, key_field, key)?,
         };
         let items = tree.items(&self.bytes)?;
         let entry = items.message(at, field.target, &self.bytes).map_err(|error| error.on(&path))?;
@@ -75,29 +75,12 @@ impl Merger<'_> {
         Ok((entry, value_field, path))
     }
 
-    /// The last entry of the map `field` with this key.
-    fn find(&self, tree: &mut Tree, field: &Field, wanted: &OwnedKey) -> Result<Option<usize>> {
-        let items = tree.items(&self.bytes)?;
-        for at in items.of(field.number).to_vec().into_iter().rev() {
-            let Some(item) = items.list.get_mut(at) else { continue };
-            let found = match (&mut item.body, item.entry) {
-                (Body::Message(entry), _) => entry.key(&self.bytes)?,
-                (_, Some(entry)) => Tree::of([entry], field.target, &self.bytes)?.key(&self.bytes)?,
-                _ => None,
-            };
-            if found.as_ref() == Some(wanted) {
-                return Ok(Some(at));
-            }
-        }
-        Ok(None)
-    }
-
-    fn add_entry(&self, tree: &mut Tree, field: &Field, key_field: &Field, key: &OwnedKey) -> Result<usize> {
+    fn add_entry(&self, tree: &mut Tree, field: &Field, key_field: &Field, key: OwnedKey) -> Result<usize> {
         let mut entry = Tree::new(Some(field.target));
         let body = Body::Literal(key.encode(key_field));
         entry.items(&self.bytes)?.push(Item { number: 1, entry: None, body });
         let body = Body::Message(Box::new(entry));
-        Ok(tree.items(&self.bytes)?.push(Item { number: field.number, entry: None, body }))
+        Ok(tree.items(&self.bytes)?.push_entry(Item { number: field.number, entry: None, body }, key))
     }
 }
 
