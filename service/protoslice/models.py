@@ -24,7 +24,7 @@ from protoslice.opening import look_at, open_looked_at
 from protoslice.ropes import Rope
 from protoslice.sources import FileSource, RangeSource
 
-__all__ = ["LocalModel", "model_over", "open_model"]
+__all__ = ["LocalModel", "model_over", "open_model", "root_in"]
 
 Progress = Callable[[int, int], object]
 
@@ -95,6 +95,13 @@ def open_model(
     raise AssertionError("a with block that returns")  # pragma: no cover
 
 
+def root_in(folder: str | os.PathLike[str]) -> str:
+    """The path in `folder` of the root of the model in it, as `open_model` finds it; nothing is indexed."""
+    with ExitStack() as held:
+        return _likeliest(_Folder(Path(folder), held))[0]
+    raise AssertionError("a with block that returns")  # pragma: no cover
+
+
 def model_over(files: Mapping[str, RangeSource], root: str, type: str | None = None) -> LocalModel:
     """The model in `files`, whatever they are read from, of which `root` is the root. The files stay their owner's."""
     return _opened(files, root, _looked_at(files, root), type, None)
@@ -104,9 +111,8 @@ class _Folder(Mapping[str, FileSource]):
     """The files below a directory, opened when they are asked for. Links that lead out of it are not followed."""
 
     def __init__(self, place: Path, held: ExitStack) -> None:
-        self._place = Path(
-            os.path.realpath(place)
-        )  # not resolve(): of links in a circle that makes an error of its own
+        # Not resolve(): of links in a circle that makes an error of its own.
+        self._place = Path(os.path.realpath(place))
         self._held = held
         self._open: dict[str, FileSource] = {}
 

@@ -16,6 +16,7 @@ from protoslice.cli.models.subjects import Content
 from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.library import FLOOR
+from protoslice.models import root_in
 
 __all__ = ["STDIO", "naming", "open_named", "opened", "opened_model", "write_content"]
 
@@ -30,7 +31,8 @@ def opened(name: str, type_name: str | None, *, floor: int = FLOOR) -> Iterator[
     `-` is standard input, which is kept in a temporary file while it is worked on.
     """
     if os.path.isdir(name):
-        name = _root_in(name, type_name)
+        with naming(name):
+            name = os.path.join(name, root_in(name))
     with _input(name) as source, naming(name):
         with Progress("indexing") as progress:
             proto = protoslice.open(source, type_name, floor=floor, progress=progress.up_to)
@@ -51,11 +53,6 @@ def open_named(name: str, type_name: str | None) -> LocalModel:
         raise Unsupported(f"{name} is a stream, and a model may have files beside its root: name a file or a directory")
     with naming(name), Progress("indexing") as progress:
         return open_model(name, type=type_name, progress=progress.up_to)
-
-
-def _root_in(folder: str, type_name: str | None) -> str:
-    with opened_model(folder, type_name) as model:
-        return os.path.join(folder, model.model.root)
 
 
 @contextmanager
