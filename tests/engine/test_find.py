@@ -223,16 +223,21 @@ def large_graph() -> bytes:
     return bytes(graph.SerializeToString())
 
 
+def found_in(data: bytes, root: str, wanted: str) -> tuple[Any, list[tuple[int, int]]]:
+    """What is found of an indexed message, and the reads that it takes."""
+    index = protoslice.open(data, root).index_bytes
+    source = Recording(data)
+    proto = protoslice.open(source, root, index=index)
+    source.reads.clear()
+    return proto.document.find([wanted]), source.reads
+
+
 def test_neighbours_are_read_together_and_large_payloads_not_at_all() -> None:
     data = large_graph()
-    index = protoslice.open(data, "tensorflow.GraphDef").index_bytes
-    source = Recording(data)
-    proto = protoslice.open(source, "tensorflow.GraphDef", index=index)
-    source.reads.clear()
-    found = proto.document.find(["tensorflow.TensorProto"])
+    found, reads = found_in(data, "tensorflow.GraphDef", "tensorflow.TensorProto")
     assert len(found) == 4000
-    assert sum(length for _, length in source.reads) < len(data) - 20 * 100_000 + 1000
-    assert len(source.reads) <= 3 * 20
+    assert sum(length for _, length in reads) < len(data) - 20 * 100_000 + 1000
+    assert len(reads) <= 3 * 20
 
 
 def test_the_front_of_a_message_and_its_name_are_read_together() -> None:
@@ -241,13 +246,9 @@ def test_the_front_of_a_message_and_its_name_are_read_together() -> None:
     for number in range(20):
         model.graph.initializer.add(name=f"w{number}", data_type=1, dims=[25_000], raw_data=bytes(100_000))
     data = bytes(model.SerializeToString())
-    index = protoslice.open(data, "onnx.ModelProto").index_bytes
-    source = Recording(data)
-    proto = protoslice.open(source, "onnx.ModelProto", index=index)
-    source.reads.clear()
-    found = proto.document.find(["onnx.TensorProto"])
+    found, reads = found_in(data, "onnx.ModelProto", "onnx.TensorProto")
     assert len(found) == 20
-    assert len(source.reads) == 20
+    assert len(reads) == 20
 
 
 def test_depth_is_bounded() -> None:

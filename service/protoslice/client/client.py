@@ -219,10 +219,9 @@ class Client:
             return [self._download(lambda: self.source(ref, view, params), Path(target), progress)]
         store = self.store(ref)
         folder = Path(target)
-        if len(store.files) == 1 and not folder.is_dir():
-            return [self._download_file(store, store.files[0], folder, self._pieces_of(store), progress)]
-        places = {file.path: _inside(folder, file.path) for file in store.files}
-        pieces = self._pieces_of(store)
+        alone = len(store.files) == 1 and not folder.is_dir()
+        places = {file.path: folder if alone else _inside(folder, file.path) for file in store.files}
+        pieces = PiecesByFile(lambda: self.pieces(store.id))
 
         def fetch(file: File, progress: Progress | None) -> Downloaded:
             return self._download_file(store, file, places[file.path], pieces, progress)
@@ -326,9 +325,6 @@ class Client:
                 pieces=pieces,
             ).run(),
         )
-
-    def _pieces_of(self, store: Store) -> PiecesByFile:
-        return PiecesByFile(lambda: self.pieces(store.id))
 
     def _download_file(
         self, store: Store, file: File, target: Path, pieces: PiecesByFile, progress: Progress | None

@@ -6,7 +6,6 @@ import hashlib
 import random
 import time
 import weakref
-from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from urllib.parse import quote
 
 import httpx
 
-from protoslice.client.digests import digest_in
+from protoslice.client.digests import digest_in, digest_of
 from protoslice.client.failures import error_of_answer, error_of_transport, may_pass
 from protoslice.client.transport import Wire
 from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, ProtosliceError
@@ -122,7 +121,7 @@ class Connection:
         if json is not None:
             body, headers = dumps(json).encode(), {"content-type": "application/json", **(headers or {})}
         if isinstance(body, bytes):
-            headers = {"content-digest": _digest_of(body), **(headers or {})}
+            headers = {"content-digest": digest_of(body), **(headers or {})}
 
         def attempt() -> Answer:
             content = body() if callable(body) else body
@@ -167,10 +166,6 @@ def _address(url: str) -> httpx.URL:
     if address.scheme not in ("http", "https") or not address.host:
         raise InvalidInput(f"{url!r} is no address of a service: http://… or https://… is due")
     return address
-
-
-def _digest_of(body: bytes) -> str:
-    return f"sha-256=:{b64encode(hashlib.sha256(body).digest()).decode()}:"
 
 
 def path_of(*segments: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from binascii import Error as BadBase64
 from collections.abc import Iterable
 from queue import Queue
@@ -14,7 +14,7 @@ from typing import Final, Self
 
 from protoslice.errors import IntegrityError
 
-__all__ = ["Hashing", "digest_in"]
+__all__ = ["Hashing", "digest_in", "digest_of"]
 
 _AHEAD: Final = 8
 """How many pieces wait to be hashed at most."""
@@ -32,6 +32,11 @@ def digest_in(field: str | None) -> bytes | None:
         return b64decode(found[1], validate=True)
     except BadBase64:
         raise IntegrityError("the service gives a digest that is none") from None
+
+
+def digest_of(body: bytes) -> str:
+    """What Content-Digest says of `body`."""
+    return f"sha-256=:{b64encode(hashlib.sha256(body).digest()).decode()}:"
 
 
 class Hashing:

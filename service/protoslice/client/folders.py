@@ -10,10 +10,11 @@ from typing import Final, TypeVar
 from protoslice.client.crew import Crew
 from protoslice.client.download import Progress
 from protoslice.client.model import File, Piece
+from protoslice.client.remote import DIGESTED
 
 __all__ = ["PiecesByFile", "each_file"]
 
-SMALL: Final = 1 << 20
+SMALL: Final = DIGESTED
 """Of such a file a single answer brings all: what it costs is the waiting."""
 
 T = TypeVar("T")

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 
+from protoslice.schema.varints import varint_at
+
 _VARINT, _LENGTH = 0, 2
 _FIXED = {1: 8, 5: 4}
 _MAX_FIELDS = 64
@@ -70,7 +72,7 @@ def _onnx_dims(number: int, wire: int, value: int, data: bytes) -> list[int]:
 def _packed(data: bytes) -> Iterator[int]:
     at = 0
     while 0 <= at < len(data):
-        value, at = _varint(data, at)
+        value, at = varint_at(data, at)
         if at > 0:
             yield value
 
@@ -79,23 +81,12 @@ def _fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
     """The fields of a message as far as they parse: number, wire type, value or length, and what is there of it."""
     at = 0
     for _ in range(_MAX_FIELDS):
-        tag, at = _varint(data, at)
+        tag, at = varint_at(data, at)
         wire, start = tag & 7, at
         value = _FIXED.get(wire, -1)
         if at > 0 and wire in (_VARINT, _LENGTH):
-            value, start = _varint(data, at)
+            value, start = varint_at(data, at)
         if start < 0 or value < 0:
             return
         at = start if wire == _VARINT else start + value
         yield tag >> 3, wire, value, data[start:at]
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A varint and where it ends: -1 when it does not."""
-    value = 0
-    for shift, byte in zip(range(0, 70, 7), data[at : at + 10], strict=False):
-        value |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:
-            return value, at
-    return 0, -1

@@ -8,6 +8,7 @@ from itertools import islice
 
 from protoslice.errors import LimitExceeded
 from protoslice.schema.registry import bundled
+from protoslice.schema.varints import varint_at
 
 MAX_PARTS = 250_000
 """Files, messages, fields, enum values, imports and the like in one set."""
@@ -33,13 +34,15 @@ def _parts(data: bytes) -> Iterator[int]:
             end, kind = open_messages.pop()
         if at == end:
             return
-        tag, at = _varint(data, at)
+        tag, at = varint_at(data, at)
         value = _WIDTH.get(tag & 7, 0)
-        if tag & 7 in (_VARINT, _LENGTH):
-            value, at = _varint(data, at)
+        if at >= 0 and tag & 7 in (_VARINT, _LENGTH):
+            value, at = varint_at(data, at)
         part = tags[kind].get(tag)
         if part is not None:
             yield at
+        if at < 0:
+            return
         if part and at + value <= end:
             open_messages.append((end, kind))
             end, kind = at + value, part
@@ -59,14 +62,3 @@ def _tags() -> _Parts:
         }
         for _, _, fields in rows
     ]
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A varint and where it ends, which is behind everything when it breaks off."""
-    value = shift = 0
-    for byte in data[at : at + 10]:
-        value |= (byte & 0x7F) << shift
-        shift, at = shift + 7, at + 1
-        if byte < 0x80:
-            return value, at
-    return 0, len(data) + 1
