@@ -1,8 +1,28 @@
-"""What holds for all tests."""
+"""Fixtures and settings of all tests."""
 
+import os
 import signal
+from collections.abc import Iterator
+
+import pytest
+
+from protoslice.testing.backends import BACKENDS, VARIABLE, Backend, backend
 
 # Whoever runs the tests may ignore these, as nohup and a shell's `&` do; programs that a test starts would inherit it.
 for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, action)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests marked `contract` once for each storage that the environment names."""
+    if "storage" in metafunc.fixturenames and metafunc.definition.get_closest_marker("contract"):
+        names = os.environ.get(VARIABLE) or BACKENDS
+        metafunc.parametrize("storage", names.split(","), indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def storage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+    """Storage of the service under test: memory, but for tests marked `contract`."""
+    with backend(getattr(request, "param", "memory"), tmp_path_factory.getbasetemp()) as opened:
+        yield opened

@@ -45,6 +45,31 @@ def test_lists_of_tags(header: str, tags: list[EntityTag]) -> None:
     assert parse_entity_tags(header) == tuple(tags)
 
 
+@pytest.mark.parametrize(
+    ("version", "opaque"),
+    [
+        ("5f-a9.0_~", "5f-a9.0_~"),
+        ('"abc"', "%22abc%22"),
+        ("%22abc%22", "%2522abc%2522"),
+        ('W/"a b", c', "W/%22a%20b%22%2C%20c"),
+        ("\x00\r\n\x7f", "%00%0D%0A%7F"),
+        ("\u00e9\u2028", "%C3%A9%E2%80%A8"),
+        ("\ud800", "%ED%A0%80"),
+        ("", ""),
+    ],
+)
+def test_the_version_of_a_storage_becomes_a_tag(version: str, opaque: str) -> None:
+    assert EntityTag.of(version) == EntityTag(opaque)
+
+
+@given(st.text(), st.text())
+def test_a_version_and_no_other_is_found_again_in_a_header(version: str, other: str) -> None:
+    tag = EntityTag.of(version)
+    assert str(tag).isascii()
+    assert parse_entity_tags(f'"x", {tag}') == (EntityTag("x"), tag)
+    assert (EntityTag.of(other) == tag) == (other == version)
+
+
 def test_a_star_alone_is_any() -> None:
     assert parse_entity_tags(" * ") is None
 

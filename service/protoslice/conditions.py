@@ -16,6 +16,8 @@ from typing import Final
 from protoslice.errors import InvalidInput
 
 _TAG: Final = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
+_ESCAPED: Final = re.compile(r"[^A-Za-z0-9!#$&'*+\-./:;=?@^_`|~]+")
+"""Characters of a storage's tag that are escaped: those no entity tag may hold, the escape itself, and separators."""
 _COMMAS: Final = re.compile(r"[ \t,]*")
 
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -37,6 +39,14 @@ class EntityTag:
 
     opaque: str
     weak: bool = False
+
+    @classmethod
+    def of(cls, version: str) -> EntityTag:
+        """The strong tag for a version that a storage names, by any text: different versions have different tags.
+
+        Storages of buckets give their own entity tag, quotes included, so the text is percent-encoded where it must be.
+        """
+        return cls(_ESCAPED.sub(_escape, version))
 
     def __str__(self) -> str:
         return f'{"W/" if self.weak else ""}"{self.opaque}"'
@@ -182,6 +192,10 @@ def _whole_seconds(moment: datetime) -> datetime:
 
 def _tag(match: re.Match[str]) -> EntityTag:
     return EntityTag(match[2], match[1] is not None)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass"))
 
 
 def _skip(header: str, at: int) -> int:

@@ -12,6 +12,7 @@ import pytest
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 from protoslice.server.uvicorn_config import uvicorn_config
+from protoslice.testing.backends import Backend
 from protoslice.testing.live import LiveServer, live_server
 from protoslice.testing.protos.writer import varint
 from protoslice.testing.stores import field
@@ -33,9 +34,9 @@ def serving() -> Serving:
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[LiveServer]:
+def service(storage: Backend) -> Iterator[LiveServer]:
     """A service."""
-    with _serving(storage="memory://", register_allow=(), max_upload_bytes=64 << 20) as live:
+    with _serving(**storage.settings, register_allow=(), max_upload_bytes=64 << 20) as live:
         yield live
 
 

@@ -10,6 +10,8 @@ from google.protobuf import descriptor_pb2
 
 from protoslice.testing.problems import assert_problem
 
+pytestmark = pytest.mark.contract
+
 
 @pytest.fixture(scope="module")
 def stores(client: httpx.Client) -> list[str]:
@@ -90,6 +92,20 @@ def test_compare_and_set(client: httpx.Client, stores: list[str]) -> None:
     refuse(client.delete("/v1/tags/cas", headers={"if-match": now}))
 
 
+def test_a_tag_is_passed_on_from_hand_to_hand(client: httpx.Client, stores: list[str]) -> None:
+    seen = [client.put("/v1/tags/baton", json={"store": stores[0]}).headers["etag"]]
+    for n in range(1, 12):
+        body, held = {"store": stores[n % 5]}, client.get("/v1/tags/baton").headers["etag"]
+        assert held == seen[-1]
+        moved = client.put("/v1/tags/baton", json=body, headers={"if-match": f'"nobody\'s", {held}'})
+        assert moved.status_code == 200, moved.text
+        late = client.put("/v1/tags/baton", json=body, headers={"if-match": held})
+        assert late.status_code == 412
+        seen.append(moved.headers["etag"])
+    assert len(set(seen)) == 12
+    assert client.delete("/v1/tags/baton", headers={"if-match": seen[-1]}).status_code == 204
+
+
 @pytest.mark.parametrize(
     ("name", "store", "expected"),
     [("bad%20name", None, 400), ("0123456789abcdef", None, 400), ("x", "0" * 64, 404), ("x", "nobody", 404)],
@@ -116,6 +132,21 @@ def descriptor_set() -> bytes:
     kinds = descriptor_pb2.FieldDescriptorProto
     message.field.add(name="label", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
     return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+
+
+def test_a_schema_is_read_again_only_when_it_has_changed(client: httpx.Client) -> None:
+    kind = {"content-type": "application/protobuf"}
+    seen: list[str] = []
+    for _ in range(6):
+        made = client.put("/v1/schemas/changing", content=descriptor_set(), headers=kind)
+        tag = made.headers["etag"]
+        assert (
+            client.get("/v1/schemas/changing", headers={"if-none-match": ", ".join([*seen, '"x"'])}).status_code == 200
+        )
+        unchanged = client.get("/v1/schemas/changing", headers={"if-none-match": tag})
+        assert (unchanged.status_code, unchanged.headers["etag"]) == (304, tag)
+        seen.append(tag)
+    assert client.delete("/v1/schemas/changing").status_code == 204
 
 
 def test_an_uploaded_schema_names_types(client: httpx.Client) -> None:

@@ -5,10 +5,18 @@ from contextlib import asynccontextmanager
 
 from protoslice.storage import MemoryStorage, Storage
 from protoslice.testing import Raw, RawThroughStorage, StorageConformance
+from protoslice.testing.backends import odd_etag
 
 
 class TestMemory(StorageConformance):
     @asynccontextmanager
     async def open(self) -> AsyncIterator[tuple[Storage, Raw]]:
         storage = MemoryStorage()
+        yield storage, RawThroughStorage(storage)
+
+
+class TestMemoryWithOddEntityTags(StorageConformance):
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[tuple[Storage, Raw]]:
+        storage = MemoryStorage(odd_etag)
         yield storage, RawThroughStorage(storage)

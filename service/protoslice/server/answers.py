@@ -102,7 +102,7 @@ def plan_answer(method: str, fields: Fields, facts: Facts, terms: Terms) -> Answ
 def _validators(etag: str, location: str | None, negotiated: bool) -> Headers:
     """What 304 carries too."""
     headers = [
-        (b"etag", b'"%s"' % etag.encode("ascii")),
+        (b"etag", str(EntityTag(etag)).encode("ascii")),
         (b"cache-control", _IMMUTABLE if location is None else _REVALIDATED),
         (b"vary", b"accept, accept-encoding" if negotiated else b"accept-encoding"),
     ]

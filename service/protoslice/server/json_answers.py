@@ -29,16 +29,16 @@ def json_answer(
     *,
     status: int = 200,
     headers: Mapping[str, str] | None = None,
-    etag: str | None = None,
+    etag: EntityTag | None = None,
     weak: bool = False,
 ) -> Response:
     """`data` as JSON, unless it is bytes, which are JSON already.
 
-    For a read the conditions are evaluated; the entity tag is made from the content unless given.
+    For a read the conditions are evaluated; without `etag`, the entity tag is made from the content, weak or not.
     """
     body = data if isinstance(data, bytes) else json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
     digest = hashlib.sha256(body)
-    tag = EntityTag(etag or f"sha256-{digest.hexdigest()}", weak)
+    tag = etag or EntityTag(f"sha256-{digest.hexdigest()}", weak)
     given = {"etag": str(tag), "cache-control": REVALIDATED, "vary": "accept-encoding", **(headers or {})}
     if request.method == "GET":
         verdict = evaluate(_conditions(read_fields(request.scope)), Validators(tag), reads=True)

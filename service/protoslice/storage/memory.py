@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right, insort
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count, islice
@@ -24,9 +24,13 @@ class _Object:
 
 
 class MemoryStorage(Storage):
-    """A namespace that lives as long as this object."""
+    """A namespace that lives as long as this object.
 
-    def __init__(self) -> None:
+    `etag_of` makes the entity tag of the n-th content that the process writes; tests imitate other storages.
+    """
+
+    def __init__(self, etag_of: Callable[[int], str] = "{:x}".format) -> None:
+        self._etag_of = etag_of
         self._objects: dict[ObjectKey, _Object] = {}
         self._keys: list[ObjectKey] = []
 
@@ -101,7 +105,7 @@ class MemoryStorage(Storage):
         return found
 
     def _store(self, key: ObjectKey, data: bytes) -> str:
-        stat = ObjectStat(key, len(data), f"{next(_tags):x}", datetime.now(UTC))
+        stat = ObjectStat(key, len(data), self._etag_of(next(_tags)), datetime.now(UTC))
         if key not in self._objects:
             insort(self._keys, key)
         self._objects[key] = _Object(data, stat)

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from protoslice.conditions import EntityTag
 from protoslice.server.answers import Terms, plan_answer
 from protoslice.server.documented import BINARY, SEEN, header, problems
 from protoslice.server.fields import read_fields
@@ -54,7 +55,7 @@ async def list_schemas(
 async def get_schema(request: Request, services: Given, name: str) -> Response:
     """The serialized `FileDescriptorSet`, as it was uploaded."""
     info, data = await services.stores.schema(name)
-    whole = WholeBytes(data, f"{name}.binpb", "google.protobuf.FileDescriptorSet", info.etag)
+    whole = WholeBytes(data, f"{name}.binpb", "google.protobuf.FileDescriptorSet", EntityTag.of(info.etag).opaque)
     terms = Terms(location=f"/v1/schemas/{name}")
     answer = plan_answer("HEAD", read_fields(request.scope), whole, terms)
     response = Response(data if answer.status == 200 else b"", answer.status)
@@ -81,7 +82,9 @@ async def put_schema(request: Request, services: Given, name: str) -> Response:
         raise HttpProblem(MEDIA, "a descriptor set is sent as application/protobuf", offers=list(_TYPES))
     info, created = await services.stores.put_schema(name, await request.body())
     headers = {"location": f"/v1/schemas/{name}"} if created else {}
-    return json_answer(request, info.as_json(), status=201 if created else 200, headers=headers, etag=info.etag)
+    return json_answer(
+        request, info.as_json(), status=201 if created else 200, headers=headers, etag=EntityTag.of(info.etag)
+    )
 
 
 @router.delete(

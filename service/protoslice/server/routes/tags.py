@@ -51,7 +51,7 @@ async def list_tags(
 async def get_tag(request: Request, services: Given, tag: str) -> Response:
     """Where a tag points."""
     found = await services.stores.tag(tag)
-    return json_answer(request, found.as_json(), etag=found.etag)
+    return json_answer(request, found.as_json(), etag=EntityTag.of(found.etag))
 
 
 @router.put(
@@ -80,7 +80,9 @@ async def put_tag(
     except Conflict as error:
         raise _failed(error.message) if expected is not None or absent else error from error
     headers = {"location": f"/v1/tags/{tag}"} if created else {}
-    return json_answer(request, found.as_json(), status=201 if created else 200, headers=headers, etag=found.etag)
+    return json_answer(
+        request, found.as_json(), status=201 if created else 200, headers=headers, etag=EntityTag.of(found.etag)
+    )
 
 
 @router.delete(
@@ -109,7 +111,7 @@ async def _expected(
     if if_match is None and if_none_match is None:
         return None, False
     found = await _find(services, name)
-    current = None if found is None else Validators(EntityTag(found.etag))
+    current = None if found is None else Validators(EntityTag.of(found.etag))
     conditions = Preconditions(if_match=if_match, if_none_match=if_none_match)
     if evaluate(conditions, current, reads=False) is not Verdict.PROCEED:
         raise _failed("the tag is another than the condition allows", found)
@@ -126,4 +128,4 @@ async def _find(services: Services, name: str) -> Tag | None:
 def _failed(detail: str, found: Tag | None = None) -> HttpProblem:
     if found is None:
         return HttpProblem(PRECONDITION, detail)
-    return HttpProblem(PRECONDITION, detail, etag=found.etag, store=found.store)
+    return HttpProblem(PRECONDITION, detail, etag=EntityTag.of(found.etag).opaque, store=found.store)

@@ -1,0 +1,79 @@
+"""Storages that the HTTP contract is tried on: a directory, memory with odd entity tags, and an S3 server."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import token_hex
+from typing import Final
+from unittest.mock import patch
+
+from protoslice.errors import InvalidInput
+from protoslice.storage import MemoryStorage
+from protoslice.storage.registry import Factory
+
+__all__ = ["BACKENDS", "VARIABLE", "Backend", "backend", "bucket_folder", "odd_etag"]
+
+VARIABLE: Final = "PROTOSLICE_TEST_BACKENDS"
+"""The environment variable that names the storages to try, separated by commas."""
+BACKENDS: Final = "directory,odd"
+"""The storages tried when the variable is not set: those that need no server."""
+_ODD_SCHEME: Final = "odd"
+_ODD: Final = ('"{}"', "%22{}%22", 'W/"{}"', '\\{}, \t"\u00e9\u2028\x01"', "{}")
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """Settings of a service that open a storage of its own."""
+
+    uri: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """The settings, by name."""
+        return {"storage": self.uri, "storage_options": dict(self.options), "space_watermark_bytes": 0}
+
+
+@contextmanager
+def backend(name: str, folder: Path) -> Iterator[Backend]:
+    """The storage called `name`: `memory`, `directory` (made below `folder`), `odd` or `s3`."""
+    match name:
+        case "memory":
+            yield Backend("memory://")
+        case "directory":
+            yield Backend((folder / token_hex(8)).as_uri())
+        case "odd":
+            with _odd_scheme():
+                yield Backend(f"{_ODD_SCHEME}://")
+        case "s3":
+            yield Backend(*bucket_folder("PROTOSLICE_TEST_S3"))
+        case _:
+            raise InvalidInput(f"no storage called {name!r} for tests")
+
+
+def bucket_folder(variable: str) -> tuple[str, Mapping[str, str]]:
+    """A new folder in the bucket that the environment names, empty when it names none, and the storage's options."""
+    base = os.environ.get(variable, "").rstrip("/")
+    options: Mapping[str, str] = json.loads(os.environ.get(f"{variable}_OPTIONS") or "{}")
+    return f"{base}/protoslice-{token_hex(8)}" if base else "", options
+
+
+def odd_etag(number: int) -> str:
+    """Entity tag `number`, none like another: quoted, weak, with spaces and controls.
+
+    Tags that differ by quoting alone stand side by side: a service that escapes carelessly takes them for the same.
+    """
+    count, kind = divmod(number, len(_ODD))
+    return _ODD[kind].format(count)
+
+
+@contextmanager
+def _odd_scheme() -> Iterator[None]:
+    factory: Factory = lambda uri, options: MemoryStorage(odd_etag)  # noqa: E731
+    with patch.dict("protoslice.storage.registry._BUILT_IN", {_ODD_SCHEME: factory}):
+        yield
