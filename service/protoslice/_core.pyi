@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import BinaryIO, Protocol, Self, final
+from typing import BinaryIO, Final, Protocol, Self, final
 
 from protoslice.sources import RangeSource
 
@@ -208,6 +208,7 @@ class Finding:
 class Plan:
     """Chunks, and how they make up a proto."""
 
+    VERSION: Final[int]
     def __len__(self) -> int: ...
     def chunk(self, number: int) -> tuple[str, str | None, str, Rope]: ...
     def metadata(self) -> bytes: ...

@@ -131,7 +131,7 @@ def test_busy_is_waited_out(service: LiveServer, proxy: FaultyProxy) -> None:
 GOOD = {
     "id": "0" * 64, "type": "t", "root": "r", "size": 1, "chunks": 1, "min_chunk": 1, "max_chunk": 1,
     "created": "2026-11-21T10:00:00Z", "tags": ["a"], "files": [{"path": "r", "size": 1, "sha256": None}],
-    "source": "upload", "news": "from the future",
+    "source": "upload", "schema": None, "planner": 1, "news": "from the future",
 }  # fmt: skip
 
 

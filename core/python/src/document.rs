@@ -171,6 +171,10 @@ pub(crate) struct Plan {
 
 #[pymethods]
 impl Plan {
+    /// The version of the planner.
+    #[classattr]
+    const VERSION: u32 = wire::plan::VERSION;
+
     fn __len__(&self) -> usize {
         self.plan.chunks.len()
     }

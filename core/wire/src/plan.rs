@@ -14,6 +14,12 @@ use crate::error::Result;
 use crate::metadata::{ChunkKind, ChunkedField, ChunkedMessage};
 use crate::rope::Rope;
 
+/// The version of the planner, which is part of the identity of every store whose root it has planned.
+///
+/// Whoever changes a plan that the planner makes, or what a plan is made of (the image of a chunked proto, the metadata,
+/// the paths), raises it: the same files are another store then, and no URL or entity tag ever stands for other bytes.
+pub const VERSION: u32 = 1;
+
 /// What becomes a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {

@@ -38,6 +38,10 @@ class Store:
     tags: tuple[str, ...]
     files: tuple[File, ...]
     source: str
+    schema: str | None
+    """The fingerprint of the schema that the root is read by; None for an unknown type."""
+    planner: int | None
+    """The version of the planner that made the chunks; None for a root that is no proto."""
 
 
 @dataclass(frozen=True, slots=True)

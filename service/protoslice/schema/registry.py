@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
+import json
 from collections.abc import Iterable
 from functools import cache
 from importlib import resources
@@ -61,6 +63,12 @@ class MessageTypes:
         if schema is None:
             schema = self._schemas[full_name] = self.table(full_name).schema()
         return schema
+
+    def fingerprint(self, full_name: str) -> str:
+        """The SHA-256 of the table that a `full_name` is read by, in hexadecimal."""
+        table = self.table(full_name)
+        enums = [sorted(values.items()) for values in table.enums]
+        return hashlib.sha256(json.dumps([table.messages, enums]).encode()).hexdigest()
 
 
 @cache

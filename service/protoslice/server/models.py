@@ -85,6 +85,8 @@ class StoreModel(BaseModel):
                     "tags": ["resnet50:3"],
                     "files": [{"path": "model.onnx", "size": 1073741824, "sha256": "0" * 64}],
                     "source": "upload",
+                    "schema": "5e" * 32,
+                    "planner": 1,
                 }
             ]
         }
@@ -101,6 +103,10 @@ class StoreModel(BaseModel):
     tags: list[str]
     files: list[FileModel]
     source: str
+    schema_: Sha256 | None = Field(
+        alias="schema", description="Fingerprint of the schema that the root is read by; null for an unknown type."
+    )
+    planner: int | None = Field(ge=1, description="Version of the planner that made the chunks; null without chunks.")
 
 
 class TagModel(BaseModel):

@@ -29,6 +29,10 @@ class Types:
         """What the engine needs to read messages of this type; `Unsupported` when nobody knows it."""
         return self.declaring(name).flat(name)
 
+    def fingerprint(self, name: str) -> str:
+        """The fingerprint of that schema."""
+        return self.declaring(name).fingerprint(name)
+
     def declaring(self, name: str) -> schema.MessageTypes:
         """The set that declares this type."""
         return schema.find(name, self.uploaded)

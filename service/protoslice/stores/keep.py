@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protoslice import _core
 from protoslice.storage import Storage
 from protoslice.stores import keys
-from protoslice.stores.model import IngestRequest, Manifest, Stored, now, store_id
+from protoslice.stores.model import IngestRequest, Manifest, Stored, now
 from protoslice.stores.prepare import Prepared
 from protoslice.stores.receive import Received
 from protoslice.stores.seal import seal
@@ -33,7 +34,7 @@ async def keep(
     files, objects = tuple(file.info for file in received), tuple(file.stored for file in received)
     type_name = prepared.type if prepared else root.detection.type_name
     return Manifest(
-        id=store_id(files, objects, request, root.info.path, type_name),
+        id="",
         type=type_name,
         root=root.info.path,
         chunks=prepared.chunks if prepared else 0,
@@ -48,4 +49,6 @@ async def keep(
         indexed=prepared is not None,
         chunked=prepared is not None and prepared.image is not None,
         own_schema=own_schema is not None,
-    )
+        schema=prepared.schema if prepared else None,
+        planner=_core.Plan.VERSION if prepared else None,
+    ).named()

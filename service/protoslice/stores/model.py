@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from protoslice.errors import IntegrityError, InvalidInput
+from protoslice.identity import Policy, store_id
 from protoslice.stores.seal import seal, unseal
 
 __all__ = [
@@ -24,14 +24,14 @@ __all__ = [
     "Stored",
     "Tag",
     "place_of",
-    "store_id",
+    "upgraded",
 ]
 
 MIN_CHUNK = 1 << 20
 MAX_CHUNK = 1 << 30
 UNKNOWN = "unknown"
 """What a root without a type is called, in answers and in requests that want no schema to be used."""
-_VERSION = 1
+_VERSION = 2
 
 T = TypeVar("T")
 
@@ -127,6 +127,10 @@ class Manifest:
     chunked: bool = False
     """Whether an image is kept: of a chunked proto, or of a text."""
     own_schema: bool = False
+    schema: str | None = None
+    """The fingerprint of the schema that the root is read by; None for a root without a type, or without an index."""
+    planner: int | None = None
+    """The version of the planner that made the chunks; None for a root without an index."""
 
     def encode(self) -> bytes:
         """Its JSON form, which `decode` reads."""
@@ -143,6 +147,22 @@ class Manifest:
             return cls(**_from_dict(raw))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise IntegrityError("a store's manifest does not parse") from error
+
+    def named(self) -> Manifest:
+        """The manifest with the id that its content gives."""
+        files = [
+            (file.path, file.size, file.sha256 or (stored.uri, stored.etag))
+            for file, stored in zip(self.files, self.objects, strict=True)
+        ]
+        policy = Policy(
+            root=self.root,
+            type=self.type,
+            min_chunk=self.min_chunk,
+            max_chunk=self.max_chunk,
+            schema=self.schema,
+            planner=self.planner,
+        )
+        return replace(self, id=store_id(files, policy))
 
     @property
     def attempts(self) -> set[str]:
@@ -180,19 +200,14 @@ def _from_dict(raw: dict[str, Any]) -> dict[str, Any]:
     return raw
 
 
-def store_id(
-    files: Sequence[FileInfo], objects: Sequence[Stored], request: IngestRequest, root: str, type_: str | None
-) -> str:
-    """The id of the store that these files make under this policy: the same for the same content, whoever sends it."""
-    parts = [
-        [file.path, file.size, file.sha256 or [stored.uri, stored.etag]]
-        for file, stored in zip(files, objects, strict=True)
-    ]
-    policy = [root, type_, request.min_chunk, request.max_chunk]
-    identity = json.dumps(
-        ["protoslice store 1", sorted(parts, key=lambda part: cast(str, part[0])), policy], separators=(",", ":")
-    )
-    return hashlib.sha256(identity.encode()).hexdigest()
+def upgraded(raw: dict[str, Any], schema: str | None) -> Manifest:
+    """The manifest of version 2 for one of version 1, as parsed JSON; `schema` is the fingerprint to read its root by.
+
+    The id stays: it is a name by now, and its URLs have been given out. `schema` counts for an indexed root alone.
+    """
+    indexed = bool(raw.get("indexed", True))
+    facts = {name: value for name, value in raw.items() if name != "version"}
+    return Manifest(**_from_dict(facts), schema=schema if indexed else None, planner=1 if indexed else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +225,8 @@ class StoreInfo:
     tags: tuple[str, ...]
     files: tuple[FileInfo, ...]
     source: str
+    schema: str | None
+    planner: int | None
 
     @classmethod
     def of(cls, manifest: Manifest, tags: Sequence[str] = ()) -> StoreInfo:

@@ -26,6 +26,8 @@ class Prepared:
     index: bytes
     plan: bytes
     chunks: int
+    schema: str | None
+    """The fingerprint of the schema that the root is read by; None for a root of unknown type."""
     image: bytes | None = None
 
 
@@ -65,7 +67,7 @@ def prepare_raw(source: RangeSource, scan: Scan, types: Types, request: IngestRe
         scan.index if scan.index is not None and scan.type == name else _core.index_source([source], None, flat, name)
     )
     plan = _core.Document(_core.Index(index), flat, [source]).plan(request.min_chunk, request.max_chunk)
-    return Prepared(name, index, plan.encode(), len(plan))
+    return Prepared(name, index, plan.encode(), len(plan), types.fingerprint(name) if name else None)
 
 
 def chunked_of(source: RangeSource, side: Side) -> _core.Chunked:
@@ -84,7 +86,7 @@ def prepare_chunked(
     """The image of a chunked proto, its index and its plan; `sources` are the file and the side object."""
     name = request.type_or(None if request.type else tell_type(chunked, sources, filename)[0])
     flat = types.flat(name) if name else None
-    return _prepare_image(chunked.image(flat, name, sources), sources, name, flat, request)
+    return _prepare_image(chunked.image(flat, name, sources), sources, name, types, request)
 
 
 def binary_of(source: RangeSource, type_name: str, types: Types, side: SideWriter) -> None:
@@ -96,16 +98,18 @@ def binary_of(source: RangeSource, type_name: str, types: Types, side: SideWrite
 def prepare_text(sources: Sequence[RangeSource], type_name: str, types: Types, request: IngestRequest) -> Prepared:
     """The image of a text, which is all of the side object, with index and plan; `sources` as for chunked ones."""
     image = _core.Rope([(1, 0, sources[1].size)] if sources[1].size else [])
-    return _prepare_image(image, sources, type_name, types.flat(type_name), request)
+    return _prepare_image(image, sources, type_name, types, request)
 
 
 def _prepare_image(
     image: _core.Rope,
     sources: Sequence[RangeSource],
     name: str | None,
-    flat: _core.Schema | None,
+    types: Types,
     request: IngestRequest,
 ) -> Prepared:
+    flat = types.flat(name) if name else None
     index = _core.index_source(sources, image, flat, name)
     plan = _core.Document(_core.Index(index), flat, sources, image).plan(request.min_chunk, request.max_chunk)
-    return Prepared(name, index, plan.encode(), len(plan), image.encode())
+    fingerprint = types.fingerprint(name) if name else None
+    return Prepared(name, index, plan.encode(), len(plan), fingerprint, image.encode())
