@@ -15,6 +15,7 @@ import pytest
 
 import protoslice
 from protoslice import schema
+from protoslice.riegeli import RecordWriter
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
 
@@ -281,3 +282,14 @@ def test_help_shows_an_example_for_every_verb() -> None:
 def test_the_version_is_told() -> None:
     assert _call("--version").stdout.startswith(b"protoslice ")
     assert protoslice.__all__
+
+
+@pytest.mark.parametrize("verb", ["merge", "info", "verify"])
+def test_a_file_of_plain_records_is_refused_and_nothing_is_written(verb: str, tmp_path: Path) -> None:
+    file, out = tmp_path / "x.riegeli", tmp_path / "out"
+    with RecordWriter(str(file)) as writer:
+        for _ in range(5000):
+            writer.write_record(b"")
+    done = _call(verb, str(file), *([str(out)] if verb == "merge" else []), code=3)
+    assert b"a riegeli file of 5000 records, not a chunked proto" in done.stderr
+    assert not out.exists()

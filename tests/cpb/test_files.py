@@ -56,21 +56,6 @@ def test_a_chunk_where_no_record_is_is_an_error_that_names_it(offset: int) -> No
     assert caught.value.path == "chunk 0"
 
 
-def test_a_last_record_that_is_no_metadata_is_an_error() -> None:
-    out = io.BytesIO()
-    with RecordWriter(out) as writer:
-        writer.write_record(b"\xff\xff no metadata")
-    with pytest.raises(InconsistentChunks, match="no chunked proto"):
-        protoslice.open(out.getvalue(), "t.M", types=TYPES)
-
-
-def test_a_file_without_records_is_an_error() -> None:
-    out = io.BytesIO()
-    RecordWriter(out).close()
-    with pytest.raises(InconsistentChunks, match="no records"):
-        protoslice.open(out.getvalue(), "t.M", types=TYPES)
-
-
 @pytest.mark.parametrize("options", ["zstd,chunk_size:1", "brotli,chunk_size:1", "snappy,chunk_size:1"])
 def test_damage_in_a_record_is_told_with_its_place(options: str) -> None:
     file = bytearray(chunked([M(), Random(1).randbytes(5000)], 0, (["bytes"], 1), options=options))

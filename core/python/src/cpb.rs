@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use wire::cpb;
+use wire::metadata::Metadata;
 use wire::source::Source;
 use wire::{Kind, WireError};
 
@@ -64,6 +65,13 @@ impl Chunked {
     fn verify(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<()> {
         let source = PySource::new(source)?;
         py.detach(|| wire::riegeli::verify_all(&Watched::new(&source, None))).map_err(|error| errors::raise(py, error))
+    }
+
+    /// An error unless `record`, the last one of a file, is the metadata of a chunked proto.
+    #[staticmethod]
+    fn check_metadata(py: Python<'_>, record: &[u8]) -> PyResult<()> {
+        let found = Metadata::naming_chunks(record, &wire::Limits::default());
+        found.map(drop).map_err(|error| errors::raise(py, error))
     }
 
     /// Its metadata, serialized anew.

@@ -1,6 +1,7 @@
 //! `ChunkMetadata` of TensorFlow's proto splitter, read from and written to the wire without a protobuf runtime.
 
 mod coded;
+mod fit;
 
 /// How the chunks of a proto make it up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

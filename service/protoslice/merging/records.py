@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, overload
 
-from google.protobuf.message import DecodeError
-
-from protoslice.errors import CorruptModel, InconsistentChunks, NotFound
+from protoslice import _core
+from protoslice.errors import InconsistentChunks, NotFound, Unsupported
 from protoslice.riegeli import RecordReader
 from protoslice.splitting.metadata import chunk_metadata
 
@@ -60,9 +59,10 @@ def _metadata(reader: RecordReader, path: str) -> Any:
     reader.seek_numeric(reader.size())
     record = reader.read_record() if reader.seek_back() else None
     if record is None:
-        raise InconsistentChunks(f"{path} has no records, so it is no chunked proto")
+        raise Unsupported(f"{path} is a riegeli file of 0 records, not a chunked proto")
     try:
-        metadata.MergeFromString(record)
-    except DecodeError as error:
-        raise CorruptModel(f"the last record of {path} is no ChunkMetadata: {error}") from error
+        _core.Chunked.check_metadata(record)
+    except Unsupported as error:
+        raise Unsupported(f"{path} is a riegeli file, but not a chunked proto: {error.message}") from error
+    metadata.MergeFromString(record)
     return metadata

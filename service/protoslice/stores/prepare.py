@@ -8,7 +8,6 @@ from typing import Protocol
 
 from protoslice import _core, schema
 from protoslice.chunked import tell_type
-from protoslice.errors import InconsistentChunks, Unsupported
 from protoslice.sources import RangeSource
 from protoslice.storage import Writer
 from protoslice.stores.model import IngestRequest
@@ -72,12 +71,7 @@ def prepare_raw(source: RangeSource, scan: Scan, types: Types, request: IngestRe
 
 def chunked_of(source: RangeSource, side: Side) -> _core.Chunked:
     """The chunks of a chunked proto; records that must be decoded go to `side`."""
-    try:
-        return _core.Chunked(source, side)
-    except InconsistentChunks as error:
-        raise Unsupported(
-            f"the file is made of records, but is no chunked proto: {error.message}", error.offset
-        ) from error
+    return _core.Chunked(source, side)
 
 
 def prepare_chunked(

@@ -7,7 +7,7 @@ use super::split;
 use crate::error::{Kind, Result, WireError};
 use crate::limits::Limits;
 use crate::metadata::Metadata;
-use crate::riegeli::{self, ChunkRef, Spans};
+use crate::riegeli::{self, ChunkRef, Chunks, Spans};
 use crate::rope::{Rope, RopeBuilder, SourceId};
 use crate::source::Source;
 
@@ -15,6 +15,9 @@ use crate::source::Source;
 pub const FILE: SourceId = SourceId(0);
 /// The records that had to be decoded, one after the other.
 pub const SIDE: SourceId = SourceId(1);
+
+/// Chunks with records that are looked at to count these.
+const COUNTED: u32 = 256;
 
 /// Where decoded records go.
 pub trait Side {
@@ -78,10 +81,11 @@ impl Chunked {
     }
 }
 
-/// The metadata of the chunked proto `source`: its last record, found by a handful of small reads.
+/// The metadata of the chunked proto `source`: its last record, found by a handful of small reads. `Unsupported` for a
+/// file of other records.
 pub fn read_metadata(source: &dyn Source, limits: &Limits) -> Result<Metadata> {
     let Some((chunk, index)) = riegeli::last_record(source)? else {
-        return Err(WireError::new(Kind::Inconsistent, "the file has no records, so it is no chunked proto"));
+        return Err(plain_records(source, "it has none"));
     };
     if chunk.header.decoded_size > limits.metadata {
         let message =
@@ -90,13 +94,33 @@ pub fn read_metadata(source: &dyn Source, limits: &Limits) -> Result<Metadata> {
     }
     let decoded = riegeli::decode(source, &chunk, limits).map_err(|fault| fault.error)?;
     let record = usize::try_from(index).ok().and_then(|index| decoded.get(index)).unwrap_or_default();
-    Metadata::decode(record, limits).map_err(|error| {
-        if error.kind() != Kind::Corrupt {
-            return error;
-        }
-        let message = format!("the last record is no ChunkMetadata, so this is no chunked proto: {}", error.message());
-        WireError::new(Kind::Inconsistent, message).at(chunk.begin)
+    Metadata::naming_chunks(record, limits).map_err(|error| match error.kind() {
+        Kind::Unsupported => plain_records(source, error.message()),
+        _ => error,
     })
+}
+
+/// The error for a riegeli file that is no chunked proto because of `reason`.
+fn plain_records(source: &dyn Source, reason: &str) -> WireError {
+    let message = format!(
+        "a riegeli file of {}, not a chunked proto: {reason}; protoslice.riegeli reads its records",
+        counted(source)
+    );
+    WireError::new(Kind::Unsupported, message)
+}
+
+/// How many records `source` has, for a message: no more chunks are looked at than that is worth.
+fn counted(source: &dyn Source) -> String {
+    let (mut records, mut left) = (0u64, COUNTED);
+    for chunk in Chunks::new(source, 0) {
+        let Ok(chunk) = chunk else { break };
+        if left == 0 {
+            return format!("more than {records} records");
+        }
+        left -= u32::from(chunk.header.records > 0);
+        records = records.saturating_add(chunk.header.records);
+    }
+    format!("{records} record{}", if records == 1 { "" } else { "s" })
 }
 
 /// Finds the chunks of `source`; what is compressed or transposed is decoded into `side`.

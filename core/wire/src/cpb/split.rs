@@ -26,7 +26,7 @@ pub(super) struct Split {
     pub(super) metadata: Metadata,
 }
 
-/// The split proto in `source`; none when its first record is no manifest.
+/// The split proto in `source`; None when its first record is no manifest.
 pub(super) fn read(source: &dyn Source, limits: &Limits) -> Result<Option<Split>> {
     let mut chunks = Chunks::new(source, 0);
     let Some((first, record)) = opening(&mut chunks, source, limits)? else { return Ok(None) };
@@ -44,7 +44,11 @@ pub(super) fn read(source: &dyn Source, limits: &Limits) -> Result<Option<Split>
         record.offset = chunk.position(index);
         index += 1;
     }
-    Ok(Some(split))
+    // Any first record with a dotted name would do. One that makes use of no record is the manifest of an empty proto
+    // where nothing else is in the file, and where something is, a record like the others.
+    let used = !split.metadata.message.fields.is_empty();
+    let mut more = || index < chunk.header.records || chunks.any(|next| next.is_ok_and(|next| next.header.records > 0));
+    Ok(if used || !more() { Some(split) } else { None })
 }
 
 /// The first chunk of a file that has records, and its first record. None where these cannot be read: whoever looks
@@ -105,7 +109,11 @@ fn manifest(record: &[u8], limits: &Limits) -> Result<Option<Split>> {
         return Ok(None);
     }
     for (number, entry) in (0..).zip(entries) {
-        let (kind, tags) = match kind_of(&entry)? {
+        let kind = match kind_of(&entry) {
+            Err(error) if error.kind() == Kind::Corrupt => return Ok(None),
+            kind => kind?,
+        };
+        let (kind, tags) = match kind {
             Some(Entry::Merged) => (ChunkKind::Message, Some(Vec::new())),
             Some(Entry::Field(field)) => (ChunkKind::Bytes, Some(vec![Tag::Field(field)])),
             None => (ChunkKind::Unset, None),
