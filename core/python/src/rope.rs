@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use wire::SourceId;
 use wire::reader::Reader;
-use wire::rope::Piece;
+use wire::rope::{Bounds, Found, Piece};
 
 use crate::errors;
 
@@ -51,6 +51,38 @@ impl Rope {
     /// Its pieces: bytes, or (source, offset, length).
     fn pieces<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         self.0.pieces().map(|piece| to_python(py, piece)).collect()
+    }
+
+    /// Where a batch that begins at `start` ends, and what to read for it, as (source, start, end); `wire::Rope::batch`.
+    #[pyo3(signature = (start, stop, *, size, pieces, spans, covered, gap))]
+    #[allow(clippy::too_many_arguments, reason = "named on the side of Python")]
+    fn batch(
+        &self,
+        start: u64,
+        stop: u64,
+        size: u64,
+        pieces: usize,
+        spans: usize,
+        covered: u64,
+        gap: u64,
+    ) -> (u64, Vec<(u32, u64, u64)>) {
+        let bounds = Bounds { bytes: size, pieces, spans, covered, gap };
+        let batch = self.0.batch(start..stop, &bounds);
+        (batch.end, batch.spans.into_iter().map(|(source, span)| (source.0, span.start, span.end)).collect())
+    }
+
+    /// The bytes from `start` up to `stop`, out of `found`: source, offset and bytes of each span of a batch.
+    fn gather<'py>(
+        &self,
+        py: Python<'py>,
+        start: u64,
+        stop: u64,
+        found: Vec<(u32, u64, Bound<'py, PyBytes>)>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let found: Vec<Found<'_>> =
+            found.iter().map(|(source, at, bytes)| (SourceId(*source), *at, bytes.as_bytes())).collect();
+        let len = usize::try_from(stop.saturating_sub(start).min(self.0.len())).unwrap_or(usize::MAX);
+        PyBytes::new_with(py, len, |out| self.0.gather(start, &found, out).map_err(|error| errors::raise(py, error)))
     }
 
     /// The same bytes, where those of `source` are taken from `base`.

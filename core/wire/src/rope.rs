@@ -1,12 +1,14 @@
 //! Ropes: bytes described, not held. A rope is a list of extents of sources and of short literals; its length is
 //! known without a read, a slice costs a binary search, and neighbours that touch become one.
 
+mod batch;
 mod builder;
 mod serialized;
 
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use batch::{Batch, Bounds, Found};
 pub use builder::RopeBuilder;
 
 /// Which of the caller's sources an extent lies in.

@@ -16,7 +16,22 @@ __all__ = ["Representation"]
 PIECE = 1 << 20
 """About as much as is read and sent at a time."""
 
+_PIECES = 1 << 15
+_SPANS = 32
+_COVERED = 2 << 20
+"""Bounds on a batch: pieces of the rope, spans of sources, and bytes of these. Each span may read two blocks more."""
+
 Extent = tuple[int, int, int]
+"""A source by its number, and where in it bytes begin and end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A part of a rope that is read in one go, and the spans of sources it needs: by source and start, disjoint."""
+
+    start: int
+    stop: int
+    spans: list[Extent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +57,14 @@ class Representation:
     async def pieces(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
         """The bytes from `start` up to `end`, verified, in pieces of about a mebibyte."""
         for batch in _batches(self.rope, self.sources, start, end):
-            yield await _read(batch, self.sources)
+            yield await _read(self.rope, self.sources, batch)
 
     def at_hand(self, start: int, end: int) -> bytes | memoryview | None:
         """The bytes from `start` up to `end`, verified, if they lie together and can be had without waiting."""
-        pieces = self.rope.slice(start, end).pieces()
-        if len(pieces) != 1:
+        rope = self.rope.slice(start, end)
+        if rope.piece_count != 1:
             return None
-        (piece,) = pieces
+        (piece,) = rope.pieces()
         return piece if isinstance(piece, bytes) else self.sources[piece[0]].at_hand(piece[1], piece[2])
 
     async def read(self, limit: int) -> bytes:
@@ -59,47 +74,46 @@ class Representation:
         return b"".join([piece async for piece in self.pieces(0, self.size)])
 
 
-def _batches(rope: _core.Rope, sources: Sequence[Readable], start: int, end: int) -> Iterator[list[bytes | Extent]]:
-    """The pieces of the rope in batches, which end where a block of the source does: so none is read twice."""
+def _batches(rope: _core.Rope, sources: Sequence[Readable], start: int, end: int) -> Iterator[_Batch]:
+    """Batches of the rope. A batch that ends within a long extent ends where a block does: no block is read twice."""
     end = min(end, rope.size)
     while start < end:
-        stop = min(start + PIECE, end)
-        pieces = rope.slice(start, stop).pieces()
-        last = pieces[-1]
-        if stop < end and not isinstance(last, bytes):
-            source, offset, length = last
-            block, block_end = sources[source].covering((offset + length - 1, offset + length))
-            excess = offset + length - block
-            if offset + length < block_end and excess < length:
-                pieces[-1] = (source, offset, length - excess)
-                stop -= excess
-        yield pieces
+        stop, spans = _bounded(rope, start, end)
+        if stop < end:
+            aligned = _aligned(rope, sources, start, stop)
+            if aligned < stop:
+                stop, spans = _bounded(rope, start, aligned)
+        yield _Batch(start, stop, spans)
         start = stop
 
 
-async def _read(batch: list[bytes | Extent], sources: Sequence[Readable]) -> bytes | memoryview:
-    """The bytes of a batch: near extents of a source are read together."""
+def _bounded(rope: _core.Rope, start: int, stop: int) -> tuple[int, list[Extent]]:
+    return rope.batch(start, stop, size=PIECE, pieces=_PIECES, spans=_SPANS, covered=_COVERED, gap=BLOCK)
+
+
+def _aligned(rope: _core.Rope, sources: Sequence[Readable], start: int, stop: int) -> int:
+    """Where the last block of a batch begins, if the extent that goes on in it began before; else `stop`."""
+    (last,) = rope.slice(stop - 1, stop).pieces()
+    if isinstance(last, bytes):
+        return stop
+    source, offset, _ = last
+    block, block_end = sources[source].covering((offset, offset + 1))
+    begin = stop - (offset + 1 - block)
+    if offset + 1 == block_end or begin <= start or rope.slice(begin - 1, stop).piece_count > 1:
+        return stop
+    return begin
+
+
+async def _read(rope: _core.Rope, sources: Sequence[Readable], batch: _Batch) -> bytes | memoryview:
+    """The bytes of a batch."""
     wanted: dict[int, list[Span]] = {}
-    for piece in batch:
-        if not isinstance(piece, bytes):
-            source, offset, length = piece
-            _widen(wanted.setdefault(source, []), sources[source].covering((offset, offset + length)))
-    found = {source: await sources[source].fetch(spans) for source, spans in wanted.items()}
-    parts = [piece if isinstance(piece, bytes) else _cut(piece, wanted[piece[0]], found[piece[0]]) for piece in batch]
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _widen(spans: list[Span], span: Span) -> None:
-    """Add `span`, joined with the one before where they touch or nearly do."""
-    if spans and spans[-1][0] <= span[0] <= spans[-1][1] + BLOCK:
-        spans[-1] = (spans[-1][0], max(spans[-1][1], span[1]))
-    else:
-        spans.append(span)
-
-
-def _cut(extent: Extent, spans: Sequence[Span], found: Sequence[bytes]) -> memoryview:
-    _, offset, length = extent
-    for (start, end), data in zip(spans, found, strict=True):
-        if start <= offset and offset + length <= end:
-            return memoryview(data)[offset - start : offset - start + length]
-    raise AssertionError("an extent lies outside of what was read for it")  # pragma: no cover
+    for source, start, end in batch.spans:
+        wanted.setdefault(source, []).append(sources[source].covering((start, end)))
+    found: list[tuple[int, int, bytes]] = []
+    for source, spans in wanted.items():
+        parts = await sources[source].fetch(spans)
+        found += [(source, start, part) for (start, _), part in zip(spans, parts, strict=True)]
+    if len(found) == 1 and rope.slice(batch.start, batch.stop).piece_count == 1:
+        (_, begin, data), (_, offset, _) = found[0], batch.spans[0]
+        return memoryview(data)[offset - begin :][: batch.stop - batch.start]
+    return rope.gather(batch.start, batch.stop, found)

@@ -1,0 +1,121 @@
+"""What is read to serve a rope is bounded in one go, however far apart and however many its pieces are."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from random import Random
+
+import pytest
+
+from protoslice import _core
+from protoslice.storage import Span
+from protoslice.stores import Representation
+
+BLOCK = 64 << 10
+MIB = 1 << 20
+
+
+class Blocks:
+    """Bytes in memory that are read in whole blocks; notes what each fetch brought."""
+
+    def __init__(self, data: bytes) -> None:
+        self.size = len(data)
+        self.fetched: list[int] = []
+        self._data = data
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Not of use to the loop."""
+        raise AssertionError
+
+    def covering(self, span: Span) -> Span:
+        """Whole blocks."""
+        return span[0] - span[0] % BLOCK, min(self.size, span[1] + -span[1] % BLOCK)
+
+    async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
+        """The bytes of spans that `covering` gave."""
+        assert all(self.covering(span) == span for span in spans)
+        self.fetched.append(sum(end - start for start, end in spans))
+        return [self._data[start:end] for start, end in spans]
+
+    def at_hand(self, offset: int, length: int) -> None:
+        """Never."""
+
+
+class CountedRope:
+    """A rope that counts the pieces that were made objects of at once."""
+
+    def __init__(self, rope: _core.Rope, most: list[int]) -> None:
+        self._rope = rope
+        self._most = most
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._rope, name)
+
+    def slice(self, start: int, stop: int) -> "CountedRope":
+        """The rope of a part, counted too."""
+        return CountedRope(self._rope.slice(start, stop), self._most)
+
+    def pieces(self) -> list[bytes | tuple[int, int, int]]:
+        """The pieces, which count."""
+        pieces = self._rope.pieces()
+        self._most[0] = max(self._most[0], len(pieces))
+        return pieces
+
+
+def served(rope: _core.Rope, *sources: Blocks) -> list[bytes]:
+    async def work() -> list[bytes]:
+        view = Representation(rope, sources, "etag", "name")
+        async with aclosing(view.pieces(0, view.size)) as pieces:
+            return [bytes(piece) async for piece in pieces]
+
+    return asyncio.run(work())
+
+
+def far(count: int) -> tuple[_core.Rope, Blocks, bytes]:
+    """Ten bytes of every second block or so, each behind a literal."""
+    data = Random(0).randbytes(16 * MIB)
+    places = [number * 130_000 % (len(data) - 10) for number in range(count)]
+    rope = _core.Rope([piece for at in places for piece in (b"<>", (0, at, 10))])
+    return rope, Blocks(data), b"".join(b"<>" + data[at : at + 10] for at in places)
+
+
+def test_far_extents_are_read_a_few_mebibytes_at_a_time() -> None:
+    rope, source, expected = far(1000)
+    assert b"".join(served(rope, source)) == expected
+    assert max(source.fetched) <= 4 * MIB, max(source.fetched)
+
+
+def test_near_extents_in_any_order_are_read_once() -> None:
+    data = Random(1).randbytes(BLOCK)
+    places = list(range(0, BLOCK - 10, 20))
+    Random(2).shuffle(places)
+    source = Blocks(data)
+    assert b"".join(served(_core.Rope([(0, at, 10) for at in places]), source)) == b"".join(
+        data[at : at + 10] for at in places
+    )
+    assert source.fetched == [BLOCK]
+
+
+def test_no_objects_are_made_of_many_pieces() -> None:
+    rope, source, expected = far(20_000)
+    most = [0]
+    assert b"".join(served(CountedRope(rope, most), source)) == expected  # type: ignore[arg-type]
+    assert most[0] <= 1
+
+
+@pytest.mark.parametrize("size", [3 * MIB + 7, 5 * MIB])
+def test_what_lies_together_is_read_once(size: int) -> None:
+    data = Random(3).randbytes(size)
+    source = Blocks(data)
+    pieces = served(_core.Rope([(0, 5, size - 5)]), source)
+    assert b"".join(pieces) == data[5:]
+    assert max(map(len, pieces)) <= MIB
+    assert sum(source.fetched) == size
+
+
+def test_at_hand_makes_no_objects_of_many_pieces() -> None:
+    rope, source, _ = far(1000)
+    most = [0]
+    view = Representation(CountedRope(rope, most), [source], "etag", "name")  # type: ignore[arg-type]
+    assert view.at_hand(0, view.size) is None
+    assert most[0] <= 1
