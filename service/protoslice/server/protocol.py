@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from os import urandom
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from protoslice.server.fields import Headers
+from protoslice.server.pacing import HEAD_PIECES, PacedProtocol
 from protoslice.server.problems import BAD_REQUEST, BUSY, HEADERS, MEDIA_TYPE, TIMEOUT, Problem
 
 __all__ = ["Answerer", "ConnectionLimits", "GuardedProtocol", "guarded"]
@@ -46,7 +46,7 @@ class ConnectionLimits:
     send_min_bytes_per_second: int = 1024
 
 
-class GuardedProtocol(HttpToolsProtocol):
+class GuardedProtocol(PacedProtocol):
     """One connection."""
 
     limits: ClassVar[ConnectionLimits] = ConnectionLimits()
@@ -55,10 +55,10 @@ class GuardedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._head_bytes = 0
-        self._in_head = True
         self._head_timer: asyncio.TimerHandle | None = None
         self._send_timer: asyncio.TimerHandle | None = None
         self._unsent = 0
+        self._active = 0.0
         self._discarded = 0
         self._answered = False
         self._framing = 0
@@ -76,6 +76,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Stop the timers, and tell every request of it; uvicorn tells the last one that was parsed."""
         self._forget(self._head_timer)
         self._forget(self._send_timer)
+        self._unset_keepalive_if_required()
         self.pipeline.clear()
         for cycle in self._cycles:
             if not cycle.response_complete:
@@ -83,54 +84,23 @@ class GuardedProtocol(HttpToolsProtocol):
                 cycle.message_event.set()
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
+    def feed(self, piece: bytes) -> None:
         """Feed the parser, as long as the head keeps within its length."""
         if not self._in_head:
-            self._framing += len(data)
-            self._parse(data)
+            self._framing += len(piece)
+            self.parse(piece)
             if self._framing > self.limits.max_header_bytes:
                 self.transport.abort()
             elif self.cycle is not None and self.cycle.response_complete:
-                self._discard(len(data))
+                self._discard(len(piece))
             return
-        self._head_bytes += len(data)
-        self._parse(data)
+        self._head_bytes += len(piece)
+        self.parse(piece)
         if self._in_head and self._head_bytes:
             if self._head_bytes > self.limits.max_header_bytes:
                 self._refuse_head()
             elif self._head_timer is None:
                 self._await_head()
-
-    def _parse(self, data: bytes) -> None:
-        """Feed the parser. Whoever offers another protocol is answered in this one, and goes on in it."""
-        self._unset_keepalive_if_required()
-        try:
-            while data:
-                try:
-                    self.parser.feed_data(data)
-                    return
-                except HttpParserUpgrade as offer:
-                    data = data[offer.args[0] :]
-                    self._decline()
-        except HttpParserError:
-            self.logger.warning("what a client sent is no HTTP request")
-            self.send_400_response("what came is no HTTP request")
-
-    def _decline(self) -> None:
-        """Have the body read that is due: the parser takes an offer for the end of the message, body or not."""
-        framing = self._body_due()
-        if framing:
-            self.parser = HttpRequestParser(_Behind(self))
-            lines = [b"%b: %b\r\n" % header for header in framing]
-            self.parser.feed_data(b"".join((b"POST / HTTP/1.1\r\n", *lines, b"\r\n")))
-
-    def _body_due(self) -> Headers:
-        """The headers that say how long the body is, if there is one."""
-        return [
-            (name, value)
-            for name, value in self.headers
-            if name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
-        ]
 
     def on_message_begin(self) -> None:
         """Start anew; the scope is only made for what is not answered at once."""
@@ -158,14 +128,18 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Start the request."""
         self._in_head = False
+        self._body_left = None
         self._framing = 0
-        self._forget(self._head_timer)
-        self._head_timer = None
+        self._pieces += HEAD_PIECES
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
         if self._head_bytes > self.limits.max_header_bytes and self._head_length() > self.limits.max_header_bytes:
             self._refuse_head()
             return
         if self._answer_at_once():
             return
+        self._unset_keepalive_if_required()
         self._make_scope()
         super().on_headers_complete()
         while self._cycles and self._cycles[0].response_complete:  # they are answered in turn
@@ -176,8 +150,9 @@ class GuardedProtocol(HttpToolsProtocol):
         """Whether the request was simple enough to be answered without a task of its own."""
         if self.express is None or self.parser.get_method() != b"GET" or self.parser.get_http_version() != "1.1":
             return False
-        idle = (self.cycle is None or self.cycle.response_complete) and not self.pipeline
-        if not idle or self.flow.write_paused or self.transport.is_closing() or not self.parser.should_keep_alive():
+        if not self._is_idle() or self.flow.write_paused:
+            return False
+        if self.transport.is_closing() or not self.parser.should_keep_alive():
             return False
         client = self.client[0] if self.client else None
         answer = self.express.answer_at_once(self.url, self.headers, client, self.server_state.default_headers)
@@ -189,22 +164,46 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The next bytes are a head again."""
-        if not self._answered and self.parser.should_upgrade() and self._body_due():
+        if not self._answered and self.parser.should_upgrade() and self.body_due():
             return
         self._in_head = True
         self._head_bytes = 0
         self._discarded = 0
         if self._answered:
             self._answered = False
-            self.on_response_complete()
+            self._answered_at_once()
             return
         super().on_message_complete()
+
+    def _answered_at_once(self) -> None:
+        """Wait for the next request. A timer that runs goes on: setting it anew costs a twentieth of a small answer."""
+        self.server_state.total_requests += 1
+        self._active = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._wait_idle(self.timeout_keep_alive)
+
+    def _wait_idle(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that has been idle; not while an answer is still on its way to a slow client."""
+        self.timeout_keep_alive_task = None
+        if self._in_head and self._head_bytes:
+            return  # a head has a time of its own
+        left = self._active + self.timeout_keep_alive - self.loop.time()
+        if self.transport.get_write_buffer_size():
+            if self._send_timer is None:
+                self._watch_sending()
+            self._wait_idle(self.timeout_keep_alive)
+        elif left > 0:
+            self._wait_idle(left)
+        else:
+            super().timeout_keep_alive_handler()
 
     def pause_writing(self) -> None:
         """The client does not keep up: look again in a while."""
         super().pause_writing()
-        self._unsent = self.transport.get_write_buffer_size()
-        self._send_timer = self.loop.call_later(self.limits.send_timeout_seconds, self._look)
+        self._watch_sending()
 
     def resume_writing(self) -> None:
         """The client has caught up."""
@@ -212,12 +211,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self._send_timer = None
         super().resume_writing()
 
-    def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection; one that has not even taken its last answer is cut."""
-        if self.transport.get_write_buffer_size():
-            self.transport.abort()
-        else:
-            super().timeout_keep_alive_handler()
+    def _watch_sending(self) -> None:
+        self._forget(self._send_timer)
+        self._unsent = self.transport.get_write_buffer_size()
+        self._send_timer = self.loop.call_later(self.limits.send_timeout_seconds, self._look)
 
     def send_400_response(self, msg: str) -> None:
         """What does not parse as HTTP is refused with a problem."""
@@ -251,6 +248,9 @@ class GuardedProtocol(HttpToolsProtocol):
     def _look(self) -> None:
         """Drop the client unless it has taken enough since the last look."""
         unsent = self.transport.get_write_buffer_size()
+        if not unsent:
+            self._send_timer = None
+            return
         due = max(1, int(self.limits.send_min_bytes_per_second * self.limits.send_timeout_seconds))
         if self._unsent - unsent < min(due, self._unsent):
             self.logger.warning("client dropped: it does not read", extra={"client": self.client})
@@ -274,33 +274,6 @@ class GuardedProtocol(HttpToolsProtocol):
     def _forget(timer: asyncio.TimerHandle | None) -> None:
         if timer is not None:
             timer.cancel()
-
-
-class _Behind:
-    """What a parser tells that is shown a head again, for the sake of the body: that head is not told once more."""
-
-    def __init__(self, protocol: GuardedProtocol) -> None:
-        self._protocol = protocol
-        self._again = True
-        self.on_body = protocol.on_body
-        self.on_message_complete = protocol.on_message_complete
-
-    def on_message_begin(self) -> None:
-        if not self._again:
-            self._protocol.on_message_begin()
-
-    def on_url(self, url: bytes) -> None:
-        if not self._again:
-            self._protocol.on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._again:
-            self._protocol.on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        if not self._again:
-            self._protocol.on_headers_complete()
-        self._again = False
 
 
 def guarded(limits: ConnectionLimits, express: Answerer | None = None) -> type[GuardedProtocol]:
