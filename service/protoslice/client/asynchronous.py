@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
@@ -14,6 +14,7 @@ from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
 from protoslice.client.bodies import Pushable
 from protoslice.client.client import Client, ClientOptions, M
 from protoslice.client.connection import Params
+from protoslice.client.crew import Crew
 from protoslice.client.download import Downloaded, Progress
 from protoslice.client.model import Chunk, Node, Piece, Pushed, Schema, Store, Tag, Tensor
 from protoslice.client.push import PushOptions
@@ -41,7 +42,8 @@ class AsyncClient:
 
     def __init__(self, url: str, **options: Unpack[ClientOptions]) -> None:
         self._client = Client(url, **options)
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="protoslice-client")
+        self._crew = Crew(_THREADS, "protoslice-client")
+        self._awaited: set[asyncio.Future[Any]] = set()
 
     @property
     def url(self) -> str:
@@ -50,9 +52,10 @@ class AsyncClient:
 
     async def push(self, what: Pushable | AsyncIterable[bytes], **options: Unpack[PushOptions]) -> Pushed:
         """See `Client.push`; pieces of bytes may come from an asynchronous iterator too."""
-        pushed = _pieces(what, asyncio.get_running_loop()) if isinstance(what, AsyncIterable) else what
         with _Ending(options.get("progress")) as ending:
             options["progress"] = ending
+            loop = asyncio.get_running_loop()
+            pushed = _pieces(what, loop, ending) if isinstance(what, AsyncIterable) else what
             return await self._run(self._client.push, pushed, **options)
 
     async def register(self, files: Mapping[str, str], **options: Unpack[PushOptions]) -> Pushed:
@@ -163,8 +166,13 @@ class AsyncClient:
         await self._run(self._client.delete_schema, name)
 
     async def close(self) -> None:
-        """Give back the connections, when what is under way has ended."""
-        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
+        """Give back the connections, when the calls that are awaited have ended.
+
+        A call whose task was cancelled is left to itself after a second: the service may be silent for long.
+        """
+        if self._awaited:
+            await asyncio.wait(self._awaited)
+        await asyncio.to_thread(self._crew.end)
         self._client.close()
 
     async def __aenter__(self) -> Self:
@@ -176,7 +184,12 @@ class AsyncClient:
         await self.close()
 
     async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, partial(call, *args, **kwargs))
+        coming = asyncio.wrap_future(self._crew.submit(partial(call, *args, **kwargs)))
+        self._awaited.add(coming)
+        try:
+            return await coming
+        finally:
+            self._awaited.discard(coming)
 
     async def _each(self, items: Iterator[T]) -> AsyncIterator[T]:
         while (item := await self._run(next, items, _END)) is not _END:
@@ -189,26 +202,43 @@ class _Ending:
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
         self._gone = threading.Event()
+        self._awaited: Future[Any] | None = None
 
     def __call__(self, done: int, total: int | None) -> None:
-        if self._gone.is_set():
-            raise _Cancelled("the transfer has been cancelled")
+        self._check()
         if self._progress is not None:
             self._progress(done, total)
+
+    def result(self, coming: Future[T]) -> T:
+        """The result of `coming`, which is cancelled when the task goes."""
+        self._awaited = coming
+        if self._gone.is_set():  # before it could be seen
+            coming.cancel()
+        try:
+            return coming.result()
+        except CancelledError:
+            self._check()
+            raise
+
+    def _check(self) -> None:
+        if self._gone.is_set():
+            raise _Cancelled("the transfer has been cancelled")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self._gone.set()
+        if self._awaited is not None:
+            self._awaited.cancel()
 
 
-def _pieces(source: AsyncIterable[bytes], loop: asyncio.AbstractEventLoop) -> Iterator[bytes]:
+def _pieces(source: AsyncIterable[bytes], loop: asyncio.AbstractEventLoop, ending: _Ending) -> Iterator[bytes]:
     """The pieces for a thread, while the loop makes them."""
     pieces = aiter(source)
 
     async def following() -> bytes | None:
         return await anext(pieces, None)
 
-    while (piece := asyncio.run_coroutine_threadsafe(following(), loop).result()) is not None:
+    while (piece := ending.result(asyncio.run_coroutine_threadsafe(following(), loop))) is not None:
         yield piece

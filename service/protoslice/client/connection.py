@@ -17,6 +17,7 @@ import httpx
 
 from protoslice.client.digests import digest_in, digest_of
 from protoslice.client.failures import error_of_answer, error_of_transport, may_pass
+from protoslice.client.outgoing import outgoing
 from protoslice.client.transport import Wire
 from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, ProtosliceError
 
@@ -141,21 +142,25 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         slow: bool = False,
     ) -> Iterator[httpx.Response]:
-        """A successful answer whose body is still to come. Failures, then and while it comes, are our exceptions."""
-        try:
-            with self._client.stream(
-                method,
-                self.url + path,
-                params=list(params) or None,
-                content=content,
-                headers=headers,
-                timeout=self._slow if slow else self._timeout,
-            ) as answer:
-                if answer.status_code >= 400:
-                    raise error_of_answer(answer.status_code, answer.headers, _read(answer, 1 << 20, cut=True))
-                yield answer
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise error_of_transport(error) from error
+        """A successful answer whose body is still to come. Failures, then and while it comes, are our exceptions.
+
+        What the iterator of a body raises is raised as it is. The iterator is closed when the request has ended.
+        """
+        with outgoing(content) as body:
+            try:
+                with self._client.stream(
+                    method,
+                    self.url + path,
+                    params=list(params) or None,
+                    content=body,
+                    headers=headers,
+                    timeout=self._slow if slow else self._timeout,
+                ) as answer:
+                    if answer.status_code >= 400:
+                        raise error_of_answer(answer.status_code, answer.headers, _read(answer, 1 << 20, cut=True))
+                    yield answer
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                raise error_of_transport(error) from error
 
 
 def _address(url: str) -> httpx.URL:

@@ -32,10 +32,12 @@ class Crew:
         self._ended = False
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """What `work` will have come to."""
+        """The result of `work`, once a thread has done it; `work` that is cancelled before is left out."""
         coming: Future[T] = Future()
 
         def job() -> None:
+            if not coming.set_running_or_notify_cancel():
+                return
             try:
                 coming.set_result(work())
             except BaseException as error:  # whoever asks for the result is to know
@@ -56,6 +58,10 @@ class Crew:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Drop work that is not begun, and end the threads; one that takes long over its work is left to itself."""
         self._ended = True
         for _ in self._threads:
             self._jobs.put(None)

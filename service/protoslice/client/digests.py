@@ -47,7 +47,8 @@ class Hashing:
         self._due: Queue[Iterable[bytes] | None] = Queue(_AHEAD)
         self._failure: Exception | None = None
         self._stopped = False
-        self._thread = Thread(target=self._run, name="protoslice-hash")
+        # A daemon: a program that is interrupted while it ends the thread must not wait for that.
+        self._thread = Thread(target=self._run, name="protoslice-hash", daemon=True)
 
     def update(self, pieces: Iterable[bytes]) -> None:
         """Take these bytes, in the thread, behind those given before; waits while much is still to be done."""

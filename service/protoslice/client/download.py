@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -65,10 +66,10 @@ class Download:
                 partial.drop()  # nobody can tell what of it is right
                 raise
 
-    def _fill(self, partial: PartialFile, parts: Iterator[bytes]) -> str:
+    def _fill(self, partial: PartialFile, parts: Generator[bytes, None, None]) -> str:
         """Append the parts; the digest of all there is then."""
         size = self.remote.size
-        with Hashing() as hashing:
+        with closing(parts), Hashing() as hashing:  # closed, the parts end the threads that fetch them
             hashing.update(partial.pieces())
             for part in parts:
                 hashing.update((part,))
@@ -79,7 +80,7 @@ class Download:
                 raise IntegrityError(f"{partial.size} bytes came where there should be {size}")
             return hashing.hexdigest()
 
-    def _parts(self, start: int) -> Iterator[bytes]:
+    def _parts(self, start: int) -> Generator[bytes, None, None]:
         if self.cache is None or self.pieces is None or start == self.remote.size:
             return self.remote.parts(start, self.parallel)
         return in_order(self._transfers(self._table(self.pieces), start, self.cache), self.parallel)
@@ -129,7 +130,7 @@ class Download:
         for piece in self._table(self.pieces):
             if hashlib.sha256(partial.read(piece.offset, piece.size)).hexdigest() != piece.sha256:
                 partial.write_at(piece.offset, self.patience.insist(lambda piece=piece: self._fetch([piece], None)))  # type: ignore[misc]
-        return self._fill(partial, iter(()))
+        return self._fill(partial, self._parts(partial.size))
 
     def _table(self, pieces: Callable[[], Sequence[Piece]]) -> Sequence[Piece]:
         """The pieces, which must cover the whole."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from queue import SimpleQueue
 
@@ -16,7 +16,7 @@ Transfer = Callable[[threading.Event], Iterator[bytes]]
 """Gives pieces of bytes, in a thread of its own; is to end soon once the event is set."""
 
 
-def in_order(transfers: Iterable[Transfer], parallel: int) -> Iterator[bytes]:
+def in_order(transfers: Iterable[Transfer], parallel: int) -> Generator[bytes, None, None]:
     """The pieces of all transfers, one transfer after the other.
 
     At most twice as many as run at a time are begun and not yet taken: what those bring is what waits in memory. When

@@ -97,7 +97,7 @@ class Remote:
         """The `length` bytes at `offset` in one answer, for whoever knows a digest of them: only the length is sure."""
         return b"".join(self._transfer(offset, offset + length, False, threading.Event()))
 
-    def parts(self, start: int, parallel: int) -> Iterator[bytes]:
+    def parts(self, start: int, parallel: int) -> Generator[bytes, None, None]:
         """All bytes from `start` on, in order, as they come in so many answers at a time; in one while that is fast.
 
         Where the sha-256 of the whole is known, that is still to be compared; the bytes of any other are verified.

@@ -17,6 +17,8 @@ import urllib3
 from urllib3 import exceptions as failures
 from urllib3.util import Timeout, make_headers, parse_url
 
+from protoslice.client.sockets import POOLS
+
 __all__ = ["Wire"]
 
 _STEP: Final = 1 << 20
@@ -110,7 +112,10 @@ def _pool(scheme: str, host: str) -> urllib3.PoolManager:
     named = getproxies()
     proxy = named.get(scheme) or named.get("all")
     if proxy is None or proxy_bypass(host):
-        return urllib3.PoolManager(maxsize=_KEPT)
-    auth = parse_url(proxy).auth
-    headers = make_headers(proxy_basic_auth=unquote(auth)) if auth else None
-    return urllib3.ProxyManager(proxy, maxsize=_KEPT, proxy_headers=headers)
+        pool = urllib3.PoolManager(maxsize=_KEPT)
+    else:
+        auth = parse_url(proxy).auth
+        headers = make_headers(proxy_basic_auth=unquote(auth)) if auth else None
+        pool = urllib3.ProxyManager(proxy, maxsize=_KEPT, proxy_headers=headers)
+    pool.pool_classes_by_scheme = POOLS
+    return pool
