@@ -6,7 +6,7 @@ RUST := $(shell find core -name '*.rs' -not -path '*/target/*' -o -name Cargo.to
 PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
-.PHONY: help dev run test soak fuzz check fmt protos bench nginx tus browser clean
+.PHONY: help dev run test soak fuzz check fmt protos bench bucket nginx tus browser clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,15 @@ bench: .venv/core ## ratios against peers, from one run; results in bench/result
 	$(BIN)/python bench/run.py service
 	$(BIN)/python bench/run.py client
 	$(BIN)/python bench/run.py tensors
+
+GATEWAY := .make/versitygw-v1.8.0
+$(GATEWAY):
+	@mkdir -p .make
+	GOBIN=$(CURDIR)/$@.new go install github.com/versity/versitygw/cmd/versitygw@$(lastword $(subst -, ,$@))
+	mv $@.new/versitygw $@ && rmdir $@.new
+
+bucket: .venv/core $(GATEWAY) ## the HTTP contract and the storage suite on S3: Versity's gateway, built with Go
+	$(BIN)/python tests/bucket.py $(GATEWAY) -n 2
 
 nginx: .venv/core ## try the nginx files of docker/ in a real nginx (Debian's is installed if there is none)
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light

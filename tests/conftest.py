@@ -24,5 +24,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="module")
 def storage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
     """Storage of the service under test: memory, but for tests marked `contract`."""
-    with backend(getattr(request, "param", "memory"), tmp_path_factory.getbasetemp()) as opened:
+    with backend(getattr(request, "param", "memory"), tmp_path_factory.mktemp("storage")) as opened:
         yield opened

@@ -20,23 +20,23 @@ from protoslice.testing.stores import field
 Serving = Callable[..., AbstractContextManager[LiveServer]]
 
 
-@contextmanager
-def _serving(**given: Any) -> Iterator[LiveServer]:
-    settings = Settings(**{"storage": "memory://", **given})
-    with live_server(uvicorn_config(create_app(settings), settings)) as live:
-        yield live
+@pytest.fixture(scope="module")
+def serving(storage: Backend) -> Serving:
+    """Starts a service with other settings, over a new storage unless they name one."""
 
+    @contextmanager
+    def serving(**given: Any) -> Iterator[LiveServer]:
+        settings = Settings(**{**(storage.settings() if "storage" not in given else {}), **given})
+        with live_server(uvicorn_config(create_app(settings), settings)) as live:
+            yield live
 
-@pytest.fixture(scope="session")
-def serving() -> Serving:
-    """Starts a service with other settings."""
-    return _serving
+    return serving
 
 
 @pytest.fixture(scope="module")
-def service(storage: Backend) -> Iterator[LiveServer]:
+def service(serving: Serving) -> Iterator[LiveServer]:
     """A service."""
-    with _serving(**storage.settings, register_allow=(), max_upload_bytes=64 << 20) as live:
+    with serving(register_allow=(), max_upload_bytes=64 << 20) as live:
         yield live
 
 

@@ -13,6 +13,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from protoslice.testing.live import LiveServer, exchange
 from protoslice.testing.problems import assert_problem
 
+pytestmark = pytest.mark.contract
+
 DESCRIPTORS = FileDescriptorSet(file=[FileDescriptorProto(name="garbled.proto", package="garbled")]).SerializeToString()
 JSON = {"content-type": "application/json"}
 

@@ -126,8 +126,8 @@ def test_tags_are_listed(client: httpx.Client, stores: list[str]) -> None:
     assert {f"named:{n}" for n in range(5)} <= set(names)
 
 
-def descriptor_set() -> bytes:
-    file = descriptor_pb2.FileDescriptorProto(name="own.proto", package="own", syntax="proto3")
+def descriptor_set(file_name: str = "own.proto") -> bytes:
+    file = descriptor_pb2.FileDescriptorProto(name=file_name, package="own", syntax="proto3")
     message = file.message_type.add(name="Thing")
     kinds = descriptor_pb2.FieldDescriptorProto
     message.field.add(name="label", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
@@ -137,8 +137,8 @@ def descriptor_set() -> bytes:
 def test_a_schema_is_read_again_only_when_it_has_changed(client: httpx.Client) -> None:
     kind = {"content-type": "application/protobuf"}
     seen: list[str] = []
-    for _ in range(6):
-        made = client.put("/v1/schemas/changing", content=descriptor_set(), headers=kind)
+    for n in range(6):
+        made = client.put("/v1/schemas/changing", content=descriptor_set(f"{n}.proto"), headers=kind)
         tag = made.headers["etag"]
         assert (
             client.get("/v1/schemas/changing", headers={"if-none-match": ", ".join([*seen, '"x"'])}).status_code == 200

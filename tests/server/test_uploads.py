@@ -22,6 +22,8 @@ from protoslice.testing.live import LiveServer, exchange, read_answer
 from protoslice.testing.problems import assert_problem
 from protoslice.testing.web import web_server
 
+pytestmark = pytest.mark.contract
+
 
 def digest(data: bytes) -> str:
     return f"sha-256=:{b64encode(hashlib.sha256(data).digest()).decode()}:"

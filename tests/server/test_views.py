@@ -17,6 +17,8 @@ from protoslice import schema
 from protoslice.testing.live import LiveServer, exchange
 from protoslice.testing.problems import assert_problem
 
+pytestmark = pytest.mark.contract
+
 GOLDEN = Path(__file__).parents[1] / "schema" / "golden" / "onnx_functions_training" / "model.onnx"
 
 

@@ -11,6 +11,8 @@ from protoslice.testing.problems import assert_problem
 from protoslice.testing.stores import onnx
 from protoslice.testing.tus import TusClient, base64
 
+pytestmark = pytest.mark.contract
+
 DATA = onnx(90_000, seed=8)
 PART = "application/partial-upload"
 

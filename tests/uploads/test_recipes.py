@@ -13,6 +13,8 @@ from protoslice.testing.problems import assert_problem
 from protoslice.testing.stores import onnx
 from protoslice.testing.tus import TusClient
 
+pytestmark = pytest.mark.contract
+
 MODEL = onnx(300_000)
 
 

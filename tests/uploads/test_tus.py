@@ -13,6 +13,8 @@ from protoslice.testing.problems import assert_problem
 from protoslice.testing.stores import onnx
 from protoslice.testing.tus import BODY, TusClient, base64, metadata
 
+pytestmark = pytest.mark.contract
+
 DATA = onnx(100_000, 30_000, seed=3)
 NAMED = metadata(filename="model.onnx")
 

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
-from typing import Final
+from typing import Any, Final
 from unittest.mock import patch
+from urllib.parse import urlsplit
 
 from protoslice.errors import InvalidInput
 from protoslice.storage import MemoryStorage
@@ -28,15 +29,16 @@ _ODD: Final = ('"{}"', "%22{}%22", 'W/"{}"', '\\{}, \t"\u00e9\u2028\x01"', "{}")
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """Settings of a service that open a storage of its own."""
+    """A kind of storage: by URI, with options; services over it share nothing."""
 
     uri: str
     options: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def settings(self) -> dict[str, object]:
-        """The settings, by name."""
-        return {"storage": self.uri, "storage_options": dict(self.options), "space_watermark_bytes": 0}
+    def settings(self) -> dict[str, Any]:
+        """Settings that open a new storage of this kind."""
+        shared = urlsplit(self.uri).path != ""
+        uri = f"{self.uri}/{token_hex(8)}" if shared else self.uri
+        return {"storage": uri, "storage_options": dict(self.options), "space_watermark_bytes": 0}
 
 
 @contextmanager
@@ -46,14 +48,14 @@ def backend(name: str, folder: Path) -> Iterator[Backend]:
         case "memory":
             yield Backend("memory://")
         case "directory":
-            yield Backend((folder / token_hex(8)).as_uri())
+            yield Backend(folder.as_uri())
         case "odd":
             with _odd_scheme():
                 yield Backend(f"{_ODD_SCHEME}://")
-        case "s3":
-            yield Backend(*bucket_folder("PROTOSLICE_TEST_S3"))
+        case "s3" if (named := bucket_folder("PROTOSLICE_TEST_S3"))[0]:
+            yield Backend(*named)
         case _:
-            raise InvalidInput(f"no storage called {name!r} for tests")
+            raise InvalidInput(f"tests have no storage {name!r}; `s3` needs PROTOSLICE_TEST_S3")
 
 
 def bucket_folder(variable: str) -> tuple[str, Mapping[str, str]]:
