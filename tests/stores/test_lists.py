@@ -1,6 +1,7 @@
 """Pages of stores and of tags, and what a store may be called by."""
 
 import asyncio
+import json
 from contextlib import suppress
 
 import pytest
@@ -11,6 +12,7 @@ from protoslice.errors import (
 )
 from protoslice.storage import MemoryStorage, ObjectKey, ObjectStat, Page, Storage
 from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.model import PageRoom
 from protoslice.testing.stores import in_files, in_memory, onnx, opened, some, upload
 
 
@@ -184,3 +186,33 @@ def test_tags_that_change_between_a_list_and_its_reading() -> None:
             assert (await stores.get(store_id)).tags == ("here", "moved")
 
     asyncio.run(run())
+
+
+def test_a_page_of_stores_is_bounded_by_bytes() -> None:
+    """Each of these takes a third of a mebibyte as JSON."""
+
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        ids = []
+        for seed in range(5):
+            notes = {f"notes/{number}-{'x' * 180}": b"" for number in range(1000)}
+            ids.append((await upload(stores, {"model.onnx": onnx(1, seed=seed)} | notes)).store.id)
+        seen: list[str] = []
+        cursor: str | None = None
+        while True:
+            page = await stores.list(limit=100, cursor=cursor)
+            assert len(json.dumps([info.as_json() for info in page.items])) <= 1 << 20
+            seen.extend(info.id for info in page.items)
+            if (cursor := page.next) is None:
+                break
+        assert seen == ids[::-1]
+
+    in_memory(work)
+
+
+def test_the_first_item_of_a_page_has_room_whatever_it_weighs() -> None:
+    room = PageRoom(3, 100)
+    assert [room.takes(weight) for weight in (500, 0, 1)] == [True, False, False]
+    room = PageRoom(3, 100)
+    assert [room.takes(weight) for weight in (40, 40, 40, 1)] == [True, True, False, False]
+    room = PageRoom(2, 100)
+    assert [room.takes(1) for _ in range(3)] == [True, True, False]

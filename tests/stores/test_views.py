@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 from contextlib import aclosing
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import protoslice
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.stores import ChunkInfo, IngestRequest, OpenStore, StoreOptions, Stores
-from protoslice.testing.stores import assert_whole, every_view, in_files, in_memory, onnx, opened, read, upload
+from protoslice.testing.stores import assert_whole, every_view, field, in_files, in_memory, onnx, opened, read, upload
 
 GOLDEN = Path(__file__).parent / "golden"
 MODEL = onnx(100, 70_000, 2_300_000, 10, 1_048_576)
@@ -256,3 +257,52 @@ def test_few_stores_are_kept_open_and_a_reader_does_not_notice() -> None:
         assert b"".join(parts) == onnx(3_000_000, seed=0)
 
     in_files(work, StoreOptions(open_stores=1))
+
+
+def test_pages_of_a_tree_and_of_tensors_are_bounded_by_bytes() -> None:
+    """A thousand tensors whose names take 4 kB each."""
+
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        initializers = b"".join(field(5, b"\x10\x01" + field(8, b"%03d" % n + b"x" * 4000)) for n in range(1000))
+        store = await stores.view((await upload(stores, b"\x08\x08" + field(7, initializers))).store.id)
+        names: list[str] = []
+        cursor: str | None = None
+        while True:
+            page = await store.tensors.page(name=None, dtype=None, limit=1000, cursor=cursor)
+            assert sum(map(len, page.items)) <= 3 << 19
+            names += [each["name"][:3] for each in json.loads(b"[" + b",".join(page.items) + b"]")]
+            if (cursor := page.next) is None:
+                break
+        assert names == [f"{number:03}" for number in range(1000)]
+        some = await store.tensors.page(name="*x", dtype=None, limit=1000, cursor=None)
+        assert sum(map(len, some.items)) <= 1 << 20
+        assert some.next == str(len(some.items))
+
+    in_memory(work)
+
+
+def test_a_page_of_a_tree_whose_type_has_a_long_name() -> None:
+    from google.protobuf import descriptor_pb2
+
+    name = "T" * 100_000
+    file = descriptor_pb2.FileDescriptorProto(name="long.proto", package="long", syntax="proto3")
+    element = file.message_type.add(name=name)
+    element.field.add(name="text", number=1, type=9, label=1)
+    file.message_type.add(name="Root").field.add(name="each", number=1, type=11, label=3, type_name=f".long.{name}")
+    schema = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        await stores.put_schema("long", schema)
+        data = b"".join(field(1, field(1, b"%d" % number)) for number in range(100))
+        store = await stores.view((await upload(stores, {"x": data}, IngestRequest(type="long.Root"))).store.id)
+        count = 0
+        cursor: str | None = None
+        while True:
+            page = await store.tree("each", 1, 100, cursor)
+            assert len(json.dumps(page.items)) <= 3 << 19
+            count += len(page.items)
+            if (cursor := page.next) is None:
+                break
+        assert count == 100
+
+    in_memory(work)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from protoslice.formats.model import Fault, Tensor, Tensors
 
 __all__ = ["Listing", "items", "row", "row_text"]
+
+
+PAGE_BYTES: Final = 1 << 20
+_AT_ONCE: Final = 64
+"""Rows that a `Listing` is asked for in one go: it does not know of the bound on bytes."""
 
 
 @runtime_checkable
@@ -21,17 +26,28 @@ class Listing(Protocol):
 def items(found: Tensors, start: int, limit: int, dtype: str | None = None) -> tuple[bytes, int, int]:
     """At most `limit` tensors from `start` on as items of a JSON list; how many, and where to go on.
 
-    Only those of type `dtype`, if one is given.
+    Only those of type `dtype`, if one is given. Fewer than `limit` where they would take more than about a mebibyte.
     """
+    texts: list[bytes] = []
+    number, count, size = start, 0, 0
+    while number < len(found) and count < limit and size < PAGE_BYTES:
+        text, more, number = _some(found, number, min(limit - count, _AT_ONCE), dtype)
+        texts += [text] if more else []
+        count, size = count + more, size + len(text)
+    return b",".join(texts), count, number
+
+
+def _some(found: Tensors, start: int, limit: int, dtype: str | None) -> tuple[bytes, int, int]:
     if isinstance(found, Listing):
         return found.items(start, limit, dtype)
     texts: list[bytes] = []
-    number = start
-    while number < len(found) and len(texts) < limit:
+    size, number = 0, start
+    while number < len(found) and len(texts) < limit and size < PAGE_BYTES:
         tensor = found[number]
         number += 1
         if dtype is None or (tensor.dtype is not None and tensor.dtype.name == dtype):
             texts.append(row_text(tensor))
+            size += len(texts[-1])
     return b",".join(texts), len(texts), number
 
 

@@ -16,7 +16,18 @@ from protoslice.stores.in_place import Places
 from protoslice.stores.ingest import Ingest, IntakeOptions, drop_attempt
 from protoslice.stores.joined import open_file_object
 from protoslice.stores.manifests import Manifests, behind, cursor_of
-from protoslice.stores.model import UNKNOWN, Created, IngestRequest, Manifest, Page, SchemaInfo, Stored, StoreInfo, Tag
+from protoslice.stores.model import (
+    UNKNOWN,
+    Created,
+    IngestRequest,
+    Manifest,
+    Page,
+    PageRoom,
+    SchemaInfo,
+    Stored,
+    StoreInfo,
+    Tag,
+)
 from protoslice.stores.objects import StoredObject
 from protoslice.stores.once import Once
 from protoslice.stores.opened import OpenStore, open_proto
@@ -154,7 +165,7 @@ class Stores:
         tags: dict[str, list[str]] = {}
         for found in await self._tags.all():
             tags.setdefault(found.store, []).append(found.name)
-        items: list[StoreInfo] = []
+        items, room = list[StoreInfo](), PageRoom(limit)
         last: ObjectStat | None = None
         for stat in behind(await self._manifests.newest(), cursor):
             store_id = stat.key.segments[-1]
@@ -164,9 +175,10 @@ class Stores:
             manifest = await self._listed(stat)
             if manifest is None or (type is not None and (manifest.type or UNKNOWN) != type):
                 continue
-            if len(items) == limit:
+            info = StoreInfo.of(manifest, names)
+            if not room.takes(info.weight):
                 return Page(items, cursor_of(last) if last else None)
-            items.append(StoreInfo.of(manifest, names))
+            items.append(info)
             last = stat
         return Page(items)
 

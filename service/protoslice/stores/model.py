@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from protoslice.errors import IntegrityError, InvalidInput
 from protoslice.identity import Policy, store_id
@@ -19,6 +19,7 @@ __all__ = [
     "IngestRequest",
     "Manifest",
     "Page",
+    "PageRoom",
     "SchemaInfo",
     "StoreInfo",
     "Stored",
@@ -29,6 +30,8 @@ __all__ = [
 
 MIN_CHUNK = 1 << 20
 MAX_CHUNK = 1 << 30
+_WEIGHT: Final = 120
+"""Bytes of JSON beside the path of a file."""
 UNKNOWN = "unknown"
 """What a root without a type is called, in answers and in requests that want no schema to be used."""
 _VERSION = 2
@@ -42,6 +45,34 @@ class Page(Generic[T]):
 
     items: Sequence[T]
     next: str | None = None
+
+
+PAGE_BYTES: Final = 1 << 20
+"""About as many bytes of JSON as the items of one page take."""
+
+
+class PageRoom:
+    """Room for the items of one page: a number of them, and of bytes. The first item always has room."""
+
+    def __init__(self, items: int, size: int = PAGE_BYTES) -> None:
+        self._items = items
+        self._size = size
+        self._empty = True
+
+    @property
+    def left(self) -> int:
+        """How many items more, as far as bytes allow."""
+        return self._items if self._size > 0 or self._empty else 0
+
+    def takes(self, weight: int) -> bool:
+        """Whether an item of about `weight` bytes has room; it is counted then."""
+        if self._items <= 0 or (weight > self._size and not self._empty):
+            self._items = 0
+            return False
+        self._items -= 1
+        self._size -= weight
+        self._empty = False
+        return True
 
 
 def place_of(cursor: str | None) -> int:
@@ -234,6 +265,11 @@ class StoreInfo:
         size = sum(file.size for file in manifest.files)
         common = {name: getattr(manifest, name) for name in cls.__slots__ if name not in {"size", "tags"}}
         return cls(**common, size=size, tags=tuple(tags))
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes its JSON takes."""
+        return _WEIGHT * (1 + len(self.files)) + sum(len(file.path) for file in self.files) + sum(map(len, self.tags))
 
     def as_json(self) -> dict[str, Any]:
         """The store as the API shows it."""

@@ -16,7 +16,7 @@ from protoslice.storage import Span, Storage
 from protoslice.stores import keys
 from protoslice.stores.chunk_facts import ChunkFacts
 from protoslice.stores.derived import Derived
-from protoslice.stores.model import Manifest, Page, StoreInfo, place_of
+from protoslice.stores.model import Manifest, Page, PageRoom, StoreInfo, place_of
 from protoslice.stores.objects import StoredObject, open_object
 from protoslice.stores.reads import recalling
 from protoslice.stores.runner import Worker
@@ -28,6 +28,11 @@ __all__ = ["ChunkInfo", "OpenStore"]
 
 METADATA = "tensorflow.proto_splitter.ChunkMetadata"
 DEPTH = 16
+_ROWS = 32
+"""Things below a path that are made at once: a type's name, which each of them bears, may be long."""
+_NODE_WEIGHT = 120
+_CHUNK_WEIGHT = 160
+"""About how many bytes of JSON a node and a chunk take beside their texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +138,11 @@ class OpenStore:
         """A page of the chunks; with their digests, for which those never read before are read whole."""
         plan = self._known().plan
         first = place_of(cursor)
-        items = []
-        for n in range(first, min(first + limit, len(plan))):
+        items, room = list[ChunkInfo](), PageRoom(limit)
+        for n in range(first, len(plan)):
             kind, type_name, path, rope = plan.chunk(n)
+            if not room.takes(_CHUNK_WEIGHT + len(path) + len(type_name or "")):
+                break
             digest = (await self._facts.digest(n, self.planned_chunk(n))).hex() if digests else None
             items.append(ChunkInfo(n, kind, type_name, path, rope.size, digest))
         await self._facts.save()
@@ -150,9 +157,9 @@ class OpenStore:
         first = place_of(cursor)
 
         def look() -> tuple[list[dict[str, Any]], int]:
-            rows, total = document.children(path, first, limit)
-            budget = [limit - len(rows)]
-            return [_node(document, path, row, depth, budget) for row in rows], total
+            room = PageRoom(limit)
+            rows, total = _rows(document, path, first, room)
+            return [_node(document, path, row, depth, room) for row in rows], total
 
         items, total = await self._worker.run(look)
         last = first + len(items)
@@ -256,7 +263,20 @@ async def open_proto(
     return Proto(_core.Document(index, flat, sources, image), plan, sources, manifest.chunked, own_schema), extra
 
 
-def _node(document: _core.Document, above: str, row: tuple[Any, ...], depth: int, budget: list[int]) -> dict[str, Any]:
+def _rows(document: _core.Document, path: str, first: int, room: PageRoom) -> tuple[list[tuple[Any, ...]], int]:
+    """The things below `path` from place `first` on that `room` takes, and how many there are in all."""
+    rows: list[tuple[Any, ...]] = []
+    while True:
+        some, total = document.children(path, first + len(rows), min(room.left, _ROWS))
+        for row in some:
+            if not room.takes(_NODE_WEIGHT + len(path) + sum(len(part) for part in row if isinstance(part, str))):
+                return rows, total
+            rows.append(row)
+        if not some or not room.left or first + len(rows) >= total:
+            return rows, total
+
+
+def _node(document: _core.Document, above: str, row: tuple[Any, ...], depth: int, room: PageRoom) -> dict[str, Any]:
     step, number, name, kind, type_name, count, size, deeper, text = row
     path = above + step if step.startswith("[") or not above else f"{above}.{step}"
     node: dict[str, Any] = {
@@ -270,10 +290,9 @@ def _node(document: _core.Document, above: str, row: tuple[Any, ...], depth: int
         "deeper": deeper,
         "text": text,
     }
-    if deeper and depth > 1 and budget[0] > 0:
-        rows, total = document.children(path, 0, budget[0])
-        budget[0] -= len(rows)
-        node["children"] = [_node(document, path, row, depth - 1, budget) for row in rows]
+    if deeper and depth > 1 and room.left > 0:
+        rows, total = _rows(document, path, 0, room)
+        node["children"] = [_node(document, path, row, depth - 1, room) for row in rows]
         node["more"] = total - len(rows)
     return node
 

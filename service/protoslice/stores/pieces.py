@@ -12,7 +12,7 @@ from protoslice.errors import IntegrityError
 from protoslice.pieces import cut
 from protoslice.storage import Storage
 from protoslice.stores.derived import Derived
-from protoslice.stores.model import FileInfo, Page, place_of
+from protoslice.stores.model import FileInfo, Page, PageRoom, place_of
 from protoslice.stores.once import Once
 from protoslice.stores.opened import OpenStore
 from protoslice.stores.runner import Worker
@@ -21,6 +21,8 @@ __all__ = ["PieceInfo", "PieceTable", "Pieces", "Place"]
 
 _ROW: Final = struct.Struct("<IQI32s")  # the number of the file, offset, length, sha-256
 _NAME: Final = "pieces"
+_WEIGHT: Final = 140
+"""About how many bytes of JSON a piece takes beside the path of its file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +73,13 @@ class PieceTable:
     def page(self, limit: int, cursor: str | None) -> Page[PieceInfo]:
         """Some of them, in order."""
         first = place_of(cursor)
-        last = min(first + limit, len(self))
-        rows = _ROW.iter_unpack(self._rows[first * _ROW.size : last * _ROW.size])
-        items = [PieceInfo(self._files[number], offset, size, digest.hex()) for number, offset, size, digest in rows]
+        rows = _ROW.iter_unpack(self._rows[first * _ROW.size : (first + limit) * _ROW.size])
+        items, room = list[PieceInfo](), PageRoom(limit)
+        for number, offset, size, digest in rows:
+            if not room.takes(_WEIGHT + len(self._files[number])):
+                break
+            items.append(PieceInfo(self._files[number], offset, size, digest.hex()))
+        last = first + len(items)
         return Page(items, str(last) if items and last < len(self) else None)
 
 

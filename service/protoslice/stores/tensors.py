@@ -14,7 +14,7 @@ from protoslice.formats.references import references
 from protoslice.formats.safetensors import safetensors
 from protoslice.formats.selection import Wanted, chosen, each, single, wanted
 from protoslice.stores.computed import Computed, Readable
-from protoslice.stores.model import Page, place_of
+from protoslice.stores.model import Page, PageRoom, place_of
 from protoslice.stores.objects import StoredObject
 from protoslice.stores.once import Kept
 from protoslice.stores.runner import Worker
@@ -133,12 +133,15 @@ def _page(found: Tensors, fits: Wanted | str | None, limit: int, first: int) -> 
         text, count, number = items(found, first, limit, fits)
         texts = [text] if count else []
     else:
-        texts, number = [], first
-        while number < len(found) and len(texts) < limit:
+        texts, number, room = [], first, PageRoom(limit)
+        while number < len(found):
             tensor = found[number]
-            number += 1
             if fits(tensor):
-                texts.append(row_text(tensor))
+                text = row_text(tensor)
+                if not room.takes(len(text)):
+                    break
+                texts.append(text)
+            number += 1
     return Page(texts, str(number) if number < len(found) else None)
 
 
