@@ -17,6 +17,7 @@ from protoslice.server.app import create_app
 from protoslice.server.settings import Settings, environment_name
 from protoslice.server.uvicorn_config import uvicorn_config
 from protoslice.testing.live import live_server
+from protoslice.testing.process import service_process
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
@@ -41,11 +42,48 @@ def final_stage() -> dict[str, str]:
     return dict(everything[last:])
 
 
+def environment() -> dict[str, str]:
+    """What the image sets."""
+    return dict(word.split("=", 1) for word in final_stage()["ENV"].split())
+
+
+def run(*command: str, **given: str) -> subprocess.CompletedProcess[str]:
+    """`docker run IMAGE COMMAND…`, as far as the image decides it: its entry point, and its settings."""
+    name, *entry = json.loads(final_stage()["ENTRYPOINT"])
+    settings = {name: value for name, value in environment().items() if name.startswith("PROTOSLICE_")}
+    arguments = [sys.executable, "-m", f"{name}.cli", *entry, *(command or json.loads(final_stage()["CMD"]))]
+    return subprocess.run(arguments, env=settings | given, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_a_verb_takes_the_place_of_serve(tmp_path: Path) -> None:
+    storage = {"PROTOSLICE_STORAGE": tmp_path.as_uri()}
+    with service_process(settings=storage):
+        pass
+    collected = run("gc", "--json", **storage)
+    assert (collected.returncode, json.loads(collected.stdout)["stores"]) == (0, 0), collected.stderr
+    assert json.loads(run("config", "--json").stdout)["PROTOSLICE_HOST"] == "0.0.0.0"
+
+
+def test_serve_says_where_a_verb_belongs() -> None:
+    done = run("serve", "--host", "127.0.0.1", "gc")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "protoslice gc" in done.stderr
+
+
+def test_every_verb_of_the_image_has_what_it_needs() -> None:
+    """No pip is there to install what is missing."""
+    found = re.search(r"\$1\[([a-z,]+)\]", (DOCKER / "Dockerfile").read_text())
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert found
+    assert set(found[1].split(",")) == extras.keys() - {"dev"}
+
+
 def test_the_image_serves_as_nobody_and_says_how_it_is() -> None:
     stage = final_stage()
     uid, gid = stage["USER"].split(":")
     assert min(int(uid), int(gid)) > 0
-    assert json.loads(stage["ENTRYPOINT"]) == ["protoslice", "serve", "--host", "0.0.0.0"]
+    assert [*json.loads(stage["ENTRYPOINT"]), *json.loads(stage["CMD"])] == ["protoslice", "serve"]
+    assert environment()["PROTOSLICE_HOST"] == "0.0.0.0", "nothing outside of a container reaches its loopback"
     command = json.loads(stage["HEALTHCHECK"].partition("CMD ")[2])
     assert command[:2] == ["python3", "-c"]
     assert "/livez" in command[2]

@@ -10,6 +10,7 @@ import typer
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import service_settings
 from protoslice.cli.terminal.show import print_json, say
+from protoslice.errors import InvalidInput
 
 __all__ = ["config", "serve"]
 
@@ -20,14 +21,18 @@ Port = Annotated[
     int | None, typer.Option(metavar="PORT", help="The port to listen on; 0 picks a free one.", show_default="8000")
 ]
 
+Rest = Annotated[list[str] | None, typer.Argument(hidden=True)]
 
-def serve(host: Host = None, port: Port = None, storage: StorageUri = None) -> None:
+
+def serve(host: Host = None, port: Port = None, storage: StorageUri = None, rest: Rest = None) -> None:
     """Serve stores over HTTP. The first line printed is the address.
 
     Every setting can be given as PROTOSLICE_<NAME>; `protoslice config` shows them.
 
     Example: protoslice serve --port 0 --storage file:///var/lib/protoslice
     """
+    if rest:
+        raise InvalidInput(f"serve takes options alone; a verb stands by itself: protoslice {' '.join(rest)}")
     settings = service_settings(host=host, port=port, storage=storage)
     from protoslice.server.run import run
 
