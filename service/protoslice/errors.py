@@ -8,6 +8,7 @@ ProtosliceError
 ├── Conflict              the caller: somebody else was first, or a source has changed
 ├── LimitExceeded         the caller or the operator: ask for less, or raise the limit
 │   └── TooMany               for now
+│       └── ClientLimit           by one client
 ├── Unsupported           the caller: understood, but not possible
 │   └── UnsupportedMediaType  a body of a kind that is not taken
 ├── CorruptModel          the file: bytes that are not what they should be
@@ -68,6 +69,10 @@ class LimitExceeded(ProtosliceError):
 
 class TooMany(LimitExceeded):
     """More at the same time than a limit allows."""
+
+
+class ClientLimit(TooMany):
+    """More at the same time than one client may have."""
 
 
 class Unsupported(ProtosliceError):

@@ -50,6 +50,7 @@ BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "storage-error": errors.StorageError,
     "storage-denied": errors.StorageDenied,
     "too-busy": errors.TooMany,
+    "client-limit": errors.ClientLimit,
     "not-ready": errors.StorageUnavailable,
     "out-of-space": errors.StorageFull,
 }

@@ -21,8 +21,8 @@ __all__ = ["MOST_FILES", "WORTH_RESUMING", "Uploads"]
 
 WORTH_RESUMING: Final = 64 << 20
 """Files smaller than this are sent anew when they break off."""
-MOST_FILES: Final = 1000
-"""More are sent in one recipe: each would take two requests."""
+MOST_FILES: Final = 200
+"""More are sent in one recipe: each would take two requests, and a place among the uploads that a client may have."""
 FIRST_PART: Final = 8 << 20
 LEAST_PART: Final = 1 << 20
 MOST_PART: Final = 256 << 20

@@ -107,6 +107,12 @@ REQUIRED = Problem(
     428, "precondition-required", "The request must be conditional", "Send `If-Match` or `If-None-Match`."
 )
 CHECKSUM = Problem(460, "checksum-mismatch", "The bytes fail their checksum", "Send them again from the same offset.")
+SHARE = Problem(
+    429,
+    "client-limit",
+    "One client has too much at the same time",
+    "Let some of it end, and try again after `Retry-After` seconds.",
+)
 HEADERS = Problem(431, "header-too-large", "The request's headers are too long", "Send fewer or shorter headers.")
 INTERNAL = Problem(500, "internal", "The service failed", "Report `request_id` to the operator.")
 DAMAGED = Problem(
@@ -129,6 +135,7 @@ READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.Conflict: CONFLICT,
     errors.LimitExceeded: LIMIT,
     errors.TooMany: BUSY,
+    errors.ClientLimit: SHARE,
     errors.Unsupported: UNSUPPORTED,
     errors.UnsupportedMediaType: MEDIA,
     errors.CorruptModel: CORRUPT,
@@ -164,6 +171,7 @@ STATUSES: Final[Mapping[int, Problem]] = {
         RANGE,
         UNSUPPORTED,
         REQUIRED,
+        SHARE,
         HEADERS,
         INTERNAL,
         BUSY,
@@ -179,6 +187,9 @@ PROBLEMS: Final = tuple(
     )
 )
 """Every problem there is."""
+
+
+_FOR_NOW: Final = {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}
 
 
 class HttpProblem(HTTPException):
@@ -198,7 +209,7 @@ def problem_of_error(error: errors.ProtosliceError, *, uploading: bool = False) 
     """What to answer for an error of the library. A 5xx says nothing of what the error said: it may hold secrets."""
     table = UPLOADING if uploading else READING
     problem = next((table[kind] for kind in type(error).__mro__ if kind in table), INTERNAL)
-    headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if problem.status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+    headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if problem.status in _FOR_NOW else {}
     members = {"path": error.path, "offset": error.offset, "object": getattr(error, "object", None)}
     known = {name: value for name, value in members.items() if value is not None}
     return HttpProblem(problem, problem.advice if problem.status >= 500 else error.message, headers=headers, **known)

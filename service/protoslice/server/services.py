@@ -84,6 +84,7 @@ def _store_options(settings: Settings) -> StoreOptions:
         uploads=UploadOptions(
             max_bytes=settings.max_upload_bytes,
             max_open=settings.max_open_uploads,
+            begin_seconds=settings.upload_begin_seconds,
             lifetime_seconds=settings.upload_lifetime_seconds,
             part_bytes=settings.upload_checkpoint_bytes,
         ),

@@ -114,6 +114,9 @@ class Settings(BaseSettings):
     max_open_uploads: int = Field(
         default=1000, ge=1, description="Resumable uploads kept until they are whole; more are answered 503."
     )
+    upload_begin_seconds: float = Field(
+        default=600, ge=1, le=31_536_000, description="How long a resumable upload is kept of which no byte has come."
+    )
     upload_lifetime_seconds: float = Field(
         default=86400,
         ge=1,

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from time import monotonic
 
 from protoslice.errors import ProtosliceError
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores import keys
 from protoslice.stores.arriving import Batches, SummedObject
 from protoslice.stores.examine import Examination
+from protoslice.stores.model import now
 from protoslice.stores.runner import Worker
 from protoslice.stores.uploads.model import Saved, Upload
 from protoslice.stores.uploads.records import Held
@@ -59,6 +61,8 @@ class Appender:
         self._unrecorded: list[ObjectKey] = []
         """Parts that no record can name: an attempt to write one may have gone well, whatever was answered."""
         self._failed = False
+        self._stays_until = 0.0
+        self._settle_in()
 
     @property
     def sound(self) -> bool:
@@ -68,6 +72,19 @@ class Appender:
     async def add(self, piece: bytes) -> None:
         """Take the next piece; waits when storage is slower than the client."""
         await self._batches.add(piece)
+
+    async def stay(self) -> None:
+        """Have the upload kept while its bytes come, however long it takes until some of them are recorded."""
+        if monotonic() < self._stays_until:
+            return
+        await self._settled()
+        self._held = await self._means.change(self._held, self._held.upload)
+        self._upload = replace(self._upload, expires=self._held.upload.expires)
+        self._settle_in()
+
+    def _settle_in(self) -> None:
+        """Take half the time that the upload is kept for as the time to tell that it still gets on."""
+        self._stays_until = monotonic() + (self._held.upload.expires - now()).total_seconds() / 2
 
     async def flush(self) -> None:
         """All that was added has been written and watched, though not recorded yet."""

@@ -27,10 +27,24 @@ class UploadOptions:
 
     max_bytes: int = 1 << 40
     max_open: int = 1000
+    max_open_per_client: int = 0
+    """Of these, how many one client may have; 0 is no limit."""
+    begin_seconds: float = 600
+    """How long an upload is kept of which no byte has come."""
     lifetime_seconds: float = 86400
     """How long an upload that does not get on, and the answer of one that has ended, are kept."""
     part_bytes: int = 64 << 20
     """A process that is killed loses no more than this of what it has not acknowledged."""
+
+    @property
+    def unbegun_seconds(self) -> float:
+        """How long an upload is kept of which no byte has come, which is no longer than any other is."""
+        return min(self.begin_seconds, self.lifetime_seconds)
+
+    def kept_seconds(self, upload: Upload) -> float:
+        """How long an upload is kept after a change of it."""
+        begun = upload.offset > 0 or upload.state != "open"
+        return self.lifetime_seconds if begun else self.unbegun_seconds
 
     def check_size(self, size: int) -> None:
         """Raise when an upload may not be so large."""
@@ -52,6 +66,8 @@ class NewUpload:
     """What the whole is to have."""
     told: str = ""
     """The client's own words about it, to be given back."""
+    client: str = ""
+    """Whose it is, where uploads are counted for each client. Told to nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +114,7 @@ class Upload:
     """The uploads it was joined from."""
     sha256: str | None = None
     told: str = ""
+    client: str = ""
     parts: tuple[Stored, ...] = ()
     saved: Saved | None = None
     state: State = "open"

@@ -13,7 +13,7 @@ from protoslice.stores.listing import everything
 from protoslice.stores.model import now
 from protoslice.stores.uploads.model import Upload
 
-__all__ = ["Held", "Records", "end_uploads"]
+__all__ = ["Held", "Records", "end_upload", "end_uploads", "load_record"]
 
 _ID = re.compile(r"[0-9a-f]{10}-[0-9a-f]{20}")
 _MOVED = "another request has taken this upload on meanwhile: ask where it is, and go on from there"
@@ -62,12 +62,12 @@ class Records:
         if not _ID.fullmatch(upload_id):
             raise missing
         try:
-            return await _load(self._storage, await self._storage.stat(keys.upload(upload_id)))
+            return await load_record(self._storage, await self._storage.stat(keys.upload(upload_id)))
         except NotFound:
             raise missing from None
 
 
-async def _load(storage: Storage, stat: ObjectStat) -> Held:
+async def load_record(storage: Storage, stat: ObjectStat) -> Held:
     """The record that is there: read again when it has changed since it was looked at."""
     while True:
         try:
@@ -87,7 +87,7 @@ async def end_uploads(storage: Storage, *, moment: datetime, before: datetime, d
     records = Records(storage)
     async for stat in everything(storage, keys.UPLOADS):
         try:
-            held = await _load(storage, stat)
+            held = await load_record(storage, stat)
         except NotFound:
             continue
         except IntegrityError:
@@ -99,11 +99,12 @@ async def end_uploads(storage: Storage, *, moment: datetime, before: datetime, d
             continue
         alive.add(stat.key.segments[-1])
         if held is not None and not (ended or dry_run) and held.upload.expires < moment:
-            await _end(records, held)
+            await end_upload(records, held)
     return alive
 
 
-async def _end(records: Records, held: Held) -> None:
+async def end_upload(records: Records, held: Held) -> None:
+    """End an upload that has expired, unless it has got on meanwhile."""
     try:
         await records.change(held, replace(held.upload, state="gone", parts=(), saved=None))
     except (Conflict, NotFound):

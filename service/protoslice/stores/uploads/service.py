@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Protocol
 
 from protoslice.errors import (
@@ -14,8 +13,6 @@ from protoslice.errors import (
     Conflict,
     InvalidInput,
     LimitExceeded,
-    ProtosliceError,
-    TooMany,
 )
 from protoslice.storage import Storage
 from protoslice.stores import keys
@@ -28,14 +25,11 @@ from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength
 from protoslice.stores.uploads.making import Ingesting, Making, Typing, digests_of
 from protoslice.stores.uploads.model import NewUpload, Upload, UploadOptions
 from protoslice.stores.uploads.parts import bytes_of, compacted, drop_parts, read_on, sweep, taken_up
-from protoslice.stores.uploads.records import Held, Records, end_uploads
+from protoslice.stores.uploads.records import Held, Records
+from protoslice.stores.uploads.room import Room
 from protoslice.stores.uploads.turns import Turn, Turns
 
 __all__ = ["Body", "Checksum", "Uploads"]
-
-COUNTED_SECONDS = 60
-FULL_SECONDS = 1
-"""How long a count of the open uploads is believed; when it forbids more, for less."""
 
 
 class Checksum(Protocol):
@@ -80,15 +74,14 @@ class Uploads:
         self._records = Records(storage)
         self._turns = Turns()
         self._means = Means(storage, worker, options.part_bytes, self._change)
-        self._counted_at = float("-inf")
-        self._count = 0
+        self._room = Room(storage, options)
 
     async def create(self, wanted: NewUpload) -> Upload:
         """A new upload; one of no bytes is whole at once."""
         await self._check(wanted)
-        await self._check_room()
+        await self._room.check(wanted.client)
         held = await self._records.create(self._new(wanted))
-        self._count += 1
+        self._room.take(wanted.client)
         return (await self._completed(held)).upload
 
     async def get(self, upload_id: str) -> Upload:
@@ -124,13 +117,14 @@ class Uploads:
     async def join(self, upload_ids: Sequence[str], wanted: NewUpload) -> Upload:
         """An upload made of others, which follow each other and become one store."""
         await self._check(replace(wanted, length=None))
-        await self._check_room()
+        await self._room.check(wanted.client)
         parts = [await self._finished(upload_id) for upload_id in upload_ids]
         new = self._new(wanted)
         made = await self._making.make({new.filename: parts}, new.request, digests_of(new))
         length = sum(part.offset for part in parts)
         done = replace(new, joined=tuple(upload_ids), length=length, state="stored", store=made.store.id)
-        self._count += 1
+        done = done.kept(self.options.kept_seconds(done))
+        self._room.take(wanted.client)
         return (await self._records.create(done)).upload
 
     async def assemble(
@@ -160,7 +154,8 @@ class Uploads:
             path=wanted.path,
             request=wanted.request,
             created=now(),
-            expires=now() + timedelta(seconds=self.options.lifetime_seconds),
+            expires=now() + timedelta(seconds=self.options.unbegun_seconds),
+            client=wanted.client,
             length=wanted.length,
             partial=wanted.partial,
             sha256=wanted.sha256.hex() if wanted.sha256 else None,
@@ -175,23 +170,6 @@ class Uploads:
         if not wanted.partial:
             await self._types(wanted.request.type)
         self.options.check_size(wanted.length or 0)
-
-    async def _check_room(self) -> None:
-        """Raise when too many uploads are open. Counted anew, and expired ones ended, when it looks like it."""
-        time = asyncio.get_running_loop().time()
-        full = self._count >= self.options.max_open
-        if time > self._counted_at + (FULL_SECONDS if full else COUNTED_SECONDS):
-            self._counted_at = time
-            self._count = await self._open_count()
-        if self._count >= self.options.max_open:
-            raise TooMany(f"{self.options.max_open} uploads are open already: end some, or wait until they expire")
-
-    async def _open_count(self) -> int:
-        count = 0
-        for upload_id in await end_uploads(self._storage, moment=now(), before=datetime.min.replace(tzinfo=UTC)):
-            with suppress(ProtosliceError):
-                count += (await self._records.read(upload_id)).upload.state in {"open", "complete"}
-        return count
 
     def _check_place(self, upload: Upload, body: Body) -> int | None:
         """The length of the whole, as far as it is known with this body; raises unless the body fits on."""
@@ -249,6 +227,7 @@ class Uploads:
                 if size + len(piece) > room:
                     self._check_end(body, upload.offset + size + len(piece), upload.length)
                 await appender.add(piece)
+                await appender.stay()
                 size += len(piece)
         except BaseException:
             if body.checksum is None and appender.sound:
@@ -293,4 +272,4 @@ class Uploads:
         return upload
 
     async def _change(self, held: Held, upload: Upload) -> Held:
-        return await self._records.change(held, upload.kept(self.options.lifetime_seconds))
+        return await self._records.change(held, upload.kept(self.options.kept_seconds(upload)))

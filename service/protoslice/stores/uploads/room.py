@@ -1,0 +1,85 @@
+"""How many uploads are open, in all and for each client: counted by their records, which all replicas share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from typing import Final
+
+from protoslice.errors import ClientLimit, ProtosliceError, TooMany
+from protoslice.storage import ObjectStat, Storage
+from protoslice.stores import keys
+from protoslice.stores.listing import everything
+from protoslice.stores.model import now
+from protoslice.stores.uploads.model import UploadOptions
+from protoslice.stores.uploads.records import Records, end_upload, load_record
+
+__all__ = ["Room"]
+
+COUNTED_SECONDS: Final = 60
+FULL_SECONDS: Final = 1
+"""How long a count is believed; when it forbids more, for less."""
+SHARE: Final = 20
+"""A count is believed this many times as long as it took: counting takes no more than that part of the time."""
+_AT_ONCE: Final = 16
+"""Records read at the same time."""
+
+
+class Room:
+    """The open uploads of one storage, and the limits on them. A limit of 0 for each client is none."""
+
+    def __init__(self, storage: Storage, options: UploadOptions) -> None:
+        self._storage = storage
+        self._options = options
+        self._open: Counter[str] = Counter()
+        self._counted_at = float("-inf")
+        self._took = 0.0
+
+    async def check(self, client: str) -> None:
+        """Raise when too many uploads are open. Counted anew, and expired ones ended, when it looks like it."""
+        time = asyncio.get_running_loop().time()
+        believed = FULL_SECONDS if self._fault(client) else COUNTED_SECONDS
+        if time > self._counted_at + max(believed, SHARE * self._took):
+            self._counted_at = time
+            self._open = await self._count()
+            self._took = asyncio.get_running_loop().time() - time
+        if fault := self._fault(client):
+            raise fault
+
+    def take(self, client: str) -> None:
+        """Count an upload that has begun."""
+        self._open[client] += 1
+
+    def _fault(self, client: str) -> TooMany | None:
+        """Why `client` may begin no upload now; None when it may."""
+        most, each = self._options.max_open, self._options.max_open_per_client
+        if self._open.total() >= most:
+            return TooMany(f"{most} uploads are open already: end some, or wait until they expire")
+        if each and client and self._open[client] >= each:
+            return ClientLimit(f"{each} uploads of this client are open already: end some, or wait until they expire")
+        return None
+
+    async def _count(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        batch: list[ObjectStat] = []
+        async for stat in everything(self._storage, keys.UPLOADS):
+            batch.append(stat)
+            if len(batch) == _AT_ONCE:
+                found.update(await self._clients(batch))
+                batch.clear()
+        found.update(await self._clients(batch))
+        return found
+
+    async def _clients(self, batch: list[ObjectStat]) -> list[str]:
+        return [client for client in await asyncio.gather(*map(self._client, batch)) if client is not None]
+
+    async def _client(self, stat: ObjectStat) -> str | None:
+        """Whose open upload a record tells of, after ending one that has expired; None for any other record."""
+        with suppress(ProtosliceError):
+            held = await load_record(self._storage, stat)
+            if held.upload.state in {"open", "complete"}:
+                if held.upload.expires >= now():
+                    return held.upload.client
+                await end_upload(Records(self._storage), held)
+        return None

@@ -1,0 +1,182 @@
+"""How many uploads may be open: in all, for each client, and how long one keeps its place of which nothing comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from protoslice.errors import ClientLimit, Gone, TooMany
+from protoslice.server.resumable.answers import about, as_json
+from protoslice.server.settings import Settings
+from protoslice.storage import Call, MemoryStorage, MeteredStorage, Storage
+from protoslice.stores import StoreOptions, Stores
+from protoslice.stores.model import now
+from protoslice.stores.uploads import Body, NewUpload, UploadOptions, append, room
+from protoslice.stores.uploads.records import Records
+from protoslice.testing.stores import in_memory, opened
+
+DAY = timedelta(days=1)
+OPTIONS = StoreOptions(uploads=UploadOptions(max_open=8, max_open_per_client=3))
+
+
+def wanted(client: str, **more: object) -> NewUpload:
+    return NewUpload(length=1000, client=client, **more)  # type: ignore[arg-type]
+
+
+async def pieces(*data: bytes) -> AsyncIterator[bytes]:
+    for piece in data:
+        yield piece
+
+
+async def expire(storage: Storage, upload_id: str) -> None:
+    """Set an upload's time to the past."""
+    records = Records(storage)
+    held = await records.read(upload_id)
+    await records.change(held, replace(held.upload, expires=now() - DAY))
+
+
+def test_one_client_leaves_room_for_others() -> None:
+    """The records tell whose an upload is, so another replica counts alike."""
+
+    async def work(one: Stores, storage: MemoryStorage) -> None:
+        for _ in range(3):
+            await one.uploads.create(wanted("greedy"))
+        async with opened(storage, OPTIONS) as other:
+            for stores in (one, other):
+                with pytest.raises(ClientLimit, match="3 uploads of this client"):
+                    await stores.uploads.create(wanted("greedy"))
+                with pytest.raises(ClientLimit):
+                    await stores.uploads.join([], wanted("greedy"))
+                await stores.uploads.create(wanted("honest"))
+
+    in_memory(work, OPTIONS)
+
+
+def test_all_together_have_a_limit_too() -> None:
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        for number in range(8):
+            await stores.uploads.create(wanted(f"client {number}"))
+        with pytest.raises(TooMany, match="8 uploads are open") as caught:
+            await stores.uploads.create(wanted("another"))
+        assert not isinstance(caught.value, ClientLimit)
+
+    in_memory(work, OPTIONS)
+
+
+def test_who_has_no_name_has_no_limit_of_its_own() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        for _ in range(8):
+            await stores.uploads.create(wanted(""))
+
+    in_memory(work, OPTIONS)
+
+
+@pytest.mark.parametrize("ended", ["removed", "expired"])
+def test_an_upload_that_has_ended_frees_its_place(ended: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "FULL_SECONDS", 0)
+    monkeypatch.setattr(room, "SHARE", 0)
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        first, *_ = [await stores.uploads.create(wanted("greedy")) for _ in range(3)]
+        with pytest.raises(ClientLimit):
+            await stores.uploads.create(wanted("greedy"))
+        await (stores.uploads.remove(first.id) if ended == "removed" else expire(storage, first.id))
+        await stores.uploads.create(wanted("greedy"))
+        with pytest.raises(Gone):
+            await stores.uploads.get(first.id)
+
+    in_memory(work, OPTIONS)
+
+
+def test_an_upload_of_which_nothing_came_is_kept_for_minutes() -> None:
+    options = UploadOptions()
+
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        begun = await stores.uploads.create(wanted("a"))
+        assert begun.expires <= now() + timedelta(minutes=10)
+        nothing = await stores.uploads.append(begun.id, Body(pieces=pieces(), offset=0))
+        assert nothing.expires <= now() + timedelta(minutes=10)
+        got_on = await stores.uploads.append(begun.id, Body(pieces=pieces(b"\x0a"), offset=0))
+        assert got_on.expires > now() + DAY / 2
+
+    in_memory(work, StoreOptions(uploads=options))
+
+
+def test_a_slow_body_keeps_its_upload_before_any_of_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(append, "monotonic", lambda: clock[0])
+    seen = []
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        begun = await stores.uploads.create(wanted("a"))
+        await expire_soon(storage, begun.id)
+
+        async def slowly() -> AsyncIterator[bytes]:
+            for _ in range(4):
+                held = await Records(storage).read(begun.id)
+                seen.append(held.upload.expires)
+                yield b"\x0a"
+                clock[0] += 20
+
+        got_on = await stores.uploads.append(begun.id, Body(pieces=slowly(), offset=0))
+        assert got_on.offset == 4
+
+    async def expire_soon(storage: MemoryStorage, upload_id: str) -> None:
+        records = Records(storage)
+        held = await records.read(upload_id)
+        await records.change(held, replace(held.upload, expires=now() + timedelta(seconds=30)))
+
+    in_memory(work)
+    assert seen[0] == seen[1] < seen[2] == seen[3], "told once, when half of the time was over"
+
+
+def test_counting_reads_each_record_once() -> None:
+    calls: list[Call] = []
+
+    async def work() -> None:
+        storage = MeteredStorage(MemoryStorage(), calls.append)
+        async with opened(storage, StoreOptions(uploads=UploadOptions(max_open=1000))) as stores:
+            for number in range(100):
+                await stores.uploads.create(wanted(f"client {number}"))
+        async with opened(storage, StoreOptions(uploads=UploadOptions(max_open=100))) as stores:
+            calls.clear()
+            with pytest.raises(TooMany):
+                await stores.uploads.create(wanted("another"))
+
+    asyncio.run(work())
+    assert len(calls) <= 110
+
+
+def test_what_is_full_is_not_counted_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many ask; a count that took long is believed for longer."""
+    monkeypatch.setattr(room, "FULL_SECONDS", 0)
+    monkeypatch.setattr(room, "SHARE", 10_000)
+    calls: list[Call] = []
+
+    async def work() -> None:
+        storage = MeteredStorage(MemoryStorage(), calls.append)
+        async with opened(storage, OPTIONS) as stores:
+            for number in range(8):
+                await stores.uploads.create(wanted(f"client {number}"))
+            with pytest.raises(TooMany):
+                await stores.uploads.create(wanted("another"))
+            calls.clear()
+            for _ in range(20):
+                with pytest.raises(TooMany):
+                    await stores.uploads.create(wanted("another"))
+
+    asyncio.run(work())
+    assert calls == []
+
+
+def test_whose_it_is_is_told_to_nobody() -> None:
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        found = await stores.uploads.create(wanted("203.0.113.77"))
+        said = str(as_json(found)) + str(about(found, Settings(storage="memory://")))
+        assert "203.0.113.77" not in said
+
+    in_memory(work)
