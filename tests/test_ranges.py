@@ -33,6 +33,11 @@ def slices(*pairs: tuple[int, int]) -> Slices:
         ("bytes=-10000", slices((0, 10000))),
         ("bytes=0-9999999999999999999", slices((0, 10000))),
         ("bytes=000000000000000010-0000000000000000019", slices((10, 20))),
+        ("bytes=0-" + "9" * 31, slices((0, 10000))),
+        ("bytes=-" + "9" * 31, slices((0, 10000))),
+        ("bytes=-" + "0" * 30 + "1", slices((9999, 10000))),
+        ("bytes=" + "0" * 4000 + "-" + "0" * 80 + "1", slices((0, 2))),
+        ("bytes=0-" + "9" * 4080, slices((0, 10000))),
         ("BYTES=0-1", slices((0, 2))),
         ("Bytes=0-1", slices((0, 2))),
         ("  bytes=0-1\t", slices((0, 2))),
@@ -67,7 +72,18 @@ def test_several_ranges(header: str, expected: Selection) -> None:
 
 
 @pytest.mark.parametrize(
-    "header", ["bytes=10000-", "bytes=10000-10001", "bytes=-0", "bytes=-0,10000-", "bytes=9999999999999999999-"]
+    "header",
+    [
+        "bytes=10000-",
+        "bytes=10000-10001",
+        "bytes=-0",
+        "bytes=-0,10000-",
+        "bytes=9999999999999999999-",
+        "bytes=" + "9" * 31 + "-",
+        "bytes=" + "9" * 31 + "-" + "9" * 32,
+        "bytes=-" + "0" * 31,
+        "bytes=" + "9" * 4080 + "-",
+    ],
 )
 def test_what_cannot_be_satisfied(header: str) -> None:
     assert select(header, N) == Unsatisfiable(N)
@@ -88,6 +104,7 @@ def test_what_cannot_be_satisfied(header: str) -> None:
         "bytes=1",
         "bytes=1-2-3",
         "bytes=5-4",
+        "bytes=1" + "0" * 31 + "-" + "9" * 31,
         "bytes=0-1,5-4",
         "bytes=0-1;2-3",
         "bytes=0-1 2-3",
@@ -108,9 +125,6 @@ def test_what_cannot_be_satisfied(header: str) -> None:
         "bytes=0-1\x00",
         "bytes=0-1\u00a0",
         "bytes=0\u2013-1",
-        "bytes=00000000000000000000-1",
-        "bytes=0-99999999999999999999",
-        "bytes=-00000000000000000001",
         "items=0-1",
         "seconds=0-1",
         "=0-1",

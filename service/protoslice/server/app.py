@@ -85,7 +85,7 @@ class Application(FastAPI):
         inner = super().build_middleware_stack()
         front = _Front(self._lane, inner, self._sites, self.services.settings)
         origins = self.services.settings.cors_origins
-        stack: ASGIApp = Edge(Preflight(front) if origins else front, metrics=self.services.metrics, log=self._log)
+        stack: ASGIApp = Edge(front, metrics=self.services.metrics, log=self._log)
         stack = AllowOrigins(stack, origins) if origins else stack
         return Traced(stack) if self._traced else stack
 
@@ -112,6 +112,7 @@ class _Front:
     def __init__(self, lane: Lane, inner: ASGIApp, sites: Sites, settings: Settings) -> None:
         self._lane = lane
         self._inner = inner
+        self._framework: ASGIApp = Preflight(self._in_framework) if settings.cors_origins else self._in_framework
         self._sites = sites
         self._settings = settings
 
@@ -133,7 +134,7 @@ class _Front:
             endpoint, ref, rest = found
             await endpoint.serve(scope, receive, send, ref=ref, rest=rest)
         else:
-            await self._in_framework(scope, receive, send)
+            await self._framework(scope, receive, send)
 
     async def _in_framework(self, scope: Scope, receive: Receive, send: Send) -> None:
         limit = body_limit(scope["path"], self._settings)

@@ -86,17 +86,19 @@ class Express:
     def _read(self, headers: Headers) -> tuple[str | None, bytes | None] | None:
         """The Range and the id of a request whose headers say nothing else of weight; none for any other."""
         wanted = given_id = None
+        hosts = 0
         for name, value in headers:
             if name == b"range" and wanted is None and b"," not in value:
                 wanted = value.decode("latin-1")
             elif name == b"x-request-id":
                 given_id = value
             elif name == b"host":
+                hosts += 1
                 if not self._sites.is_ours(value):
                     return None
             elif name not in _WITHOUT_WEIGHT and (name, value) not in _USUAL:
                 return None
-        return wanted, given_id
+        return (wanted, given_id) if hosts == 1 else None
 
     def _answer(
         self, prepared: _Prepared, wanted: str | None, context: RequestContext, defaults: Headers

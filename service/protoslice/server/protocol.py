@@ -113,7 +113,7 @@ class GuardedProtocol(PacedProtocol):
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
-        self.headers += headers
+        self.headers += headers if url.startswith((b"/", b"*")) else _asked_by_target(url, headers)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take note of a header; what comes behind a body is none of the request's any more."""
@@ -274,6 +274,12 @@ class GuardedProtocol(PacedProtocol):
     def _forget(timer: asyncio.TimerHandle | None) -> None:
         if timer is not None:
             timer.cancel()
+
+
+def _asked_by_target(url: bytes, headers: Headers) -> Headers:
+    """The headers with the host that an absolute target names, which goes before Host (RFC 9112, section 3.2.2)."""
+    host = url.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0].rpartition(b"@")[2]
+    return [(name, host if name == b"host" else value) for name, value in headers]
 
 
 def guarded(limits: ConnectionLimits, express: Answerer | None = None) -> type[GuardedProtocol]:

@@ -1,4 +1,6 @@
-"""Which requests of web pages are refused: changes that another site asks for, and names that are not ours.
+"""Which hosts are asked for as they should be, and which requests of web pages are refused.
+
+Refused are changes that another site asks for, and names that are not ours.
 
 A page may send a form to any address that its reader's machine can reach, without asking first: so what changes
 anything is refused when the browser says, or its Origin shows, that the page is another site's. And a page may have its
@@ -8,6 +10,7 @@ so a service that only this machine reaches goes by addresses, `localhost` and t
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
@@ -16,7 +19,7 @@ from starlette.types import Scope
 
 from protoslice.server.cors import ANY
 from protoslice.server.fields import Fields, Headers, read_fields
-from protoslice.server.problems import CROSS_SITE, MISDIRECTED, HttpProblem
+from protoslice.server.problems import BAD_REQUEST, CROSS_SITE, MISDIRECTED, HttpProblem
 from protoslice.server.settings import Settings
 
 __all__ = ["Sites"]
@@ -24,6 +27,9 @@ __all__ = ["Sites"]
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN: Final = frozenset({"same-origin", "none"})
 _LOCAL: Final = "localhost"
+_HOST: Final = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+)(?::[0-9]*)?")
+"""What Host may be (RFC 3986, section 3.2.2), but for addresses of kinds yet to come; empty it names nobody."""
+_CLOSE: Final = {"connection": "close"}
 
 
 class Sites:
@@ -36,11 +42,13 @@ class Sites:
         self.is_ours = lru_cache(maxsize=256)(self._is_ours)
 
     def check(self, scope: Scope) -> None:
-        """Raise the problem with a request that a page should not have been able to make."""
+        """Raise the problem with a request that has no sound Host, or that a page should not have been able to make."""
         headers: Headers = scope["headers"]
-        for name, value in headers:
-            if name == b"host" and not self.is_ours(value):
-                raise HttpProblem(MISDIRECTED, MISDIRECTED.advice)
+        hosts = [value for name, value in headers if name == b"host"]
+        if len(hosts) != 1 and (hosts or scope["http_version"] != "1.0"):
+            raise HttpProblem(BAD_REQUEST, "a request has one Host header (RFC 9112, section 3.2)", headers=_CLOSE)
+        if hosts and not self.is_ours(hosts[0]):
+            raise _fault_of(hosts[0])
         if scope["method"] not in _SAFE and ANY not in self._origins:
             self._check_origin(read_fields(scope))
 
@@ -53,10 +61,19 @@ class Sites:
 
     def _is_ours(self, host: bytes) -> bool:
         """Whether a Host header has a name of ours. An address is: no name was made to lead to it."""
+        if not _HOST.fullmatch(host):
+            return False
         if self._names is None:
             return True
         name = _name_in(host.decode("latin-1"))
         return name in self._names or name == _LOCAL or name.endswith(f".{_LOCAL}") or _is_address(name)
+
+
+def _fault_of(host: bytes) -> HttpProblem:
+    """The problem with a Host that is none of ours."""
+    if _HOST.fullmatch(host):
+        return HttpProblem(MISDIRECTED, MISDIRECTED.advice)
+    return HttpProblem(BAD_REQUEST, "Host is no name or address, with or without a port", headers=_CLOSE)
 
 
 def _is_same(origin: str, fields: Fields) -> bool:
