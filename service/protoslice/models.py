@@ -24,7 +24,7 @@ from protoslice.opening import look_at, open_looked_at
 from protoslice.ropes import Rope
 from protoslice.sources import FileSource, RangeSource
 
-__all__ = ["LocalModel", "model_over", "open_model", "root_in"]
+__all__ = ["LocalModel", "model_around", "model_over", "open_model", "root_in"]
 
 Progress = Callable[[int, int], object]
 
@@ -99,6 +99,14 @@ def root_in(folder: str | os.PathLike[str]) -> str:
     """The path in `folder` of the root of the model in it, as `open_model` finds it; nothing is indexed."""
     with ExitStack() as held:
         return _likeliest(_Folder(Path(folder), held))[0]
+    raise AssertionError("a with block that returns")  # pragma: no cover
+
+
+def model_around(proto: Proto, place: str | os.PathLike[str], root: str) -> LocalModel:
+    """The model whose root is `proto`, which was opened as the file `root` in the directory `place` and stays open."""
+    with ExitStack() as held:
+        model = Model(root, proto.type, _Folder(Path(place), held), Root(proto.document, proto.sources))
+        return LocalModel(model, proto, held.pop_all())
     raise AssertionError("a with block that returns")  # pragma: no cover
 
 

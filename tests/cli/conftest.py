@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from protoslice import schema
 from protoslice.cli import app as program
 from protoslice.client import Client
+from protoslice.testing.bundles import Variable, bundle
 
 GRAPH = "tensorflow.GraphDef"
 Call = Callable[..., Result]
@@ -102,3 +103,40 @@ def store(service: str, model: Path) -> str:
     with Client(service) as client:
         client.push(model, tags=["model:1"], min_chunk="64KiB")
     return "@model:1"
+
+
+@pytest.fixture(scope="session")
+def onnx_beside() -> Callable[..., Path]:
+    """Writes an ONNX model into a folder, whose tensors of so many bytes lie in `weights.bin` beside it."""
+
+    def write(folder: Path, sizes: tuple[int, ...] = (4000, 8000)) -> Path:
+        model: Any = schema.bundled().message_class("onnx.ModelProto")()
+        model.graph.name, offset = "g", 0
+        for number, size in enumerate(sizes):
+            tensor = model.graph.initializer.add(name=f"w{number}", data_type=1, dims=[size // 4], data_location=1)
+            for key, value in {"location": "weights.bin", "offset": offset, "length": size}.items():
+                tensor.external_data.add(key=key, value=str(value))
+            offset += size
+        (folder / "model.onnx").write_bytes(model.SerializeToString())
+        (folder / "weights.bin").write_bytes(os.urandom(offset))
+        return folder / "model.onnx"
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def saved_model() -> Callable[[Path], Path]:
+    """Writes a SavedModel with two variables into a folder."""
+
+    def write(folder: Path) -> Path:
+        model: Any = schema.bundled().message_class("tensorflow.SavedModel")()
+        model.saved_model_schema_version = 1
+        model.meta_graphs.add().meta_info_def.tags.append("serve")
+        (folder / "variables").mkdir(parents=True)
+        (folder / "saved_model.pb").write_bytes(model.SerializeToString())
+        variables = [Variable(name, 1, (100,), bytes(range(200)) * 2) for name in ("one", "two")]
+        for name, data in bundle("variables", variables).items():
+            (folder / "variables" / name).write_bytes(data)
+        return folder
+
+    return write

@@ -21,6 +21,7 @@ from protoslice.formats.model import (
     Data,
     Encoding,
     Fault,
+    MissingFile,
     Model,
     Stored,
     Strings,
@@ -225,7 +226,7 @@ class BundleTensors:
             raise CorruptModel(f"{name!r} lies in shard {shard} of {self._index.shards}")
         path = self._shard(shard)
         if path not in self._files:
-            raise NotFound(f"{name!r} lies in {path!r}, which is not among the files")
+            raise MissingFile(f"{name!r} lies in {path!r}, which is not among the files", path)
         source = self._files[path]
         if offset < 0 or size < 0 or offset + size > source.size:
             message = f"{name!r} has {size} bytes at byte {offset} of {path!r}, which ends after {source.size}"

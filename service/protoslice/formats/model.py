@@ -13,8 +13,8 @@ from protoslice.formats.dtypes import Dtype
 from protoslice.sources import RangeSource
 
 __all__ = [
-    "Bytes", "Data", "Encoding", "Fault", "Filled", "Format", "Later", "Listed", "Model", "Proto", "Stored", "Strided",
-    "Strings", "Tensor", "Tensors", "Tile", "Tiled",
+    "Bytes", "Data", "Encoding", "Fault", "Filled", "Format", "Later", "Listed", "MissingFile", "Model", "Proto",
+    "Stored", "Strided", "Strings", "Tensor", "Tensors", "Tile", "Tiled",
 ]  # fmt: skip
 
 
@@ -27,6 +27,14 @@ class Proto:
 
     document: _core.Document
     sources: Sequence[RangeSource]
+
+
+class MissingFile(NotFound):
+    """A file that a model refers to is not among its files."""
+
+    def __init__(self, message: str, file: str) -> None:
+        super().__init__(message)
+        self.file = file
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +53,7 @@ class Model:
         try:
             return self.files[path]
         except KeyError as error:
-            raise NotFound(f"the model refers to a file {path!r}, which is not among its files") from error
+            raise MissingFile(f"the model refers to a file {path!r}, which is not among its files", path) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from protoslice.errors import CorruptModel, NotFound, Unsupported
+from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.drafts import Draft
 from protoslice.formats.locations import beside
-from protoslice.formats.model import Bytes, Data, Listed, Model, Stored, Tensor, Tensors
+from protoslice.formats.model import Bytes, Data, Listed, MissingFile, Model, Stored, Tensor, Tensors
 from protoslice.formats.paddle_blobs import Blob, Heads
 from protoslice.formats.paddle_programs import PROGRAM, Variable, is_json_program, variables
 from protoslice.sources import RangeSource
@@ -81,7 +81,7 @@ def _own(model: Model, variable: Variable, draft: Draft) -> Data:
     path = beside(model.root, variable.name)
     if path not in model.files:
         together = "" if _MODEL in model.root else f", nor {_combined(model.root)[0]!r} with all of them"
-        raise NotFound(f"among the files of the model there is no {path!r} with this parameter{together}")
+        raise MissingFile(f"among the files of the model there is no {path!r} with this parameter{together}", path)
     draft.file = path
     source = model.beside(path)
     _refuse_pickle(source, path)

@@ -9,12 +9,16 @@ from dataclasses import asdict
 from functools import cached_property
 
 from protoslice import LocalModel, Proto, Rope
-from protoslice.cli.models.files import opened, opened_model
+from protoslice.cli.models.extent import extent_of
+from protoslice.cli.models.files import STDIO, opened, opened_model
 from protoslice.cli.models.subjects import Listing, Part, Policy, Row
 from protoslice.errors import Unsupported
-from protoslice.formats.model import Fault, Tensor
+from protoslice.formats.model import Fault, Model, Tensor
+from protoslice.formats.model import Proto as Root
 from protoslice.formats.safetensors import safetensors
 from protoslice.library import FLOOR, MAX_CHUNK, MIN_CHUNK, SMALLEST_FLOOR
+from protoslice.models import model_around
+from protoslice.sources import FileSource
 
 __all__ = ["LocalSubject"]
 
@@ -56,10 +60,12 @@ class LocalSubject:
                 raise
             return told
         biggest = [part for part in proto.largest(_BIGGEST) if part.size >= proto.size * _SHOWN_SHARE]
+        extent = extent_of(self._name, self._held.enter_context(_around(self._name, proto)), proto.sources[0].size)
         return {
             "file": self._name,
             "type": proto.type,
-            "size": proto.size,
+            **asdict(extent),
+            "proto_size": proto.size,
             "form": proto.form,
             "chunks": len(proto.split()),
             "index_size": len(proto.index_bytes),
@@ -77,7 +83,8 @@ class LocalSubject:
         return {
             "file": self._name,
             "type": model.type,
-            "size": model.files[model.root].size,
+            **asdict(extent_of(self._name, self._model, model.files[model.root].size)),
+            "proto_size": None,
             "form": "other",
             "chunks": 0,
             "index_size": 0,
@@ -114,6 +121,16 @@ class LocalSubject:
         """See `Subject.safetensors`."""
         file = safetensors(self._model.matching(name))
         return Rope(file.rope, file.sources)
+
+
+def _around(name: str, proto: Proto) -> LocalModel:
+    """The model whose root is `proto`; of standard input nothing is known but that."""
+    source = proto.sources[0]
+    if os.path.isdir(name) and isinstance(source, FileSource):
+        return model_around(proto, name, os.path.relpath(source.path, name))
+    if name == STDIO:
+        return LocalModel(Model(STDIO, proto.type, {}, Root(proto.document, proto.sources)), proto, ExitStack())
+    return model_around(proto, os.path.dirname(name) or ".", os.path.basename(name))
 
 
 def _row(tensor: Tensor) -> Row:

@@ -77,7 +77,9 @@ class RemoteSubject:
 
     def facts(self) -> dict[str, object]:
         """See `Subject.facts`."""
-        return store_facts(self._client.store(self._ref))
+        store = self._client.store(self._ref)
+        sizes = {file.path: file.size for file in store.files}
+        return store_facts(store) | {"root_size": sizes.get(store.root, 0)}
 
     def tree(self, path: str, limit: int) -> Listing:
         """See `Subject.tree`."""

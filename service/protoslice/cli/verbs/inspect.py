@@ -19,10 +19,10 @@ __all__ = ["chunks", "info", "tree"]
 
 _FORMS: Final = {
     "serialized": ("serialized proto", ""),
-    "chunked": ("chunked proto", ", merged"),
-    "text": ("text", ", serialized"),
+    "chunked": ("chunked proto", "merged"),
+    "text": ("text", "serialized"),
 }
-"""What the form of a file is called, and what its size is the size of."""
+"""What the form of a file is called, and what its message is the size of."""
 
 
 def info(file: FileName, type_name: TypeName = None, as_json: Json = False) -> None:
@@ -34,39 +34,57 @@ def info(file: FileName, type_name: TypeName = None, as_json: Json = False) -> N
         facts: dict[str, Any] = subject.facts()
     if as_json:
         print_json(facts)
-    elif "files" in facts:
+    elif "id" in facts:
         _show_store(facts)
     else:
         _show_file(facts)
 
 
 def _show_file(facts: dict[str, Any]) -> None:
-    size = facts["size"]
-    if not facts["index_size"]:
-        print_pairs([("type", facts["type"] or "none"), ("why", facts["why"]), ("size", format_size(size))])
-        if facts["biggest"]:
-            say()
-            rows = [[format_size(part["size"]), part["path"]] for part in facts["biggest"]]
-            print_table(["size", "biggest tensors"], rows, right=(0,))
-        return
-    form, becomes = _FORMS[facts["form"]]
-    print_pairs(
-        [
-            ("type", facts["type"] or "unknown (name it with --type to see names)"),
-            ("why", facts["why"] or ""),
-            ("size", f"{format_size(size)} ({size} bytes){becomes}"),
+    proto_size = facts["proto_size"]
+    is_proto = proto_size is not None
+    unknown = "unknown (name it with --type to see names)" if is_proto else "none"
+    pairs = [("type", facts["type"] or unknown), ("why", facts["why"] or ""), *_sizes(facts)]
+    pairs += [("missing", " ".join(facts["missing"]))] if facts["missing"] else []
+    if is_proto:
+        form, becomes = _FORMS[facts["form"]]
+        pairs += [("proto", f"{_bytes(proto_size)}, {becomes}")] if becomes else []
+        pairs += [
             ("form", form),
             ("chunks", f"{facts['chunks']} (of at least 1 MiB each, beside the base)"),
             ("index", format_size(facts["index_size"])),
         ]
-    )
-    rows = [
-        [format_size(part["size"]), f"{100 * part['size'] / max(size, 1):.1f} %", _counted(part["path"], part["count"])]
-        for part in facts["biggest"]
-    ]
-    if rows:
+    print_pairs(pairs)
+    if facts["biggest"]:
         say()
-        print_table(["size", "share", "biggest parts"], rows, right=(0, 1))
+        _show_biggest(facts["biggest"], proto_size)
+
+
+def _show_biggest(biggest: list[dict[str, Any]], proto_size: int | None) -> None:
+    if proto_size is None:
+        rows = [[format_size(part["size"]), part["path"]] for part in biggest]
+        print_table(["size", "biggest tensors"], rows, right=(0,))
+        return
+    rows = [
+        [format_size(part["size"]), f"{100 * part['size'] / max(proto_size, 1):.1f} %", _counted(**part)]
+        for part in biggest
+    ]
+    print_table(["size", "share", "biggest parts"], rows, right=(0, 1))
+
+
+def _sizes(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """The size of all files; of several also that of the root."""
+    count = len(facts["files"])
+    if count == 1:
+        return [("size", _bytes(facts["size"]))]
+    return [
+        ("size", f"{_bytes(facts['size'])} in {count} files"),
+        ("root", f"{facts['root']}: {_bytes(facts['root_size'])}"),
+    ]
+
+
+def _bytes(size: int) -> str:
+    return f"{format_size(size)} ({size} bytes)"
 
 
 def _show_store(facts: dict[str, Any]) -> None:
@@ -76,7 +94,7 @@ def _show_store(facts: dict[str, Any]) -> None:
             ("store", facts["id"]),
             ("tags", " ".join(facts["tags"]) or "none"),
             ("type", facts["type"]),
-            ("size", f"{format_size(facts['size'])} ({facts['size']} bytes)"),
+            *_sizes(facts),
             ("chunks", f"{facts['chunks']} (of {least} to {most} each)"),
             ("created", f"{facts['created']} by {facts['source']}"),
         ]
@@ -86,7 +104,7 @@ def _show_store(facts: dict[str, Any]) -> None:
     print_table(["size", "sha-256", "file"], rows, right=(0,))
 
 
-def _counted(path: str, count: int | None) -> str:
+def _counted(path: str, count: int | None, size: int) -> str:
     return path if count is None else f"{path}  ({count} small ones)"
 
 

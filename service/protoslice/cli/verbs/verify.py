@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import typer
@@ -22,8 +21,8 @@ from protoslice.cli.options import FileName, Json, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import print_json, say
 from protoslice.errors import Conflict, CorruptModel, IntegrityError, NotFound, ProtosliceError, Unsupported
-from protoslice.formats.model import Fault, Stored, Strings, Tensor, Tiled
-from protoslice.formats.reading import read
+from protoslice.formats.model import Fault, Tensor
+from protoslice.formats.report import comparing
 from protoslice.sizes import format_size
 
 __all__ = ["verify"]
@@ -155,7 +154,7 @@ def _of_file(name: str, type_name: str | None) -> Iterator[Check]:
             if isinstance(tensor.data, Fault):
                 if isinstance(tensor.data.error, CorruptModel | NotFound):
                     yield Check("tensor", tensor.name, 0, True, str(tensor.data.error))
-            elif compare := _comparing(tensor):
+            elif compare := comparing(tensor):
                 yield _check("tensor", tensor.name, tensor.size or 0, compare)
             progress.advance(tensor.size or 0)
 
@@ -170,21 +169,6 @@ def _tensors(model: LocalModel) -> Iterator[Tensor]:
 def _proto(name: str, proto: Proto) -> Check:
     chunked = proto.form == "chunked"
     return _check("records" if chunked else "proto", name, proto.size, proto.verify, digest=chunked)
-
-
-def _comparing(tensor: Tensor) -> Callable[[], object] | None:
-    """What compares it with the checksum that its model has of it; none where there is none."""
-    data = tensor.data
-    if isinstance(data, Strings):
-        return partial(read, tensor, form="json")
-    pieces = [tile.stored for tile in data.tiles] if isinstance(data, Tiled) else [data]
-    compares = [piece.compare for piece in pieces if isinstance(piece, Stored) and piece.compare is not None]
-    return partial(_all_of, compares) if compares else None
-
-
-def _all_of(steps: Iterable[Callable[[], object]]) -> None:
-    for step in steps:
-        step()
 
 
 def _check(what: str, name: str, size: int, compare: Callable[[], object], *, digest: bool = True) -> Check:

@@ -1,0 +1,166 @@
+"""A model looked over: its type, its tensors, files that it refers to and lacks, parts that fail its checksums."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
+from protoslice.formats.counting import parts_of
+from protoslice.formats.model import Fault, MissingFile, Model, Strings, Tensor, Tensors
+from protoslice.formats.reading import read
+from protoslice.formats.registry import tensors_of
+from protoslice.formats.selection import each
+
+__all__ = ["Check", "Damage", "ModelReport", "comparing", "report_on"]
+
+Check = Callable[[], object]
+"""Compares a part with what the model says of it; raises `CorruptModel` where that differs."""
+
+MOST_LISTED: Final = 20_000
+"""Tensors that are looked at unless all are to be."""
+MOST_NAMED: Final = 20
+"""Files, names and damages that are told of each kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A part that is not what the model says of it."""
+
+    part: str
+    """The path of a file, or the name of a tensor."""
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReport:
+    """The facts about a model. Lists are cut: `complete` is False then, and where not all tensors were looked at."""
+
+    type: str | None
+    tensors: int | None
+    """None where no format knows the model's tensors."""
+    files: tuple[str, ...] = ()
+    """Files besides the root that tensors lie in. Never cut."""
+    missing: tuple[str, ...] = ()
+    """Files that the model refers to, and that are not among its files."""
+    duplicates: tuple[str, ...] = ()
+    """Names that several tensors bear."""
+    damaged: tuple[Damage, ...] = ()
+    complete: bool = True
+
+    @property
+    def problem(self) -> str | None:
+        """The missing and the damaged parts in a sentence; None for a sound model."""
+        said = (
+            [f"the model refers to {', '.join(map(repr, self.missing))}, not among its files"] if self.missing else []
+        )
+        said += [f"{damage.part}: {damage.error}" for damage in self.damaged]
+        return "; ".join(said) or None
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as the API shows it."""
+        return {
+            "type": self.type,
+            "tensors": self.tensors,
+            "missing": list(self.missing),
+            "duplicates": list(self.duplicates),
+            "damaged": [{"part": each.part, "error": each.error} for each in self.damaged],
+            "complete": self.complete,
+        }
+
+
+def report_on(
+    model: Model, *, most: int | None = MOST_LISTED, compare: bool = False, checks: Iterable[tuple[str, Check]] = ()
+) -> ModelReport:
+    """The report on `model`, of which at most so many tensors are looked at; None looks at all.
+
+    Reads no elements unless told to `compare` tensors with the checksums that the model itself holds; `checks` are
+    further comparisons, each with the name of the part that it is about.
+    """
+    survey = _Survey()
+    found = survey.tensors_of(model)
+    for tensor in islice(each(found), most) if found is not None else ():
+        survey.take(tensor, model.root)
+        if compare and (check := comparing(tensor)) is not None:
+            survey.check(tensor.name, check)
+    for part, check in checks:
+        survey.check(part, check)
+    return survey.report(model, found, complete=most is None or found is None or len(found) <= most)
+
+
+def comparing(tensor: Tensor) -> Check | None:
+    """The comparison of a tensor with the checksum that its model has of it; None where there is none."""
+    if isinstance(tensor.data, Strings):
+        return partial(read, tensor, form="json")
+    compares = [part.compare for part in parts_of(tensor.data) if part.compare is not None]
+    return partial(_all_of, compares) if compares else None
+
+
+def _all_of(steps: Iterable[Check]) -> None:
+    for step in steps:
+        step()
+
+
+@dataclass(slots=True)
+class _Survey:
+    """What has been found so far."""
+
+    names: Counter[str] = field(default_factory=Counter)
+    files: dict[str, None] = field(default_factory=dict)
+    missing: dict[str, None] = field(default_factory=dict)
+    damaged: list[Damage] = field(default_factory=list)
+
+    def tensors_of(self, model: Model) -> Tensors | None:
+        """The tensors; None where no format knows any, or what tells of them is missing or damaged."""
+        try:
+            return tensors_of(model)
+        except MissingFile as error:
+            self.missing[error.file] = None
+        except CorruptModel as error:
+            self._damage(error.path or model.root, error)
+        except (Unsupported, NotFound, LimitExceeded):
+            pass
+        return None
+
+    def take(self, tensor: Tensor, root: str) -> None:
+        """Note a tensor."""
+        if len(self.names) < MOST_LISTED:
+            self.names[tensor.name] += 1
+        fault = tensor.data.error if isinstance(tensor.data, Fault) else None
+        if isinstance(fault, MissingFile):
+            self.missing[fault.file] = None
+        elif tensor.file is not None and tensor.file != root:
+            self.files[tensor.file] = None
+        if isinstance(fault, CorruptModel):
+            self._damage(tensor.name, fault)
+
+    def check(self, part: str, check: Check) -> None:
+        """Note it when `check` fails. A part that is too large to compare, or cannot be, is taken to be sound."""
+        try:
+            check()
+        except CorruptModel as error:
+            self._damage(part, error)
+        except (LimitExceeded, Unsupported):
+            pass
+
+    def _damage(self, part: str, error: CorruptModel) -> None:
+        if len(self.damaged) <= MOST_NAMED:  # one more, so that it shows that there are more
+            self.damaged.append(Damage(part, error.message))
+
+    def report(self, model: Model, found: Tensors | None, *, complete: bool) -> ModelReport:
+        """The report."""
+        twice = [name for name, count in self.names.items() if count > 1]
+        cut = any(len(each) > MOST_NAMED for each in (self.missing, twice, self.damaged))
+        return ModelReport(
+            type=model.type,
+            tensors=None if found is None else len(found),
+            files=tuple(self.files),
+            missing=tuple(self.missing)[:MOST_NAMED],
+            duplicates=tuple(twice[:MOST_NAMED]),
+            damaged=tuple(self.damaged[:MOST_NAMED]),
+            complete=complete and not cut,
+        )

@@ -1,0 +1,86 @@
+"""`info` tells how large a model is: all of its files, and the root among them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from protoslice.sizes import format_size
+
+
+def told(call: Any, *args: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(call("info", *args, "--json").stdout)
+    return found
+
+
+def in_bytes(size: int) -> str:
+    return f"{format_size(size)} ({size} bytes)"
+
+
+def test_a_folder_is_as_large_as_its_files(call: Any, saved_model: Callable[[Path], Path], tmp_path: Path) -> None:
+    folder = saved_model(tmp_path / "model")
+    (folder / "assets").mkdir()
+    (folder / "assets" / "vocabulary.txt").write_bytes(bytes(5000))
+    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    facts = told(call, folder)
+    assert {file["path"]: file["size"] for file in facts["files"]} == sizes
+    assert (facts["size"], facts["root"]) == (sum(sizes.values()), "saved_model.pb")
+    assert facts["root_size"] == facts["proto_size"] == sizes["saved_model.pb"]
+    shown = call("info", folder).stdout
+    assert f"size    {in_bytes(sum(sizes.values()))} in 4 files\n" in shown
+    assert f"root    saved_model.pb: {in_bytes(sizes['saved_model.pb'])}\n" in shown
+
+
+def test_a_file_brings_the_files_that_its_tensors_lie_in(
+    call: Any, onnx_beside: Callable[..., Path], tmp_path: Path, monkeypatch: Any
+) -> None:
+    path = onnx_beside(tmp_path)
+    (tmp_path / "other.txt").write_text("none of its files")
+    size = path.stat().st_size
+    monkeypatch.chdir(tmp_path)
+    for name in (path, "model.onnx"):
+        facts = told(call, name)
+        assert facts["files"] == [{"path": "model.onnx", "size": size}, {"path": "weights.bin", "size": 12_000}]
+        assert (facts["size"], facts["root_size"], facts["missing"]) == (size + 12_000, size, [])
+    shown = call("info", path).stdout
+    assert f"size    {in_bytes(size + 12_000)} in 2 files\nroot    model.onnx: {in_bytes(size)}\n" in shown
+
+
+def test_a_file_that_is_not_there_is_named(call: Any, onnx_beside: Callable[..., Path], tmp_path: Path) -> None:
+    path = onnx_beside(tmp_path)
+    (tmp_path / "weights.bin").unlink()
+    facts = told(call, path)
+    assert (facts["size"], facts["missing"]) == (path.stat().st_size, ["weights.bin"])
+    assert "\nmissing  weights.bin\n" in call("info", path).stdout
+
+
+def test_a_bundle_is_as_large_as_its_shards(call: Any, saved_model: Callable[[Path], Path], tmp_path: Path) -> None:
+    folder = saved_model(tmp_path / "model") / "variables"
+    facts = told(call, folder / "variables.index")
+    assert facts["size"] == sum(path.stat().st_size for path in folder.iterdir())
+    assert (facts["root"], facts["proto_size"]) == ("variables.index", None)
+    assert facts["root_size"] == (folder / "variables.index").stat().st_size
+
+
+def test_of_a_chunked_file_both_sizes_are_told(call: Any, model: Path, tmp_path: Path) -> None:
+    call("split", model, tmp_path / "parts", "--min-chunk", "64KiB")
+    path = tmp_path / "parts.cpb"
+    facts = told(call, path)
+    assert (facts["size"], facts["proto_size"]) == (path.stat().st_size, model.stat().st_size)
+    shown = call("info", path).stdout
+    assert f"size    {in_bytes(path.stat().st_size)}\n" in shown
+    assert f"proto   {in_bytes(model.stat().st_size)}, merged\n" in shown
+
+
+def test_a_store_tells_both_too(call: Any, onnx_beside: Callable[..., Path], tmp_path: Path) -> None:
+    path = onnx_beside(tmp_path)
+    size = os.path.getsize(path)
+    call("push", tmp_path, "--tag", "sizes:1")
+    facts = told(call, "@sizes:1")
+    assert (facts["size"], facts["root_size"]) == (size + 12_000, size)
+    shown = call("info", "@sizes:1").stdout
+    assert f"{in_bytes(size + 12_000)} in 2 files\n" in shown
+    assert f"model.onnx: {in_bytes(size)}\n" in shown
