@@ -4,7 +4,8 @@ ProtosliceError
 ├── InvalidInput          the caller: a path, slice, size or option that does not parse
 │   └── ChecksumMismatch      bytes that are not those the caller took a checksum of: send them again
 ├── NotFound              the caller: a well-formed name or path that matches nothing here
-│   └── Gone                  it was here, and is no more
+│   ├── Gone                  it was here, and is no more
+│   └── NoRoot                a store of files alone, of which a view of its root is asked
 ├── Conflict              the caller: somebody else was first, or a source has changed
 ├── LimitExceeded         the caller or the operator: ask for less, or raise the limit
 │   └── TooMany               for now
@@ -57,6 +58,10 @@ class NotFound(ProtosliceError, LookupError):
 
 class Gone(NotFound):
     """What was here and is no more."""
+
+
+class NoRoot(NotFound):
+    """A store has no root proto: its files are all that it has."""
 
 
 class Conflict(ProtosliceError):

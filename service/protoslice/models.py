@@ -6,25 +6,30 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from protoslice import schema
-from protoslice.errors import InvalidInput, NotFound
+from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NoRoot, NotFound, Unsupported
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.model import Proto as Root
 from protoslice.formats.packages import LARGEST, is_manifest, named_root
 from protoslice.formats.reading import Reading, read
-from protoslice.formats.registry import tensors_of
+from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.roots import rank
 from protoslice.formats.selection import each, single, wanted
 from protoslice.library import Proto
 from protoslice.opening import look_at, open_looked_at
 from protoslice.ropes import Rope
+from protoslice.schema.detect import BY_NAME
 from protoslice.sources import FileSource, RangeSource
 
-__all__ = ["LocalModel", "model_around", "model_over", "open_model", "root_in"]
+__all__ = ["LocalModel", "files_in", "model_around", "model_over", "open_model", "root_in"]
+
+_TRIES: Final = 64
+"""How many files of a folder are looked into for a root that nobody named."""
 
 Progress = Callable[[int, int], object]
 
@@ -82,23 +87,30 @@ def open_model(
     """Open the model in the file or directory `path`.
 
     The other files of a model lie beside its root: for a file those of its directory are taken along, for a directory
-    `root` names the root's path in it where that is not plain. `progress` is called as for `open`.
+    `root` names the root's path in it where that is not plain, and `NoRoot` says that none of its files is one.
+    `progress` is called as for `open`.
     """
     place = Path(path)
     if not place.is_dir():
         place, root = place.parent, root or place.name
     with ExitStack() as held:
         files = _Folder(place, held)
-        chosen, found = (root, _looked_at(files, root)) if root else _likeliest(files)
+        chosen, found = (root, _looked_at(files, root)) if root else _likeliest(files, named=type is not None)
         model = held.enter_context(_opened(files, chosen, found, type, progress))
         return LocalModel(model.model, model.proto, held.pop_all())
     raise AssertionError("a with block that returns")  # pragma: no cover
 
 
-def root_in(folder: str | os.PathLike[str]) -> str:
-    """The path in `folder` of the root of the model in it, as `open_model` finds it; nothing is indexed."""
+def files_in(folder: str | os.PathLike[str]) -> LocalModel:
+    """The files in `folder` as a model without a root: `model.root` is empty, and there are no tensors."""
+    held = ExitStack()
+    return LocalModel(Model("", None, _Folder(Path(folder), held), None), None, held)
+
+
+def root_in(folder: str | os.PathLike[str], type: str | None = None) -> str:
+    """The path in `folder` of the root of the model in it, as `open_model` finds it; mostly nothing is indexed."""
     with ExitStack() as held:
-        return _likeliest(_Folder(Path(folder), held))[0]
+        return _likeliest(_Folder(Path(folder), held), named=type is not None)[0]
     raise AssertionError("a with block that returns")  # pragma: no cover
 
 
@@ -158,17 +170,43 @@ def _looked_at(files: Mapping[str, RangeSource], root: str) -> schema.Detection:
     return look_at(files[root], root.rpartition("/")[2])
 
 
-def _likeliest(files: Mapping[str, FileSource]) -> tuple[str, schema.Detection]:
+def _likeliest(files: Mapping[str, FileSource], *, named: bool = False) -> tuple[str, schema.Detection]:
+    """The root that the service would choose, with what it is taken for; `NoRoot` where no file is one.
+
+    `named` says that the root's type was: then the likeliest file has to be one.
+    """
     declared = _declared(files)
 
     def likely(each: tuple[str, schema.Detection]) -> tuple[int, int, int, str]:
         path, found = each
         return rank(path, found.kind, files[path].size, declared=declared)
 
-    found = min(((path, _looked_at(files, path)) for path in files), key=likely, default=None)
-    if found is None:
+    ranked = sorted(((path, _looked_at(files, path)) for path in files), key=likely)
+    if not ranked:
         raise InvalidInput("the directory holds no file")
-    return found
+    if named:
+        return ranked[0]
+    for path, found in islice(((path, found) for path, found in ranked if found.kind != "refused"), _TRIES):
+        if _is_root(files[path], path, found):
+            return path, found
+    path, found = ranked[0]
+    raise NoRoot(f"none of the {len(ranked)} files is taken for a proto; {path}: {found.why}")
+
+
+def _is_root(file: FileSource, path: str, found: schema.Detection) -> bool:
+    """Whether a file can be a root that nobody named, where its first bytes have not told already."""
+    sure = found.kind == "proto" and found.confidence > BY_NAME
+    if sure or (found.kind == "text" and found.type_name is not None):
+        return True
+    if found.kind not in {"proto", "riegeli", "unknown"}:
+        return bool(formats_of(Model(path, found.type_name, {path: file}, None)))
+    try:
+        with open_looked_at(file, found, path.rpartition("/")[2], None):
+            return found.kind != "unknown" or file.size > 0
+    except (CorruptModel, LimitExceeded):
+        return found.kind == "riegeli"  # a chunked proto that is damaged
+    except Unsupported:
+        return False
 
 
 def _declared(files: Mapping[str, FileSource]) -> set[str | None]:

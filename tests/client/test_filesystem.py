@@ -111,3 +111,13 @@ def test_what_is_not_there(fs: Any, root: str) -> None:
 def test_it_is_read_only(fs: Any, root: str) -> None:
     with pytest.raises(InvalidInput, match="read-only"):
         fs.open(f"{root}/files/new", "wb")
+
+
+def test_a_store_without_a_root_has_files_alone(fs: Any, service: LiveServer, client: Client) -> None:
+    store = client.push(b"just words", filename="notes.txt").store
+    top = f"{service.host}:{service.port}/{store.id}"
+    assert store.root is None
+    assert fs.find(f"protoslice://{top}") == [f"{top}/files/notes.txt"]
+    assert fs.cat_file(f"protoslice://{top}/files/notes.txt") == b"just words"
+    with pytest.raises(FileNotFoundError):
+        fs.cat_file(f"protoslice://{top}/chunks/0")

@@ -13,7 +13,7 @@ import pytest
 
 from protoslice import schema
 from protoslice.client import Client
-from protoslice.errors import Conflict, CorruptModel, InvalidInput, NotFound, StorageError
+from protoslice.errors import Conflict, CorruptModel, InvalidInput, NoRoot, NotFound, StorageError
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
 from protoslice.testing.live import LiveServer
 from protoslice.testing.proxy import Fault, FaultyProxy
@@ -292,3 +292,18 @@ def test_a_push_that_breaks_off_is_sent_again_only_if_it_can_be(proxy: FaultyPro
         with pytest.raises((InvalidInput, CorruptModel, Conflict)):
             ours.push(b"\x0a\x29" + b"f" * 41, filename="flipped.pb")
     assert {"once.pb", "flipped.pb"} & {store.root for store in client.stores()} == set()
+
+
+def test_a_folder_without_a_proto(client: Client, tmp_path: Path) -> None:
+    given = {"README.md": b"# Words\n", "weights.bin": os.urandom(300_000), "logo.png": b"\x89PNG\r\n\x1a\n\0\0"}
+    for name, data in given.items():
+        path = tmp_path / "tree" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+    store = client.push(tmp_path / "tree", tags=["tree:1"]).store
+    assert (store.root, store.type) == (None, None)
+    assert store.why is not None
+    assert "none of the 3 files is taken for a proto" in store.why
+    assert files_of(client, store.id, tmp_path) == given
+    with pytest.raises(NoRoot, match="none of the 3 files"):
+        list(client.chunks(store.id))

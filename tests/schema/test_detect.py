@@ -207,7 +207,7 @@ def test_a_name_that_content_contradicts_decides_nothing() -> None:
         ('whatever { a: 1 }\nelse: "x { } y"', None, "text", None),
         ('{"program": {"regions": []}}', "inference.json", "json", None),
         ("[1, 2]", None, "json", None),
-        ("Once upon a time.", "readme.txt", "unknown", None),
+        ("Once upon a time.", "readme.txt", "refused", None),
         ("", "readme.txt", "unknown", None),
     ],
 )

@@ -350,7 +350,7 @@ def test_parts_may_be_used_again_and_outlive_their_uploads(tus: TusClient) -> No
     ("data", "words", "status", "slug"),
     [
         (DATA[:-5], {"filename": "model.onnx"}, 400, "corrupt-model"),
-        (b"\x1f\x8b\x08" + bytes(1000), {"filename": "model.onnx.gz"}, 422, "unsupported"),
+        (b"\x1f\x8b\x08" + bytes(1000), {"filename": "model.onnx.gz", "root": "model.onnx.gz"}, 422, "unsupported"),
     ],
 )
 def test_no_store_is_a_problem_now_and_afterwards(

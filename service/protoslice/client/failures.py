@@ -26,6 +26,7 @@ BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "digest-mismatch": errors.ChecksumMismatch,
     "not-found": errors.NotFound,
     "no-resource": errors.NotFound,
+    "no-root": errors.NoRoot,
     "gone": errors.Gone,
     "conflict": errors.Conflict,
     "cross-site": errors.StorageDenied,

@@ -13,7 +13,7 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from protoslice.client.client import Client
 from protoslice.client.remote import Remote
-from protoslice.errors import InvalidInput, NotFound
+from protoslice.errors import InvalidInput, NoRoot, NotFound
 
 __all__ = ["StoreFileSystem"]
 
@@ -113,9 +113,12 @@ class StoreFileSystem(AbstractFileSystem):
             return _children(f"{host}/{ref}/files", rest, files)
         if rest:
             return [_one(path, self.ls(f"{host}/{ref}/{kind}"))]
-        if kind == "chunks":
-            return [_file(f"{path}/{chunk.index}", chunk.size) for chunk in client.chunks(ref)]
-        return [_file(f"{path}/{quote(each.address, safe='')}", each.size) for each in client.tensors(ref)]
+        try:
+            if kind == "chunks":
+                return [_file(f"{path}/{chunk.index}", chunk.size) for chunk in client.chunks(ref)]
+            return [_file(f"{path}/{quote(each.address, safe='')}", each.size) for each in client.tensors(ref)]
+        except NoRoot:
+            return []
 
     def _remote(self, path: str) -> Remote:
         host, ref, kind, rest = _split(path)

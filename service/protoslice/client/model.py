@@ -25,11 +25,13 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A store: an immutable set of files, one of them the root proto."""
+    """A store: an immutable set of files, one of which may be the root proto."""
 
     id: str
-    type: str
-    root: str
+    type: str | None
+    """Full name of the root's type, or `unknown`; None for a store without a root."""
+    root: str | None
+    """The path of the root proto; None where none of the files is one."""
     size: int
     chunks: int
     min_chunk: int
@@ -42,6 +44,8 @@ class Store:
     """The fingerprint of the schema that the root is read by; None for an unknown type."""
     planner: int | None
     """The version of the planner that made the chunks; None for a root that is no proto."""
+    why: str | None = None
+    """One sentence on why there is no root; None where there is one."""
 
 
 @dataclass(frozen=True, slots=True)

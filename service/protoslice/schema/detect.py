@@ -15,6 +15,9 @@ from protoslice.schema.roots import CANDIDATES, shows_marks
 HEAD = 64 * 1024
 """As much of a file as detection looks at: from more of it nothing else would be told."""
 
+BY_NAME = 0.5
+"""The confidence in what its name alone says of a file; there is less in what nothing says."""
+
 Kind = Literal["proto", "riegeli", "table", "tfrecord", "text", "json", "refused", "unknown"]
 
 
@@ -46,7 +49,10 @@ def detect(head: bytes, filename: str | None = None, size: int | None = None) ->
         return Detection("tfrecord", hint[0] if hint else None, "it begins with a checked TFRecord length", 1.0)
     if magic.is_table(head, size):
         return Detection("table", None, "it is laid out as the index of a tensor bundle", 0.95)
-    return _text(head, filename) or detect_message(head, filename)
+    if head and not head.strip():
+        return Detection("refused", None, "this is blank text", 0.9)
+    content = text.decoded(head)
+    return detect_message(head, filename) if content is None else _text(content, head, filename)
 
 
 def detect_message(head: bytes, filename: str | None = None) -> Detection:
@@ -89,25 +95,30 @@ def _by_name(head: bytes, named: tuple[str, ...], found: dict[str, Evidence]) ->
     fitting = [name for name in named if found[name].doubt <= 2 + 0.5 * found[name].weight]
     if fitting:
         best = max(fitting, key=lambda name: found[name].score)
-        return Detection("proto", best, f"its name says {best}, and nothing in it says otherwise", 0.5)
-    if named and head:
+        return Detection("proto", best, f"its name says {best}, and nothing in it says otherwise", BY_NAME)
+    if not head:
+        return Detection("unknown", None, "it is empty, and looks like none of the known types; name its type", 0.0)
+    if named:
         return Detection("unknown", None, f"its name says {named[0]}, but its content does not fit", 0.0)
     return Detection("unknown", None, "it looks like none of the known types; name its type", 0.0)
 
 
-def _text(head: bytes, filename: str | None) -> Detection | None:
-    content = text.decoded(head)
-    if content is None:
-        return None
+def _text(content: str, head: bytes, filename: str | None) -> Detection:
+    """What `head` is, whose `content` is text: a binary proto of nothing but printable characters has to convince."""
     if text.is_json(content):
         return Detection("json", None, "it is JSON", 0.9)
     outer = text.outer_fields(content)
-    if not outer:
-        return None
-    named = names.expected(filename)
-    fitting = [name for name in (*named, *CANDIDATES) if outer <= _field_names(name)]
-    best = fitting[0] if fitting else None
-    return Detection("text", best, "it is a message in text format", 0.9 if best else 0.5)
+    if outer:
+        named = names.expected(filename)
+        best = next((name for name in (*named, *CANDIDATES) if outer <= _field_names(name)), None)
+        if best is not None:
+            return Detection("text", best, "it is a message in text format", 0.9)
+        return Detection("text", None, "it may be a message in text format, of a type that is not known", 0.5)
+    found = detect_message(head, filename)
+    # A proto of printable characters alone begins with a string in field 1, whose tag is a line feed.
+    if found.confidence > BY_NAME or head[:1] == b"\n":
+        return found
+    return Detection("refused", None, "this is plain text", 0.9)
 
 
 @cache

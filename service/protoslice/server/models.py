@@ -87,14 +87,17 @@ class StoreModel(BaseModel):
                     "source": "upload",
                     "schema": "5e" * 32,
                     "planner": 1,
+                    "why": None,
                 }
             ]
         }
     )
 
     id: Id
-    type: str = Field(description="Full name of the root proto's type, or `unknown`.")
-    root: str = Field(description="Which file is the root proto.")
+    type: str | None = Field(
+        description="Full name of the root proto's type, or `unknown`; null for a store without a root."
+    )
+    root: str | None = Field(description="Which file is the root proto; null when none of the files is one.")
     size: int = Field(ge=0)
     chunks: int = Field(ge=0)
     min_chunk: int = Field(ge=1)
@@ -107,6 +110,7 @@ class StoreModel(BaseModel):
         alias="schema", description="Fingerprint of the schema that the root is read by; null for an unknown type."
     )
     planner: int | None = Field(ge=1, description="Version of the planner that made the chunks; null without chunks.")
+    why: str | None = Field(description="One sentence on why there is no root; null where there is one.")
 
 
 class TagModel(BaseModel):

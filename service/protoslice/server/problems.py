@@ -64,6 +64,12 @@ CROSS_SITE = Problem(
 )
 JOINED = Problem(403, "joined-upload", "A joined upload takes no bytes", "Begin an upload of its own.")
 NOT_FOUND = Problem(404, "not-found", "There is no such thing here", "Check the name, number or path.")
+NO_ROOT = Problem(
+    404,
+    "no-root",
+    "The store has files, but no root proto",
+    "`detail` says why; read its files, or make the store with `root` or `type` named.",
+)
 NO_RESOURCE = Problem(404, "no-resource", "There is nothing at this URL", "See `/docs` for what there is.")
 METHOD = Problem(405, "method-not-allowed", "The resource does not take this method", "Use one that `Allow` lists.")
 NOT_ACCEPTABLE = Problem(
@@ -132,6 +138,7 @@ READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.ChecksumMismatch: CHECKSUM,
     errors.NotFound: NOT_FOUND,
     errors.Gone: GONE,
+    errors.NoRoot: NO_ROOT,
     errors.Conflict: CONFLICT,
     errors.LimitExceeded: LIMIT,
     errors.TooMany: BUSY,

@@ -173,9 +173,9 @@ class Stores:
             if tag is not None and not any(name.startswith(tag) for name in names):
                 continue
             manifest = await self._listed(stat)
-            if manifest is None or (type is not None and (manifest.type or UNKNOWN) != type):
+            info = StoreInfo.of(manifest, names) if manifest is not None else None
+            if info is None or type not in {None, info.shown_type}:
                 continue
-            info = StoreInfo.of(manifest, names)
             if not room.takes(info.weight):
                 return Page(items, cursor_of(last) if last else None)
             items.append(info)

@@ -17,7 +17,15 @@ from protoslice.stores.model import FileInfo, IngestRequest, Manifest, Stored
 from protoslice.stores.objects import CHANGED, StoredObject
 from protoslice.stores.packs import Place
 from protoslice.stores.paths import FilePaths
-from protoslice.stores.prepare import Prepared, chunked_of, prepare_chunked, prepare_raw
+from protoslice.stores.prepare import (
+    NOT_PROTOS,
+    NotARoot,
+    Prepared,
+    check_known,
+    chunked_of,
+    prepare_chunked,
+    prepare_found,
+)
 from protoslice.stores.receive import Received, Scan, Types
 from protoslice.stores.roots import choose_root
 from protoslice.stores.runner import Worker
@@ -66,11 +74,15 @@ class Places:
         for path in files:
             paths.add(path)
         received = [await self._look(path, uri, worker) for path, uri in files.items()]
-        root = await choose_root(received, request.root, opened=lambda stored: self.open(stored, worker), worker=worker)
-        attempt = keys.new_attempt()
-        prepared = await self._prepare(root, request, types, worker)
+        root = await choose_root(
+            received,
+            request,
+            opened=lambda stored: self.open(stored, worker),
+            worker=worker,
+            prepare=lambda file: self._prepare(file, request, types, worker),
+        )
         request = replace(request, source="register")
-        return await keep(storage, attempt, request, received, root, prepared=prepared, own_schema=own)
+        return await keep(storage, keys.new_attempt(), request, received, root, own_schema=own)
 
     async def _look(self, path: str, uri: str, worker: Worker) -> Received:
         storage, key = self._place(uri)
@@ -84,17 +96,24 @@ class Places:
         scan = Scan(detection.type_name if detection.kind == "proto" else None)
         return Received(FileInfo(path, stat.size, None), Place(stored), detection, scan)
 
-    async def _prepare(self, root: Received, request: IngestRequest, types: Types, worker: Worker) -> Prepared:
-        if root.detection.kind not in {"proto", "unknown", "riegeli"} and request.type is None:
-            raise Unsupported(f"{root.detection.why}; only protos are registered in place")
+    async def _prepare(
+        self, root: Received, request: IngestRequest, types: Types, worker: Worker
+    ) -> tuple[Prepared | None, None]:
+        kind, type_name = root.detection.kind, root.detection.type_name
+        if kind == "text" and type_name is not None and request.type is None:
+            raise Unsupported(f"{root.detection.why}; only serialized protos are registered in place")
+        if kind == "refused" and request.type is None:
+            raise NotARoot(root.detection.why)
         source = await self.open(root.stored, worker)
         try:
-            if root.detection.kind != "riegeli":
-                scan = root.scan or Scan(None)
-                return await worker.run(lambda: prepare_raw(source, scan, types, request))
+            if kind in NOT_PROTOS and request.type is None:
+                await worker.run(lambda: check_known(source, root, request))
+                return None, None
+            if kind != "riegeli":
+                return await worker.run(lambda: prepare_found(source, root, types, request)), None
             chunked = await worker.run(lambda: chunked_of(source, _NoSide()))
             sources: list[RangeSource] = [source, BytesSource(b"")]
-            return await worker.run(lambda: prepare_chunked(chunked, sources, root.info.path, types, request))
+            return await worker.run(lambda: prepare_chunked(chunked, sources, root.info.path, types, request)), None
         finally:
             source.close()
 
@@ -106,10 +125,14 @@ class Places:
         return storage, place.key
 
 
+class _Compressed(Unsupported):
+    """A chunked proto that is one, but whose chunks do not lie in the file as they are."""
+
+
 class _NoSide:
     """Where decoded records would go, had the objects that stay in place any."""
 
     def write(self, data: bytes, /) -> None:
         """Refuse."""
         if data:
-            raise Unsupported("a compressed chunked proto cannot be registered in place: upload it")
+            raise _Compressed("a compressed chunked proto cannot be registered in place: upload it")

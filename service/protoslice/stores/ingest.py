@@ -7,7 +7,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
-from protoslice.errors import ChecksumMismatch, CorruptModel, InvalidInput, ProtosliceError, Unsupported
+from protoslice.errors import ChecksumMismatch, CorruptModel, InvalidInput, ProtosliceError
 from protoslice.schema.names import means_text
 from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import Storage
@@ -20,23 +20,24 @@ from protoslice.stores.objects import StoredObject, open_object
 from protoslice.stores.packs import Packs
 from protoslice.stores.paths import FilePaths, check_request
 from protoslice.stores.prepare import (
+    NOT_PROTOS,
+    NotARoot,
     Prepared,
     SideWriter,
     binary_of,
+    check_known,
     chunked_of,
     prepare_chunked,
-    prepare_raw,
+    prepare_found,
     prepare_text,
 )
-from protoslice.stores.receive import FileSink, Received, Scan, Types
+from protoslice.stores.receive import FileSink, Received, Types
 from protoslice.stores.roots import choose_root
 from protoslice.stores.runner import Worker
 
 __all__ = ["Ingest", "IntakeOptions"]
 
 FILES = 10_000
-NOT_PROTOS = ("text", "json", "table", "tfrecord")
-"""Kinds of root that are kept without an index: formats know what to do with them."""
 
 T = TypeVar("T")
 
@@ -125,27 +126,14 @@ class Ingest:
         """Make the store, unless it exists already. `expected_sha256` is that of the one file of the upload."""
         if self._sink is not None:
             raise InvalidInput("a file is open still: it would be only half there")
-        await self._packs.commit()
-        root = await choose_root(self._files, self._request.root, opened=self._opened, worker=self._options.worker)
         if expected_sha256 is not None and [file.info.sha256 for file in self._files] != [expected_sha256.hex()]:
             raise ChecksumMismatch("the digest given does not match what arrived: nothing was stored")
-        try:
-            prepared, side = await self._prepare(root)
-        except ProtosliceError as error:
-            if len(self._files) > 1:
-                error.message = f"{root.info.path}: {error.message}"
-            raise
-        options = self._options
-        manifest = await keep(
-            options.storage,
-            self._attempt,
-            self._request,
-            self._files,
-            root,
-            prepared=prepared,
-            side=side,
-            own_schema=options.own_schema,
+        await self._packs.commit()
+        options, request = self._options, self._request
+        root = await choose_root(
+            self._files, request, opened=self._opened, worker=options.worker, prepare=self._prepare
         )
+        manifest = await keep(options.storage, self._attempt, request, self._files, root, own_schema=options.own_schema)
         return await self._announce(manifest, self._request.tags)
 
     async def abort(self) -> None:
@@ -166,19 +154,18 @@ class Ingest:
         options, request = self._options, self._request
         kind = root.detection.kind
         text_type = request.type_or(root.detection.type_name) if kind == "text" else None
-        if kind in NOT_PROTOS and request.type is None and text_type is None:
-            return None, None
         if kind == "refused" and request.type is None:
-            raise Unsupported(f"{root.detection.why}; name its type if it is a proto after all")
+            raise NotARoot(root.detection.why)
         source = await self._opened(root.stored)
         try:
+            if kind in NOT_PROTOS and request.type is None and text_type is None:
+                await options.worker.run(lambda: check_known(source, root, request))
+                return None, None
             if kind == "riegeli":
                 return await self._chunked(source, root.info.path)
             if kind == "text" and text_type is not None:
                 return await self._text(source, root.info.path, text_type)
-            scan = root.scan or Scan(None)
-            run = options.worker.run
-            return await run(lambda: prepare_raw(source, scan, options.types, request)), None
+            return await options.worker.run(lambda: prepare_found(source, root, options.types, request)), None
         finally:
             source.close()
 
@@ -199,9 +186,9 @@ class Ingest:
         types = self._options.types
         try:
             _, stored = await self._beside(lambda side: binary_of(source, name, types, side))
-        except CorruptModel:
+        except CorruptModel as error:
             if self._request.type is None and not means_text(path):
-                return None, None  # it only looked like one
+                raise NotARoot(f"{error.message}, so it only looked like a message in text format") from error
             raise
         return await self._on_image(source, stored, lambda sources: prepare_text(sources, name, types, self._request))
 

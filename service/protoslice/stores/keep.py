@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from protoslice import _core
 from protoslice.storage import Storage
 from protoslice.stores import keys
-from protoslice.stores.model import IngestRequest, Manifest, Stored, now
-from protoslice.stores.prepare import Prepared
+from protoslice.stores.model import IngestRequest, Manifest, now
 from protoslice.stores.receive import Received
+from protoslice.stores.roots import Root
 from protoslice.stores.seal import seal
 
 __all__ = ["keep"]
@@ -20,23 +20,21 @@ async def keep(
     attempt: str,
     request: IngestRequest,
     received: Sequence[Received],
-    root: Received,
+    root: Root,
     *,
-    prepared: Prepared | None,
-    side: Stored | None = None,
     own_schema: bytes | None,
 ) -> Manifest:
     """The manifest of the store that `received` make, once everything that goes beside the files is in `storage`."""
+    prepared = root.prepared
     kept = {"index": prepared.index, "plan": prepared.plan, "image": prepared.image} if prepared else {}
     for name, data in (kept | {"schema": own_schema}).items():
         if data is not None:
             await storage.put_if_absent(keys.object_key(attempt, name), seal(data))
     files, objects = tuple(file.info for file in received), tuple(file.stored for file in received)
-    type_name = prepared.type if prepared else root.detection.type_name
     return Manifest(
         id="",
-        type=type_name,
-        root=root.info.path,
+        type=root.type,
+        root=root.path,
         chunks=prepared.chunks if prepared else 0,
         min_chunk=request.min_chunk,
         max_chunk=request.max_chunk,
@@ -45,10 +43,11 @@ async def keep(
         attempt=attempt,
         files=files,
         objects=objects,
-        side=side,
+        side=root.side,
         indexed=prepared is not None,
         chunked=prepared is not None and prepared.image is not None,
         own_schema=own_schema is not None,
         schema=prepared.schema if prepared else None,
         planner=_core.Plan.VERSION if prepared else None,
+        why=root.why,
     ).named()

@@ -95,6 +95,11 @@ class IngestRequest:
     max_chunk: int = MAX_CHUNK
     source: str = "upload"
 
+    @property
+    def names_a_root(self) -> bool:
+        """Whether it says which file is a proto, or of which type: then a store without one is an error."""
+        return self.root is not None or self.type is not None
+
     def type_or(self, detected: str | None) -> str | None:
         """The type of the root: the one asked for, else the one detected; none for `unknown`, whoever said so."""
         return None if self.type == UNKNOWN else self.type or detected
@@ -142,7 +147,8 @@ class Manifest:
 
     id: str
     type: str | None
-    root: str
+    root: str | None
+    """The path of the root proto; None for a store of files alone, of which `why` says why it has none."""
     chunks: int
     min_chunk: int
     max_chunk: int
@@ -162,6 +168,8 @@ class Manifest:
     """The fingerprint of the schema that the root is read by; None for a root without a type, or without an index."""
     planner: int | None = None
     """The version of the planner that made the chunks; None for a root without an index."""
+    why: str | None = None
+    """One sentence on why there is no root; None where there is one."""
 
     def encode(self) -> bytes:
         """Its JSON form, which `decode` reads."""
@@ -247,7 +255,7 @@ class StoreInfo:
 
     id: str
     type: str | None
-    root: str
+    root: str | None
     size: int
     chunks: int
     min_chunk: int
@@ -258,6 +266,8 @@ class StoreInfo:
     source: str
     schema: str | None
     planner: int | None
+    why: str | None = None
+    """One sentence on why there is no root; None where there is one."""
 
     @classmethod
     def of(cls, manifest: Manifest, tags: Sequence[str] = ()) -> StoreInfo:
@@ -269,12 +279,18 @@ class StoreInfo:
     @property
     def weight(self) -> int:
         """About how many bytes its JSON takes."""
-        return _WEIGHT * (1 + len(self.files)) + sum(len(file.path) for file in self.files) + sum(map(len, self.tags))
+        texts = sum(len(file.path) for file in self.files) + sum(map(len, self.tags)) + len(self.why or "")
+        return _WEIGHT * (1 + len(self.files)) + texts
+
+    @property
+    def shown_type(self) -> str | None:
+        """The type of the root as the API shows it; None for a store without a root."""
+        return None if self.root is None else self.type or UNKNOWN
 
     def as_json(self) -> dict[str, Any]:
         """The store as the API shows it."""
         data: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        data["type"] = self.type or UNKNOWN
+        data["type"] = self.shown_type
         data["created"] = format_time(self.created)
         data["tags"] = list(self.tags)
         data["files"] = [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in self.files]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from protoslice import _core, schema
-from protoslice.errors import IntegrityError, InvalidInput, NotFound, Unsupported
+from protoslice.errors import IntegrityError, InvalidInput, NoRoot, NotFound, Unsupported
 from protoslice.formats import model as formats
-from protoslice.formats.registry import tensors_of
+from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.pieces import extents_of
 from protoslice.storage import Span, Storage
 from protoslice.stores import keys
@@ -72,9 +72,12 @@ class OpenStore:
         self._facts = ChunkFacts(derived, worker)
         files = {file.path: stored for file, stored in zip(manifest.files, objects, strict=False)}
         root = formats.Proto(proto.document, proto.sources) if proto is not None else None
-        model = formats.Model(manifest.root, manifest.type, files, root)
+        model = formats.Model(manifest.root or "", manifest.type, files, root)
         self.tensors = StoreTensors(
-            model, lambda: recalling(lambda: tensors_of(model), self._objects, derived, worker), worker, self._etag
+            model,
+            lambda: recalling(lambda: self._tensors(model), self._objects, derived, worker),
+            worker,
+            self._etag,
         )
         """What is known of the tensors in it."""
 
@@ -174,7 +177,7 @@ class OpenStore:
         kind, type_name, rope = await self._worker.run(lambda: proto.document.view(path, fields, omit_larger_than))
         whole = not path and not fields and omit_larger_than is None
         if whole and not proto.imaged:
-            as_file = self.file(self.manifest.root)
+            as_file = self.file(self.manifest.root or "")
             return Representation(
                 rope,
                 proto.sources,
@@ -199,7 +202,7 @@ class OpenStore:
         proto = self._known()
         hashes = await self._facts.hashes(lambda: _hash_all(proto))
         rope = await self._worker.run(lambda: proto.plan.cpb(hashes))
-        name = self.manifest.root.rpartition("/")[2].rpartition(".")[0] or "model"
+        name = (self.manifest.root or "").rpartition("/")[2].rpartition(".")[0] or "model"
         return Representation(
             rope, proto.sources, self._etag("cpb"), f"{name}.cpb", message_type=None, media_type="application/x-riegeli"
         )
@@ -217,7 +220,18 @@ class OpenStore:
         for stored in self._objects:
             stored.close()
 
+    def _tensors(self, model: formats.Model) -> formats.Tensors:
+        """The tensors of `model`; `NoRoot` when no format knows such files and no root is there to look into."""
+        if model.root or formats_of(model):
+            return tensors_of(model)
+        raise self._no_root()
+
+    def _no_root(self) -> NoRoot:
+        return NoRoot(f"this store has files, but no root proto: {self.manifest.why or 'none was found'}")
+
     def _known(self) -> Proto:
+        if self.manifest.root is None:
+            raise self._no_root()
         if self._proto is None:
             raise Unsupported(f"the root of this store, {self.manifest.root}, is no proto: only its files are served")
         return self._proto

@@ -8,13 +8,27 @@ from typing import Protocol
 
 from protoslice import _core, schema
 from protoslice.chunked import tell_type
+from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
+from protoslice.formats.model import Model
+from protoslice.formats.registry import formats_of
+from protoslice.schema.detect import BY_NAME
 from protoslice.sources import RangeSource
 from protoslice.storage import Writer
 from protoslice.stores.model import IngestRequest
-from protoslice.stores.receive import Scan, Types
+from protoslice.stores.receive import Received, Scan, Types
 from protoslice.stores.runner import Worker
 
-__all__ = ["Prepared", "SideWriter", "binary_of", "chunked_of", "prepare_chunked", "prepare_raw", "prepare_text"]
+__all__ = [
+    "NOT_PROTOS",
+    "NotARoot",
+    "Prepared",
+    "SideWriter",
+    "binary_of",
+    "chunked_of",
+    "prepare_chunked",
+    "prepare_found",
+    "prepare_text",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +42,18 @@ class Prepared:
     schema: str | None
     """The fingerprint of the schema that the root is read by; None for a root of unknown type."""
     image: bytes | None = None
+
+
+NOT_PROTOS = ("text", "json", "table", "tfrecord")
+"""Kinds of root that are kept without an index: formats know what to do with them."""
+
+
+class NotARoot(Exception):
+    """The file holds no proto that can be the root of a store, for the reason `why`."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
 
 
 class Side(Protocol):
@@ -69,9 +95,34 @@ def prepare_raw(source: RangeSource, scan: Scan, types: Types, request: IngestRe
     return Prepared(name, index, plan.encode(), len(plan), types.fingerprint(name) if name else None)
 
 
+def prepare_found(source: RangeSource, received: Received, types: Types, request: IngestRequest) -> Prepared:
+    """The same for a file that has arrived; `NotARoot` where little said that it is a proto, and it does not parse."""
+    if not source.size and received.detection.kind == "unknown" and not request.names_a_root:
+        raise NotARoot("it is empty")
+    scan = received.scan or Scan(None)
+    try:
+        return prepare_raw(source, scan, types, request)
+    except (CorruptModel, LimitExceeded) as error:
+        if request.names_a_root or received.detection.confidence > BY_NAME:
+            raise
+        raise NotARoot(f"{received.detection.why}, and it does not parse as a message: {error}") from error
+
+
+def check_known(source: RangeSource, received: Received, request: IngestRequest) -> None:
+    """`NotARoot` for a file without an index that no format wants as a root, unless the request names one."""
+    path, detection = received.info.path, received.detection
+    if not request.names_a_root and not formats_of(Model(path, detection.type_name, {path: source}, None)):
+        raise NotARoot(f"{detection.why}, and no format knows such a file")
+
+
 def chunked_of(source: RangeSource, side: Side) -> _core.Chunked:
-    """The chunks of a chunked proto; records that must be decoded go to `side`."""
-    return _core.Chunked(source, side)
+    """The chunks of a chunked proto, whose records that must be decoded go to `side`; `NotARoot` for other records."""
+    try:
+        return _core.Chunked(source, side)
+    except Unsupported as error:
+        if type(error) is not Unsupported:
+            raise  # the side refuses what it is given: the file is a chunked proto
+        raise NotARoot(error.message) from error
 
 
 def prepare_chunked(

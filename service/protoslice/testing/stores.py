@@ -10,7 +10,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from protoslice.errors import Unsupported
+from protoslice.errors import NoRoot, Unsupported
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import Created, IngestRequest, OpenStore, Representation, StoreInfo, StoreOptions, Stores
 from protoslice.testing.protos.writer import varint
@@ -117,7 +117,7 @@ async def every_view(store: OpenStore) -> AsyncIterator[tuple[str, Representatio
         yield f"file {file.path}", store.file(file.path)
     try:
         yield "metadata", await store.metadata()
-    except Unsupported:
+    except (NoRoot, Unsupported):
         return
     for n in range(store.info.chunks):
         yield f"chunk {n}", await store.chunk(n)

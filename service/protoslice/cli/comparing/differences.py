@@ -69,11 +69,14 @@ class _Models:
     def _files(self) -> Iterator[Difference]:
         """Files that differ. The roots are a pair, whatever they are called."""
         before, after = self._sides
-        if not self._same_roots():
-            yield Difference(
-                "file", after.root, "changed", before.files[before.root].size, after.files[after.root].size
-            )
-        ours, theirs = ([name for name in side.files if name != side.root] for side in self._sides)
+        roots: tuple[str | None, str | None] = (None, None)
+        if before.root is not None and after.root is not None:
+            roots = before.root, after.root
+            if not self._same_roots(*roots):
+                sizes = before.files[before.root].size, after.files[after.root].size
+                yield Difference("file", after.root, "changed", *sizes)
+        pairs = zip(self._sides, roots, strict=True)
+        ours, theirs = ([name for name in side.files if name != root] for side, root in pairs)
         for name in dict.fromkeys([*ours, *theirs]):
             if name not in theirs:
                 yield Difference("file", name, "removed", before.files[name].size, None)
@@ -82,13 +85,12 @@ class _Models:
             elif not self._same_file(name, name):
                 yield Difference("file", name, "changed", before.files[name].size, after.files[name].size)
 
-    def _same_roots(self) -> bool:
-        before, after = self._sides
-        if self._same_digest(before.root, after.root):
+    def _same_roots(self, before: str, after: str) -> bool:
+        if self._same_digest(before, after):
             return True
         protos = [side.model.proto for side in self._sides]
         if protos[0] is None or protos[1] is None or protos[0].form == protos[1].form == "serialized":
-            return self._same_file(before.root, after.root)
+            return self._same_file(before, after)
         return self._comparison.same(*(Bytes(proto.rope.core, proto.sources) for proto in protos if proto is not None))
 
     def _same_file(self, one: str, other: str) -> bool:

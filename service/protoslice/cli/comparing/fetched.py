@@ -21,7 +21,7 @@ KEPT: Final = 4096
 class Origin(Protocol):
     """The store that files are fetched from."""
 
-    root: str
+    root: str | None
 
     @property
     def pieces(self) -> Mapping[str, Cuts]:

@@ -17,9 +17,9 @@ from protoslice.cli.models.addresses import address_of, is_address
 from protoslice.cli.models.files import open_named
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.terminal.progress import Progress
-from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.model import Tensor
-from protoslice.models import model_over
+from protoslice.errors import CorruptModel, NoRoot, Unsupported
+from protoslice.formats.model import Model, Tensor
+from protoslice.models import files_in, model_over
 from protoslice.pieces import cut, extents_of
 from protoslice.sources import RangeSource
 
@@ -30,8 +30,8 @@ class Side(Protocol):
     """A model to be compared."""
 
     @property
-    def root(self) -> str:
-        """Which of its files is the root."""
+    def root(self) -> str | None:
+        """The path of its root among the files; None where none of them is one."""
 
     @property
     def files(self) -> Mapping[str, RangeSource]:
@@ -67,20 +67,28 @@ def both_sides(names: tuple[str, str], type_name: str | None) -> Iterator[tuple[
         policy = next(((store.min_chunk, store.max_chunk) for _, store in stores.values()), None)
         for name in dict.fromkeys(names):
             if name not in stores:
-                model = held.enter_context(open_named(name, type_name))
-                sides[name] = _Local(name, model, policy, near)
+                sides[name] = _Local(name, held.enter_context(_local(name, type_name)), policy, near)
         for name, (client, store) in stores.items():
             sides[name] = _Remote(client, store, near, held)
         yield sides[names[0]], sides[names[1]]
+
+
+def _local(name: str, type_name: str | None) -> LocalModel:
+    """The model that a name means; of a directory without a root, its files."""
+    try:
+        return open_named(name, type_name)
+    except NoRoot:
+        return files_in(name)
 
 
 class _Local:
     fetched = False
 
     def __init__(self, name: str, model: LocalModel, policy: tuple[int, int] | None, near: Near) -> None:
-        self.root, self.model = model.model.root, model
+        self.root, self.model = model.model.root or None, model
         found = model.model.files
-        counting = found if Path(name).is_dir() else {self.root, *(each.file for each in self.tensors() if each.file)}
+        named = {model.model.root, *(each.file for each in self.tensors() if each.file)}
+        counting = found if Path(name).is_dir() else named
         self.files = {path: found[path] for path in counting if path in found}
         self._cuts = {} if policy is None else self._cut_up(policy, near)
 
@@ -121,13 +129,15 @@ class _Remote:
 
     def __init__(self, client: Any, store: Any, near: Near, held: ExitStack) -> None:
         self._client, self._store, self._held = client, store, held
-        self.root: str = store.root
+        self.root: str | None = store.root
         self.files = {file.path: Fetched(self, file.path, file.size, near) for file in store.files}
         self._digests = {file.path: file.sha256 for file in store.files}
 
     @cached_property
     def model(self) -> LocalModel:
         """See `Side.model`."""
+        if self.root is None:
+            return LocalModel(Model("", None, self.files, None), None, ExitStack())
         known = self._store.type if self._store.type in schema.bundled() and self._store.chunks else None
         return self._held.enter_context(model_over(self.files, self.root, known))
 

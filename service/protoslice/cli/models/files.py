@@ -32,7 +32,7 @@ def opened(name: str, type_name: str | None, *, floor: int = FLOOR) -> Iterator[
     """
     if os.path.isdir(name):
         with naming(name):
-            name = os.path.join(name, root_in(name))
+            name = os.path.join(name, root_in(name, type_name))
     with _input(name) as source, naming(name):
         with Progress("indexing") as progress:
             proto = protoslice.open(source, type_name, floor=floor, progress=progress.up_to)

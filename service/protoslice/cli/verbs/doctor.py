@@ -101,7 +101,8 @@ def _content(count: int) -> bytes:
 
 
 def _of(client: Any, store: Any, content: bytes | None, large: int | None = None) -> Patient:
-    file = next((each for each in store.files if each.path == store.root), None)
+    largest = max(store.files, key=lambda each: each.size, default=None)
+    file = next((each for each in store.files if each.path == store.root), largest)
     if file is None or not file.size:
         raise InvalidInput(f"the store {store.id} holds nothing to try ranges on")
     path = f"/v1/stores/{store.id}"

@@ -73,14 +73,14 @@ def _show_biggest(biggest: list[dict[str, Any]], proto_size: int | None) -> None
 
 
 def _sizes(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """The size of all files; of several also that of the root."""
+    """The size of all files; of several also that of the root, where there is one."""
     count = len(facts["files"])
     if count == 1:
         return [("size", _bytes(facts["size"]))]
-    return [
-        ("size", f"{_bytes(facts['size'])} in {count} files"),
-        ("root", f"{facts['root']}: {_bytes(facts['root_size'])}"),
-    ]
+    rows = [("size", f"{_bytes(facts['size'])} in {count} files")]
+    if facts["root"] is not None:
+        rows.append(("root", f"{facts['root']}: {_bytes(facts['root_size'])}"))
+    return rows
 
 
 def _bytes(size: int) -> str:
@@ -93,7 +93,7 @@ def _show_store(facts: dict[str, Any]) -> None:
         [
             ("store", facts["id"]),
             ("tags", " ".join(facts["tags"]) or "none"),
-            ("type", facts["type"]),
+            ("type", facts["type"] or f"none: {facts['why']}"),
             *_sizes(facts),
             ("chunks", f"{facts['chunks']} (of {least} to {most} each)"),
             ("created", f"{facts['created']} by {facts['source']}"),

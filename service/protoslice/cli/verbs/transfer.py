@@ -74,6 +74,8 @@ def push(  # noqa: PLR0913 - each is an option
         print_json({"store": store_facts(pushed.store), **facts})
         return
     say(at)
+    if pushed.store.root is None:
+        note(f"kept as files: {pushed.store.why}")
     for missing in _left_behind(path, type_name):
         note(f"{missing} belongs to the model and was not sent: push the folder {path.parent}{os.sep}")
     copied = f", {format_size(pushed.copied)} taken from what was there" if pushed.copied else ""
@@ -144,7 +146,7 @@ def pull(
 
 def _named_after(store: Any, ref: str, view: str | None) -> Path:
     """Where a pull goes that nobody named a place for."""
-    stem = store.root.rpartition("/")[2].rpartition(".")[0] or "model"
+    stem = (store.root or "").rpartition("/")[2].rpartition(".")[0] or "model"
     if view is not None:
         last = view.rpartition("/")[2]
         made = {"cpb": f"{stem}.cpb", "safetensors": f"{stem}.safetensors", "merge": f"{stem}.pb"}
@@ -174,7 +176,7 @@ def ls(
 
 def _row(store: Any) -> list[str]:
     created = store.created.strftime("%Y-%m-%d %H:%M")
-    return [store.id[:12], format_size(store.size), created, store.type, " ".join(store.tags)]
+    return [store.id[:12], format_size(store.size), created, store.type or "no proto", " ".join(store.tags)]
 
 
 def tag(

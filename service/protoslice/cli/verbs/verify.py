@@ -81,7 +81,7 @@ def _of_store(name: str) -> Iterator[Check]:
     address = address_of(name)
     with client_of(address.service) as client:
         store = client.store(address.ref)
-        chunks = list(client.chunks(store.id))
+        chunks = list(client.chunks(store.id)) if store.chunks else []
         with Progress("verifying", sum(each.size for each in store.files)) as progress:
             parts: Sequence[Passing] = ()
             for file in store.files:

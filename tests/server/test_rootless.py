@@ -1,0 +1,79 @@
+"""Stores without a root over HTTP: every way in, what is told of them, and which views they have."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable
+from random import Random
+
+import httpx
+import pytest
+
+from protoslice.testing.problems import assert_problem
+
+TREE = {"README.md": b"# Words\n", "config.json": b'{"a": 1}', "weights.bin": Random(7).randbytes(70_000)}
+VIEWS = [
+    "chunks", "chunks/0", "tree", "merge", "metadata", "cpb", "tensors", "tensors/w", "safetensors", "references.json",
+]  # fmt: skip
+
+
+def _form(client: httpx.Client) -> httpx.Response:
+    return client.post("/v1/stores", files=[("file", item) for item in TREE.items()])
+
+
+def _tar(client: httpx.Client) -> httpx.Response:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, data in TREE.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return client.put("/v1/stores", content=out.getvalue(), headers={"content-type": "application/x-tar"})
+
+
+@pytest.mark.parametrize("send", [_form, _tar])
+def test_a_tree_is_taken_however_it_comes(client: httpx.Client, send: Callable[[httpx.Client], httpx.Response]) -> None:
+    answer = send(client)
+    assert answer.status_code in {200, 201}, answer.text
+    store = answer.json()
+    assert (store["root"], store["type"], store["chunks"], store["schema"], store["planner"]) == (
+        None, None, 0, None, None
+    )  # fmt: skip
+    assert store["why"].startswith("none of the 3 files is taken for a proto")
+    for name, data in TREE.items():
+        assert client.get(f"/v1/stores/{store['id']}/files/{name}").content == data
+    pieces = client.get(f"/v1/stores/{store['id']}/pieces").json()
+    assert {piece["file"] for piece in pieces["items"]} == set(TREE)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_views_of_a_proto_are_no_root(client: httpx.Client, view: str) -> None:
+    store = _form(client).json()
+    url = f"/v1/stores/{store['id']}/{view}"
+    assert client.head(url).status_code == 404
+    answer = client.get(url)
+    problem = assert_problem(answer.status_code, answer.headers, answer.content, expected=404, slug="no-root")
+    assert problem["detail"] == f"this store has files, but no root proto: {store['why']}"
+
+
+def test_one_file_is_a_store_too(client: httpx.Client) -> None:
+    answer = client.put("/v1/stores?filename=passwd", content=b"root:x:0:0:root:/root:/bin/sh\n")
+    assert answer.status_code == 201
+    assert answer.json()["root"] is None
+    assert answer.json()["why"].startswith("passwd is not taken for a proto: ")
+
+
+@pytest.mark.parametrize("query", ["root=README.md", "type=onnx.ModelProto", "root=weights.bin&type=unknown"])
+def test_what_is_named_must_be_there(client: httpx.Client, query: str) -> None:
+    answer = client.post(f"/v1/stores?{query}", files=[("file", item) for item in TREE.items()])
+    assert answer.status_code in {400, 422}, answer.text
+
+
+def test_an_upload_that_survives_is_one_too(client: httpx.Client) -> None:
+    headers = {"tus-resumable": "1.0.0", "upload-length": "9", "content-type": "application/offset+octet-stream"}
+    begun = client.post("/v1/uploads?filename=notes.txt", content=b"some text", headers=headers)
+    assert begun.status_code == 201, begun.text
+    told = client.get(begun.headers["location"]).json()
+    assert told["state"] == "stored", told
+    assert client.get(f"/v1/stores/{told['store']}").json()["root"] is None

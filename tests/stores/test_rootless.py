@@ -1,0 +1,182 @@
+"""Stores of files among which there is no proto: whole, but without the views of one."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from protoslice.errors import CorruptModel, NoRoot, NotFound, ProtosliceError, Unsupported
+from protoslice.riegeli import RecordWriter
+from protoslice.storage import MemoryStorage
+from protoslice.stores import IngestRequest, StoreOptions, Stores
+from protoslice.testing.protos.writer import varint
+from protoslice.testing.stores import assert_whole, field, in_files, in_memory, onnx, opened, read, upload
+
+SAFETENSORS = (lambda header: len(header).to_bytes(8, "little") + header + bytes(16))(
+    b'{"w":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}'
+)
+TREE = {
+    "README.md": b"# A model\n\nof nothing in particular\n",
+    "config.json": json.dumps({"hidden_size": 16}).encode(),
+    "model.safetensors": SAFETENSORS,
+    "weights.bin": Random(3).randbytes(100_000),
+    "logo.png": b"\x89PNG\r\n\x1a\n" + bytes(100),
+    "empty": b"",
+}
+
+
+def records(count: int) -> bytes:
+    """A riegeli file of plain records."""
+    out = io.BytesIO()
+    with RecordWriter(out) as writer:
+        for number in range(count):
+            writer.write_record(b"\x0a\x05hello" + b"\x20" + varint(number))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("where", [in_memory, in_files])
+def test_a_tree_without_a_proto_is_a_store(where: Callable[..., None]) -> None:
+    async def work(stores: Stores, _: object) -> None:
+        created = await upload(stores, TREE, IngestRequest(tags=("tree",)))
+        info = created.store
+        assert (created.created, info.root, info.type, info.chunks, info.schema, info.planner) == (
+            True, None, None, 0, None, None
+        )  # fmt: skip
+        assert info.why is not None
+        assert info.why.startswith("none of the 6 files is taken for a proto")
+        assert "by root and type" in info.why
+        assert await assert_whole(stores, info) == {f"file {path}": data for path, data in TREE.items()}
+        assert (await stores.get("tree")) == info
+        shown = info.as_json()
+        assert (shown["root"], shown["type"], shown["why"]) == (None, None, info.why)
+        assert [each.id for each in (await stores.list()).items] == [info.id]
+        assert (await stores.list(type="unknown")).items == []
+        again = await upload(stores, TREE)
+        assert (again.store.id, again.created) == (info.id, False)
+        pieces = await stores.pieces(info.id, limit=1000, cursor=None)
+        assert {piece.file for piece in pieces.items} == {path for path, data in TREE.items() if data}
+
+    where(work)
+
+
+def test_views_of_a_proto_say_that_there_is_none_and_why() -> None:
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        info = (await upload(stores, TREE)).store
+        store = await stores.view(info.id)
+        views: list[Callable[[], Awaitable[object]]] = [
+            lambda: store.metadata(),
+            lambda: store.chunk(0),
+            lambda: store.chunks(limit=10, cursor=None),
+            lambda: store.tree("", 1, 10, None),
+            lambda: store.merge("", None, None),
+            lambda: store.cpb(),
+            lambda: store.tensors.page(name=None, dtype=None, limit=10, cursor=None),
+            lambda: store.tensors.one("w", None, "raw"),
+            lambda: store.tensors.safetensors([]),
+        ]
+        for view in views:
+            with pytest.raises(NoRoot, match="no root proto: none of the 6 files"):
+                await view()
+        assert await read(store.file("weights.bin"), 5, 500) == TREE["weights.bin"][5:500]
+
+    in_memory(work)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "why"),
+    [
+        ("notes.txt", b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n", "type that is not known"),
+        ("readme", b"plain words, and nothing else", "plain text"),
+        ("model.zip", b"PK\x03\x04" + bytes(100), "unpack it"),
+        ("model.safetensors", SAFETENSORS, "a safetensors file"),
+        ("weights.bin", Random(1).randbytes(5000), "does not parse as a message"),
+        ("zeros", bytes(5000), "does not parse as a message"),
+        ("x.onnx", Random(2).randbytes(5000), r"its name says onnx\.ModelProto"),
+        ("x.riegeli", records(50), "a riegeli file of 50 records, not a chunked proto"),
+        ("empty", b"", "it is empty"),
+        ("config.json", b'{"a": 1}', "it is JSON, and no format knows such a file"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_proto_is_kept_and_the_reason_is_said(name: str, data: bytes, why: str) -> None:
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        info = (await upload(stores, {name: data})).store
+        assert (info.root, info.type) == (None, None)
+        assert info.why is not None
+        assert info.why.startswith(f"{name} is not taken for a proto: ")
+        assert why.replace("\\", "") in info.why
+        assert await assert_whole(stores, info) == {f"file {name}": data}
+
+    in_memory(work)
+
+
+def test_the_reason_outlives_the_process() -> None:
+    async def run() -> None:
+        storage = MemoryStorage()
+        async with opened(storage) as stores:
+            first = (await upload(stores, TREE)).store
+        async with opened(storage) as stores:
+            assert await stores.get(first.id) == first
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (IngestRequest(root="nothing"), NotFound),
+        (IngestRequest(root="README.md"), Unsupported),
+        (IngestRequest(root="weights.bin"), CorruptModel),
+        (IngestRequest(root="weights.bin", type="onnx.ModelProto"), CorruptModel),
+        (IngestRequest(root="model.safetensors"), Unsupported),
+        (IngestRequest(type="onnx.ModelProto"), ProtosliceError),
+        (IngestRequest(root="x.riegeli"), Unsupported),
+        (IngestRequest(root="x.riegeli", type="onnx.ModelProto"), Unsupported),
+    ],
+)
+def test_a_root_that_is_named_must_be_one(request_: IngestRequest, error: type[ProtosliceError]) -> None:
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        with pytest.raises(error):
+            await upload(stores, TREE | {"x.riegeli": records(9)}, request_)
+        assert (await stores.list()).items == []
+
+    in_memory(work)
+
+
+def test_a_model_that_is_damaged_is_refused_whatever_lies_beside_it() -> None:
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        with pytest.raises(CorruptModel, match=r"model\.onnx"):
+            await upload(stores, TREE | {"model.onnx": onnx(100, 5000)[:-100]})
+
+    in_memory(work)
+
+
+@pytest.mark.parametrize("proto", [onnx(100), field(1250, b"abc") + b"\xe0\xa7\x12\x05"], ids=["known", "unknown"])
+def test_the_one_proto_of_a_tree_is_its_root(proto: bytes) -> None:
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        info = (await upload(stores, TREE | {"a": proto, "x.riegeli": records(9), "y.riegeli": records(8)})).store
+        assert (info.root, info.why) == ("a", None)
+        assert info.as_json()["why"] is None
+
+    in_memory(work)
+
+
+def test_objects_in_place_need_no_proto_either(tmp_path: Path) -> None:
+    async def run() -> None:
+        for path, data in TREE.items():
+            (tmp_path / path).write_bytes(data)
+        options = StoreOptions(register_prefixes=(f"file://{tmp_path}",))
+        async with opened(MemoryStorage(), options) as stores:
+            files = {path: f"file://{tmp_path}/{path}" for path in TREE}
+            info = (await stores.register(files, IngestRequest())).store
+            assert (info.root, info.type, info.source) == (None, None, "register")
+            assert await assert_whole(stores, info) == {f"file {path}": data for path, data in TREE.items()}
+            with pytest.raises(CorruptModel):
+                await stores.register(files, IngestRequest(root="weights.bin"))
+
+    asyncio.run(run())
