@@ -50,6 +50,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
         "merge" => split().map(|records| records_of(&records)).collect(),
         "path" => corpus::PATHS.map(|path| path.as_bytes().to_vec()).to_vec(),
         "rope" => corpus::ropes(),
+        "descriptors" => common::descriptors::sets(),
         "metadata" => split().filter_map(|mut records| records.pop()).collect(),
         "index" => corpus::indexes().iter().map(|(index, proto)| sealed::index_input(index, proto)).collect(),
         "scan" => protos.iter().map(|proto| scan(proto).unwrap()).collect(),

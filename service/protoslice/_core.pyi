@@ -12,6 +12,7 @@ __all__ = [
     "ChunkHasher",
     "Chunked",
     "Computed",
+    "Descriptors",
     "Document",
     "Finding",
     "Findings",
@@ -316,16 +317,37 @@ class RiegeliWriter:
     def last_position(self) -> tuple[int, int] | None: ...
 
 @final
+class Descriptors:
+    """The message types of a serialized descriptor set."""
+
+    def __new__(cls, data: bytes, library: bytes, *, max_files: int, max_parts: int) -> Self: ...
+    def names(self) -> list[str]: ...
+    def __contains__(self, name: str, /) -> bool: ...
+    def schema(self, name: str) -> Schema: ...
+    def canonical(self, name: str) -> bytes: ...
+    @property
+    def weight(self) -> int: ...
+
+_FieldRow = tuple[int, str, int, bool, int, int]
+"""Number, name, type as in descriptor.proto, repeated, oneof counted from 1, number of the message or enum."""
+
+@final
 class Schema:
-    """Message types that refer to each other, as `protoslice.schema` flattened them."""
+    """Message types that refer to each other, the root first."""
 
     def __new__(
         cls,
-        messages: Sequence[tuple[str, bool, Sequence[tuple[int, str, int, bool, int, int]]]],
+        messages: Sequence[tuple[str, bool, Sequence[_FieldRow]]],
         enums: Sequence[dict[str, int]],
     ) -> Schema: ...
     @property
     def message_names(self) -> list[str]: ...
+    @property
+    def messages(self) -> list[tuple[str, bool, list[_FieldRow]]]: ...
+    @property
+    def enums(self) -> list[dict[str, int]]: ...
+    @property
+    def weight(self) -> int: ...
     def type_named(self, name: str) -> int | None: ...
     def __len__(self) -> int: ...
 

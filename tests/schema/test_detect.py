@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from protoslice.schema import Detection, bundled, detect, detect_message
 from protoslice.schema.agreement import agrees
 from protoslice.schema.detect import HEAD
-from protoslice.schema.registry import bundled_files
+from protoslice.schema.registry import bundled_bytes
 from protoslice.schema.text import outer_fields
 from protoslice.testing.protos.writer import varint
 
@@ -85,6 +85,7 @@ def manifest() -> Any:
     return made
 
 
+BUNDLED = descriptor_pb2.FileDescriptorSet.FromString(bundled_bytes())
 ROOTS: dict[str, Any] = {
     "xla.HloProto": lambda: new("xla.HloProto", hlo_module=hlo()),
     "xla.HloSnapshot": lambda: new("xla.HloSnapshot", hlo=new("xla.HloProto", hlo_module=hlo())),
@@ -93,7 +94,7 @@ ROOTS: dict[str, Any] = {
     ),
     "CNTK.proto.Dictionary": dictionary,
     "xla.SplitProtoManifest": manifest,
-    "google.protobuf.FileDescriptorSet": lambda: descriptor_pb2.FileDescriptorSet(file=bundled_files()[3:4]),
+    "google.protobuf.FileDescriptorSet": lambda: descriptor_pb2.FileDescriptorSet(file=BUNDLED.file[3:4]),
     "tensorflow.TensorProto": lambda: new(
         "tensorflow.TensorProto", dtype=1, tensor_shape={"dim": [{"size": 2}, {"size": 3}]}, tensor_content=bytes(24)
     ),

@@ -6,6 +6,7 @@ mod blocks;
 mod bundle;
 mod cached;
 mod cpb;
+mod descriptor;
 mod digest;
 mod document;
 mod elements;
@@ -31,6 +32,8 @@ mod _core {
     use super::cached::read_cached;
     #[pymodule_export]
     use super::cpb::{ChunkHasher, Chunked};
+    #[pymodule_export]
+    use super::descriptor::Descriptors;
     #[pymodule_export]
     use super::digest::{Sha256, crc32c};
     #[pymodule_export]

@@ -15,10 +15,14 @@ type FieldRow = (u32, String, u8, bool, u32, u32);
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Schema {
     inner: Arc<table::Schema>,
-    names: Vec<String>,
 }
 
 impl Schema {
+    /// A table that the engine has made.
+    pub(crate) fn of(table: table::Schema) -> Self {
+        Self { inner: Arc::new(table) }
+    }
+
     /// The table itself, for the engine's other classes.
     pub(crate) fn table(&self) -> &Arc<table::Schema> {
         &self.inner
@@ -33,16 +37,34 @@ impl Schema {
         messages: Vec<(String, bool, Vec<FieldRow>)>,
         enums: Vec<table::EnumValues>,
     ) -> PyResult<Self> {
-        let names = messages.iter().map(|(name, ..)| name.clone()).collect();
         let built = messages.into_iter().map(message).collect::<wire::Result<_>>();
         let inner = built.and_then(|messages| table::Schema::new(messages, enums));
-        inner.map(|inner| Self { inner: Arc::new(inner), names }).map_err(|error| errors::raise(py, error))
+        inner.map(Self::of).map_err(|error| errors::raise(py, error))
     }
 
     /// The full names of the message types, in the order of their numbers.
     #[getter]
-    fn message_names(&self) -> Vec<String> {
-        self.names.clone()
+    fn message_names(&self) -> Vec<&str> {
+        self.inner.messages().iter().map(|message| message.name.as_str()).collect()
+    }
+
+    /// The message types: full name, whether it is the entry of a map, and its fields by number.
+    #[getter]
+    fn messages(&self) -> Vec<(&str, bool, Vec<FieldRow>)> {
+        let rows = |message: &table::Message| message.fields().iter().map(row).collect();
+        self.inner.messages().iter().map(|each| (each.name.as_str(), each.map_entry, rows(each))).collect()
+    }
+
+    /// The values of each enum, by name.
+    #[getter]
+    fn enums(&self) -> Vec<table::EnumValues> {
+        self.inner.enums().to_vec()
+    }
+
+    /// About how many bytes of memory it takes.
+    #[getter]
+    fn weight(&self) -> usize {
+        self.inner.weight()
     }
 
     /// The number of the message type named `name`.
@@ -51,17 +73,21 @@ impl Schema {
     }
 
     fn __len__(&self) -> usize {
-        self.names.len()
+        self.inner.len()
     }
 
     fn __repr__(&self) -> String {
-        format!("<Schema of {} message types>", self.names.len())
+        format!("<Schema of {} message types>", self.inner.len())
     }
 }
 
 fn message((name, map_entry, rows): (String, bool, Vec<FieldRow>)) -> wire::Result<table::Message> {
     let fields = rows.into_iter().map(|row| field(&name, row)).collect::<wire::Result<_>>()?;
     Ok(table::Message::new(name, map_entry, fields))
+}
+
+fn row(field: &table::Field) -> FieldRow {
+    (field.number, field.name.clone(), field.kind as u8, field.repeated, field.oneof, field.target)
 }
 
 fn field(message: &str, (number, name, kind, repeated, oneof, target): FieldRow) -> wire::Result<table::Field> {

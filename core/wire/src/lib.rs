@@ -8,6 +8,7 @@
 pub mod blocks;
 pub mod bundle;
 pub mod cpb;
+pub mod descriptor;
 pub mod digest;
 pub mod document;
 pub mod elements;

@@ -238,6 +238,25 @@ impl Schema {
         self.messages.is_empty()
     }
 
+    /// All message types, by number.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// The values of all enums, by number.
+    pub fn enums(&self) -> &[EnumValues] {
+        &self.enums
+    }
+
+    /// About how many bytes of memory it takes.
+    pub fn weight(&self) -> usize {
+        let fields = |message: &Message| -> usize {
+            message.fields.iter().map(|field| size_of::<Field>() + field.name.len()).sum()
+        };
+        let messages: usize = self.messages.iter().map(|each| 2 * each.name.len() + fields(each) + 300).sum();
+        messages + self.enums.iter().flatten().map(|(name, _)| name.len() + 48).sum::<usize>()
+    }
+
     /// The message type numbered `id`.
     #[inline]
     pub fn message(&self, id: TypeId) -> Option<&Message> {

@@ -114,6 +114,11 @@ fn metadata() {
 }
 
 #[test]
+fn descriptor_sets() {
+    hostile(&common::descriptors::sets(), common::descriptors::descriptors);
+}
+
+#[test]
 fn split_protos() {
     hostile(&corpus::split(), bodies::chunked);
 }

@@ -123,9 +123,9 @@ def _text(content: str, head: bytes, filename: str | None) -> Detection:
 
 @cache
 def _shape(name: str) -> Shape:
-    return Shape.of(bundled().table(name))
+    return Shape.of(bundled().flat(name))
 
 
 @cache
 def _field_names(name: str) -> frozenset[str]:
-    return frozenset(row[1] for row in bundled().table(name).messages[0][2])
+    return frozenset(row[1] for row in bundled().flat(name).messages[0][2])

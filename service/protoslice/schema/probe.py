@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 
 from google.protobuf.descriptor import FieldDescriptor as F
 
-from protoslice.schema.table import FieldRow, Table
+from protoslice._core import Schema
+
+FieldRow = tuple[int, str, int, bool, int, int]
+"""Number, name, type as in descriptor.proto, repeated, oneof counted from 1, number of the message or enum."""
 
 MAX_FIELDS = 600
 """Fields that one walk looks at: more add nothing, and a hostile head shall not take long."""
@@ -36,7 +39,7 @@ class Shape:
     enums: tuple[frozenset[int], ...]
 
     @classmethod
-    def of(cls, table: Table) -> Shape:
+    def of(cls, table: Schema) -> Shape:
         """The shape of `table`."""
         fields = tuple({row[0]: row for row in rows} for _, _, rows in table.messages)
         return cls(fields, tuple(frozenset(values.values()) for values in table.enums))

@@ -1,91 +1,128 @@
-"""Sets of message types: descriptors, classes and flat tables by full name."""
+"""Sets of message types: flat tables, descriptors and classes by full name."""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
-import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import resources
+from typing import Final
 
 from google.protobuf import descriptor_pb2, message_factory
-from google.protobuf.descriptor import Descriptor, FileDescriptor
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 
-from protoslice._core import Schema
-from protoslice.errors import Unsupported
-from protoslice.schema.table import Table, flatten
+from protoslice._core import Descriptors, Schema
+from protoslice.errors import InvalidInput, Unsupported
+
+__all__ = [
+    "MAX_FILES",
+    "MAX_PARTS",
+    "MessageTypes",
+    "bundled",
+    "bundled_bytes",
+    "find",
+    "fingerprint_of",
+    "unknown_type",
+]
+
+MAX_FILES: Final = 10_000
+MAX_PARTS: Final = 250_000
+"""Messages, fields, enum values, imports and the like in one set."""
 
 
 class MessageTypes:
-    """The message types of some files in one descriptor pool of their own."""
+    """The message types of one descriptor set. The engine reads them; the protobuf runtime only those asked for."""
 
-    def __init__(self, pool: DescriptorPool, files: Iterable[str]) -> None:
-        """Takes the types that `files` of `pool` declare; the pool must not change afterwards."""
-        self._pool = pool
-        found = (name for file in files for name in _declared(pool.FindFileByName(file)))
-        self._names = dict.fromkeys(sorted(found))
-        self._tables: dict[str, Table] = {}
+    def __init__(self, types: Descriptors, whole: Callable[[], bytes] | None = None) -> None:
+        """`whole` gives a sorted set for one pool of all types; without it each type asked for gets its own pool."""
+        self._types = types
+        self._whole = whole
+        self._pool: DescriptorPool | None = None
         self._schemas: dict[str, Schema] = {}
+        self._fingerprints: dict[str, str] = {}
 
     def __contains__(self, full_name: object) -> bool:
-        return full_name in self._names
+        return isinstance(full_name, str) and full_name in self._types
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._types.names())
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes of memory the set takes."""
+        return self._types.weight
 
     def names(self) -> list[str]:
         """The full names of all message types, nested ones too, sorted; map entries are no types of their own."""
-        return list(self._names)
+        return self._types.names()
+
+    def flat(self, full_name: str) -> Schema:
+        """The table by which the engine reads a `full_name`, whose type number in it is 0; made once."""
+        schema = self._schemas.get(full_name)
+        if schema is None:
+            schema = self._schemas[full_name] = self._types.schema(self._known(full_name))
+        return schema
+
+    def canonical(self, full_name: str) -> bytes:
+        """The descriptor set of `full_name` and all it reaches: the same bytes wherever it is declared the same."""
+        return self._types.canonical(self._known(full_name))
+
+    def fingerprint(self, full_name: str) -> str:
+        """The fingerprint of that descriptor set."""
+        found = self._fingerprints.get(full_name)
+        if found is None:
+            found = self._fingerprints[full_name] = fingerprint_of(self.canonical(full_name))
+        return found
 
     def descriptor(self, full_name: str) -> Descriptor:
         """The descriptor of `full_name`; `Unsupported` when there is no such type."""
-        if full_name not in self._names:
-            raise Unsupported(_unknown(full_name, self._names))
+        self._known(full_name)
+        if self._whole is None:
+            return _pool_of(self.canonical(full_name)).FindMessageTypeByName(full_name)
+        self._pool = self._pool or _pool_of(self._whole())
         return self._pool.FindMessageTypeByName(full_name)
 
     def message_class(self, full_name: str) -> type[Message]:
         """A class of the protobuf runtime for `full_name`, apart from any generated class of that name."""
         return message_factory.GetMessageClass(self.descriptor(full_name))
 
-    def table(self, full_name: str) -> Table:
-        """The rows of `flat`, for Python."""
-        table = self._tables.get(full_name)
-        if table is None:
-            table = self._tables[full_name] = flatten(self.descriptor(full_name))
-        return table
+    def _known(self, full_name: str) -> str:
+        if full_name not in self._types:
+            raise Unsupported(unknown_type(full_name, self.names()))
+        return full_name
 
-    def flat(self, full_name: str) -> Schema:
-        """What the engine needs to read a `full_name`, whose type number in it is 0; made once."""
-        schema = self._schemas.get(full_name)
-        if schema is None:
-            schema = self._schemas[full_name] = self.table(full_name).schema()
-        return schema
 
-    def fingerprint(self, full_name: str) -> str:
-        """The SHA-256 of the table that a `full_name` is read by, in hexadecimal."""
-        table = self.table(full_name)
-        enums = [sorted(values.items()) for values in table.enums]
-        return hashlib.sha256(json.dumps([table.messages, enums]).encode()).hexdigest()
+def fingerprint_of(canonical: bytes) -> str:
+    """The name of a schema: the SHA-256 of the canonical descriptor set of its root, in hexadecimal."""
+    return hashlib.sha256(canonical).hexdigest()
+
+
+def _pool_of(descriptor_set: bytes) -> DescriptorPool:
+    """A pool of the files of a set in which each comes after those it imports."""
+    pool = DescriptorPool()
+    for file in descriptor_pb2.FileDescriptorSet.FromString(descriptor_set).file:
+        try:
+            pool.AddSerializedFile(file.SerializeToString())
+        except Exception as error:  # the runtime raises TypeError today, with a text of any length
+            reason = str(error).rpartition("pool: ")[2].strip() or type(error).__name__
+            raise InvalidInput(f"the protobuf runtime does not take this type: {reason[:300]}") from error
+    return pool
 
 
 @cache
 def bundled() -> MessageTypes:
     """The types that come with the package: see `docs/schemas.md`."""
-    pool = DescriptorPool()
-    files = bundled_files()
-    for file in files:
-        pool.AddSerializedFile(file.SerializeToString())
-    return MessageTypes(pool, [file.name for file in files])
+    types = Descriptors(bundled_bytes(), b"", max_files=MAX_FILES, max_parts=MAX_PARTS)
+    return MessageTypes(types, whole=bundled_bytes)
 
 
 @cache
-def bundled_files() -> tuple[descriptor_pb2.FileDescriptorProto, ...]:
-    """The files behind `bundled`, each after those it imports."""
-    data = resources.files("protoslice.schema").joinpath("bundled", "types.binpb").read_bytes()
-    return tuple(descriptor_pb2.FileDescriptorSet.FromString(data).file)
+def bundled_bytes() -> bytes:
+    """The descriptor set behind `bundled`, each file after those it imports."""
+    return resources.files("protoslice.schema").joinpath("bundled", "types.binpb").read_bytes()
 
 
 def find(type_name: str, extra: Iterable[MessageTypes] = ()) -> MessageTypes:
@@ -94,19 +131,11 @@ def find(type_name: str, extra: Iterable[MessageTypes] = ()) -> MessageTypes:
     for types in sets:
         if type_name in types:
             return types
-    raise Unsupported(_unknown(type_name, [name for types in sets for name in types.names()]))
+    raise Unsupported(unknown_type(type_name, [name for types in sets for name in types.names()]))
 
 
-def _declared(file: FileDescriptor) -> Iterable[str]:
-    pending = list(file.message_types_by_name.values())
-    while pending:
-        descriptor = pending.pop()
-        if not descriptor.GetOptions().map_entry:
-            yield descriptor.full_name
-            pending += descriptor.nested_types
-
-
-def _unknown(full_name: str, names: Iterable[str]) -> str:
+def unknown_type(full_name: str, names: Iterable[str]) -> str:
+    """The sentence that says that none of `names` is `full_name`, and which are near."""
     shown = full_name if len(full_name) <= 200 else full_name[:200] + "…"
     last = shown.rpartition(".")[2]
     same = [name for name in names if name.rpartition(".")[2] == last][:3]

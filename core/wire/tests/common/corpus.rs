@@ -238,7 +238,8 @@ fn number(field: u32, value: u64, out: &mut Vec<u8>) {
     wire::varint::write(value, out);
 }
 
-fn delimited(field: u32, bytes: &[u8], out: &mut Vec<u8>) {
+/// Appends a length-delimited field.
+pub fn delimited(field: u32, bytes: &[u8], out: &mut Vec<u8>) {
     wire::varint::write(u64::from(field) << 3 | 2, out);
     wire::varint::write(bytes.len() as u64, out);
     out.extend_from_slice(bytes);

@@ -9,6 +9,7 @@ use wire::source::Source;
 pub mod bodies;
 pub mod corpus;
 pub mod damage;
+pub mod descriptors;
 pub mod elements;
 pub mod memory;
 pub mod riegeli;

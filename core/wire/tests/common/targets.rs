@@ -1,12 +1,12 @@
 //! Everything that takes foreign bytes, by name: what `core/fuzz` fuzzes.
 
-use super::{bodies, elements, riegeli, sealed};
+use super::{bodies, descriptors, elements, riegeli, sealed};
 
 /// What is done to an input. It may not panic, hang, or take memory without bound.
 pub type Body = fn(&[u8]);
 
 /// All of it.
-pub const TARGETS: [(&str, Body); 17] = [
+pub const TARGETS: [(&str, Body); 18] = [
     ("proto", bodies::proto),
     ("untyped", bodies::untyped),
     ("view", sealed::view),
@@ -15,6 +15,7 @@ pub const TARGETS: [(&str, Body); 17] = [
     ("path", bodies::path),
     ("rope", bodies::rope),
     ("metadata", bodies::metadata),
+    ("descriptors", descriptors::descriptors),
     ("index", sealed::index),
     ("scan", sealed::scan),
     ("plan", sealed::plan),

@@ -1,0 +1,50 @@
+//! `_core.Descriptors`: the message types of a serialized descriptor set.
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use wire::descriptor::{self, Bounds};
+
+use crate::errors;
+use crate::schema::Schema;
+
+/// The message types of a descriptor set.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct Descriptors(descriptor::Descriptors);
+
+#[pymethods]
+impl Descriptors {
+    /// The types of the set `data`; `library` stands in for imports of `google/protobuf/…` that are missing.
+    #[new]
+    #[pyo3(signature = (data, library, *, max_files, max_parts))]
+    fn new(py: Python<'_>, data: &[u8], library: &[u8], max_files: usize, max_parts: usize) -> PyResult<Self> {
+        let bounds = Bounds { files: max_files, parts: max_parts };
+        let parsed = py.detach(|| descriptor::Descriptors::parse(data, library, &bounds));
+        parsed.map(Self).map_err(|error| errors::raise(py, error))
+    }
+
+    /// The full names of the message types that the set declares, sorted.
+    fn names(&self) -> Vec<&str> {
+        self.0.names()
+    }
+
+    fn __contains__(&self, name: &str) -> bool {
+        self.0.declares(name)
+    }
+
+    /// The table that messages of type `name` are read by.
+    fn schema(&self, py: Python<'_>, name: &str) -> PyResult<Schema> {
+        py.detach(|| self.0.schema(name)).map(Schema::of).map_err(|error| errors::raise(py, error))
+    }
+
+    /// The descriptor set of the type `name` and all it reaches, in its one form.
+    fn canonical<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyBytes>> {
+        let canonical = py.detach(|| self.0.canonical(name));
+        canonical.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| errors::raise(py, error))
+    }
+
+    /// About how many bytes of memory it takes.
+    #[getter]
+    fn weight(&self) -> usize {
+        self.0.weight()
+    }
+}

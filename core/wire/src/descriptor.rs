@@ -1,0 +1,139 @@
+//! Message types out of a serialized `FileDescriptorSet`, without a protobuf runtime: names resolved, features inherited.
+//!
+//! What is kept of a set is what reading, showing and writing messages depends on. Comments, options that change no bytes,
+//! default values and the names of files and oneofs are not kept.
+
+mod canonical;
+mod features;
+mod files;
+mod flat;
+mod link;
+mod messages;
+mod scopes;
+
+use std::collections::HashMap;
+
+use crate::error::{Kind, Result, WireError};
+use crate::schema::FieldKind;
+
+/// The serialized size of the largest canonical set.
+const MAX_CANONICAL: usize = 32 << 20;
+
+/// How much of a descriptor set is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Files in the set.
+    pub files: usize,
+    /// Messages, fields, enum values, imports and the like in it.
+    pub parts: usize,
+}
+
+/// The message types of a set.
+#[derive(Clone, Debug, Default)]
+pub struct Descriptors {
+    messages: Vec<Message>,
+    enums: Vec<Enum>,
+    by_name: HashMap<String, u32>,
+}
+
+#[derive(Clone, Debug)]
+struct Message {
+    name: String,
+    /// Whether the set itself declares it; a file that was added for the sake of an import does not count.
+    own: bool,
+    map_entry: bool,
+    message_set: bool,
+    fields: Vec<Field>,
+}
+
+#[derive(Clone, Debug)]
+struct Field {
+    number: u32,
+    /// Of an extension, the full name.
+    name: String,
+    extension: bool,
+    kind: FieldKind,
+    repeated: bool,
+    presence: Presence,
+    packed: bool,
+    /// Whether a string must be UTF-8.
+    verified: bool,
+    /// Counted from 1, in the order of the lowest field numbers; 0 for none.
+    oneof: u32,
+    target: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    Explicit = 1,
+    Implicit = 2,
+    Required = 3,
+}
+
+#[derive(Clone, Debug)]
+struct Enum {
+    name: String,
+    closed: bool,
+    /// Zero first, then by number; of the names of one number the first declared comes first.
+    values: Vec<(String, i32)>,
+}
+
+impl Descriptors {
+    /// The types of the set `data`. Files of `library`, another set, stand in for imports of `google/protobuf/…` that are missing.
+    pub fn parse(data: &[u8], library: &[u8], bounds: &Bounds) -> Result<Self> {
+        let files = files::complete(data, library, bounds)?;
+        link::linked(files, bounds)
+    }
+
+    /// The full names of all message types that the set declares, sorted; map entries are no types of their own.
+    pub fn names(&self) -> Vec<&str> {
+        let declared = self.messages.iter().filter(|message| message.own && !message.map_entry);
+        let mut names: Vec<&str> = declared.map(|message| message.name.as_str()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Whether the set declares the message type `name`.
+    pub fn declares(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// About how many bytes of memory it takes.
+    pub fn weight(&self) -> usize {
+        let fields = |message: &Message| {
+            let names: usize = message.fields.iter().map(|field| field.name.len()).sum();
+            names + message.fields.len() * size_of::<Field>()
+        };
+        let values = |each: &Enum| each.values.iter().map(|(name, _)| name.len() + 32).sum::<usize>();
+        let messages: usize = self.messages.iter().map(|each| 2 * each.name.len() + fields(each) + 150).sum();
+        messages + self.enums.iter().map(|each| each.name.len() + values(each) + 60).sum::<usize>()
+    }
+
+    fn find(&self, name: &str) -> Option<u32> {
+        let id = *self.by_name.get(name)?;
+        self.message(id).filter(|message| message.own && !message.map_entry).map(|_| id)
+    }
+
+    fn message(&self, id: u32) -> Option<&Message> {
+        self.messages.get(id as usize)
+    }
+
+    fn enumeration(&self, id: u32) -> Option<&Enum> {
+        self.enums.get(id as usize)
+    }
+
+    fn root(&self, name: &str) -> Result<u32> {
+        self.find(name)
+            .ok_or_else(|| WireError::new(Kind::Unsupported, format!("there is no message type {}", shown(name))))
+    }
+}
+
+/// A name in quotes, cut where it is long.
+fn shown(name: &str) -> String {
+    let cut: String = name.chars().take(100).collect();
+    if cut.len() < name.len() { format!("'{cut}…'") } else { format!("'{cut}'") }
+}
+
+fn invalid(message: impl Into<String>) -> WireError {
+    WireError::new(Kind::Syntax, message)
+}

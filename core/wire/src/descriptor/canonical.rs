@@ -1,0 +1,241 @@
+//! One type and all it reaches as a descriptor set of its own: the same bytes, however and wherever it was declared.
+//!
+//! It is one file of edition 2023, whose nested messages stand for packages too, so that all types are found under their
+//! names whatever files they came from. Everything is in the order of names or numbers, and said in one way.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::features::{CLOSED, DELIMITED, EXPANDED, UNVERIFIED};
+use super::{Descriptors, Enum, Field, MAX_CANONICAL, Message, Presence};
+use crate::error::{Kind, Result, WireError};
+use crate::header::{self, Wire};
+use crate::schema::FieldKind;
+use crate::varint;
+
+const FILE_NAME: &[u8] = b"type.proto";
+const EDITION_2023: u64 = 1000;
+/// `json_format` `LEGACY_BEST_EFFORT`: names that differ in case alone were allowed where these types come from.
+const LENIENT_JSON: u64 = 2;
+const OPTIONAL: u64 = 1;
+const REPEATED: u64 = 3;
+
+/// A package, or a message and what is declared in it.
+#[derive(Default)]
+struct Scope<'a> {
+    inner: BTreeMap<&'a str, Scope<'a>>,
+    message: Option<&'a Message>,
+    enums: BTreeMap<&'a str, &'a Enum>,
+    /// By the name of what is extended and the number.
+    extensions: BTreeMap<(&'a str, u32), &'a Field>,
+}
+
+impl Descriptors {
+    /// The canonical set of the type `name`: two sets give the same bytes exactly when they say the same of the type.
+    pub fn canonical(&self, name: &str) -> Result<Vec<u8>> {
+        let closure = self.closure(name)?;
+        let mut top = Scope::default();
+        for message in closure.messages.iter().filter_map(|id| self.message(*id)) {
+            top.at(&message.name).message = Some(message);
+            for field in message.fields.iter().filter(|field| field.extension) {
+                let (scope, _) = split(&field.name);
+                top.at(scope).extensions.insert((&message.name, field.number), field);
+            }
+        }
+        for each in closure.enums.iter().filter_map(|id| self.enumeration(*id)) {
+            let (scope, last) = split(&each.name);
+            top.at(scope).enums.insert(last, each);
+        }
+        let mut file = Vec::new();
+        delimited(1, FILE_NAME, &mut file);
+        self.scope(&top, [4, 5, 7], &mut file)?;
+        delimited(8, &nested(50, &number(6, LENIENT_JSON)), &mut file);
+        delimited(12, b"editions", &mut file);
+        write(14, EDITION_2023, &mut file);
+        Ok(nested(1, &file))
+    }
+
+    /// The messages, enums and extensions of a scope, as the fields `numbers`.
+    fn scope(&self, scope: &Scope<'_>, numbers: [u32; 3], out: &mut Vec<u8>) -> Result<()> {
+        let [messages, enums, extensions] = numbers;
+        for (name, inner) in &scope.inner {
+            delimited(messages, &self.message_of(name, inner)?, out);
+            if out.len() > MAX_CANONICAL {
+                return Err(WireError::new(
+                    Kind::Limit,
+                    format!("a type and all it reaches take more than {MAX_CANONICAL} bytes"),
+                ));
+            }
+        }
+        scope.enums.iter().for_each(|(name, each)| delimited(enums, &enumeration(name, each), out));
+        for ((extended, _), field) in &scope.extensions {
+            delimited(extensions, &self.field(field, split(&field.name).1, Some(extended)), out);
+        }
+        Ok(())
+    }
+
+    fn message_of(&self, name: &str, scope: &Scope<'_>) -> Result<Vec<u8>> {
+        let mut out = nested(1, name.as_bytes());
+        let fields = scope.message.map(|message| message.fields.as_slice()).unwrap_or_default();
+        let crowded = crowded(fields);
+        for field in fields.iter().filter(|field| !field.extension) {
+            let mut declared = self.field(field, &field.name, None);
+            if crowded.contains(&json_name(&field.name)) {
+                delimited(10, format!("{}#{}", field.name, field.number).as_bytes(), &mut declared);
+            }
+            delimited(2, &declared, &mut out);
+            if out.len() > MAX_CANONICAL {
+                break; // refused by the scope it is in
+            }
+        }
+        self.scope(scope, [3, 4, 6], &mut out)?;
+        // Written behind the extensions (6) though its number is 5: the order counts for nothing but that it is the same.
+        for field in fields.iter().filter(|field| field.extension) {
+            let mut range = number(1, u64::from(field.number));
+            write(2, u64::from(field.number) + 1, &mut range);
+            delimited(5, &range, &mut out);
+        }
+        if let Some(message) = scope.message {
+            let flags = [(1, message.message_set), (7, message.map_entry)];
+            let options: Vec<u8> =
+                flags.iter().filter(|(_, set)| *set).flat_map(|(field, _)| number(*field, 1)).collect();
+            if !options.is_empty() {
+                delimited(7, &options, &mut out);
+            }
+        }
+        oneof_names(fields).iter().for_each(|name| delimited(8, &nested(1, name.as_bytes()), &mut out));
+        Ok(out)
+    }
+
+    fn field(&self, field: &Field, name: &str, extended: Option<&str>) -> Vec<u8> {
+        let mut out = nested(1, name.as_bytes());
+        if let Some(extended) = extended {
+            delimited(2, format!(".{extended}").as_bytes(), &mut out);
+        }
+        write(3, u64::from(field.number), &mut out);
+        write(4, if field.repeated { REPEATED } else { OPTIONAL }, &mut out);
+        let group = field.kind == FieldKind::Group;
+        write(5, if group { FieldKind::Message } else { field.kind } as u64, &mut out);
+        if let Some(target) = self.target(field) {
+            delimited(6, format!(".{target}").as_bytes(), &mut out);
+        }
+        let features = features(field);
+        if !features.is_empty() {
+            delimited(8, &nested(21, &features), &mut out);
+        }
+        if field.oneof > 0 {
+            write(9, u64::from(field.oneof) - 1, &mut out);
+        }
+        out
+    }
+
+    fn target(&self, field: &Field) -> Option<&str> {
+        match field.kind {
+            FieldKind::Enum => self.enumeration(field.target).map(|each| each.name.as_str()),
+            kind if kind.is_message() => self.message(field.target).map(|message| message.name.as_str()),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Scope<'a> {
+    /// The scope called `name`, made if it is not there.
+    fn at(&mut self, name: &'a str) -> &mut Self {
+        name.split('.').filter(|_| !name.is_empty()).fold(self, |scope, part| scope.inner.entry(part).or_default())
+    }
+}
+
+/// The features in which a field differs from the defaults of edition 2023.
+fn features(field: &Field) -> Vec<u8> {
+    let mut out = Vec::new();
+    if field.presence != Presence::Explicit {
+        write(1, field.presence as u64, &mut out);
+    }
+    if field.repeated && field.kind.is_packable() && !field.packed {
+        write(3, EXPANDED, &mut out);
+    }
+    if field.kind == FieldKind::String && !field.verified {
+        write(4, UNVERIFIED, &mut out);
+    }
+    if field.kind == FieldKind::Group {
+        write(5, DELIMITED, &mut out);
+    }
+    out
+}
+
+fn enumeration(name: &str, each: &Enum) -> Vec<u8> {
+    let mut out = nested(1, name.as_bytes());
+    for (name, value) in &each.values {
+        let mut declared = nested(1, name.as_bytes());
+        write(2, i64::from(*value).cast_unsigned(), &mut declared);
+        delimited(2, &declared, &mut out);
+    }
+    let mut options = Vec::new();
+    if each.values.chunk_by(|(_, one), (_, other)| one == other).any(|same| same.len() > 1) {
+        write(2, 1, &mut options);
+    }
+    if each.closed {
+        delimited(7, &number(2, CLOSED), &mut options);
+    }
+    if !options.is_empty() {
+        delimited(3, &options, &mut out);
+    }
+    out
+}
+
+/// The names in JSON that several fields would have: the protobuf runtime wants each to have one of its own.
+fn crowded(fields: &[Field]) -> HashSet<String> {
+    let mut met = HashSet::new();
+    fields.iter().map(|field| json_name(&field.name)).filter(|name| !met.insert(name.clone())).collect()
+}
+
+/// The name in JSON that a field has unless it is told another.
+fn json_name(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    let mut capital = false;
+    for letter in name.chars() {
+        match letter {
+            '_' => capital = true,
+            _ => out.push(if std::mem::take(&mut capital) { letter.to_ascii_uppercase() } else { letter }),
+        }
+    }
+    out
+}
+
+/// A name for each oneof that nothing else in the message has: what they were called shows nowhere.
+fn oneof_names(fields: &[Field]) -> Vec<String> {
+    let taken: HashSet<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+    let count = fields.iter().map(|field| field.oneof).max().unwrap_or_default();
+    let mut marks = "_".to_owned();
+    while (1..=count).any(|each| taken.contains(format!("oneof{marks}{each}").as_str())) {
+        marks.push('_');
+    }
+    (1..=count).map(|each| format!("oneof{marks}{each}")).collect()
+}
+
+/// A full name as what it lies in and its last part.
+fn split(name: &str) -> (&str, &str) {
+    name.rsplit_once('.').unwrap_or(("", name))
+}
+
+fn number(field: u32, value: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(field, value, &mut out);
+    out
+}
+
+fn nested(field: u32, content: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    delimited(field, content, &mut out);
+    out
+}
+
+fn write(field: u32, value: u64, out: &mut Vec<u8>) {
+    varint::write(header::tag(field, Wire::Varint), out);
+    varint::write(value, out);
+}
+
+fn delimited(field: u32, content: &[u8], out: &mut Vec<u8>) {
+    varint::write(header::tag(field, Wire::Len), out);
+    varint::write(content.len() as u64, out);
+    out.extend_from_slice(content);
+}

@@ -1,0 +1,142 @@
+//! The files of a set, with those that are imported and may be left out.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Bounds, invalid, shown};
+use crate::error::{Kind, Result, WireError};
+use crate::fields::{Fields, InMemory};
+use crate::header::Wire;
+
+/// A file that is to be read.
+pub(super) struct File<'a> {
+    pub(super) name: &'a str,
+    pub(super) bytes: &'a [u8],
+    /// Whether it belongs to the set, and not to the library.
+    pub(super) own: bool,
+}
+
+const WELL_KNOWN: &str = "google/protobuf/";
+
+/// How deep groups that nobody knows may be nested in a descriptor.
+const GROUPS: u32 = 32;
+
+/// The files of `data`, and those of `library` that they import and that are not among them.
+pub(super) fn complete<'a>(data: &'a [u8], library: &'a [u8], bounds: &Bounds) -> Result<Vec<File<'a>>> {
+    let own = named(data, true, bounds)?;
+    if own.is_empty() {
+        return Err(invalid("the descriptor set holds no files; make it with protoc --descriptor_set_out"));
+    }
+    let mut known: HashMap<&str, &[u8]> = HashMap::new();
+    let mut files = Vec::new();
+    for file in own {
+        match known.insert(file.name, file.bytes) {
+            None => files.push(file),
+            Some(same) if same == file.bytes => {}
+            Some(_) => {
+                return Err(invalid(format!(
+                    "the descriptor set holds two different files named {}",
+                    shown(file.name)
+                )));
+            }
+        }
+    }
+    let mut shelf: HashMap<&str, File<'a>> = HashMap::new();
+    for file in named(library, false, bounds)?.into_iter().filter(|file| file.name.starts_with(WELL_KNOWN)) {
+        shelf.insert(file.name, file);
+    }
+    import(files, &mut shelf, bounds)
+}
+
+fn import<'a>(mut files: Vec<File<'a>>, shelf: &mut HashMap<&str, File<'a>>, bounds: &Bounds) -> Result<Vec<File<'a>>> {
+    let mut there: HashSet<&str> = files.iter().map(|file| file.name).collect();
+    let (mut at, mut imports) = (0, 0);
+    while let Some((importer, bytes)) = files.get(at).map(|file| (file.name, file.bytes)) {
+        for name in each_import(bytes, importer)? {
+            imports += 1;
+            if imports > bounds.parts {
+                return Err(too_many(bounds));
+            }
+            if there.contains(name) {
+                continue;
+            }
+            let Some(file) = shelf.remove(name) else {
+                let hint = "make the set with protoc --include_imports";
+                let (who, what) = (shown(importer), shown(name));
+                return Err(invalid(format!("{who} imports {what}, which is not in the descriptor set; {hint}")));
+            };
+            there.insert(file.name);
+            files.push(file);
+        }
+        at += 1;
+    }
+    Ok(files)
+}
+
+fn each_import<'a>(bytes: &'a [u8], importer: &str) -> Result<Vec<&'a str>> {
+    let mut names = Vec::new();
+    each(bytes, |field| {
+        if (field.header.number, field.header.wire) == (3, Wire::Len) {
+            names.push(text(&field)?);
+        }
+        Ok(())
+    })
+    .map_err(|error| in_file(importer, error))?;
+    Ok(names)
+}
+
+/// The files of a set by name, in order.
+fn named<'a>(data: &'a [u8], own: bool, bounds: &Bounds) -> Result<Vec<File<'a>>> {
+    let mut files = Vec::new();
+    let taken = each(data, |field| {
+        if (field.header.number, field.header.wire) != (1, Wire::Len) {
+            return Ok(());
+        }
+        let mut name = "";
+        each(field.content, |inner| {
+            if (inner.header.number, inner.header.wire) == (1, Wire::Len) {
+                name = text(&inner)?;
+            }
+            Ok(())
+        })
+        .map_err(|error| error.shifted(field.end - field.content.len() as u64))?;
+        files.push(File { name, bytes: field.content, own });
+        Ok(())
+    });
+    taken.map_err(|error| {
+        let text = format!("this is no serialized google.protobuf.FileDescriptorSet: {}", error.message());
+        WireError::new(Kind::Syntax, text).at(error.offset().unwrap_or_default())
+    })?;
+    if files.len() > bounds.files {
+        let text = format!("the descriptor set has {} files; at most {} are taken", files.len(), bounds.files);
+        return Err(WireError::new(Kind::Limit, text));
+    }
+    Ok(files)
+}
+
+/// Calls `take` with every field of a message.
+pub(super) fn each<'a>(bytes: &'a [u8], mut take: impl FnMut(InMemory<'a>) -> Result<()>) -> Result<()> {
+    let mut fields = Fields::new(bytes, 0, GROUPS);
+    while let Some(field) = fields.next_field()? {
+        take(field)?;
+    }
+    Ok(())
+}
+
+/// The content of a string field.
+pub(super) fn text<'a>(field: &InMemory<'a>) -> Result<&'a str> {
+    std::str::from_utf8(field.content).map_err(|_| WireError::corrupt(field.start, "a name in it is not UTF-8"))
+}
+
+/// An error that says in which file something is wrong.
+pub(super) fn in_file(name: &str, error: WireError) -> WireError {
+    if error.kind() == Kind::Limit {
+        return error;
+    }
+    let reason: String = error.message().chars().take(300).collect();
+    invalid(format!("the file {} is not valid: {reason}", shown(name)))
+}
+
+pub(super) fn too_many(bounds: &Bounds) -> WireError {
+    let text = format!("the descriptor set declares more than {} messages, fields, imports and the like", bounds.parts);
+    WireError::new(Kind::Limit, text)
+}
