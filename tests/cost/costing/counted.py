@@ -1,0 +1,79 @@
+"""A storage that counts what is asked of it, and how many bytes are given to it to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from protoslice.storage import Abilities, ObjectKey, Span, Storage
+from protoslice.storage.around import AroundStorage
+from protoslice.storage.interface import Buffer, Writer
+
+__all__ = ["CountedStorage"]
+
+T = TypeVar("T")
+
+
+class CountedStorage(AroundStorage):
+    """Counts one call for each request that a bucket would get; a span of `get_ranges` is one.
+
+    Storage that is not `near` opens no files, as a bucket does not: all that is read is asked for by calls.
+    """
+
+    def __init__(self, inner: Storage, *, near: bool) -> None:
+        super().__init__(inner)
+        self._near = near
+        self.calls = 0
+        self.written = 0
+
+    @property
+    def abilities(self) -> Abilities:
+        """See `Storage.abilities`."""
+        inner = super().abilities
+        return inner if self._near else replace(inner, open_file=False)
+
+    async def around(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+        """See `AroundStorage.around`."""
+        if name != "write":  # pieces of one object; their number follows that of the bytes
+            self.calls += 1
+        return await call()
+
+    async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
+        """See `Storage.get_ranges`."""
+        self.calls += len(spans) - 1
+        return await super().get_ranges(key, spans, if_etag=if_etag)
+
+    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
+        """See `Storage.put`."""
+        self.written += len(data)
+        return await super().put(key, data, if_etag=if_etag)
+
+    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
+        """See `Storage.put_if_absent`."""
+        self.written += len(data)
+        return await super().put_if_absent(key, data)
+
+    async def writer(self, key: ObjectKey) -> Writer:
+        """See `Storage.writer`."""
+        return _CountedWriter(self, await super().writer(key))
+
+
+class _CountedWriter(Writer):
+    def __init__(self, storage: CountedStorage, inner: Writer) -> None:
+        self._storage = storage
+        self._inner = inner
+
+    @property
+    def size(self) -> int:
+        return self._inner.size
+
+    async def write(self, piece: Buffer) -> None:
+        self._storage.written += len(piece)
+        await self._inner.write(piece)
+
+    async def commit(self) -> str:
+        return await self._inner.commit()
+
+    async def abort(self) -> None:
+        await self._inner.abort()

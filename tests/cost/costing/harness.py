@@ -1,0 +1,165 @@
+"""The measured service as a process, and clients that send it what they want over sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import httpx
+
+from protoslice.testing.live import LiveServer
+from protoslice.testing.stores import onnx
+
+__all__ = ["Cost", "Measured", "Wire", "measured_service"]
+
+T = TypeVar("T")
+
+_SERVICE: Final = Path(__file__).parent / "service.py"
+_PATIENCE_SECONDS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a request cost the service."""
+
+    held: int
+    """Steps of the callback that held the loop longest."""
+    turn: int
+    """Steps of the longest turn of the loop."""
+    work: int
+    """Steps of all worker threads together."""
+    where: list[str]
+    """The functions in which most of those steps were made, with how many thousand."""
+    memory: int
+    """How far resident memory rose above what it was before, in bytes."""
+    written: int
+    """Bytes given to the storage to keep."""
+    calls: int
+    """Requests to the storage."""
+
+
+class Wire:
+    """Connections to the service, and how many bytes went over them."""
+
+    def __init__(self, server: LiveServer) -> None:
+        self._server = server
+        self.sent = 0
+        self.got = 0
+
+    def exchange(self, request: bytes) -> tuple[int, bytes]:
+        """The status and the beginning of what came back for a request that asks for its connection to be closed."""
+        with self._server.connect(_PATIENCE_SECONDS) as connection:
+            self.send(connection, request)
+            return self.read(connection)
+
+    def open(self) -> Any:
+        """A connection."""
+        return self._server.connect(_PATIENCE_SECONDS)
+
+    def send(self, connection: Any, data: bytes) -> None:
+        """Send all of it, unless the service hangs up."""
+        try:
+            connection.sendall(data)
+        except (BrokenPipeError, ConnectionResetError):
+            return
+        self.sent += len(data)
+
+    def read(self, connection: Any, most: int = 1 << 40) -> tuple[int, bytes]:
+        """The status of what comes until the service hangs up, and its first kilobytes."""
+        begin, got = b"", 0
+        while got < most:
+            try:
+                piece = connection.recv(1 << 18)
+            except ConnectionResetError:
+                break
+            if not piece:
+                break
+            got += len(piece)
+            begin += piece[: (4 << 10) - len(begin)]
+        self.got += got
+        return int(begin.split(b" ", 2)[1]) if begin else 0, begin
+
+
+@dataclass(slots=True)
+class Measured:
+    """A running service with a probe inside."""
+
+    running: subprocess.Popen[str]
+    server: LiveServer
+    http: httpx.Client
+    _made: dict[Any, Any] = field(default_factory=dict)
+
+    def given(self, make: Callable[[httpx.Client], T]) -> T:
+        """What `make` sets up, once for this service; nothing of it is measured."""
+        if make not in self._made:
+            self._made[make] = make(self.http)
+        found: T = self._made[make]
+        return found
+
+    def cost(self, ask: Callable[[Wire], T]) -> tuple[T, Wire, Cost]:
+        """What `ask` gives, what went over its connections, and what it cost."""
+        wire = Wire(self.server)
+        self._tell("begin")
+        try:
+            answer = ask(wire)
+        finally:
+            cost = Cost(**self._tell("end"))
+        return answer, wire, cost
+
+    def _tell(self, word: str) -> dict[str, Any]:
+        assert self.running.stdin is not None
+        assert self.running.stdout is not None
+        self.running.stdin.write(word + "\n")
+        self.running.stdin.flush()
+        said: dict[str, Any] = json.loads(self.running.stdout.readline())
+        return said
+
+
+@contextmanager
+def measured_service(
+    storage: Path, *, near: bool = False, warm: bool = True, settings: Mapping[str, str] | None = None
+) -> Iterator[Measured]:
+    """The service over a folder; storage that is not near is read by calls alone, as a bucket is.
+
+    One that is warm has been asked everything once: what is imported and set up then is no request's cost.
+    """
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(_SERVICE.parents[1]),
+        "PROTOSLICE_STORAGE": storage.as_uri(),
+        "PROTOSLICE_LOG_LEVEL": "error",
+        "PROTOSLICE_SPACE_WATERMARK_BYTES": "0",
+        **(settings or {}),
+    }
+    command = [sys.executable, str(_SERVICE), "near" if near else "far"]
+    running = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    )
+    assert running.stdout is not None
+    try:
+        address = running.stdout.readline().strip()
+        host, _, port = address.removeprefix("http://").rpartition(":")
+        with httpx.Client(base_url=address, timeout=_PATIENCE_SECONDS) as http:
+            if warm:
+                _warm(http)
+            yield Measured(running, LiveServer(host, int(port)), http)
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def _warm(http: httpx.Client) -> None:
+    for path, methods in http.get("/openapi.json").json()["paths"].items():
+        for method in methods:
+            http.request(method, re.sub(r"\{\w+\}", "x", path))
+    store = http.post("/v1/stores", params={"filename": "model.onnx"}, content=onnx(1)).json()["id"]
+    http.get(f"/v1/stores/{store}/merge", headers={"accept": "application/json"})
+    http.delete(f"/v1/stores/{store}")

@@ -1,0 +1,194 @@
+"""The worst requests that find, name and remove what is kept: stores, tags, schemas, and pieces by digest."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import httpx
+
+from costing.makings import FAR, descriptors, empty_tensors, far, long_paths, schemas, small, stored, tags
+from costing.steps import MOST
+from costing.table import KIB, MIB, Budget, Row, get, request
+from protoslice.testing.stores import onnx
+
+__all__ = ["KEEPING"]
+
+_JSON: Final = "application/json"
+_TAGS: Final = 100
+_MANY_TAGS: Final = tags(_TAGS)
+_DIGESTS: Final = 10_000
+_SCHEMAS: Final = Budget(calls=20, work=MOST)
+
+
+def _missing(*stores: str) -> bytes:
+    chunks = [{"sha256": f"{n:064x}", "size": n + 1} for n in range(_DIGESTS)]
+    body = json.dumps({"chunks": chunks} | ({"stores": list(stores)} if stores else {}), separators=(",", ":"))
+    return request("POST", "/v1/chunks/missing", body.encode(), content_type=_JSON)
+
+
+def _removable(http: httpx.Client) -> str:
+    _MANY_TAGS(http)
+    return stored(http, onnx(12))
+
+
+def _tagged(http: httpx.Client) -> str:
+    store = small(http)
+    http.put("/v1/tags/one:1", json={"store": store})
+    return store
+
+
+def _removable_schema(http: httpx.Client) -> Any:
+    return http.put("/v1/schemas/gone", content=descriptors(b"gone", 5000))
+
+
+KEEPING: Final = (
+    Row(
+        route="GET /v1/stores",
+        worst="four stores of a thousand long paths each",
+        ask=get("/v1/stores?limit=1000"),
+        given=long_paths,
+        status=200,
+        budget=Budget(held=100_000, calls=40),
+        mend="A14",
+    ),
+    Row(
+        route="GET /v1/stores",
+        worst="only of a type that none has",
+        ask=get("/v1/stores?type=no.Such&tag=many&limit=1000"),
+        given=_MANY_TAGS,
+        service="tags",
+        status=200,
+        budget=Budget(calls=40 + _TAGS),
+    ),
+    Row(
+        route="GET /v1/stores/{ref}",
+        worst=f"{_TAGS} tags",
+        ask=lambda store: get(f"/v1/stores/{store}"),
+        given=_MANY_TAGS,
+        service="tags, one store",
+        status=200,
+        budget=Budget(calls=10),
+        mend="A10",
+    ),
+    Row(
+        route="GET /v1/stores/{ref}",
+        worst="a thousand long paths",
+        ask=lambda store: get(f"/v1/stores/{store}"),
+        given=long_paths,
+        status=200,
+        mend="D2",
+        budget=Budget(held=60_000, got=2 * MIB),
+    ),
+    Row(
+        route="DELETE /v1/stores/{ref}",
+        worst=f"beside {_TAGS} tags of others",
+        ask=lambda given: request("DELETE", f"/v1/stores/{given}"),
+        given=_removable,
+        service="tags, removed",
+        status=204,
+        budget=Budget(),
+        mend="A10",
+    ),
+    Row(
+        route="GET /v1/tags",
+        worst=f"{_TAGS} of them",
+        ask=get("/v1/tags?limit=1000"),
+        given=_MANY_TAGS,
+        service="tags",
+        status=200,
+        budget=Budget(held=40_000, calls=_TAGS + 10),
+    ),
+    Row(route="GET /v1/tags/{tag}", worst="the longest name", ask=get("/v1/tags/" + "z" * 128), status=404),
+    Row(
+        route="PUT /v1/tags/{tag}",
+        worst="a condition of 60 kB",
+        ask=lambda store: request(
+            "PUT",
+            "/v1/tags/one:1",
+            json.dumps({"store": store}).encode(),
+            content_type=_JSON,
+            if_match=",".join(['"a"'] * 15_000),
+        ),
+        given=_tagged,
+        status=412,
+        mend="D4",
+    ),
+    Row(
+        route="PUT /v1/tags/{tag}",
+        worst="a body of a mebibyte that is nested deep",
+        ask=request("PUT", "/v1/tags/one:1", b"[" * 1_000_000, content_type=_JSON),
+        given=_tagged,
+        status=400,
+        budget=Budget(held=150_000),
+    ),
+    Row(
+        route="DELETE /v1/tags/{tag}",
+        worst="a condition of 60 kB",
+        ask=request("DELETE", "/v1/tags/one:1", if_match=",".join(['"a"'] * 15_000)),
+        given=_tagged,
+        status=412,
+        mend="D4",
+    ),
+    Row(
+        route="GET /v1/schemas",
+        worst="three of 10 000 fields",
+        ask=get("/v1/schemas"),
+        given=schemas,
+        status=200,
+        budget=_SCHEMAS,
+    ),
+    Row(
+        route="GET /v1/schemas/{name}",
+        worst="10 000 fields",
+        ask=get("/v1/schemas/cost1"),
+        given=schemas,
+        status=200,
+        budget=Budget(calls=20, got=4 * MIB, work=MOST),
+    ),
+    Row(
+        route="PUT /v1/schemas/{name}",
+        worst="a type of 10 000 fields",
+        ask=request("PUT", "/v1/schemas/fields", descriptors(b"fields")),
+        status=201,
+        budget=Budget(memory=60, work=MOST, written=1.1, written_room=KIB),
+    ),
+    Row(
+        route="PUT /v1/schemas/{name}",
+        worst="two million parts of two bytes",
+        ask=request("PUT", "/v1/schemas/parts", b"\x0a\x00" * 2_000_000),
+        status=413,
+        budget=Budget(work=MOST),
+    ),
+    Row(
+        route="DELETE /v1/schemas/{name}",
+        worst="one of three",
+        ask=request("DELETE", "/v1/schemas/gone"),
+        given=_removable_schema,
+        status=204,
+    ),
+    Row(
+        route="POST /v1/chunks/missing",
+        worst="ten thousand digests, in a store that has no pieces yet",
+        ask=lambda store: _missing(store),
+        given=far,
+        status=200,
+        budget=Budget(held=80_000, calls=2 * FAR),
+    ),
+    Row(
+        route="POST /v1/chunks/missing",
+        worst="ten thousand digests, in sixteen stores by one name",
+        ask=lambda store: _missing(*[store] * 16),
+        given=empty_tensors(13),
+        status=200,
+        budget=Budget(held=80_000, calls=60),
+    ),
+    Row(
+        route="POST /v1/chunks/missing",
+        worst="ten thousand digests, in whatever is newest",
+        ask=_missing(),
+        given=small,
+        status=200,
+        budget=Budget(held=80_000, calls=100),
+    ),
+)

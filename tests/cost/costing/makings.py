@@ -1,0 +1,225 @@
+"""What the worst requests are made of: stores, schemas and bodies, each of a kind that was once dear."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Callable
+from typing import Any, Final
+
+import httpx
+
+from protoslice.recipes import Copy, RecipeWriter
+from protoslice.riegeli import RecordWriter
+from protoslice.testing.chunked import METADATA
+from protoslice.testing.protos.writer import varint
+from protoslice.testing.stores import field, onnx
+from protoslice.testing.tus import metadata
+
+__all__ = [
+    "EMPTY",
+    "FAR",
+    "PATHS",
+    "TUS",
+    "big_schema",
+    "bomb",
+    "deep",
+    "descriptors",
+    "empty_tensors",
+    "far",
+    "form",
+    "large",
+    "long_paths",
+    "medium",
+    "nodes",
+    "of_schema",
+    "recipe_of_copies",
+    "schemas",
+    "small",
+    "stored",
+    "tags",
+    "tar",
+    "uploads",
+]
+
+Make = Callable[[httpx.Client], Any]
+
+FAR: Final = 600
+_APART: Final = 200_000
+EMPTY: Final = 20_000
+_FIELDS: Final = 10_000
+_EACH: Final = 5000
+PATHS: Final = 1000
+TUS: Final = {"tus_resumable": "1.0.0"}
+
+
+def stored(http: httpx.Client, body: bytes, kind: str = "application/octet-stream", **query: str) -> str:
+    """The id of a store made of a body."""
+    given = {"filename": "model.onnx"} | query
+    answer = http.post("/v1/stores", params=given, content=body, headers={"content-type": kind})
+    assert answer.is_success, answer.text
+    return str(answer.json()["id"])
+
+
+def small(http: httpx.Client) -> str:
+    """A store of two small tensors."""
+    return stored(http, onnx(1000, 2000))
+
+
+def medium(http: httpx.Client) -> str:
+    """A store of one tensor of 16 MiB."""
+    return stored(http, _zeros(16 << 20))
+
+
+def large(http: httpx.Client) -> str:
+    """A store of 96 MiB in three tensors."""
+    return stored(http, _zeros(*[32 << 20] * 3))
+
+
+def far(http: httpx.Client) -> str:
+    """A store of many tensors, each so large that the next one's name lies in another block."""
+    head, content = b"\x08" + varint(_APART) + b"\x10\x03", b"\x4a" + varint(_APART) + bytes(_APART)
+    graph = b"".join(field(5, head + field(8, b"weight-%08d" % n) + content) for n in range(FAR))
+    return stored(http, b"\x08\x08" + field(7, graph))
+
+
+def _zeros(*sizes: int) -> bytes:
+    tensors = (
+        field(
+            5, b"\x08" + varint(size) + b"\x10\x03" + field(8, b"weight-%d" % n) + b"\x4a" + varint(size) + bytes(size)
+        )
+        for n, size in enumerate(sizes)
+    )
+    return b"\x08\x08" + field(7, b"".join(tensors))
+
+
+def empty_tensors(mark: int) -> Make:
+    """A store of 40 kB, of tensors of nothing at all; each `mark` makes another store."""
+
+    def make(http: httpx.Client) -> str:
+        return stored(http, b"\x08" + varint(mark) + field(7, b"\x2a\x00" * EMPTY))
+
+    return make
+
+
+def nodes(http: httpx.Client) -> str:
+    """A store of 120 kB: nodes with short names."""
+    return stored(http, b"\x08\x08" + field(7, b"".join(field(1, field(3, b"n%05d" % n)) for n in range(12_000))))
+
+
+def deep(http: httpx.Client) -> str:
+    """A store of graphs within attributes within nodes, thirty times over, each with a few more."""
+    graph = b""
+    for _ in range(30):
+        graph = field(1, field(5, field(1, b"body") + field(6, graph))) + field(1, field(3, b"n")) * 20
+    return stored(http, b"\x08\x08" + field(7, graph))
+
+
+def descriptors(package: bytes, fields: int = _FIELDS) -> bytes:
+    """A descriptor set of message types `<package>.M0` and so on, of so many fields together."""
+    declared = b"".join(
+        field(2, field(1, b"f%d" % n) + b"\x18" + varint(n) + b"\x20\x01\x28\x05") for n in range(1, _EACH + 1)
+    )
+    types = b"".join(field(4, field(1, b"M%d" % n) + declared) for n in range(fields // _EACH))
+    file = field(1, package + b".proto") + field(2, package) + types
+    return field(1, file + field(12, b"proto3"))
+
+
+def big_schema(http: httpx.Client) -> str:
+    """A schema of as many fields as it may well have."""
+    answer = http.put("/v1/schemas/cost0", content=descriptors(b"cost0"))
+    assert answer.is_success, answer.text
+    return "cost0"
+
+
+def schemas(http: httpx.Client) -> None:
+    """Three of those."""
+    for number in range(3):
+        answer = http.put(f"/v1/schemas/cost{number}", content=descriptors(b"cost%d" % number))
+        assert answer.is_success, answer.text
+
+
+def of_schema(http: httpx.Client) -> str:
+    """A store of two bytes whose type is declared in one of those."""
+    big_schema(http)
+    return stored(http, b"\x08\x01", filename="m.pb", type="cost0.M0")
+
+
+def long_paths(http: httpx.Client) -> str:
+    """Four stores of many files, each of no bytes and with a path of 900."""
+    for number in range(4):
+        files = {f"{number}/{'p' * 200}/{'q' * 200}/{'r' * 200}/{'s' * 200}/{n:090}": b"" for n in range(PATHS)}
+        made = stored(http, tar(files | {"model.onnx": onnx(10, seed=number)}), "application/x-tar")
+    return made
+
+
+def tags(count: int) -> Make:
+    """A store with so many tags."""
+
+    def make(http: httpx.Client) -> str:
+        store = stored(http, onnx(11))
+        for number in range(count):
+            answer = http.put(f"/v1/tags/many:{number}", json={"store": store})
+            assert answer.is_success, answer.text
+        return store
+
+    return make
+
+
+def tar(files: dict[str, bytes]) -> bytes:
+    """A tar of these files."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path, content in files.items():
+            head = tarfile.TarInfo(path)
+            head.size = len(content)
+            archive.addfile(head, io.BytesIO(content))
+    return out.getvalue()
+
+
+def form(parts: int, *, named: bytes) -> bytes:
+    """A form of so many parts; `named` is what the disposition of each says, with `%d` for its number."""
+    heads = [b"--b\r\ncontent-disposition: form-data; " + named % n + b"\r\n\r\nx\r\n" for n in range(parts)]
+    return b"".join(heads) + b"--b--\r\n"
+
+
+def bomb(mebibytes: int, compression: str = "brotli") -> bytes:
+    """A chunked proto of one chunk, all zeros: a record that holds thousands of times what it takes."""
+    out, told, chunk = io.BytesIO(), METADATA(), _zeros(mebibytes << 20)
+    with RecordWriter(out, options=compression) as writer:
+        writer.write_record(chunk)
+        told.chunks.add(size=len(chunk), offset=writer.last_pos.numeric, type=1)
+        told.message.chunk_index = 0
+        writer.write_message(told)
+    return out.getvalue()
+
+
+def recipe_of_copies(store: str, size: int, copies: int) -> bytes:
+    """A recipe that copies a file of a store again and again, and then says another digest than that comes to."""
+    writer = RecipeWriter()
+    copy = Copy(store, "model.onnx", 0, size)
+    lines = [writer.file("again.onnx"), *(writer.copy(copy) for _ in range(copies))]
+    return b"".join([*lines, writer.end(copies * size, hashlib.sha256(b"").hexdigest()), writer.done()])
+
+
+def uploads(count: int, content: bytes = b"x" * 1000) -> Make:
+    """The ids of so many partial uploads, all complete."""
+
+    def make(http: httpx.Client) -> list[str]:
+        return [_upload(http, content) for _ in range(count)]
+
+    return make
+
+
+def _upload(http: httpx.Client, content: bytes) -> str:
+    headers = {
+        "tus-resumable": "1.0.0",
+        "upload-length": str(len(content)),
+        "upload-concat": "partial",
+        "upload-metadata": metadata(filename="part"),
+        "content-type": "application/offset+octet-stream",
+    }
+    answer = http.post("/v1/uploads", content=content, headers=headers)
+    assert answer.is_success, answer.text
+    return str(answer.headers["location"].rpartition("/")[2])

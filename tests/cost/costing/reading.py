@@ -1,0 +1,245 @@
+"""The worst reads of a store."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, Final
+
+from costing.harness import Wire
+from costing.makings import FAR, deep, empty_tensors, far, large, long_paths, medium, nodes, of_schema, small
+from costing.steps import MOST
+from costing.table import KIB, MIB, Budget, Row, get
+
+__all__ = ["READING"]
+
+_STORE: Final = "/v1/stores/{ref}"
+_RANGES: Final = "bytes=" + ",".join(f"{n}-{n}" for n in range(0, 64 * 200_000, 200_000))
+_MANY_RANGES: Final = "bytes=" + ",".join(f"{n * 100}-" for n in range(5000))
+_MASKS: Final = "&".join(f"fields=graph.node[{n}:12000].name" for n in range(400))
+_GLOBS: Final = "&".join(f"name=*a*b*{n:x}" for n in range(400))
+
+
+def leaves_cpb(wire: Wire, store: str) -> int:
+    """Asks five times for a file that has to be hashed first, and leaves."""
+    for _ in range(5):
+        with wire.open() as connection:
+            wire.send(connection, get(f"/v1/stores/{store}/cpb"))
+    return 0
+
+
+def leaves_file(wire: Wire, store: str) -> int:
+    """Asks for a large file, takes a little and leaves."""
+    for _ in range(5):
+        with wire.open() as connection:
+            wire.send(connection, get(f"/v1/stores/{store}/files/model.onnx"))
+            wire.read(connection, 64 << 10)
+    return 0
+
+
+def pipelined(path: str, count: int) -> Any:
+    """A play that asks for `path` many times over one connection, and reads nothing before all has been sent."""
+
+    def play(wire: Wire, given: Any) -> int:
+        asked = f"GET {path.format(store=given)} HTTP/1.1\r\nhost: localhost\r\n".encode()
+        with wire.open() as connection:
+            connection.settimeout(3)
+            data = (asked + b"\r\n") * count + asked + b"connection: close\r\n\r\n"
+            with suppress(TimeoutError):  # the service takes no more before something is read, as it should
+                connection.sendall(data)
+            wire.sent += len(data)
+            return wire.read(connection, 1 << 16)[0]
+
+    return play
+
+
+def _view(name: str, worst: str, query: str, **more: Any) -> Row:
+    """A row for a view whose whole path is in its template."""
+    return Row(
+        route=f"GET {_STORE}/{name}", worst=worst, ask=lambda store: get(f"/v1/stores/{store}/{name}{query}"), **more
+    )
+
+
+READING: Final = (
+    Row(
+        route=f"GET {_STORE}/files/{{path:path}}",
+        worst="64 ranges far apart",
+        ask=lambda store: get(f"/v1/stores/{store}/files/model.onnx", range=_RANGES),
+        given=far,
+        status=206,
+        budget=Budget(calls=64 + 20),
+    ),
+    Row(
+        route=f"GET {_STORE}/files/{{path:path}}",
+        worst="five thousand ranges are ignored",
+        ask=lambda store: get(f"/v1/stores/{store}/files/model.onnx", range=_MANY_RANGES),
+        given=small,
+        status=200,
+        budget=Budget(calls=20),
+    ),
+    Row(
+        route=f"GET {_STORE}/files/{{path:path}}",
+        worst="a file is asked for five times, and nobody waits for it",
+        play=leaves_file,
+        given=large,
+        status=0,
+        budget=Budget(calls=40),
+    ),
+    Row(
+        route=f"GET {_STORE}/files/{{path:path}}",
+        worst="ten thousand requests in a row and a reader that waits",
+        play=pipelined("/v1/stores/{store}/files/model.onnx", 10_000),
+        given=small,
+        near=True,
+        status=200,
+        budget=Budget(held=60_000, calls=20),
+    ),
+    _view("metadata", "a plan of chunks in their hundreds", "", given=far, status=200, budget=Budget(calls=20)),
+    Row(
+        route=f"GET {_STORE}/metadata",
+        worst="two bytes of a type with 10 000 fields are opened",
+        ask=lambda store: get(f"/v1/stores/{store}/metadata"),
+        given=of_schema,
+        status=200,
+        budget=Budget(calls=20, work=MOST),
+        mend="A8",
+    ),
+    Row(
+        route=f"GET {_STORE}/chunks/{{n}}",
+        worst="a chunk shown as JSON",
+        ask=lambda store: get(f"/v1/stores/{store}/chunks/0", accept="application/json"),
+        given=nodes,
+        status=200,
+        budget=Budget(calls=20),
+    ),
+    Row(
+        route=f"GET {_STORE}/merge",
+        worst="400 masks over 12 000 elements",
+        ask=lambda store: get(f"/v1/stores/{store}/merge?{_MASKS}"),
+        given=nodes,
+        status=(200, 413, 422),
+        budget=Budget(calls=20),
+        mend="A13",
+    ),
+    _view(
+        "merge",
+        f"the names of {FAR} tensors far apart",
+        "?fields=graph.initializer[*].name",
+        given=far,
+        status=200,
+        budget=Budget(calls=FAR + 20),
+    ),
+    Row(
+        route=f"GET {_STORE}/merge",
+        worst="everything as JSON",
+        ask=lambda store: get(f"/v1/stores/{store}/merge", accept="application/json"),
+        given=empty_tensors(9),
+        status=200,
+        budget=Budget(calls=20, memory=32),
+    ),
+    Row(
+        route=f"GET {_STORE}/cpb",
+        worst="asked for five times, and nobody waits for it",
+        play=leaves_cpb,
+        given=large,
+        status=0,
+        budget=Budget(calls=5 * 40),
+        mend="A12",
+    ),
+    _view(
+        "cpb",
+        "chunks in their hundreds",
+        "",
+        given=far,
+        status=200,
+        budget=Budget(calls=2 * FAR + 20, got=256 * MIB, work=600 * FAR),
+    ),
+    _view(
+        "tensors",
+        "the first of 20 000 empty tensors",
+        "?limit=1",
+        given=empty_tensors(10),
+        status=200,
+        budget=Budget(calls=20),
+        mend="A6",
+    ),
+    _view(
+        "tensors",
+        "a glob of many stars over 20 000 tensors",
+        "?limit=1&name=" + "*a" * 400,
+        given=empty_tensors(14),
+        status=200,
+        budget=Budget(calls=20, work=MOST),
+        mend="A6",
+    ),
+    Row(
+        route=f"GET {_STORE}/tensors/{{name:path}}",
+        worst="every other element of a dimension, far apart",
+        ask=lambda store: get(f"/v1/stores/{store}/tensors/weight-0?slice=::200000"),
+        given=medium,
+        status=200,
+        budget=Budget(calls=100),
+    ),
+    Row(
+        route=f"GET {_STORE}/tensors/{{name:path}}",
+        worst="every other element",
+        ask=lambda store: get(f"/v1/stores/{store}/tensors/weight-0?slice=::2"),
+        given=medium,
+        status=200,
+        budget=Budget(calls=100, got=9 * MIB),
+    ),
+    _view(
+        "safetensors",
+        "20 000 empty tensors",
+        "",
+        given=empty_tensors(11),
+        status=(200, 413, 422),
+        budget=Budget(calls=20, got=64 * MIB),
+        mend="A6",
+    ),
+    _view(
+        "safetensors",
+        "400 globs over hundreds of tensors",
+        "?" + _GLOBS,
+        given=far,
+        status=(404, 422),
+        mend="D3",
+        budget=Budget(calls=FAR + 20, written_room=64 * KIB),
+    ),
+    _view(
+        "references.json",
+        "20 000 empty tensors",
+        "",
+        given=empty_tensors(12),
+        status=(200, 413, 422),
+        budget=Budget(calls=20, got=64 * MIB),
+        mend="A6",
+    ),
+    _view(
+        "chunks",
+        "with their digests",
+        "?limit=1000",
+        given=far,
+        status=200,
+        budget=Budget(calls=4 * FAR + 20),
+    ),
+    _view("tree", "16 levels", "?depth=16&limit=1000", given=deep, status=200, budget=Budget(calls=100)),
+    _view(
+        "tree",
+        "a page of 12 000 nodes",
+        "?path=graph.node&depth=16&limit=1000",
+        given=nodes,
+        status=200,
+        budget=Budget(calls=20),
+    ),
+    _view(
+        "pieces",
+        "extents in their hundreds",
+        "?limit=1000",
+        given=far,
+        status=200,
+        budget=Budget(calls=4 * FAR + 20, written_room=256 * KIB),
+    ),
+    _view(
+        "pieces", "a thousand files", "?limit=1000", given=long_paths, status=200, mend="D2", budget=Budget(calls=20)
+    ),
+)

@@ -1,0 +1,24 @@
+"""The routes of the application, as the framework has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from protoslice.server.app import Application
+
+__all__ = ["routes"]
+
+
+def routes(app: Application) -> set[str]:
+    """Every method and path template. HEAD is GET without its body, by the same way, and has no rows of its own."""
+    return {f"{method} {route.path}" for route in _each(app.router.routes) for method in route.methods - {"HEAD"}}
+
+
+def _each(found: list[Any]) -> Iterator[Any]:
+    for route in found:
+        included = getattr(route, "original_router", None)
+        if included is None:
+            yield route
+        else:
+            yield from _each(included.routes)

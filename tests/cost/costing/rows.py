@@ -1,0 +1,16 @@
+"""The table: every route, the worst short requests known for it, and what they may cost."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from costing.intake import INTAKE
+from costing.keeping import KEEPING
+from costing.operating import OPERATING
+from costing.reading import READING
+from costing.resuming import RESUMING
+
+__all__ = ["ROWS"]
+
+ROWS: Final = (*OPERATING, *READING, *KEEPING, *INTAKE, *RESUMING)
+"""In the order of the cheapest setting up: rows over one store stand together."""

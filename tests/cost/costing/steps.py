@@ -1,0 +1,154 @@
+"""Counts what Python does on the thread of the event loop, callback by callback."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import get_ident
+from types import CodeType, FrameType
+from typing import Any, Final
+
+__all__ = ["MOST", "Steps", "Work"]
+
+MOST: Final = 2_000_000
+"""More steps than these are not counted, of a callback and of work: tracing makes Python ten times as slow."""
+_SAMPLE: Final = 1 << 10
+
+Trace = Callable[[FrameType, str, Any], Any]
+
+
+class Steps:
+    """The steps of the callback that held the loop longest: lines, calls and returns of Python, and what C did.
+
+    A callback is all that runs between two returns to the loop. A turn is all callbacks until the loop has polled:
+    nobody waits longer than one turn.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._base: FrameType | None = None
+        self._thread = 0
+        self._trace: Trace | None = None
+        self._turning = False
+        self._hot: Counter[CodeType] = Counter()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._count = self._callback_began = self._turn_began = 0
+        self.longest = self.longest_turn = 0
+        self.where: list[str] = []
+        self._hot.clear()
+
+    def begin(self) -> None:
+        """Count from here on; to be called by the loop itself, as a callback."""
+        self._reset()
+        self._base, self._thread = sys._getframe().f_back, get_ident()
+        self._trace = self._tracing()
+        self._loop.call_soon(self._on)
+
+    def end(self) -> None:
+        """Count no more; to be called by the loop itself, as a callback."""
+        sys.settrace(None)
+        self._callback_ends()
+        self._turn_ends()
+        self._base = self._trace = None
+
+    def add(self, steps: int) -> None:
+        """Count what a call in C had to do, if the loop's thread made it."""
+        if self._trace is not None and get_ident() == self._thread:
+            self._count += steps
+
+    def _on(self) -> None:
+        if self._trace is not None:
+            sys.settrace(self._trace)
+
+    def _tracing(self) -> Trace:
+        base, own = self._base, {Steps._turn_ends.__code__, Steps._on.__code__, Steps.end.__code__}
+
+        def step(frame: FrameType, event: str, arg: Any) -> Trace:
+            self._count += 1
+            if not self._count % _SAMPLE:
+                self._sampled(frame.f_code)
+            return step
+
+        def entered(frame: FrameType, event: str, arg: Any) -> Trace | None:
+            if frame.f_code in own:
+                return None
+            if frame.f_back is base:
+                self._callback_ends()
+            return step(frame, event, arg)
+
+        return entered
+
+    def _sampled(self, code: CodeType) -> None:
+        self._hot[code] += 1
+        if self._count - self._callback_began > MOST:
+            sys.settrace(None)
+            self._loop.call_soon(self._on)
+
+    def _callback_ends(self) -> None:
+        steps = self._count - self._callback_began
+        if steps > self.longest:
+            self.longest = steps
+            self.where = [f"{code.co_qualname} {count}" for code, count in self._hot.most_common(3)]
+        self._hot.clear()
+        self._callback_began = self._count
+        if not self._turning:
+            self._turning = True
+            self._loop.call_soon(self._turn_ends)
+
+    def _turn_ends(self) -> None:
+        self._turning = False
+        self.longest_turn = max(self.longest_turn, self._count - self._turn_began)
+        self._turn_began = self._count
+
+
+class Work:
+    """The steps of Python that threads of pools make for the loop, all together: each delays the loop a little."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.on = False
+        self.under_way = 0
+        """Calls that pools have been given and have not made."""
+
+    def begin(self) -> None:
+        """Count from here on."""
+        self.steps, self.on = 0, True
+
+    def end(self) -> None:
+        """Count no more."""
+        self.on = False
+
+    def watch_pools(self) -> None:
+        """Count what any pool is given to do."""
+        submit = ThreadPoolExecutor.submit
+
+        def submitted(pool: ThreadPoolExecutor, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+            self.under_way += 1
+            made = submit(pool, self._counted, call, *args, **named)
+            made.add_done_callback(self._ended)
+            return made
+
+        ThreadPoolExecutor.submit = submitted  # type: ignore[method-assign, assignment]
+
+    def _ended(self, made: Future[Any]) -> None:
+        self.under_way -= 1
+
+    def _counted(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        if not self.on:
+            return call(*args, **named)
+        sys.settrace(self._step)
+        try:
+            return call(*args, **named)
+        finally:
+            sys.settrace(None)
+
+    def _step(self, frame: FrameType, event: str, arg: Any) -> Trace:
+        self.steps += 1
+        if self.steps > MOST or not self.on:
+            sys.settrace(None)
+        return self._step

@@ -1,0 +1,103 @@
+"""What a row of the table says, and the words that rows are written in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import httpx
+
+from costing.harness import Cost, Wire
+
+__all__ = ["KIB", "MIB", "Budget", "Row", "get", "request"]
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+
+Make: TypeAlias = Callable[[httpx.Client], Any]
+Ask: TypeAlias = Callable[[Any], bytes]
+Play: TypeAlias = Callable[[Wire, Any], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The most that a request may cost."""
+
+    held: int = 20_000
+    """Steps of one callback of the loop: about one millisecond."""
+    work: int = 100_000
+    """Steps of all worker threads together."""
+    memory: float = 3
+    """Times the bytes sent and got, beside `memory_room`."""
+    memory_room: int = 24 * MIB
+    written: float = 0
+    """Times the bytes sent, beside `written_room`."""
+    written_room: int = 4 * KIB
+    calls: int = 10
+    """Requests to the storage, whatever it asks."""
+    got: int = MIB
+    """Bytes of the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A route, the worst request known for it, and its budget."""
+
+    route: str
+    worst: str
+    ask: bytes | Ask = b""
+    """A request, or what makes one of what is given."""
+    play: Play | None = None
+    """Instead of one request, whatever clients do over connections of their own; returns a status."""
+    status: int | tuple[int, ...]
+    """Of the answer; 0 when nobody waits for it."""
+    budget: Budget = field(default_factory=Budget)
+    given: Make | None = None
+    """Sets up what is asked about."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    near: bool = False
+    """Whether storage is a folder with all it can do, rather than one that is read by calls alone."""
+    fresh: bool = False
+    """Whether the service has never been asked anything."""
+    service: str = ""
+    """Rows of one name share a service: those that would make others' dearer have one of their own."""
+    mend: str | None = None
+    """The finding whose mend is under way; the row is known to fail until it is there."""
+
+    def __str__(self) -> str:
+        return f"{self.route}: {self.worst}"
+
+    def asked(self, wire: Wire, given: Any) -> int:
+        """The status of the answer to it."""
+        if self.play is not None:
+            return self.play(wire, given)
+        return wire.exchange(self.ask if isinstance(self.ask, bytes) else self.ask(given))[0]
+
+    def over(self, wire: Wire, cost: Cost) -> list[str]:
+        """What it cost beyond its budget, each with what it might."""
+        budget = self.budget
+        most = {
+            "held": budget.held,
+            "work": budget.work,
+            "memory": int(budget.memory * (wire.sent + wire.got)) + budget.memory_room,
+            "written": int(budget.written * wire.sent) + budget.written_room,
+            "calls": budget.calls,
+            "got": budget.got,
+        }
+        found = {name: wire.got if name == "got" else getattr(cost, name) for name in most}
+        return [f"{name}: {found[name]} of {limit}" for name, limit in most.items() if found[name] > limit]
+
+
+def request(method: str, target: str, body: bytes = b"", /, **headers: str) -> bytes:
+    """A request on a connection of its own; underscores in the names of headers stand for hyphens."""
+    lines = [f"{method} {target} HTTP/1.1", "host: localhost", "connection: close"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    if body or method in {"POST", "PUT", "PATCH"}:
+        lines.append(f"content-length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def get(target: str, /, **headers: str) -> bytes:
+    """A GET."""
+    return request("GET", target, **headers)

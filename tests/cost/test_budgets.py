@@ -1,0 +1,57 @@
+"""Every route's worst short request keeps within its budget, over a real socket; and no route is without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from costing.harness import Measured, measured_service
+from costing.routes import routes
+from costing.rows import ROWS
+from costing.table import Row, get
+from protoslice.server.app import create_app
+from protoslice.server.settings import Settings
+
+Services = Callable[[Row], Measured]
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    """A service as a row wants it; those that want the same share one."""
+    running: dict[Any, Measured] = {}
+    with ExitStack() as stack:
+
+        def service(row: Row) -> Measured:
+            key = (row.near, row.service, str(row) if row.fresh else "", *sorted(row.settings.items()))
+            if key not in running:
+                storage = tmp_path_factory.mktemp("storage")
+                made = measured_service(storage, near=row.near, warm=not row.fresh, settings=row.settings)
+                running[key] = stack.enter_context(made)
+            return running[key]
+
+        yield service
+
+
+def test_every_route_has_a_row_and_every_row_a_route() -> None:
+    app = create_app(Settings(storage="memory://"))
+    assert {row.route for row in ROWS} - {"any"} == routes(app)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, id=str(row), marks=[pytest.mark.xfail(strict=True, reason=row.mend)] if row.mend else [])
+        for row in ROWS
+    ],
+)
+def test_the_worst_request_keeps_within_its_budget(services: Services, row: Row) -> None:
+    service = services(row)
+    given = None if row.given is None else service.given(row.given)
+    status, wire, cost = service.cost(lambda wire: row.asked(wire, given))
+    print(f"\n{row}: {status}; sent {wire.sent}, got {wire.got}; {cost}")
+    assert row.over(wire, cost) == []
+    assert status in (row.status if isinstance(row.status, tuple) else (row.status,))
+    assert wire.exchange(get("/livez"))[0] == 200
