@@ -99,7 +99,7 @@ def test_stores_are_listed_named_and_removed(call: Any, service: str) -> None:
     assert made[:12] in call("ls", "--url", service).stdout
     call("tag", "small:1", "--remove")
     assert json.loads(call("info", "@small:2", "--json").stdout)["tags"] == ["small:2"]
-    call("rm", "@small:2")
+    call("rm", f"@{made}")
     assert "@small:2" not in call("ls").stdout
     call("info", f"@{made}", code=4)
 

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def test_garbage_is_shown_then_removed(storage: Path) -> None:
     assert shown.startswith("removed: 4 objects (")
     assert "1 deleted store," in shown
     left = keys(storage)
-    assert len(left) == len(before) - 5
+    assert len(left) == len(before) - 9, "four objects, the claim and the note beside them, a tombstone, two entries"
     assert not [key for key in left if key.startswith("removed/")]
     assert len([key for key in left if key.startswith("stores/")]) == 1
 
@@ -136,3 +137,19 @@ def test_storage_that_does_not_answer_is_asked_once(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("verb", [("gc",), ("storage", "check")])
 def test_help_has_an_example(verb: tuple[str, ...]) -> None:
     assert f"Example: protoslice {' '.join(verb)} " in call(*verb, "--help").stdout
+
+
+def test_a_storage_of_the_version_before_is_refused_with_the_verb_that_upgrades_it(tmp_path: Path) -> None:
+    with tarfile.open(Path(__file__).parents[1] / "stores" / "golden" / "layout1.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    assert "protoslice storage upgrade" in call("gc", "--storage", tmp_path.as_uri(), code=3).stderr
+    assert call("storage", "upgrade", tmp_path.as_uri()).stdout == "upgraded: 3 stores, 3 tags\n"
+    report = json.loads(call("storage", "upgrade", tmp_path.as_uri(), "--json").stdout)
+    assert (report["stores"], report["tags"], report["unreadable"]) == (3, 3, [])
+    assert json.loads(call("gc", "--storage", tmp_path.as_uri(), "--json").stdout)["objects"] == 0
+
+
+def test_a_damaged_store_is_named_by_an_upgrade(storage: Path) -> None:
+    (path,) = (storage / "stores").iterdir()
+    path.write_bytes(b"{}")
+    assert f"stores/{path.name}" in call("storage", "upgrade", storage.as_uri(), code=3).stderr

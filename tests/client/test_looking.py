@@ -90,7 +90,9 @@ def test_tags(client: Client, store: Store) -> None:
     client.untag("moving")
     with pytest.raises(NotFound):
         client.untag("moving")
-    client.delete("fresh")
+    with pytest.raises(Conflict, match="remove the tag"):
+        client.delete("fresh")
+    client.delete(other.id)
     with pytest.raises(NotFound):
         client.store(other.id)
 

@@ -17,6 +17,7 @@ from protoslice.server.metrics import Metrics
 from protoslice.server.settings import Settings, environment_name
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.upgrade import upgrade
 from protoslice.testing.stores import assert_whole, keys_in, onnx, opened, upload, visible
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,7 +72,7 @@ async def _work(stores: Stores, seed: int) -> None:
     """A store comes, with a tag, and the sixth before it goes."""
     await upload(stores, onnx(3000, seed=seed), IngestRequest(tags=(f"t:{seed}",)))
     if seed > 5:
-        await stores.delete(f"t:{seed - 6}")
+        await stores.delete((await stores.tag(f"t:{seed - 6}")).store)
 
 
 async def _backup(parts: list[str]) -> MemoryStorage:
@@ -92,7 +93,9 @@ async def _backup(parts: list[str]) -> MemoryStorage:
 
 async def _restored(parts: list[str]) -> int:
     """How many stores such a copy has; all of them have to be whole."""
-    async with opened(await _backup(parts)) as stores:
+    copy = await _backup(parts)
+    await upgrade(copy)
+    async with opened(copy) as stores:
         found = await visible(stores)
         for info in found.values():
             await assert_whole(stores, info)

@@ -66,8 +66,15 @@ class ForgetsWhatIsLeft(MemoryStorage):
 
 
 class FussyDelete(MemoryStorage):
-    async def delete(self, key: ObjectKey) -> None:
+    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
         await self.stat(key)
+        await super().delete(key, if_etag=if_etag)
+
+
+class HeedlessDelete(MemoryStorage):
+    """Removes whatever is there, also where another object was meant."""
+
+    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
         await super().delete(key)
 
 
@@ -120,6 +127,7 @@ LIARS = [
     (ListsByText, "test_a_prefix_is_a_folder"),
     (ForgetsWhatIsLeft, "test_pages_of_any_size_make_the_whole"),
     (FussyDelete, "test_removing_nothing_is_no_error"),
+    (HeedlessDelete, "test_a_conditional_delete_spares_another_object"),
     (EagerWriter, "test_nothing_is_visible_before_the_commit"),
     (EagerWriter, "test_an_abort_leaves_nothing"),
     (WriterThatReplaces, "test_a_commit_does_not_replace"),

@@ -52,9 +52,11 @@ def test_a_store_whose_object_is_gone_is_damaged_not_missing() -> None:
 def test_a_storage_of_another_layout_is_refused() -> None:
     async def run() -> None:
         storage = MemoryStorage()
-        await storage.put(ObjectKey("protoslice.json"), b'{"layout":2}')
-        with pytest.raises(Unsupported, match="another version"):
-            await Stores.open(storage)
+        said = {b'{"layout":1}': "storage upgrade", b'{"layout":2,"upgrading":1}': "again", b'{"layout":3}': "later"}
+        for mark, sentence in said.items():
+            await storage.put(ObjectKey("protoslice.json"), mark)
+            with pytest.raises(Unsupported, match=sentence):
+                await Stores.open(storage)
 
     asyncio.run(run())
 
@@ -69,13 +71,14 @@ class Careless(MemoryStorage):
 def test_a_storage_without_conditions_serves_and_takes_nothing_in() -> None:
     async def run() -> None:
         storage = Careless()
-        await storage.put(ObjectKey("protoslice.json"), b'{"layout":1}')
+        await storage.put(ObjectKey("protoslice.json"), b'{"layout":2}')
         async with opened(storage) as stores:
             assert await visible(stores) == {}
             calls = (
                 lambda: stores.ingest(IngestRequest()),
                 lambda: stores.register({}, IngestRequest()),
                 lambda: stores.delete("a"),
+                lambda: stores.restore("a"),
                 lambda: stores.put_tag("a", "b"),
                 lambda: stores.delete_tag("a"),
                 lambda: stores.put_schema("a", b""),

@@ -11,7 +11,7 @@ import pytest
 
 from protoslice.errors import NotFound, ProtosliceError
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.stores import Created, IngestRequest, Stores
+from protoslice.stores import Created, IngestRequest, Removed, Stores
 from protoslice.testing import FaultyStorage
 from protoslice.testing.stores import assert_whole, keys_in, onnx, opened, upload, visible
 
@@ -77,7 +77,10 @@ async def assert_nothing_left(storage: MemoryStorage, stores: int) -> None:
     found = await keys_in(storage)
     assert len({key.split("/")[1] for key in found if key.startswith("objects/")}) == stores
     assert len({key.split("/")[1] for key in found if key.startswith("derived/")}) <= stores
-    assert {key.split("/")[0] for key in found} <= {"objects", "derived", "stores", "tags", "protoslice.json"}
+    assert {key.split("/")[0] for key in found} <= {
+        *("objects", "derived", "stores", "tags", "indexes", "protoslice.json")
+    }
+    assert len([key for key in found if key.startswith("indexes/time/")]) == stores
 
 
 @HOW
@@ -109,9 +112,12 @@ def fail_uploads(kind: str, how: dict[str, bool]) -> None:
 
 @HOW
 def test_deletion(how: dict[str, bool]) -> None:
+    async def remove(stores: Stores) -> Removed:
+        return await stores.delete((await stores.tag("old")).store)
+
     async def judge(fresh: Stores, old: str, result: object) -> None:
         seen = await visible(fresh)
-        if result is None:
+        if isinstance(result, Removed):
             assert old not in seen
             with pytest.raises(NotFound):
                 await fresh.tag("old")
@@ -120,7 +126,7 @@ def test_deletion(how: dict[str, bool]) -> None:
                 await fresh.get("old")
             assert (await upload(fresh, OLD)).created
 
-    asyncio.run(with_each_fault(lambda stores: stores.delete("old"), judge, how))
+    asyncio.run(with_each_fault(remove, judge, how))
 
 
 @HOW

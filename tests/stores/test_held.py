@@ -12,6 +12,7 @@ import pytest
 from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.storage.metered import Call, MeteredStorage
 from protoslice.stores import Stores, keys
+from protoslice.stores.claims import Claims
 from protoslice.stores.manifests import Manifests
 from protoslice.stores.opened import open_proto
 from protoslice.testing.stores import in_memory, onnx, upload
@@ -61,7 +62,8 @@ def test_the_manifests_used_last_are_kept_and_no_more_than_there_is_room_for() -
         ids = [(await upload(stores, onnx(100 + n))).store.id for n in range(6)]
         size = max([(await storage.stat(keys.store(store))).size for store in ids])
         read: list[Call] = []
-        manifests = Manifests(MeteredStorage(storage, read.append), cached_bytes=3 * size)
+        metered = MeteredStorage(storage, read.append)
+        manifests = Manifests(metered, Claims(metered), stores._is_sound, cached_bytes=3 * size)
 
         async def reads(*wanted: int) -> int:
             read.clear()
@@ -74,7 +76,7 @@ def test_the_manifests_used_last_are_kept_and_no_more_than_there_is_room_for() -
         assert await reads(3, 4) == 2
         assert await reads(0, 3, 4) == 0
         assert await reads(1, 2) == 2
-        await manifests.remove(ids[1])
+        await manifests.remove(ids[1], ())
         assert await reads(2, 4) == 0
 
     in_memory(work)

@@ -17,7 +17,7 @@ from protoslice.storage.metered import Call, MeteredStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores, packs
 from protoslice.stores.arriving import BATCH
 from protoslice.stores.objects import BLOCK
-from protoslice.testing.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, read, upload
+from protoslice.testing.stores import assert_whole, in_files, in_memory, keys_in, objects_in, onnx, opened, read, upload
 
 SIZES = st.lists(st.sampled_from([0, 1, 100, BLOCK - 1, BLOCK, 150_000, BATCH - 1, BATCH, 1_300_000]), max_size=6)
 
@@ -90,7 +90,7 @@ def test_a_pack_bears_the_number_of_its_first_file_and_large_files_lie_alone() -
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         files = {"a": bytes(BATCH), "b": b"b" * 10, "c": bytes(BATCH + 1), "d": b"d" * 20, "model.onnx": onnx(10)}
         info = (await upload(stores, files)).store
-        names = {key.rpartition("/")[2] for key in await keys_in(storage, "objects") if not key.endswith(".sums")}
+        names = {key.rpartition("/")[2] for key in await objects_in(storage) if not key.endswith(".sums")}
         assert names == {"file-0", "file-1", "file-2", "index", "plan"}
         await assert_whole(stores, info)
 

@@ -59,7 +59,7 @@ def test_what_one_does_the_others_see(kind: str, tmp_path: Path) -> None:
             await assert_whole(second, info)
             await third.put_tag("b", "a")
             assert (await first.get("a")).tags == ("a", "b")
-            await second.delete("b")
+            await second.delete(info.id)
             for stores in (first, third):
                 for ref in (info.id, "a", "b"):
                     with pytest.raises(NotFound):

@@ -21,7 +21,7 @@ from protoslice.stores.joined import open_file_object
 from protoslice.stores.model import Manifest, Stored
 from protoslice.stores.runner import Worker
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
-from protoslice.testing.stores import assert_whole, in_memory, keys_in, onnx, opened, read, upload
+from protoslice.testing.stores import assert_whole, in_memory, keys_in, objects_in, onnx, opened, read, upload
 
 BLOCK = 64 << 10
 
@@ -50,7 +50,7 @@ def test_little_at_a_time_makes_few_parts() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         found = await send(stores, data, [300])
         assert len(found.parts) <= 50
-        assert len(await keys_in(storage, f"objects/{found.id}")) == 2 * len(found.parts)
+        assert len(await objects_in(storage, found.id)) == 2 * len(found.parts)
         await assert_whole(stores, (await stores.view(found.store or "")).info)
 
     in_memory(work)

@@ -44,7 +44,7 @@ _VERBS = (
     serve.config,
     upkeep.gc,
 )
-_STORAGE_VERBS = (upkeep.check,)
+_STORAGE_VERBS = (upkeep.check, upkeep.upgrade)
 
 
 def _ending_well(verb: Callable[..., None]) -> Callable[..., None]:

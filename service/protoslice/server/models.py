@@ -29,6 +29,8 @@ __all__ = [
     "ProblemModel",
     "PutTag",
     "Register",
+    "RemovedModel",
+    "RestoredModel",
     "SchemaModel",
     "StoreModel",
     "TagModel",
@@ -111,6 +113,20 @@ class StoreModel(BaseModel):
     )
     planner: int | None = Field(ge=1, description="Version of the planner that made the chunks; null without chunks.")
     why: str | None = Field(description="One sentence on why there is no root; null where there is one.")
+
+
+class RemovedModel(BaseModel):
+    """A store that was removed, with the tags that went with it."""
+
+    id: Id
+    tags: list[str] = Field(description="Tags that pointed at the store, and were removed with it.")
+    restorable_until: datetime = Field(description="Until then its objects are kept, and the removal can be undone.")
+
+
+class RestoredModel(StoreModel):
+    """A store whose removal was taken back."""
+
+    tags_taken: list[str] = Field(description="Tags that went with the store and point elsewhere by now: left alone.")
 
 
 class TagModel(BaseModel):

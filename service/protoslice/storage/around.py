@@ -64,9 +64,9 @@ class AroundStorage(Storage):
         """See `Storage.list`."""
         return await self.around("list", lambda: self._inner.list(prefix, after=after, limit=limit))
 
-    async def delete(self, key: ObjectKey) -> None:
+    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
         """See `Storage.delete`."""
-        await self.around("delete", lambda: self._inner.delete(key))
+        await self.around("delete", lambda: self._inner.delete(key, if_etag=if_etag))
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
         """See `Storage.open_file`."""

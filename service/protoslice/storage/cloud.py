@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import obstore
 from obstore.store import GCSStore, from_url
 
-from protoslice.errors import Conflict, InvalidInput, NotFound, StorageUnavailable
+from protoslice.errors import Conflict, InvalidInput, NotFound, StorageUnavailable, Unsupported
 from protoslice.storage.cloud_errors import explained
 from protoslice.storage.cloud_options import sort_options
 from protoslice.storage.cloud_writer import CloudWriter
@@ -159,8 +159,10 @@ class CloudStorage(RemoteStorage):
                     return Page(tuple(items[:limit]), items[limit - 1].key)
         return Page(tuple(items), None)
 
-    async def delete(self, key: ObjectKey) -> None:
+    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
         """See `Storage.delete`."""
+        if if_etag is not None:
+            raise Unsupported("object stores are asked to delete without a condition alone: few know one")
         with suppress(NotFound), explained("delete", key):
             await obstore.delete_async(self._store, key.text)
 

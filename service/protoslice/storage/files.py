@@ -33,7 +33,7 @@ from protoslice.storage.interface import (
 )
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.spans import check_limit, check_span
-from protoslice.storage.spare import SpareFile
+from protoslice.storage.spare import SpareFile, expect
 from protoslice.storage.threads import Threads
 from protoslice.storage.tree import Tree, explained
 
@@ -57,7 +57,7 @@ class FileStorage(Storage):
     @property
     def abilities(self) -> Abilities:
         """Everything."""
-        return Abilities(open_file=True, free_space=True)
+        return Abilities(conditional_delete=True, open_file=True, free_space=True)
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
         """See `Storage.stat`."""
@@ -115,9 +115,9 @@ class FileStorage(Storage):
         check_limit(limit)
         return await self._threads.run(lambda: self._list(prefix, after, limit))
 
-    async def delete(self, key: ObjectKey) -> None:
+    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
         """See `Storage.delete`."""
-        await self._threads.run(lambda: self._delete(key))
+        await self._threads.run(lambda: self._delete(key, if_etag))
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
         """See `Storage.open_file`."""
@@ -186,9 +186,11 @@ class FileStorage(Storage):
                     return Page(tuple(items[:limit]), items[limit - 1].key)
         return Page(tuple(items), None)
 
-    def _delete(self, key: ObjectKey) -> None:
+    def _delete(self, key: ObjectKey, if_etag: str | None) -> None:
         missing = suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError)
         with explained("delete", key), self._tree.locked(), missing:
+            if if_etag is not None:
+                expect(self._tree, key, if_etag)
             self._tree.remove(key.segments)
 
 

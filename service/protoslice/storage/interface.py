@@ -49,6 +49,8 @@ class Abilities:
     """`put` takes `if_etag`."""
     exclusive_commit: bool = True
     """A writer's commit is create-if-absent too; without it, the last of several commits to one key wins."""
+    conditional_delete: bool = False
+    """`delete` takes `if_etag`."""
     open_file: bool = False
     """`open_file` gives a descriptor to read or map without a copy."""
     free_space: bool = False
@@ -198,8 +200,12 @@ class Storage(ABC):
         """
 
     @abstractmethod
-    async def delete(self, key: ObjectKey) -> None:
-        """Remove an object, durably; removing what is not there is no error."""
+    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
+        """Remove an object, durably; removing what is not there is no error.
+
+        With `if_etag` (where `abilities.conditional_delete`), only if the object there has that tag: `Conflict` when
+        it has another or there is none.
+        """
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
         """The object held open for pread and mmap (where `abilities.open_file`)."""

@@ -37,7 +37,7 @@ class MemoryStorage(Storage):
     @property
     def abilities(self) -> Abilities:
         """Everything that needs neither a disk nor a second process."""
-        return Abilities(durable=False, shared=False)
+        return Abilities(durable=False, shared=False, conditional_delete=True)
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
         """See `Storage.stat`."""
@@ -91,8 +91,11 @@ class MemoryStorage(Storage):
         more = len(items) == limit and next(below, None) is not None
         return Page(items, items[-1].key if more else None)
 
-    async def delete(self, key: ObjectKey) -> None:
+    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
         """See `Storage.delete`."""
+        found = self._objects.get(key)
+        if if_etag is not None and (found is None or found.stat.etag != if_etag):
+            raise Conflict(f"object {str(key)!r} has changed")
         if self._objects.pop(key, None) is not None:
             self._keys.remove(key)
 

@@ -61,9 +61,9 @@ class PrefixStorage(Storage):
         items = tuple(self._outside(item) for item in page.items)
         return Page(items, None if page.after is None else self._strip(page.after))
 
-    async def delete(self, key: ObjectKey) -> None:
+    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
         """See `Storage.delete`."""
-        await self._inner.delete(self._inside(key))
+        await self._inner.delete(self._inside(key), if_etag=if_etag)
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
         """See `Storage.open_file`; the facts of the open file name the object as the storage inside does."""

@@ -83,17 +83,9 @@ class SpareFile:
             return etag
         with self._tree.locked():
             if if_etag is not None:
-                self._expect(if_etag)
+                expect(self._tree, self._key, if_etag)
             self._tree.publish(self._name, self._key.segments, replace=True)
         return etag
-
-    def _expect(self, etag: str) -> None:
-        try:
-            found = describe(self._key, self._tree.facts(self._key.segments)).etag
-        except (FileNotFoundError, NotFound):
-            found = None
-        if found != etag:
-            raise Conflict(f"object {str(self._key)!r} has changed")
 
     def _open(self) -> int:
         if self._descriptor < 0:
@@ -106,3 +98,13 @@ class SpareFile:
             os.close(descriptor)
             with explained("clean up after", self._key):
                 self._tree.drop_spare(self._name)
+
+
+def expect(tree: Tree, key: ObjectKey, etag: str) -> None:
+    """Raise `Conflict` unless the object at `key` has this entity tag; the caller holds the lock of the tree."""
+    try:
+        found = describe(key, tree.facts(key.segments)).etag
+    except (FileNotFoundError, NotADirectoryError, NotFound):
+        found = None
+    if found != etag:
+        raise Conflict(f"object {str(key)!r} has changed")

@@ -89,7 +89,7 @@ class WebStorage(RemoteStorage):
         """Never."""
         raise Unsupported("a web server does not list its objects")
 
-    async def delete(self, key: ObjectKey) -> None:
+    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
         """Never."""
         _refuse()
 

@@ -3,7 +3,17 @@
 from protoslice.stores.catalogue import StoreOptions, Stores
 from protoslice.stores.garbage import GarbageReport
 from protoslice.stores.ingest import Ingest, Sink
-from protoslice.stores.model import Created, FileInfo, IngestRequest, Page, SchemaInfo, StoreInfo, Tag
+from protoslice.stores.model import (
+    Created,
+    FileInfo,
+    IngestRequest,
+    Page,
+    Removed,
+    Restored,
+    SchemaInfo,
+    StoreInfo,
+    Tag,
+)
 from protoslice.stores.opened import ChunkInfo, OpenStore
 from protoslice.stores.pieces import PieceInfo, Place
 from protoslice.stores.recipes import follow
@@ -20,7 +30,9 @@ __all__ = [
     "Page",
     "PieceInfo",
     "Place",
+    "Removed",
     "Representation",
+    "Restored",
     "SchemaInfo",
     "Sink",
     "StoreInfo",

@@ -10,6 +10,7 @@ from protoslice import _core
 from protoslice.errors import ProtosliceError
 from protoslice.storage import ObjectKey, Storage, Writer
 from protoslice.stores import keys
+from protoslice.stores.fresh import commit_new, put_new
 from protoslice.stores.model import Stored
 
 __all__ = ["Batches", "SummedObject"]
@@ -70,16 +71,21 @@ class Batches:
 class SummedObject:
     """An object in the making, and the sums of its blocks."""
 
-    def __init__(self, storage: Storage, key: ObjectKey, writer: Writer) -> None:
+    def __init__(
+        self, storage: Storage, key: ObjectKey, writer: Writer, ready: Callable[[], Awaitable[None]] | None
+    ) -> None:
         self.key = key
+        self._ready = ready
         self._storage = storage
         self._writer = writer
         self._sums = _core.BlockSums()
 
     @classmethod
-    async def open(cls, storage: Storage, key: ObjectKey) -> SummedObject:
-        """A new object to be written at `key`."""
-        return cls(storage, key, await storage.writer(key))
+    async def open(
+        cls, storage: Storage, key: ObjectKey, *, ready: Callable[[], Awaitable[None]] | None = None
+    ) -> SummedObject:
+        """A new object to be written at `key`; it is published once `ready` has returned."""
+        return cls(storage, key, await storage.writer(key), ready)
 
     @property
     def size(self) -> int:
@@ -97,8 +103,10 @@ class SummedObject:
     async def commit(self) -> Stored:
         """Where the object lies. It and its sums are durable when this returns."""
         size = self.size
-        etag = await self._writer.commit()
-        await self._storage.put_if_absent(keys.sums_of(self.key), self._sums.finish())
+        if self._ready is not None:
+            await self._ready()
+        etag = await commit_new(self._storage, self.key, self._writer)
+        await put_new(self._storage, keys.sums_of(self.key), self._sums.finish())
         return Stored(size, key=str(self.key), etag=etag)
 
     async def abort(self) -> None:

@@ -6,16 +6,21 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 
-from protoslice.errors import Conflict, IntegrityError, NotFound, StorageFull, Unsupported
-from protoslice.storage import ObjectStat, Storage, probe
+from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, StorageFull, Unsupported
+from protoslice.storage import Storage, probe
 from protoslice.stores import keys
+from protoslice.stores.claims import RENEW_SECONDS, Claims, Collected
 from protoslice.stores.derived import Derived
 from protoslice.stores.garbage import GRACE_SECONDS, GarbageReport, collect_garbage
 from protoslice.stores.in_place import Places
+from protoslice.stores.indexes import Indexes, check_cursor, place_in_time, store_at
 from protoslice.stores.ingest import Ingest, IntakeOptions, drop_attempt
 from protoslice.stores.joined import open_file_object
-from protoslice.stores.manifests import Manifests, behind, cursor_of
+from protoslice.stores.layout import check_layout
+from protoslice.stores.listing import side_by_side
+from protoslice.stores.manifests import Manifests
 from protoslice.stores.model import (
     UNKNOWN,
     Created,
@@ -23,10 +28,13 @@ from protoslice.stores.model import (
     Manifest,
     Page,
     PageRoom,
+    Removed,
+    Restored,
     SchemaInfo,
     Stored,
     StoreInfo,
     Tag,
+    now,
 )
 from protoslice.stores.objects import StoredObject
 from protoslice.stores.once import Once
@@ -35,14 +43,15 @@ from protoslice.stores.paths import check_request, check_tag, is_id, is_id_prefi
 from protoslice.stores.pieces import PieceInfo, Pieces, Place
 from protoslice.stores.receive import Types
 from protoslice.stores.records import Schemas, Tags
+from protoslice.stores.removed import find_tombstone
 from protoslice.stores.runner import Worker
+from protoslice.stores.soundness import is_sound
 from protoslice.stores.uploads import UploadOptions, Uploads
 
 __all__ = ["StoreOptions", "Stores"]
 
 _log = logging.getLogger(__name__)
 
-MARK = b'{"layout":1}'
 NEWEST = 16
 """How many stores are looked in for pieces when none is named."""
 
@@ -59,6 +68,8 @@ class StoreOptions:
     register_networks: tuple[str, ...] = ()
     space_watermark_bytes: int = 1 << 30
     uploads: UploadOptions = field(default_factory=UploadOptions)
+    renew_seconds: float = RENEW_SECONDS
+    """How often an upload under way tells collectors that it is."""
     trust_seconds: float = 0
     """How long an opened store is taken to exist still; one that we remove ourselves is gone at once."""
 
@@ -74,8 +85,10 @@ class Stores:
         self._tags = Tags(storage)
         self._schemas = Schemas(storage, self._worker)
         self._places = Places(options.register_prefixes, options.register_networks)
-        self._manifests = Manifests(storage)
-        self._uploads = Uploads(storage, self._worker, self.ingest, self._types, options.uploads)
+        self._claims = Claims(storage)
+        self._indexes = Indexes(storage)
+        self._manifests = Manifests(storage, self._claims, self._is_sound)
+        self._uploads = Uploads(storage, self._worker, self._claims, self.ingest, self._types, options.uploads)
         self._pieces = Pieces(storage, self._worker)
         self._opened: dict[str, OpenStore] = {}
         self._opening: Once[str, OpenStore] = Once()
@@ -92,7 +105,7 @@ class Stores:
         except Unsupported as error:
             refused = error.message
             _log.warning("opened for reading alone: %s", refused)
-        await _check_layout(storage, mark=create and refused is None)
+        await check_layout(storage, mark=create and refused is None)
         return cls(storage, options or StoreOptions(), refused=refused)
 
     async def close(self) -> None:
@@ -120,10 +133,12 @@ class Stores:
         options = IntakeOptions(
             self._storage,
             self._worker,
+            self._claims,
             types,
             limit=self._options.max_upload_bytes,
             verify=self._options.verify_reads,
             own_schema=own,
+            renew_seconds=self._options.renew_seconds,
         )
         return Ingest(options, request, self._announce)
 
@@ -138,7 +153,7 @@ class Stores:
         self._check_writable()
         check_request(request)
         types, own = await self._types(request.type)
-        manifest = await self._places.index(files, request, types, own, self._storage, self._worker)
+        manifest = await self._places.index(files, request, types, own, self._storage, self._worker, self._claims)
         return await self._announce(manifest, request.tags)
 
     async def get(self, ref: str) -> StoreInfo:
@@ -162,36 +177,73 @@ class Stores:
         cursor: str | None = None,
     ) -> Page[StoreInfo]:
         """A page of stores, newest first: those with a tag that begins so, those of a type."""
-        tags: dict[str, list[str]] = {}
-        for found in await self._tags.all():
-            tags.setdefault(found.store, []).append(found.name)
-        items, room = list[StoreInfo](), PageRoom(limit)
-        last: ObjectStat | None = None
-        for stat in behind(await self._manifests.newest(), cursor):
-            store_id = stat.key.segments[-1]
-            names = sorted(tags.get(store_id, []))
-            if tag is not None and not any(name.startswith(tag) for name in names):
-                continue
-            manifest = await self._listed(stat)
-            info = StoreInfo.of(manifest, names) if manifest is not None else None
-            if info is None or type not in {None, info.shown_type}:
-                continue
-            if not room.takes(info.weight):
-                return Page(items, cursor_of(last) if last else None)
-            items.append(info)
-            last = stat
-        return Page(items)
+        if tag is not None:
+            return await self._list_tagged(tag, type, limit, check_cursor(cursor))
+        after = check_cursor(cursor)
+        while True:
+            page = await self._indexes.newest(type=type, limit=limit, cursor=after)
+            items, count = await self._shown(page.items, limit)
+            after = page.next if count == len(page.items) else page.items[count - 1]
+            if items or after is None:
+                return Page(items, after)
 
-    async def delete(self, ref: str) -> None:
-        """Remove a store, and the tags that point at it. Its objects stay until readers must be done with them."""
+    async def _list_tagged(self, prefix: str, type: str | None, limit: int, cursor: str | None) -> Page[StoreInfo]:
+        async def place(store_id: str) -> str | None:
+            manifest = await self._manifest_or_none(store_id)
+            if manifest is None or (type not in {None, manifest.shown_type}):
+                return None
+            return place_in_time(manifest)
+
+        tagged = {tag.store for tag in await self._tags.beginning_with(prefix)}
+        places = sorted(found for found in await side_by_side(place, sorted(tagged)) if found is not None)
+        left = [each for each in places if cursor is None or each > cursor]
+        items, count = await self._shown(left[:limit], limit)
+        return Page(items, None if count == len(left) else left[count - 1])
+
+    async def _shown(self, places: Sequence[str], limit: int) -> tuple[Sequence[StoreInfo], int]:
+        """The stores at the first of some places in time, and for how many places a page has room."""
+        room = PageRoom(limit)
+        sizes = await side_by_side(self._manifests.size, [store_at(place) for place in places])
+        count = next((n for n, size in enumerate(sizes) if not room.takes(size)), len(places))
+        items = [info for info in await side_by_side(self._listed, places[:count]) if info is not None]
+        return items, count
+
+    async def delete(self, ref: str) -> Removed:
+        """Remove a store by its id, or the beginning of one, with the tags that point at it.
+
+        Its objects stay for a while, so that readers get to the end and `restore` can take the removal back.
+        """
         self._check_writable()
+        if not is_id_prefix(ref):
+            await self._tags.get(ref)
+            raise Conflict(f"{ref!r} is a tag: remove the tag, or name the store by its id")
         store_id = await self.resolve(ref)
-        await self._manifests.remove(store_id)
+        tags = await self._tags_of(store_id)
+        await self._manifests.remove(store_id, [tag.name for tag in tags])
         self._opened.pop(store_id, None)
-        for tag in await self._tags.all():
-            if tag.store == store_id:
-                with suppress(NotFound, Conflict):
-                    await self._tags.delete(tag.name, if_match=tag.etag)
+        for tag in tags:
+            with suppress(NotFound, Conflict):
+                await self._tags.delete(tag.name, if_match=tag.etag)
+        return Removed(store_id, tuple(tag.name for tag in tags), now() + timedelta(seconds=GRACE_SECONDS))
+
+    async def restore(self, store_id: str) -> Restored:
+        """Take the last removal of a store back, and set its tags again unless they point elsewhere by now."""
+        self._check_writable()
+        if not is_id(store_id):
+            raise InvalidInput("a store is restored by its whole id")
+        tombstone = await find_tombstone(self._storage, store_id)
+        try:
+            there = await self._publish(tombstone.manifest)
+        except Collected:
+            raise Conflict(f"objects of store {store_id} have been collected since: send it again") from None
+        taken = []
+        for name in tombstone.tags:
+            try:
+                await self._set_tag(name, store_id, if_none_match=True)
+            except Conflict:
+                taken.append(name)
+        await self._storage.delete(tombstone.key)
+        return Restored(await self._described(there), tuple(taken))
 
     def at_hand(self, store_id: str) -> OpenStore | None:
         """The store with this very id, if it is open and was just known to exist."""
@@ -244,7 +296,7 @@ class Stores:
         self._check_writable()
         check_tag(name)
         manifest = await self._manifests.get(await self.resolve(store))
-        return await self._tags.put(name, manifest.id, if_match=if_match, if_none_match=if_none_match)
+        return await self._set_tag(name, manifest.id, if_match=if_match, if_none_match=if_none_match)
 
     async def delete_tag(self, name: str, *, if_match: str | None = None) -> None:
         """Remove a tag."""
@@ -276,16 +328,44 @@ class Stores:
 
     async def _announce(self, manifest: Manifest, tags: Sequence[str]) -> Created:
         """Publish a store, or find that it exists; then its tags."""
-        there = await self._manifests.publish(manifest)
-        created = there.attempt == manifest.attempt  # even where it seemed to be there: an answer lost on the way
+        there = await self._publish(manifest)
+        created = there.attempt == manifest.attempt
         if not created:
             await drop_attempt(self._storage, manifest.attempt)
         for name in tags:
-            await self._tags.put(name, manifest.id, if_match=None, if_none_match=False)
+            await self._set_tag(name, manifest.id)
         return Created(await self._described(there), created)  # even if somebody removes it right now
 
+    async def _publish(self, manifest: Manifest) -> Manifest:
+        """The manifest that is there now: this one, or that of a sound copy of the same store."""
+        await self._indexes.add(manifest)
+        begun = self._worker.loop.time()
+        there = await self._manifests.publish(manifest)
+        if there.created != manifest.created:
+            await self._indexes.drop(manifest)
+        elif self._worker.loop.time() - begun > self._options.renew_seconds:
+            await self._indexes.add(manifest)  # a collector may have found the entries before the store
+        return there
+
+    async def _set_tag(
+        self, name: str, store_id: str, *, if_match: str | None = None, if_none_match: bool = False
+    ) -> tuple[Tag, bool]:
+        await self._indexes.add_tag(store_id, check_tag(name))
+        begun = self._worker.loop.time()
+        found = await self._tags.put(name, store_id, if_match=if_match, if_none_match=if_none_match)
+        if self._worker.loop.time() - begun > self._options.renew_seconds:
+            await self._indexes.add_tag(store_id, name)  # a collector may have found the entry before the tag
+        return found
+
+    async def _is_sound(self, manifest: Manifest) -> bool:
+        return await is_sound(self._storage, manifest, self._worker, verify=self._options.verify_reads)
+
+    async def _tags_of(self, store_id: str) -> Sequence[Tag]:
+        found = await self._tags.named(await self._indexes.tags(store_id))
+        return [tag for tag in found if tag.store == store_id]
+
     async def _described(self, manifest: Manifest) -> StoreInfo:
-        return StoreInfo.of(manifest, sorted(tag.name for tag in await self._tags.all() if tag.store == manifest.id))
+        return StoreInfo.of(manifest, [tag.name for tag in await self._tags_of(manifest.id)])
 
     async def _types(self, type_name: str | None) -> tuple[Types, bytes | None]:
         """Where the wanted type is looked up, and the descriptor set to keep with a store of it."""
@@ -300,14 +380,18 @@ class Stores:
             raise AssertionError("an unknown type was found")  # pragma: no cover
         return Types((found[0],)), found[1]
 
-    async def _listed(self, stat: ObjectStat) -> Manifest | None:
-        """The manifest of a store that was listed, unless it is gone by now or damaged: a list shows all others."""
+    async def _listed(self, place: str) -> StoreInfo | None:
+        """The store at a place in time; None where it is gone, or damaged: a list shows all others."""
+        manifest = await self._manifest_or_none(store_at(place))
+        return await self._described(manifest) if manifest is not None and place_in_time(manifest) == place else None
+
+    async def _manifest_or_none(self, store_id: str) -> Manifest | None:
         try:
-            return await self._manifests.content(stat)
-        except (NotFound, Conflict):
+            return await self._manifests.get(store_id)
+        except NotFound:
             return None
         except IntegrityError:
-            _log.exception("the store %s is left out of a list", stat.key.segments[-1])
+            _log.exception("the store %s is left out of a list", store_id)
             return None
 
     async def _open(self, manifest: Manifest) -> OpenStore:
@@ -342,16 +426,3 @@ class Stores:
     def _check_writable(self) -> None:
         if self._refused is not None:
             raise Unsupported(f"nothing can be taken in, changed or removed: {self._refused}")
-
-
-async def _check_layout(storage: Storage, *, mark: bool) -> None:
-    """Mark a new storage, where it may be written to; refuse one that another layout has marked."""
-    if mark:
-        with suppress(Conflict):
-            await storage.put_if_absent(keys.MARKER, MARK)
-    try:
-        found = await storage.get_range(keys.MARKER, 0, (await storage.stat(keys.MARKER)).size)
-    except NotFound:
-        raise NotFound("no stores are kept in this storage") from None
-    if found != MARK:
-        raise Unsupported("this storage was laid out by another version of protoslice")

@@ -12,6 +12,7 @@ from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.sources import allowed, open_source
 from protoslice.stores import keys
+from protoslice.stores.claims import Claims
 from protoslice.stores.keep import keep
 from protoslice.stores.model import FileInfo, IngestRequest, Manifest, Stored
 from protoslice.stores.objects import CHANGED, StoredObject
@@ -66,6 +67,7 @@ class Places:
         own: bytes | None,
         storage: Storage,
         worker: Worker,
+        claims: Claims,
     ) -> Manifest:
         """What the manifest of a store over `files` (path to URI) is to be; index and plan are kept in `storage`."""
         if not files:
@@ -82,7 +84,9 @@ class Places:
             prepare=lambda file: self._prepare(file, request, types, worker),
         )
         request = replace(request, source="register")
-        return await keep(storage, keys.new_attempt(), request, received, root, own_schema=own)
+        attempt = keys.new_attempt()
+        await claims.stake(attempt)
+        return await keep(storage, attempt, request, received, root, own_schema=own)
 
     async def _look(self, path: str, uri: str, worker: Worker) -> Received:
         storage, key = self._place(uri)

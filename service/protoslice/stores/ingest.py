@@ -7,12 +7,14 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
-from protoslice.errors import ChecksumMismatch, CorruptModel, InvalidInput, ProtosliceError
+from protoslice.errors import ChecksumMismatch, CorruptModel, IntegrityError, InvalidInput, ProtosliceError
 from protoslice.schema.names import means_text
 from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import Storage
 from protoslice.stores import keys
+from protoslice.stores.claims import Claims, Lease
 from protoslice.stores.examine import Examination
+from protoslice.stores.fresh import commit_new, put_new
 from protoslice.stores.joined import open_file_object
 from protoslice.stores.keep import keep
 from protoslice.stores.model import Created, FileInfo, IngestRequest, Manifest, Stored
@@ -47,13 +49,24 @@ Announce = Callable[[Manifest, Sequence[str]], Awaitable[Created]]
 class IntakeOptions:
     """What an ingest needs from the service around it."""
 
-    __slots__ = ("limit", "own_schema", "storage", "types", "verify", "worker")
+    __slots__ = ("claims", "limit", "own_schema", "renew_seconds", "storage", "types", "verify", "worker")
 
     def __init__(
-        self, storage: Storage, worker: Worker, types: Types, *, limit: int, verify: bool, own_schema: bytes | None
+        self,
+        storage: Storage,
+        worker: Worker,
+        claims: Claims,
+        types: Types,
+        *,
+        limit: int,
+        verify: bool,
+        own_schema: bytes | None,
+        renew_seconds: float,
     ) -> None:
         self.storage = storage
         self.worker = worker
+        self.claims = claims
+        self.renew_seconds = renew_seconds
         self.types = types
         self.limit = limit
         self.verify = verify
@@ -68,7 +81,8 @@ class Ingest:
         self._request = request
         self._announce = announce
         self._attempt = keys.new_attempt()
-        self._packs = Packs(options.storage, options.worker, self._attempt)
+        self._lease = Lease(options.claims, self._attempt, every=options.renew_seconds)
+        self._packs = Packs(options.storage, options.worker, self._attempt, self._lease)
         self._files: list[Received] = []
         self._paths = FilePaths()
         self._sink: FileSink | None = None
@@ -82,6 +96,7 @@ class Ingest:
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         await self.abort()
+        await self._lease.end()
 
     async def file(self, path: str) -> Sink:
         """Begin the next file; the one before must be closed."""
@@ -126,6 +141,16 @@ class Ingest:
         """Make the store, unless it exists already. `expected_sha256` is that of the one file of the upload."""
         if self._sink is not None:
             raise InvalidInput("a file is open still: it would be only half there")
+        try:
+            return await self._commit(expected_sha256)
+        except IntegrityError:
+            # Objects that just arrived are missing: damaged, or collected, which is told by the claims.
+            arrived = {key.split("/")[1] for file in self._files for key in file.stored.keys}
+            await self._options.claims.hold({self._attempt} | arrived)
+            raise
+
+    async def _commit(self, expected_sha256: bytes | None) -> Created:
+        await self._lease.staked()
         if expected_sha256 is not None and [file.info.sha256 for file in self._files] != [expected_sha256.hex()]:
             raise ChecksumMismatch("the digest given does not match what arrived: nothing was stored")
         await self._packs.commit()
@@ -201,8 +226,8 @@ class Ingest:
             done = await options.worker.run(lambda: work(side))
             if not side.size:
                 return done, None
-            stored = Stored(side.size, key=str(key), etag=await writer.commit())
-            await options.storage.put_if_absent(keys.sums_of(key), side.sums.finish())
+            stored = Stored(side.size, key=str(key), etag=await commit_new(options.storage, key, writer))
+            await put_new(options.storage, keys.sums_of(key), side.sums.finish())
         return done, stored
 
     async def _on_image(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from protoslice import _core
 from protoslice.storage import Storage
 from protoslice.stores import keys
+from protoslice.stores.fresh import put_new
 from protoslice.stores.model import IngestRequest, Manifest, now
 from protoslice.stores.receive import Received
 from protoslice.stores.roots import Root
@@ -29,7 +30,7 @@ async def keep(
     kept = {"index": prepared.index, "plan": prepared.plan, "image": prepared.image} if prepared else {}
     for name, data in (kept | {"schema": own_schema}).items():
         if data is not None:
-            await storage.put_if_absent(keys.object_key(attempt, name), seal(data))
+            await put_new(storage, keys.object_key(attempt, name), seal(data))
     files, objects = tuple(file.info for file in received), tuple(file.stored for file in received)
     return Manifest(
         id="",

@@ -1,7 +1,9 @@
-"""Where everything lies in a storage.
+"""Where everything lies in a storage: layout 2.
 
 protoslice.json                     the layout's version
 stores/<id>                         a store's manifest: written last, in one step; with it the store exists
+objects/<attempt>/claim             a writer is at work, or a manifest needs the attempt (claims.py)
+objects/<attempt>/of-<id>           empty: the store may name objects of this attempt
 objects/<attempt>/file-<n>          file <n> of an upload, as it came; small files share the object of the first of them
 objects/<attempt>/file-<n>.sums     its block sums
 objects/<attempt>/side  side.sums   records of a chunked proto that had to be decoded; a text in its binary form
@@ -15,20 +17,29 @@ uploads/<attempt>                   the record of a resumable upload: which part
 derived/<id>/<name>                 what can be made anew: digests of chunks and pieces, and the reads that find tensors
 tags/<name>                         a tag: the id it points to
 schemas/<name>                      an uploaded descriptor set
-removed/<time>-<random>             the manifest of a store removed then, until its objects are collected
+removed/<id>/<time>-<random>        the manifest and the tags of a store removed then, until its objects are collected
+indexes/time/<place>                empty: a store, newer ones first; a place is the time upside down, and the id
+indexes/type/<type>/<place>         empty: a store of a type
+indexes/tag/<id>/<name>             empty: the store bears the tag
 probe/<random>                      written and removed when a storage is opened, to see whether it keeps its promises
+spaces/<space>/…                    kept free: all of the above once more, for a space of its own
 
 An attempt is one upload. Its name begins with the time it began at, so that a collector can tell how old it is.
+`indexes/` holds nothing that cannot be made anew from manifests and tags.
 """
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import time
 
 from protoslice.storage import ObjectKey, quote, unquote
 
 __all__ = [
+    "BY_STORE",
+    "BY_TIME",
+    "BY_TYPE",
     "DERIVED",
     "MARKER",
     "OBJECTS",
@@ -38,14 +49,20 @@ __all__ = [
     "TAGS",
     "UPLOADS",
     "began_at",
+    "by_store",
+    "by_type",
+    "claim",
     "derived",
+    "is_reference",
     "name_of",
     "new_attempt",
     "new_object",
     "new_removed",
     "object_key",
+    "reference",
     "schema",
     "store",
+    "store_of_reference",
     "sums_of",
     "tag",
     "upload",
@@ -59,6 +76,9 @@ TAGS = ObjectKey("tags")
 SCHEMAS = ObjectKey("schemas")
 REMOVED = ObjectKey("removed")
 UPLOADS = ObjectKey("uploads")
+BY_TIME = ObjectKey("indexes/time")
+BY_TYPE = ObjectKey("indexes/type")
+BY_STORE = ObjectKey("indexes/tag")
 
 
 def new_attempt() -> str:
@@ -79,9 +99,40 @@ def store(store_id: str) -> ObjectKey:
     return STORES / store_id
 
 
-def new_removed() -> ObjectKey:
-    """Where the manifest of a store goes that is removed now: it may come again and be removed again."""
-    return REMOVED / new_attempt()
+def new_removed(store_id: str) -> ObjectKey:
+    """Where the manifest of a store goes that is removed now: the store may come again and be removed again."""
+    return REMOVED / store_id / new_attempt()
+
+
+def claim(attempt: str) -> ObjectKey:
+    """The claim of an attempt."""
+    return OBJECTS / attempt / "claim"
+
+
+def reference(attempt: str, store_id: str) -> ObjectKey:
+    """The note in an attempt that a store may name its objects."""
+    return OBJECTS / attempt / f"of-{store_id}"
+
+
+def is_reference(key: ObjectKey) -> bool:
+    """Whether an object is the note of a store in an attempt."""
+    return key.segments[0] == "objects" and key.segments[-1].startswith("of-")
+
+
+def store_of_reference(key: ObjectKey) -> str:
+    """The id of the store that a note in an attempt is about."""
+    return key.segments[-1].removeprefix("of-")
+
+
+def by_type(type_name: str) -> ObjectKey:
+    """The folder of the stores of a type; the name of one that is too long for a key is hashed."""
+    quoted = quote(type_name)
+    return BY_TYPE / (quoted if len(quoted) <= 200 else f"=sha256-{hashlib.sha256(type_name.encode()).hexdigest()}")
+
+
+def by_store(store_id: str, tag_name: str) -> ObjectKey:
+    """The entry of a tag among those of the store it points at."""
+    return BY_STORE / store_id / quote(tag_name)
 
 
 def object_key(attempt: str, name: str) -> ObjectKey:

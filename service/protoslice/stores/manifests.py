@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
-from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, StorageUnavailable
-from protoslice.storage import ObjectKey, ObjectStat, Storage
+from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError, StorageUnavailable
+from protoslice.storage import ObjectStat, Storage
 from protoslice.stores import keys
+from protoslice.stores.claims import Claims, Collected
 from protoslice.stores.model import Manifest
-from protoslice.stores.paths import is_id
 from protoslice.stores.recent import Recent
+from protoslice.stores.removed import bury
 
-__all__ = ["Manifests", "behind", "cursor_of"]
+__all__ = ["Manifests", "is_retired"]
 
 TRIES = 8
 """How often something is looked at again that others keep changing meanwhile."""
@@ -20,13 +23,29 @@ TRIES = 8
 CACHED_BYTES = 16 << 20
 """How much of them is kept, as they are written: some ten thousand manifests of usual size."""
 _MOST = 1 << 20
+_RETIRED = b"retired "
+"""A manifest that begins so is none: its writer took it back, in one step, since a collector had been faster."""
+
+
+def is_retired(data: bytes) -> bool:
+    """Whether a manifest was taken back by its writer: there is no store."""
+    return data.startswith(_RETIRED)
 
 
 class Manifests:
     """Manifests by id, cached by entity tag: another replica may have removed a store, and taken it in again."""
 
-    def __init__(self, storage: Storage, *, cached_bytes: int = CACHED_BYTES) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        claims: Claims,
+        is_sound: Callable[[Manifest], Awaitable[bool]],
+        *,
+        cached_bytes: int = CACHED_BYTES,
+    ) -> None:
         self._storage = storage
+        self._claims = claims
+        self._is_sound = is_sound
         self._cache: Recent[str, tuple[str, Manifest]] = Recent(most=_MOST, room=cached_bytes)
 
     async def get(self, store_id: str) -> Manifest:
@@ -41,39 +60,107 @@ class Manifests:
                 continue  # taken in anew since it was looked at
         raise StorageUnavailable(f"the store {store_id} keeps changing")
 
+    async def size(self, store_id: str) -> int:
+        """About how many bytes of JSON a store is shown in; 0 when there is no such store."""
+        with suppress(NotFound):
+            return (await self._storage.stat(keys.store(store_id))).size
+        return 0
+
     async def content(self, stat: ObjectStat) -> Manifest:
-        """The manifest that lies there; `Conflict` when it is another by now."""
+        """The manifest that lies there; `Conflict` when it is another by now, `NotFound` when it was taken back."""
         store_id = stat.key.segments[-1]
         cached = self._cache.get(store_id)
         if cached is not None and cached[0] == stat.etag:
             return cached[1]
-        manifest = Manifest.decode(await self._storage.get_range(stat.key, 0, stat.size, if_etag=stat.etag))
+        data = await self._storage.get_range(stat.key, 0, stat.size, if_etag=stat.etag)
+        if is_retired(data):
+            raise NotFound(f"there is no store {store_id}")
+        manifest = Manifest.decode(data)
         if manifest.id != store_id:
             raise IntegrityError(f"the manifest of store {store_id} is that of another store")
         self._cache.put(store_id, (stat.etag, manifest), stat.size)
         return manifest
 
     async def publish(self, manifest: Manifest) -> Manifest:
-        """Make the store, in one step; the manifest that is there now, which may be an older one of the same store."""
+        """Make the store, in one step; the manifest that is there now, which may be a sound one made before.
+
+        One that is not sound is replaced. `Collected` when a collector has taken objects that the manifest names.
+        """
         for _ in range(TRIES):
-            try:
-                await self._storage.put_if_absent(keys.store(manifest.id), manifest.encode())
+            placed = await self._placed(manifest)
+            if placed is None:
+                continue
+            there, etag = placed
+            if there.attempt == manifest.attempt:  # ours, even where it seemed to be there: an answer got lost
+                await self._keep(manifest, etag)
                 return manifest
-            except Conflict:
-                try:
-                    return await self.get(manifest.id)
-                except NotFound:
-                    continue  # removed meanwhile: there is room now
+            if await self._holds(there) and await self._is_sound(there):
+                return there
+            await self._replace(manifest, etag)
         raise StorageUnavailable(f"the store {manifest.id} keeps changing")
 
-    async def remove(self, store_id: str) -> None:
-        """Remove a store, in one step. What its manifest said is kept, so that its objects are until nobody reads."""
+    async def _placed(self, manifest: Manifest) -> tuple[Manifest, str] | None:
+        """The manifest that has the store's place now, this one where there was room, and its entity tag.
+
+        None when somebody changed it meanwhile: look again.
+        """
+        key, data = keys.store(manifest.id), manifest.encode()
+        try:
+            return manifest, await self._storage.put_if_absent(key, data)
+        except Conflict:
+            pass
+        with suppress(NotFound, Conflict):
+            stat = await self._storage.stat(key)
+            try:
+                return await self.content(stat), stat.etag
+            except (IntegrityError, NotFound):  # damaged, or taken back: it keeps no place
+                return manifest, await self._storage.put(key, data, if_etag=stat.etag)
+        return None
+
+    async def _keep(self, manifest: Manifest, etag: str) -> None:
+        """Make sure that the objects of a manifest stay, now that it can be seen; else take the manifest back."""
+        try:
+            await self._claims.hold(manifest.attempts)
+        except Collected:
+            await self._retire(manifest.id, etag)
+            raise
+
+    async def _holds(self, manifest: Manifest) -> bool:
+        """Whether the objects of a manifest that is there are safe from collectors."""
+        try:
+            await self._claims.hold(manifest.attempts)
+        except Collected:
+            return False
+        return True
+
+    async def _replace(self, manifest: Manifest, etag: str) -> None:
+        """Put the manifest in the place of one that is not sound, unless somebody else was first: look again."""
+        key = keys.store(manifest.id)
+        with suppress(NotFound, Conflict):
+            size = (await self._storage.stat(key)).size
+            # The old one is kept for its readers, and for a collector to know which objects to take.
+            await bury(self._storage, manifest.id, await self._storage.get_range(key, 0, size, if_etag=etag), ())
+            await self._storage.put(key, manifest.encode(), if_etag=etag)
+
+    async def _retire(self, store_id: str, etag: str) -> None:
+        """Take back a manifest that nobody was told of, if it is still there."""
+        key = keys.store(store_id)
+        self._cache.drop(store_id)
+        with suppress(ProtosliceError):
+            etag = await self._storage.put(key, _RETIRED + secrets.token_hex(8).encode(), if_etag=etag)
+            if self._storage.abilities.conditional_delete:
+                await self._storage.delete(key, if_etag=etag)
+
+    async def remove(self, store_id: str, tags: Sequence[str]) -> None:
+        """Remove a store, in one step. Its manifest is kept, with its `tags`, and so are its objects for a while."""
         key = keys.store(store_id)
         try:
             content = await self._storage.get_range(key, 0, (await self._storage.stat(key)).size)
         except NotFound:
             raise NotFound(f"there is no store {store_id}") from None
-        await self._storage.put_if_absent(keys.new_removed(), content)
+        if is_retired(content):
+            raise NotFound(f"there is no store {store_id}")
+        await bury(self._storage, store_id, content, tags)
         await self._storage.delete(key)
         self._cache.drop(store_id)
 
@@ -86,39 +173,3 @@ class Manifests:
         if not found:
             raise NotFound(f"there is no store whose id begins with {prefix!r}")
         return found[0]
-
-    async def newest(self) -> Sequence[ObjectStat]:
-        """All stores, newest first."""
-        found: list[ObjectStat] = []
-        after: ObjectKey | None = None
-        while True:
-            page = await self._storage.list(keys.STORES, after=after)
-            found.extend(page.items)
-            after = page.after
-            if after is None:
-                return sorted(found, key=_place)
-
-
-def _place(stat: ObjectStat) -> tuple[int, str]:
-    """Where a store stands in a list, whatever else is in it."""
-    return -round(stat.modified.timestamp() * 1_000_000), stat.key.segments[-1]
-
-
-def cursor_of(stat: ObjectStat) -> str:
-    """A cursor to go on behind this store, even if it is removed."""
-    time, store_id = _place(stat)
-    return f"{-time:x}-{store_id}"
-
-
-def behind(stats: Sequence[ObjectStat], cursor: str | None) -> Sequence[ObjectStat]:
-    """What comes behind the store that `cursor` was made for."""
-    if cursor is None:
-        return stats
-    time, _, store_id = cursor.partition("-")
-    try:
-        place = (-int(time, 16), store_id)
-    except ValueError:
-        place = (0, "")
-    if not is_id(store_id):
-        raise InvalidInput("this cursor was not given by this service")
-    return [stat for stat in stats if _place(stat) > place]

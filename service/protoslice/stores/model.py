@@ -20,6 +20,8 @@ __all__ = [
     "Manifest",
     "Page",
     "PageRoom",
+    "Removed",
+    "Restored",
     "SchemaInfo",
     "StoreInfo",
     "Stored",
@@ -204,6 +206,25 @@ class Manifest:
         return replace(self, id=store_id(files, policy))
 
     @property
+    def shown_type(self) -> str | None:
+        """The type of the root as the API shows it; None for a store without a root."""
+        return None if self.root is None else self.type or UNKNOWN
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The names of the records that lie in its own attempt beside the objects of files."""
+        kept = {"index": self.indexed, "plan": self.indexed, "image": self.chunked, "schema": self.own_schema}
+        return tuple(name for name, there in kept.items() if there)
+
+    @property
+    def keys(self) -> set[str]:
+        """The keys of everything that it needs: objects, their sums, and the records beside them."""
+        stored = (*self.objects, *([self.side] if self.side else []))
+        objects = {key for each in stored for key in each.keys}
+        beside = {f"objects/{self.attempt}/{name}" for name in self.beside}
+        return objects | {f"{key}.sums" for key in objects} | beside
+
+    @property
     def attempts(self) -> set[str]:
         """The attempts whose objects it needs: its own, and those of the uploads that its files came by."""
         return {self.attempt} | {key.split("/")[1] for stored in self.objects for key in stored.keys}
@@ -298,6 +319,31 @@ class StoreInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Removed:
+    """A store that was removed, with the tags that went with it; until `restorable_until` the removal can be undone."""
+
+    id: str
+    tags: tuple[str, ...]
+    restorable_until: datetime
+
+    def as_json(self) -> dict[str, Any]:
+        """The removal as the API shows it."""
+        return {"id": self.id, "tags": list(self.tags), "restorable_until": format_time(self.restorable_until)}
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A store whose removal was undone; `tags_taken` point at other stores by now."""
+
+    store: StoreInfo
+    tags_taken: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The store as the API shows it, and the tags that were not set again."""
+        return self.store.as_json() | {"tags_taken": list(self.tags_taken)}
+
+
+@dataclass(frozen=True, slots=True)
 class Created:
     """What an upload came to; `created` is False when the store was there already."""
 
@@ -335,9 +381,8 @@ class SchemaInfo:
 
 
 def now() -> datetime:
-    """The time, to the millisecond."""
-    time = datetime.now(UTC)
-    return time.replace(microsecond=time.microsecond // 1000 * 1000)
+    """The time."""
+    return datetime.now(UTC)
 
 
 def format_time(time: datetime) -> str:

@@ -7,6 +7,7 @@ import asyncio
 from protoslice.storage import Storage
 from protoslice.stores import keys
 from protoslice.stores.arriving import Batches, SummedObject
+from protoslice.stores.claims import Lease
 from protoslice.stores.model import Stored
 from protoslice.stores.runner import Worker
 
@@ -28,8 +29,9 @@ class Place:
 class Packs:
     """The objects of one attempt. A pack bears the number of the first file in it."""
 
-    def __init__(self, storage: Storage, worker: Worker, attempt: str) -> None:
+    def __init__(self, storage: Storage, worker: Worker, attempt: str, lease: Lease) -> None:
         self._storage = storage
+        self._lease = lease
         self._worker = worker
         self._attempt = attempt
         self._pack: SummedObject | None = None
@@ -39,7 +41,9 @@ class Packs:
 
     async def object(self, number: int) -> SummedObject:
         """An object of its own for a file."""
-        return await SummedObject.open(self._storage, keys.object_key(self._attempt, f"file-{number}"))
+        self._lease.begin()
+        key = keys.object_key(self._attempt, f"file-{number}")
+        return await SummedObject.open(self._storage, key, ready=self._lease.staked)
 
     async def add(self, number: int, content: bytes) -> Place:
         """Take a small file, whole. It is durable after `commit`."""

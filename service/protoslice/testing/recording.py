@@ -65,7 +65,7 @@ class RecordingStorage(Storage):
         self._note("list")
         return Page((), None)
 
-    async def delete(self, key: ObjectKey) -> None:
+    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
         """See `Storage.delete`."""
         self._note("delete")
 

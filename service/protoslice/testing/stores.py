@@ -22,6 +22,7 @@ __all__ = [
     "in_files",
     "in_memory",
     "keys_in",
+    "objects_in",
     "onnx",
     "opened",
     "read",
@@ -153,6 +154,13 @@ async def visible(stores: Stores) -> dict[str, StoreInfo]:
         cursor = page.next
         if cursor is None:
             return found
+
+
+async def objects_in(storage: Storage, attempt: str | None = None) -> list[str]:
+    """The keys of what uploads have written, or one of them: without claims, and the notes of stores."""
+    folder = "objects" if attempt is None else f"objects/{attempt}"
+    found = await keys_in(storage, folder)
+    return [key for key in found if not key.endswith("/claim") and "/of-" not in key]
 
 
 async def keys_in(storage: Storage, folder: str | None = None) -> list[str]:

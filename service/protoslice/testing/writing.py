@@ -117,6 +117,21 @@ class PuttingConformance(Suite):
         equal(await raw.get(KEY), None)
 
     @conforms
+    async def test_a_conditional_delete_spares_another_object(self, storage: Storage, raw: Raw) -> None:
+        first = await storage.put(KEY, b"first")
+        if not storage.abilities.conditional_delete:
+            return
+        second = await storage.put(KEY, b"second")
+        with raises(Conflict):
+            await storage.delete(KEY, if_etag=first)
+        equal(await raw.get(KEY), b"second")
+        await storage.delete(KEY, if_etag=second)
+        equal(await raw.get(KEY), None)
+        for key in (KEY, ObjectKey("no/where")):
+            with raises(Conflict):
+                await storage.delete(key, if_etag=second)
+
+    @conforms
     async def test_removing_leaves_the_neighbours(self, storage: Storage, raw: Raw) -> None:
         names = ("a/b/c", "a/b/d", "a/bc")
         for name in names:

@@ -1,4 +1,7 @@
-"""The verbs that look after storage: `gc`, `storage check`. What they stand on is imported when one of them runs."""
+"""The verbs that look after storage: `gc`, `storage check`, `storage upgrade`.
+
+Each imports the service when it runs.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ from protoslice.sizes import format_size
 
 if TYPE_CHECKING:
     from protoslice.stores import GarbageReport
+    from protoslice.stores.upgrade import UpgradeReport
     from protoslice.testing.check import Report
 
-__all__ = ["check", "gc"]
+__all__ = ["check", "gc", "upgrade"]
 
 NOT_KEPT = 3
 
@@ -97,6 +101,35 @@ def check(
         _show(uri, report)
     if not report.kept:
         raise typer.Exit(NOT_KEPT)
+
+
+def upgrade(
+    uri: Annotated[str, typer.Argument(metavar="URI", help="The storage, as in file:///var/lib/protoslice.")],
+    as_json: Json = False,
+) -> None:
+    """Bring a storage of an older version to the layout of this one, and make its indexes anew.
+
+    Stop all services that use the storage first. No object is moved or copied; an upgrade that broke off is taken up
+    where it is run again. After a backup was restored, the same verb makes the indexes.
+
+    Example: protoslice storage upgrade file:///var/lib/protoslice
+    """
+    settings = service_settings(storage=uri)
+    report = asyncio.run(_upgrade(settings.storage, settings.plain_storage_options()))
+    if as_json:
+        print_json(asdict(report))
+    else:
+        say(f"upgraded: {_counted(report.stores, 'store')}, {_counted(report.tags, 'tag')}")
+    if report.unreadable:
+        raise IntegrityError(f"{', '.join(report.unreadable)}: damaged, and left as it is: send that store again")
+
+
+async def _upgrade(uri: str, options: dict[str, str]) -> UpgradeReport:
+    from protoslice.storage import open_storage
+    from protoslice.stores.upgrade import upgrade as upgrade_storage
+
+    async with open_storage(uri, options) as storage:
+        return await upgrade_storage(storage)
 
 
 def _as_json(report: Report) -> dict[str, object]:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from protoslice.server.documented import SEEN, problems
 from protoslice.server.json_answers import json_answer, page_answer
-from protoslice.server.models import PageModel, StoreModel
+from protoslice.server.models import PageModel, RemovedModel, RestoredModel, StoreModel
 from protoslice.server.services import Given
 
 router = APIRouter(tags=["stores"])
@@ -54,11 +54,24 @@ async def get_store(request: Request, services: Given, ref: str) -> Response:
 @router.delete(
     "/v1/stores/{ref}",
     operation_id="delete_store",
-    status_code=204,
+    response_model=RemovedModel,
     responses=problems(404, 409, 422),
     summary="Remove a store",
 )
-async def delete_store(services: Given, ref: str) -> Response:
-    """Remove a store and its tags; objects no store needs any more are collected later."""
-    await services.stores.delete(ref)
-    return Response(status_code=204)
+async def delete_store(request: Request, services: Given, ref: str) -> Response:
+    """Remove a store by its id, or the beginning of one, with its tags; a tag is refused, since others may name it."""
+    removed = await services.stores.delete(ref)
+    return json_answer(request, removed.as_json())
+
+
+@router.post(
+    "/v1/stores/{id}/restore",
+    operation_id="restore_store",
+    response_model=RestoredModel,
+    responses=problems(400, 404, 409, 422),
+    summary="Take the removal of a store back",
+)
+async def restore_store(request: Request, services: Given, id: str) -> Response:
+    """Bring a removed store back, with those of its tags that are free, until its objects are collected."""
+    restored = await services.stores.restore(id)
+    return json_answer(request, restored.as_json())

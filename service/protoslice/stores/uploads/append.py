@@ -13,6 +13,7 @@ from protoslice.storage import ObjectKey, Storage
 from protoslice.stores import keys
 from protoslice.stores.arriving import Batches, SummedObject
 from protoslice.stores.examine import Examination
+from protoslice.stores.fresh import put_new
 from protoslice.stores.model import now
 from protoslice.stores.runner import Worker
 from protoslice.stores.uploads.model import Saved, Upload
@@ -172,6 +173,7 @@ class Appender:
 
     async def _record(self, upload: Upload) -> None:
         before = self._held.upload.saved
+        # Whatever is answered, a record may name the parts from here on: what none names, a collector takes.
         self._unrecorded.clear()
         self._held = await self._means.change(self._held, upload)
         self._upload = self._held.upload
@@ -189,5 +191,5 @@ class Appender:
 
     async def _with_state(self, upload: Upload, after: int, state: bytes) -> Upload:
         key = keys.new_object(upload.id, "state")
-        await self._means.storage.put_if_absent(key, state)
+        await put_new(self._means.storage, key, state)
         return replace(upload, saved=Saved(str(key), after, len(state)))

@@ -109,11 +109,12 @@ async def sweep(storage: Storage, upload: Upload) -> None:
     """Remove what lies beside the parts of an upload that takes no more bytes, such as what broken requests left."""
     named = {key for part in upload.parts for key in part.keys}
     named |= {str(keys.sums_of(ObjectKey(key))) for key in named}
+    named.add(str(keys.claim(upload.id)))
     if upload.saved is not None:
         named.add(upload.saved.key)
     with suppress(ProtosliceError):
         async for item in everything(storage, keys.OBJECTS / upload.id):
-            if str(item.key) not in named:
+            if str(item.key) not in named and not keys.is_reference(item.key):
                 await storage.delete(item.key)
 
 

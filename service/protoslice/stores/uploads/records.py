@@ -9,6 +9,7 @@ from datetime import datetime
 from protoslice.errors import Conflict, Gone, IntegrityError, NotFound
 from protoslice.storage import ObjectStat, Storage
 from protoslice.stores import keys
+from protoslice.stores.fresh import put_new
 from protoslice.stores.listing import everything
 from protoslice.stores.model import now
 from protoslice.stores.uploads.model import Upload
@@ -35,7 +36,7 @@ class Records:
 
     async def create(self, upload: Upload) -> Held:
         """A new record."""
-        return Held(upload, await self._storage.put_if_absent(keys.upload(upload.id), upload.encode()))
+        return Held(upload, await put_new(self._storage, keys.upload(upload.id), upload.encode()))
 
     async def read(self, upload_id: str) -> Held:
         """The record as it is now; `NotFound` when there is none, `Gone` when the upload has been ended."""

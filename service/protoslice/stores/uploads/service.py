@@ -16,6 +16,7 @@ from protoslice.errors import (
 )
 from protoslice.storage import Storage
 from protoslice.stores import keys
+from protoslice.stores.claims import Claims
 from protoslice.stores.ingest import drop_attempt
 from protoslice.stores.model import Created, IngestRequest, now
 from protoslice.stores.paths import check_file_path, check_request
@@ -62,6 +63,7 @@ class Uploads:
         self,
         storage: Storage,
         worker: Worker,
+        claims: Claims,
         ingest: Ingesting,
         types: Typing,
         options: UploadOptions,
@@ -69,6 +71,7 @@ class Uploads:
         self.options = options
         self._storage = storage
         self._worker = worker
+        self._claims = claims
         self._types = types
         self._making = Making(storage, worker, ingest, types, options)
         self._records = Records(storage)
@@ -82,6 +85,8 @@ class Uploads:
         await self._room.check(wanted.client)
         held = await self._records.create(self._new(wanted))
         self._room.take(wanted.client)
+        # The record first: an upload that a collector can see is one whose claim it lets alone.
+        await self._claims.stake(held.upload.id)
         return (await self._completed(held)).upload
 
     async def get(self, upload_id: str) -> Upload:
@@ -216,7 +221,8 @@ class Uploads:
             held = await appender.finish(length=upload.offset + size if body.last else None)
         finally:
             await appender.abort()
-        return await self._compacted(held)
+        # Once an upload is whole, any replica may make a store of its parts: from then on they stay as they are.
+        return held if held.upload.is_whole else await self._compacted(held)
 
     async def _take(self, appender: Appender, turn: Turn, upload: Upload, body: Body) -> int:
         """Take the pieces of the body; when it breaks off, what has come of it is kept all the same."""

@@ -1,0 +1,157 @@
+"""Claims: of a writer and a collector, one wins, whatever each call of theirs comes between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+import pytest
+
+from protoslice.errors import Conflict
+from protoslice.storage import MemoryStorage, ObjectKey
+from protoslice.storage.around import AroundStorage
+from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.claims import Claims, Collected, Lease
+from protoslice.testing.stores import assert_whole, in_memory, keys_in, onnx, opened, upload, visible
+
+T = TypeVar("T")
+
+
+class Interrupted(AroundStorage):
+    """Does something before its call number `at`, as another replica may between any two calls."""
+
+    def __init__(self, inner: MemoryStorage, at: int, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(inner)
+        self.calls = 0
+        self._at = at
+        self._meanwhile = meanwhile
+
+    async def around(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+        self.calls += 1
+        if self.calls == self._at:
+            await self._meanwhile()
+        return await call()
+
+
+def test_a_collection_between_any_two_calls_of_an_upload_costs_no_acknowledged_store() -> None:
+    """The writer stands still past every grace; it either is told so, or its store is whole."""
+
+    async def at(number: int) -> tuple[bool, bool]:
+        inner = MemoryStorage()
+
+        async def collect() -> None:
+            async with opened(inner) as others:
+                await asyncio.sleep(0.002)
+                await others.collect_garbage(grace_seconds=0)
+
+        async with opened(inner) as first:
+            await first.collect_garbage()
+        storage = Interrupted(inner, 1 << 40, collect)
+        async with opened(storage) as stores:
+            storage.calls, storage._at = 0, number
+            try:
+                info = (await upload(stores, {"model.onnx": onnx(3000), "b": bytes(3 << 20)})).store
+            except Conflict:
+                info = None
+            reached = storage.calls >= number
+        async with opened(inner) as fresh:
+            found = await visible(fresh)
+            assert set(found) == ({info.id} if info else set())
+            if info:
+                await assert_whole(fresh, info)
+        return reached, info is None
+
+    async def run() -> None:
+        refused = number = 0
+        while True:
+            number += 1
+            reached, was_refused = await at(number)
+            refused += was_refused
+            if not reached:
+                break
+        assert number > 15
+        assert refused >= 3, "no collection came in time to be noticed: the test shows nothing"
+
+    asyncio.run(run())
+
+
+def test_a_collector_that_stands_still_spares_what_became_a_store_meanwhile() -> None:
+    async def at(number: int) -> bool:
+        inner = MemoryStorage()
+        async with opened(inner) as ours:
+            ingest = await ours.ingest(IngestRequest())
+            async with ingest:
+                sink = await ingest.file("model.onnx")
+                await sink.write(onnx(2000, 2 << 20))
+                await sink.close()
+
+                made = []
+
+                async def finish() -> None:
+                    with suppress(Conflict):
+                        made.append((await ingest.commit()).store.id)
+
+                storage = Interrupted(inner, 1 << 40, finish)
+                async with opened(storage) as others:
+                    await asyncio.sleep(0.002)
+                    storage.calls, storage._at = 0, number
+                    await others.collect_garbage(grace_seconds=0)
+            found = await visible(ours)
+            assert list(found) == made
+            for info in found.values():
+                await assert_whole(ours, info)
+            return storage.calls >= number
+
+    async def run() -> None:
+        number = 1
+        while await at(number):
+            number += 1
+        assert number > 10
+
+    asyncio.run(run())
+
+
+def test_a_claim_is_renewed_while_an_upload_is_open() -> None:
+    async def run() -> None:
+        storage = MemoryStorage()
+        claims = Claims(storage)
+        lease = Lease(claims, "0-a", every=0.01)
+        await lease.staked()
+        (key,) = [ObjectKey(key) for key in await keys_in(storage)]
+        first = (await storage.stat(key)).etag
+        condemned = await claims.condemn("0-a")
+        assert condemned is not None
+        async with asyncio.timeout(10):
+            while (await storage.stat(key)).etag in {first, condemned.etag}:
+                await asyncio.sleep(0.01)
+        assert not await claims.doom(condemned)
+        await claims.hold(["0-a"])
+        await lease.end()
+
+    asyncio.run(run())
+
+
+def test_what_is_doomed_is_never_alive_again() -> None:
+    async def run() -> None:
+        claims = Claims(MemoryStorage())
+        await claims.stake("0-a")
+        condemned = await claims.condemn("0-a")
+        assert condemned is not None
+        assert await claims.doom(condemned)
+        for call in (claims.hold(["0-a"]), claims.renew("0-a"), claims.hold(["0-b"])):
+            with pytest.raises(Collected):
+                await call
+
+    asyncio.run(run())
+
+
+def test_an_upload_that_wrote_nothing_leaves_no_claim() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        async with await stores.ingest(IngestRequest()) as ingest:
+            sink = await ingest.file("a")
+            await sink.write(b"x" * 100)
+        assert await keys_in(storage, "objects") == []
+
+    in_memory(work)
