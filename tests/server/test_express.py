@@ -105,6 +105,12 @@ def test_whatever_is_less_simple_goes_the_ordinary_way(watched: Watched, store: 
     assert watched.ask(f"{store}/chunks/1", headers)[1] is False
 
 
+def test_what_a_proxy_adds_keeps_nothing_from_the_shortest_way(watched: Watched, store: str) -> None:
+    said = {"x-forwarded-for": "192.0.2.1", "x-forwarded-proto": "https", "forwarded": "for=192.0.2.1"}
+    answer, at_once = watched.ask(f"{store}/chunks/1", {"range": "bytes=0-9"} | said)
+    assert (answer.status_code, at_once) == (206, True)
+
+
 def test_both_ways_are_counted(watched: Watched, store: str) -> None:
     def counted() -> list[float]:
         labels = '{method="GET",route="/v1/stores/{ref}/chunks/{n}",status="206"}'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -231,6 +232,22 @@ def test_an_answer_on_its_way_keeps_the_connection_open() -> None:
         return iter(seen)
 
     assert list(asyncio.run(steps())) == [False, False, True]
+
+
+def test_half_a_head_behind_a_long_answer_is_not_waited_for_without_end(serving: Any) -> None:
+    """Its time runs out while the answer is under way, and begins anew after it."""
+    body = b"\x0a" + varint(16 << 20) + bytes(16 << 20)
+    with serving(header_timeout_seconds=0.2, keep_alive_seconds=1) as live:
+        store = httpx.put(f"{live.url}/v1/stores", content=body).json()["id"]
+        with live.connect() as connection:
+            connection.sendall(ask(f"/v1/stores/{store}/files/model.pb") + PING[:9])
+            read = len(connection.recv(1000))
+            for _ in range(10):
+                time.sleep(0.05)
+                read += len(connection.recv(1000))
+            received = b"".join(iter(lambda: connection.recv(1 << 20), b""))
+    assert read + len(received) > len(body)
+    assert b"HTTP/1.1 408 " in received[-1000:]
 
 
 def test_the_rest_of_a_body_that_was_refused_holds_no_connection(serving: Any) -> None:

@@ -85,7 +85,7 @@ class Application(FastAPI):
         inner = super().build_middleware_stack()
         front = _Front(self._lane, inner, self._sites, self.services.settings)
         origins = self.services.settings.cors_origins
-        stack: ASGIApp = Edge(front, metrics=self.services.metrics, log=self._log)
+        stack: ASGIApp = Edge(front, metrics=self.services.metrics, log=self._log, clients=self.services.clients)
         stack = AllowOrigins(stack, origins) if origins else stack
         return Traced(stack) if self._traced else stack
 

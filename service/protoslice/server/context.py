@@ -23,8 +23,8 @@ class RequestContext:
     """One request: its id, what it asked for, where it went, what it moved."""
 
     __slots__ = (
-        "bytes_in", "bytes_out", "cause", "client", "id", "method", "path", "route", "started", "status", "store",
-        "trace",
+        "bytes_in", "bytes_out", "cause", "client", "id", "key", "method", "path", "route", "started", "status",
+        "store", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -36,6 +36,8 @@ class RequestContext:
         self.method = method
         self.path = path
         self.client = client
+        self.key = ""
+        """What the client counts as, where limits are for each; "" for nobody."""
         self.started = perf_counter()
         self.route = "unmatched"
         self.status = 0

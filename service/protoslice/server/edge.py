@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from time import perf_counter
+from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from protoslice.errors import IntegrityError
+from protoslice.server.clients import Clients
 from protoslice.server.context import KEY, TRACE, RequestContext
 from protoslice.server.failures import send_failure
 from protoslice.server.leaving import ClientGone
@@ -22,14 +24,18 @@ __all__ = ["CLIENT_GONE", "Edge"]
 CLIENT_GONE = 499
 """The status that logs and metrics show when the client left first."""
 
+_HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
+"""Answered however much a client has under way: it may be a proxy that nobody said to trust."""
+
 Write = Callable[[RequestContext, float], None]
 
 
 class Edge:
     """An ASGI layer round the whole application."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, log: Write) -> None:
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, log: Write, clients: Clients | None = None) -> None:
         self._app = app
+        self._clients = clients
         self._metrics = metrics
         self._log = log
 
@@ -39,10 +45,10 @@ class Edge:
             await self._app(scope, receive, send)
             return
         given_id, expects = _scan(scope)
-        client = scope["client"][0] if scope.get("client") else None
-        context = RequestContext(given_id, method=scope["method"], path=scope["path"], client=client)
+        context = RequestContext(given_id, method=scope["method"], path=scope["path"])
         context.trace = scope.get(TRACE)
         scope[KEY] = context
+        self._tell_client(scope, context)
         self._metrics.under_way += 1
         watched = _Watched(context, receive, send, expects, self._metrics)
         try:
@@ -52,9 +58,19 @@ class Edge:
             self._metrics.streams -= watched.streaming
             self._record(context)
 
+    def _tell_client(self, scope: Scope, context: RequestContext) -> None:
+        context.client = scope["client"][0] if scope.get("client") else None
+        if self._clients is not None:
+            context.client = self._clients.address(context.client, scope["headers"])
+            context.key = self._clients.key(scope, context.client)
+
     async def _run(self, scope: Scope, watched: _Watched) -> None:
         try:
-            await self._app(scope, watched.receive, watched.send)
+            if self._clients is None or scope["path"] in _HEALTH:
+                await self._app(scope, watched.receive, watched.send)
+            else:
+                with self._clients.requests.one(watched.context.key):
+                    await self._app(scope, watched.receive, watched.send)
         except ClientGone:
             watched.context.status = CLIENT_GONE
         except asyncio.CancelledError:

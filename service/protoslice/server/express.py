@@ -34,6 +34,7 @@ _MOST_PREPARED: Final = 256
 """Targets of one store."""
 _WITHOUT_WEIGHT: Final = frozenset(
     {b"user-agent", b"accept-encoding", b"accept-language", b"cache-control", b"pragma", b"referer"}
+    | {b"forwarded", b"x-forwarded-for", b"x-forwarded-proto"}  # who asks is for the log alone
 )
 _USUAL: Final = frozenset({(b"accept", b"*/*"), (b"connection", b"keep-alive"), (b"connection", b"Keep-Alive")})
 _OF_THE_RANGE: Final = frozenset({b"content-range", b"content-length"})
@@ -73,7 +74,7 @@ class Express:
         if asked is None:
             return None
         wanted, given_id = asked
-        context = RequestContext(given_id, method="GET", client=client)
+        context = RequestContext(given_id, method="GET", client=self._services.clients.address(client, headers))
         try:
             prepared = self._find(target)
             if prepared is None:

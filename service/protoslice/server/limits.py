@@ -16,6 +16,8 @@ from protoslice.server.settings import Settings
 __all__ = ["GuardedBody", "body_digest", "body_limit", "check_length"]
 
 _GRACE_SECONDS: Final = 60
+_WINDOW_SECONDS: Final = 30
+"""The rate is judged over so much time waited for the client, each time anew: a quick start pays for nothing later."""
 _UPLOADS: Final = "/v1/stores"
 _RESUMABLE: Final = "/v1/uploads"
 _SCHEMAS: Final = "/v1/schemas/"
@@ -58,7 +60,7 @@ def body_digest(scope: Scope) -> BodyDigest | None:
 class GuardedBody:
     """`receive` with the limits kept. The time that is waited for the client counts, and not what is done meanwhile."""
 
-    __slots__ = ("_digest", "_length", "_limit", "_receive", "_settings", "_waited")
+    __slots__ = ("_digest", "_length", "_limit", "_receive", "_seen", "_settings", "_waited", "_window")
 
     def __init__(self, receive: Receive, limit: int, settings: Settings, digest: BodyDigest | None = None) -> None:
         self._receive = receive
@@ -67,6 +69,8 @@ class GuardedBody:
         self._digest = digest
         self._length = 0
         self._waited = 0.0
+        self._seen = 0
+        self._window: float = _GRACE_SECONDS
 
     async def __call__(self) -> Message:
         """The next message; `HttpProblem` when it comes too late, brings too much, or ends what fails its digest."""
@@ -89,9 +93,12 @@ class GuardedBody:
         return message
 
     def _check_rate(self) -> None:
+        if self._waited < self._window:
+            return
         slowest = self._settings.body_min_bytes_per_second
-        if self._waited > _GRACE_SECONDS and self._length < slowest * self._waited:
+        if self._length - self._seen < slowest * self._waited:
             raise _too_slow(f"at least {slowest} bytes in a second are due")
+        self._seen, self._waited, self._window = self._length, 0.0, _WINDOW_SECONDS
 
 
 def _too_long(limit: int) -> HttpProblem:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from protoslice import errors
 
 __all__ = [
+    "FOR_NOW",
     "MEDIA_TYPE",
     "PROBLEMS",
     "READING",
@@ -28,6 +29,8 @@ __all__ = [
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 5
+FOR_NOW: Final = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS})
+"""Statuses of problems that pass: their answers say when to try again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +199,6 @@ PROBLEMS: Final = tuple(
 """Every problem there is."""
 
 
-_FOR_NOW: Final = {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}
-
-
 class HttpProblem(HTTPException):
     """A failure as HTTP sees it: a problem, what happened, and further headers and members."""
 
@@ -216,7 +216,7 @@ def problem_of_error(error: errors.ProtosliceError, *, uploading: bool = False) 
     """What to answer for an error of the library. A 5xx says nothing of what the error said: it may hold secrets."""
     table = UPLOADING if uploading else READING
     problem = next((table[kind] for kind in type(error).__mro__ if kind in table), INTERNAL)
-    headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if problem.status in _FOR_NOW else {}
+    headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if problem.status in FOR_NOW else {}
     members = {"path": error.path, "offset": error.offset, "object": getattr(error, "object", None)}
     known = {name: value for name, value in members.items() if value is not None}
     return HttpProblem(problem, problem.advice if problem.status >= 500 else error.message, headers=headers, **known)

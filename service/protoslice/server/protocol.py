@@ -6,18 +6,17 @@ What is refused here never becomes a request; the answers are problems all the s
 from __future__ import annotations
 
 import asyncio
-import json
-from binascii import hexlify
 from collections import deque
 from dataclasses import dataclass
-from os import urandom
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from protoslice.server.clients import Clients, Shares, network_of
 from protoslice.server.fields import Headers
 from protoslice.server.pacing import HEAD_PIECES, PacedProtocol
-from protoslice.server.problems import BAD_REQUEST, BUSY, HEADERS, MEDIA_TYPE, TIMEOUT, Problem
+from protoslice.server.problems import BAD_REQUEST, BUSY, HEADERS, SHARE, TIMEOUT, Problem
+from protoslice.server.refusals import refusal
 
 __all__ = ["Answerer", "ConnectionLimits", "GuardedProtocol", "guarded"]
 
@@ -42,6 +41,8 @@ class ConnectionLimits:
     header_timeout_seconds: float = 15
     max_header_bytes: int = 64 << 10
     max_connections: int = 4096
+    clients: Clients | None = None
+    """Counts the connections of each client; None counts none."""
     send_timeout_seconds: float = 30
     send_min_bytes_per_second: int = 1024
 
@@ -54,6 +55,7 @@ class GuardedProtocol(PacedProtocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self._counted: tuple[Shares, str] | None = None
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._send_timer: asyncio.TimerHandle | None = None
@@ -69,14 +71,30 @@ class GuardedProtocol(PacedProtocol):
         super().connection_made(transport)
         if len(self.connections) > self.limits.max_connections:
             self._refuse(BUSY, f"the limit is {self.limits.max_connections} connections")
+        elif not self._count():
+            self._refuse(SHARE, self.limits.clients.connections.detail if self.limits.clients else "")
         else:
             self._await_head()
+
+    def _count(self) -> bool:
+        """Count the connection as one of its client's; False when that has enough. A trusted proxy has any number."""
+        clients, peer = self.limits.clients, self.client[0] if self.client else None
+        if clients is None or clients.is_proxy(peer):
+            return True
+        key = network_of(peer)
+        if not clients.connections.take(key):
+            return False
+        self._counted = clients.connections, key
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers, and tell every request of it; uvicorn tells the last one that was parsed."""
         self._forget(self._head_timer)
         self._forget(self._send_timer)
         self._unset_keepalive_if_required()
+        if self._counted is not None:
+            shares, key = self._counted
+            shares.give(key)
         self.pipeline.clear()
         for cycle in self._cycles:
             if not cycle.response_complete:
@@ -189,7 +207,9 @@ class GuardedProtocol(PacedProtocol):
         """Close a connection that has been idle; not while an answer is still on its way to a slow client."""
         self.timeout_keep_alive_task = None
         if self._in_head and self._head_bytes:
-            return  # a head has a time of its own
+            if self._head_timer is None:  # it ran out while the request before was under way
+                self._await_head()
+            return
         left = self._active + self.timeout_keep_alive - self.loop.time()
         if self.transport.get_write_buffer_size():
             if self._send_timer is None:
@@ -262,12 +282,7 @@ class GuardedProtocol(PacedProtocol):
     def _refuse(self, problem: Problem, detail: str) -> None:
         if self.transport.is_closing():
             return
-        members = {"type": problem.type, "title": problem.title, "status": problem.status, "detail": detail}
-        body = json.dumps(members | {"request_id": hexlify(urandom(12)).decode()}).encode()
-        lines = [b"%s: %s\r\n" % header for header in self.server_state.default_headers]
-        head = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\ncache-control: no-store\r\n"
-        parts = [STATUS_LINE[problem.status], *lines, head.encode(), b"connection: close\r\n\r\n", body]
-        self.transport.write(b"".join(parts))
+        self.transport.write(refusal(problem, detail, self.server_state.default_headers))
         self.transport.close()
 
     @staticmethod

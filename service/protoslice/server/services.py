@@ -9,6 +9,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from protoslice.server.clients import Clients
 from protoslice.server.metrics import Metrics
 from protoslice.server.problems import DRAINING, HttpProblem
 from protoslice.server.rendering import Renderer
@@ -30,7 +31,12 @@ class Services:
     rendering: Renderer | None = None
     draining: bool = False
     uploads: int = 0
+    clients: Clients = field(init=False)
     _at_end: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    def __post_init__(self) -> None:
+        """Tell clients apart from the start."""
+        self.clients = Clients(self.settings)
 
     async def open(self) -> None:
         """Open what the settings name, unless it is open already; to be awaited on the loop that will serve."""
@@ -84,6 +90,7 @@ def _store_options(settings: Settings) -> StoreOptions:
         uploads=UploadOptions(
             max_bytes=settings.max_upload_bytes,
             max_open=settings.max_open_uploads,
+            max_open_per_client=settings.open_uploads_per_client(),
             begin_seconds=settings.upload_begin_seconds,
             lifetime_seconds=settings.upload_lifetime_seconds,
             part_bytes=settings.upload_checkpoint_bytes,

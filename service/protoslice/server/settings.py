@@ -23,9 +23,11 @@ from protoslice.errors import InvalidInput
 from protoslice.sizes import parse_size
 from protoslice.storage.guard import Networks
 
-__all__ = ["PREFIX", "Settings", "default_storage", "environment_name", "read_settings"]
+__all__ = ["PREFIX", "UNIX", "Settings", "default_storage", "environment_name", "read_settings"]
 
 PREFIX = "PROTOSLICE_"
+UNIX = "unix"
+"""Names, among trusted proxies, those that ask over a socket of this machine."""
 _SEPARATORS = re.compile(r"[,\s]+")
 _USER_INFO = re.compile(r"(?<=://)[^/@]*@")
 
@@ -51,9 +53,15 @@ def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
     return texts
 
 
+def _proxies(texts: tuple[str, ...]) -> tuple[str, ...]:
+    _networks(tuple(text for text in texts if text != UNIX))
+    return texts
+
+
 Size = Annotated[int, BeforeValidator(_size), Field(ge=0, lt=1 << 63)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
 NetworkNames = Annotated[Words, AfterValidator(_networks)]
+ProxyNames = Annotated[Words, AfterValidator(_proxies)]
 Origin = Annotated[str, StringConstraints(pattern=r"^(\*|null|[a-z][a-z0-9+.-]*://[!-.0-~]+)$")]
 HostName = Annotated[str, StringConstraints(pattern=r"^(\*|[A-Za-z0-9_-][A-Za-z0-9._-]*)$")]
 HostNames = Annotated[tuple[HostName, ...], NoDecode, BeforeValidator(_words)]
@@ -105,14 +113,32 @@ class Settings(BaseSettings):
         "none where the service listens on a loopback address.",
     )
 
+    trusted_proxies: ProxyNames = Field(
+        default=(),
+        description="Networks or addresses of proxies (`10.0.0.0/8`, `unix`) whose `Forwarded` or `X-Forwarded-For` "
+        "is believed; without them, limits for each client count the addresses that connections come from.",
+    )
+
     max_upload_bytes: Size = Field(
         default=1 << 40,
         validation_alias=AliasChoices("PROTOSLICE_MAX_UPLOAD", "PROTOSLICE_MAX_UPLOAD_BYTES"),
         description="The largest upload taken, all its files together.",
     )
     max_uploads: int = Field(default=16, ge=1, description="Uploads at the same time; more are answered 503.")
+    max_uploads_per_client: int | None = Field(
+        default=None,
+        ge=0,
+        description="Uploads of one client at the same time; more are answered 429, and 0 is no limit. When empty: "
+        "half of `PROTOSLICE_MAX_UPLOADS`, at least 4.",
+    )
     max_open_uploads: int = Field(
         default=1000, ge=1, description="Resumable uploads kept until they are whole; more are answered 503."
+    )
+    max_open_uploads_per_client: int | None = Field(
+        default=None,
+        ge=0,
+        description="Resumable uploads of one client that are kept; more are answered 429, and 0 is no limit. When "
+        "empty: a quarter of `PROTOSLICE_MAX_OPEN_UPLOADS`, at least 64.",
     )
     upload_begin_seconds: float = Field(
         default=600, ge=1, le=31_536_000, description="How long a resumable upload is kept of which no byte has come."
@@ -133,6 +159,18 @@ class Settings(BaseSettings):
         default=64 << 10, description="The longest request line and headers; more is answered 431."
     )
     max_connections: int = Field(default=4096, ge=1, description="Connections at the same time; more are answered 503.")
+    max_connections_per_client: int | None = Field(
+        default=None,
+        ge=0,
+        description="Connections of one address that is no trusted proxy's; more are answered 429, and 0 is no limit. "
+        "When empty: a quarter of `PROTOSLICE_MAX_CONNECTIONS`, at least 64.",
+    )
+    max_requests_per_client: int | None = Field(
+        default=None,
+        ge=0,
+        description="Requests of one client that are under way; more are answered 429, and 0 is no limit. When empty: "
+        "an eighth of `PROTOSLICE_MAX_CONNECTIONS`, at least 64.",
+    )
     max_ranges: int = Field(
         default=64, ge=1, le=64, description="Ranges in one request; a Range header with more is ignored."
     )
@@ -142,8 +180,8 @@ class Settings(BaseSettings):
     header_timeout_seconds: Seconds = Field(default=15, description="Time for a request's line and headers to arrive.")
     body_timeout_seconds: Seconds = Field(default=60, description="The longest silence while a request body arrives.")
     body_min_bytes_per_second: Size = Field(
-        default=256,
-        description="The slowest upload, over the time waited for it, after a minute of that; 0 allows any.",
+        default=4096,
+        description="The slowest upload, over each half minute waited for it, after a first minute; 0 allows any.",
     )
     send_timeout_seconds: Seconds = Field(default=30, description="How often a client that reads slowly is looked at.")
     send_min_bytes_per_second: Size = Field(
@@ -177,6 +215,22 @@ class Settings(BaseSettings):
         default=None, description="Where to send OpenTelemetry spans over OTLP/HTTP; needs the extra `otel`."
     )
 
+    def connections_per_client(self) -> int:
+        """How many connections one client may have; 0 is no limit."""
+        return _share(self.max_connections_per_client, self.max_connections // 4, 64)
+
+    def requests_per_client(self) -> int:
+        """How many requests of one client may be under way; 0 is no limit."""
+        return _share(self.max_requests_per_client, self.max_connections // 8, 64)
+
+    def uploads_per_client(self) -> int:
+        """How many uploads of one client may be under way; 0 is no limit."""
+        return _share(self.max_uploads_per_client, self.max_uploads // 2, 4)
+
+    def open_uploads_per_client(self) -> int:
+        """How many resumable uploads of one client may be open; 0 is no limit."""
+        return _share(self.max_open_uploads_per_client, self.max_open_uploads // 4, 64)
+
     def plain_storage_options(self) -> dict[str, str]:
         """The options of the storage backend, secrets and all."""
         return {name: secret.get_secret_value() for name, secret in self.storage_options.items()}
@@ -187,6 +241,10 @@ class Settings(BaseSettings):
         data["storage"] = _USER_INFO.sub("", self.storage)
         data["otel_endpoint"] = self.otel_endpoint and _USER_INFO.sub("", self.otel_endpoint)
         return data
+
+
+def _share(given: int | None, part: int, least: int) -> int:
+    return max(part, least) if given is None else given
 
 
 def read_settings(given: Mapping[str, Any]) -> Settings:

@@ -12,6 +12,7 @@ from fastapi import Request
 from protoslice.errors import ProtosliceError
 from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.bodies import files_of
+from protoslice.server.context import context_of
 from protoslice.server.digest_checks import BodyDigest
 from protoslice.server.fields import Fields, read_fields
 from protoslice.server.leaving import ClientGone
@@ -27,7 +28,7 @@ _SEVERAL: Final = {"multipart/form-data", "application/x-tar"}
 async def take_in(request: Request, services: Services, wanted: IngestRequest, filename: str | None) -> Created:
     """The store that the body makes; nothing of it is read before all that can be checked has been."""
     fields = read_fields(request.scope)
-    with counted(services):
+    with counted(services, request):
         try:
             return await _take_in(request, services, wanted, fields, filename)
         except ProtosliceError as error:
@@ -94,8 +95,8 @@ async def pieces_of(request: Request) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def counted(services: Services) -> Iterator[None]:
-    """Count an upload while it is under way; refuse it when too many are."""
+def counted(services: Services, request: Request) -> Iterator[None]:
+    """Count an upload while it is under way; refuse it when too many are, in all or of its client."""
     limit = services.settings.max_uploads
     if services.uploads >= limit:
         raise HttpProblem(
@@ -104,10 +105,11 @@ def counted(services: Services) -> Iterator[None]:
             headers={"retry-after": str(RETRY_AFTER_SECONDS)},
             limit=limit,
         )
-    services.uploads += 1
-    services.metrics.open_uploads.inc()
-    try:
-        yield
-    finally:
-        services.uploads -= 1
-        services.metrics.open_uploads.dec()
+    with services.clients.uploads.one(context_of(request.scope).key):
+        services.uploads += 1
+        services.metrics.open_uploads.inc()
+        try:
+            yield
+        finally:
+            services.uploads -= 1
+            services.metrics.open_uploads.dec()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uvicorn
 from starlette.types import ASGIApp
 
+from protoslice.server.clients import Clients
 from protoslice.server.cors import standing_headers
 from protoslice.server.protocol import Answerer, ConnectionLimits, guarded
 from protoslice.server.settings import Settings
@@ -18,6 +19,7 @@ def uvicorn_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         header_timeout_seconds=settings.header_timeout_seconds,
         max_header_bytes=settings.max_header_bytes,
         max_connections=settings.max_connections,
+        clients=Clients(settings),
         send_timeout_seconds=settings.send_timeout_seconds,
         send_min_bytes_per_second=settings.send_min_bytes_per_second,
     )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Final, ParamSpec, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from protoslice.errors import InvalidInput, ProtosliceError, UnsupportedMediaType
+from protoslice.server.clients import pseudonym
 from protoslice.server.context import context_of
 from protoslice.server.documented import BINARY, header, problems
 from protoslice.server.fields import Fields, read_fields
@@ -112,10 +114,11 @@ async def create_upload(request: Request, services: Given) -> Response:
     draft = _speaks_draft(fields)
     query = read_query(request.scope["query_string"])
     wanted = (new_draft_upload if draft else new_tus_upload)(fields, query)
+    wanted = replace(wanted, client=pseudonym(context_of(request.scope).key))
     uploads = services.stores.uploads
     concat = fields.get(b"upload-concat", "")
     if concat and concat != "partial":
-        with counted(services):
+        with counted(services, request):
             upload = await _joining(uploads.join(_joined(concat), wanted))
     else:
         if not draft and _has_body(fields):
@@ -221,7 +224,7 @@ async def assemble_store(request: Request, services: Given, body: Assemble) -> R
         min_chunk=plain_size(body.min_chunk) if body.min_chunk is not None else plain.min_chunk,
         max_chunk=plain_size(body.max_chunk) if body.max_chunk is not None else plain.max_chunk,
     )
-    with counted(services):
+    with counted(services, request):
         made = await _joining(_assembled(services, body, wanted))
     context_of(request.scope).store = made.store.id
     headers = {"location": f"/v1/stores/{made.store.id}"}
@@ -248,7 +251,7 @@ async def _append(request: Request, services: Services, upload_id: str, fields: 
         last=flag(fields, "upload-complete") is True,
         checksum=checksum_of(fields),
     )
-    with counted(services):
+    with counted(services, request):
         return await services.stores.uploads.append(upload_id, body)
 
 

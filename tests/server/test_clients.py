@@ -1,0 +1,277 @@
+"""Whose a request is, and that one client leaves room for others."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from starlette.types import Scope
+
+from protoslice.errors import InvalidInput
+from protoslice.server import limits
+from protoslice.server.clients import Clients, Shares, network_of, pseudonym
+from protoslice.server.settings import Settings, read_settings
+from protoslice.testing.live import LiveServer, RawAnswer, exchange, read_answer
+from protoslice.testing.problems import assert_problem
+
+PING = b"GET /v1/tags HTTP/1.1\r\nhost: localhost\r\n\r\n"
+HANGING = b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n"
+BEGIN = b"POST /v1/uploads HTTP/1.1\r\nhost: localhost\r\ntus-resumable: 1.0.0\r\nupload-length: 9\r\n"
+GREEDY, HONEST = "127.0.0.2", "127.0.0.3"
+
+
+@contextmanager
+def connected(live: LiveServer, source: str) -> Iterator[socket.socket]:
+    """A connection from one of the many addresses that a loopback has."""
+    with socket.create_connection((live.host, live.port), 10, (source, 0)) as connection:
+        yield connection
+
+
+def asked(live: LiveServer, source: str, request: bytes) -> RawAnswer:
+    with connected(live, source) as connection:
+        connection.sendall(request)
+        return read_answer(connection)
+
+
+def assert_over(answer: RawAnswer, said: str) -> None:
+    problem = assert_problem(answer.status, answer.headers, answer.body, expected=429, slug="client-limit")
+    assert said in problem["detail"]
+    assert int(answer.headers["retry-after"]) > 0
+
+
+def under_way(live: LiveServer) -> float:
+    """How many uploads are."""
+    lines = httpx.get(f"{live.url}/metrics").text.splitlines()
+    return float(next(line for line in lines if line.startswith("protoslice_open_uploads ")).split()[1])
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_connections_of_one_client(serving: Any) -> None:
+    with serving(max_connections=8, max_connections_per_client=3) as live:
+        with ExitStack() as held:
+            kept = [held.enter_context(connected(live, GREEDY)) for _ in range(3)]
+            for connection in kept:
+                connection.sendall(PING)
+                assert read_answer(connection).status == 200
+            for _ in range(20):
+                answer = asked(live, GREEDY, PING)
+                assert_over(answer, "3 connections")
+                assert answer.headers["connection"] == "close"
+            assert asked(live, HONEST, PING).status == 200
+        until(lambda: asked(live, GREEDY, PING).status == 200)
+
+
+def test_uploads_under_way_of_one_client(serving: Any) -> None:
+    """Sixteen sockets that hardly send anything shut out all others before."""
+    with serving() as live, ExitStack() as held:
+        for _ in range(8):
+            held.enter_context(connected(live, GREEDY)).sendall(HANGING + b"\r\n\x0a")
+        until(lambda: under_way(live) == 8)
+        for _ in range(8):
+            connection = held.enter_context(connected(live, GREEDY))
+            connection.sendall(HANGING + b"\r\n\x0a")
+            assert_over(read_answer(connection), "8 uploads under way")
+        body = b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\n\x0a\x01a"
+        assert asked(live, HONEST, body).status == 201
+
+
+def test_open_uploads_of_one_client(serving: Any) -> None:
+    """So many that nobody else could begin one for a day."""
+    with serving() as live:
+        with connected(live, GREEDY) as connection:
+            statuses = []
+            for _ in range(300):
+                connection.sendall(BEGIN + b"\r\n")
+                statuses.append(read_answer(connection).status)
+        assert statuses == [201] * 250 + [429] * 50
+        assert_over(asked(live, GREEDY, BEGIN + b"\r\n"), "250 uploads of this client")
+        assert asked(live, HONEST, BEGIN + b"\r\n").status == 201
+
+
+def test_requests_under_way_of_one_client(serving: Any) -> None:
+    with serving(max_requests_per_client=2) as live, ExitStack() as held:
+        for _ in range(2):
+            held.enter_context(connected(live, GREEDY)).sendall(HANGING + b"\r\n\x0a")
+        until(lambda: asked(live, GREEDY, PING).status == 429)
+        assert_over(asked(live, GREEDY, PING), "2 requests under way")
+        assert asked(live, HONEST, PING).status == 200
+        health = PING.replace(b"/v1/tags", b"/livez")
+        assert asked(live, GREEDY, health).status == 200, "whoever watches over the service may come by the same proxy"
+
+
+def test_a_limit_of_none(serving: Any) -> None:
+    none = dict.fromkeys(("max_connections_per_client", "max_requests_per_client", "max_uploads_per_client"), 0)
+    with serving(max_uploads=2, **none) as live, ExitStack() as held:
+        for _ in range(2):
+            held.enter_context(connected(live, GREEDY)).sendall(HANGING + b"\r\n\x0a")
+        until(lambda: asked(live, GREEDY, HANGING + b"\r\n\x0a").status == 503)
+
+
+@pytest.mark.parametrize("header", [b"x-forwarded-for: %b\r\n", b"forwarded: for=%b;proto=https\r\n"])
+def test_clients_behind_a_proxy_that_is_trusted(serving: Any, header: bytes) -> None:
+    with serving(trusted_proxies=("127.0.0.9",), max_uploads=4, max_uploads_per_client=1) as live, ExitStack() as held:
+        said = [HANGING + header % address + b"\r\n\x0a" for address in (b"192.0.2.1", b"192.0.2.2", b"192.0.2.1")]
+        for request in said[:2]:
+            held.enter_context(connected(live, "127.0.0.9")).sendall(request)
+        until(lambda: under_way(live) == 2)
+        assert_over(asked(live, "127.0.0.9", said[2]), "1 uploads under way")
+        # Of anybody else it is not believed.
+        held.enter_context(connected(live, GREEDY)).sendall(said[0])
+        assert_over(asked(live, GREEDY, HANGING + header % b"192.0.2.3" + b"\r\n\x0a"), "1 uploads under way")
+
+
+def test_a_proxy_that_is_trusted_has_any_number_of_connections(serving: Any) -> None:
+    with serving(trusted_proxies=("127.0.0.9",), max_connections_per_client=1) as live, ExitStack() as held:
+        for _ in range(3):
+            connection = held.enter_context(connected(live, "127.0.0.9"))
+            connection.sendall(PING)
+            assert read_answer(connection).status == 200
+
+
+PROXIES = ("10.0.0.0/8", "fd00::/8")
+
+
+def address(
+    *headers: tuple[bytes, bytes], peer: str | None = "10.0.0.1", proxies: tuple[str, ...] = PROXIES
+) -> str | None:
+    return Clients(Settings(storage="memory://", trusted_proxies=proxies)).address(peer, list(headers))
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (b"192.0.2.1", "192.0.2.1"),
+        (b"6.6.6.6, 192.0.2.1", "192.0.2.1"),
+        (b"6.6.6.6, 192.0.2.1 ,10.7.7.7", "192.0.2.1"),
+        (b"192.0.2.1:4711", "192.0.2.1"),
+        (b"2001:db8::7", "2001:db8::7"),
+        (b"[2001:db8::7]:80,fd00::1", "2001:db8::7"),
+        (b"::ffff:192.0.2.1", "192.0.2.1"),
+        (b"10.1.1.1, 10.2.2.2", "10.1.1.1"),
+        (b"192.0.2.1, nonsense", "10.0.0.1"),
+        (b"192.0.2.1, nonsense, 10.2.2.2", "10.2.2.2"),
+        (b"192.0.2.1,", "10.0.0.1"),
+        (b"", "10.0.0.1"),
+        (b"unknown", "10.0.0.1"),
+        (b"1.2.3", "10.0.0.1"),
+        (b"256.1.1.1", "10.0.0.1"),
+        (b"192.0.2.1:999999", "10.0.0.1"),
+        (b"\xff\xfe", "10.0.0.1"),
+        (b"10.1.1.1," * 5000 + b"10.1.1.1", "10.1.1.1"),
+        (b"," * 60_000, "10.0.0.1"),
+    ],
+)
+def test_what_a_trusted_proxy_says(said: bytes, expected: str) -> None:
+    """The rightmost address that is no proxy's; what a client wrote on the left counts for nothing."""
+    assert address((b"x-forwarded-for", said)) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (b"for=192.0.2.1", "192.0.2.1"),
+        (b'FOR="192.0.2.1:80";proto=http', "192.0.2.1"),
+        (b'proto=http; for="[2001:db8::7]:4711" ;by=10.0.0.1', "2001:db8::7"),
+        (b"for=6.6.6.6, for=192.0.2.1, for=10.2.2.2", "192.0.2.1"),
+        (b'for="6.6.6.6, for=192.0.2.1', "192.0.2.1"),
+        (b'for="_hidden"', "10.0.0.1"),
+        (b"for=unknown, for=10.2.2.2", "10.2.2.2"),
+        (b"proto=https", "10.0.0.1"),
+        (b"xfor=192.0.2.1", "10.0.0.1"),
+        (b'host="for=192.0.2.1"', "10.0.0.1"),
+    ],
+)
+def test_what_a_trusted_proxy_says_by_the_standard(said: bytes, expected: str) -> None:
+    assert address((b"forwarded", said)) == expected
+
+
+def test_two_headers_that_differ_are_not_believed() -> None:
+    """One of them was written by the client, and passed on by a proxy that writes the other."""
+    listed, standard = (b"x-forwarded-for", b"192.0.2.1"), (b"forwarded", b"for=192.0.2.1")
+    assert address(listed, standard) == "192.0.2.1"
+    assert address(listed, (b"forwarded", b"for=6.6.6.6")) == "10.0.0.1"
+    assert address(listed, (b"forwarded", b"for=x")) == "10.0.0.1"
+    assert address((b"x-forwarded-for", b"6.6.6.6"), listed) == "192.0.2.1", "lines of one header are one list"
+
+
+@pytest.mark.parametrize("peer", ["192.0.2.9", "2001:db8::1", "11.0.0.1", None])
+def test_nobody_else_is_believed(peer: str | None) -> None:
+    said = (b"x-forwarded-for", b"192.0.2.1")
+    assert address(said, peer=peer) == peer
+    assert address(said, peer=peer, proxies=()) == peer
+    assert address(said, peer="::ffff:10.0.0.1") == "192.0.2.1"
+    assert address(said, peer=None, proxies=("unix",)) == "192.0.2.1"
+
+
+def test_what_counts_as_one_client() -> None:
+    assert network_of("192.0.2.1") == network_of("::ffff:192.0.2.1") != network_of("192.0.2.2")
+    assert network_of("2001:db8:1:2::1") == network_of("2001:db8:1:2:ffff::9") == "2001:db8:1:2::/64"
+    assert network_of("2001:db8:1:3::1") != network_of("2001:db8:1:2::1")
+    assert network_of("fe80::1%eth0") == network_of("fe80::2")
+    assert network_of(None) == "" == pseudonym("")
+    assert "192.0.2.1" not in pseudonym("192.0.2.1") != pseudonym("192.0.2.2")
+
+
+def test_who_proves_a_name_is_known_by_it_wherever_it_comes_from() -> None:
+    def principal(scope: Scope) -> str | None:
+        return dict(scope["headers"]).get(b"x-who", b"").decode() or None
+
+    clients = Clients(Settings(storage="memory://"), principal)
+    named = {"headers": [(b"x-who", b"ada")]}
+    assert clients.key(named, "192.0.2.1") == clients.key(named, "192.0.2.2") == "principal ada"
+    assert clients.key({"headers": []}, "192.0.2.1") == "192.0.2.1"
+
+
+def test_shares_are_forgotten_when_nothing_is_left_of_them() -> None:
+    shares = Shares(1, "things")
+    for number in range(1000):
+        assert shares.take(f"client {number}")
+    for number in range(1000):
+        assert not shares.take(f"client {number}")
+        shares.give(f"client {number}")
+    assert shares._taken == {}
+
+
+@pytest.mark.parametrize("proxies", ["10.0.0.1/8", "proxy.example", "10.0.0.0/8, unix, x"])
+def test_proxies_are_networks(proxies: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROTOSLICE_TRUSTED_PROXIES", proxies)
+    with pytest.raises(InvalidInput, match="PROTOSLICE_TRUSTED_PROXIES"):
+        read_settings({})
+
+
+def test_the_log_has_the_client_that_the_proxy_tells_of(serving: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    with serving(trusted_proxies=("127.0.0.0/8",)) as live:
+        assert exchange(live, PING[:-2] + b"x-forwarded-for: 192.0.2.77\r\n\r\n").status == 200
+    assert "192.0.2.77" in capfd.readouterr().out
+
+
+def test_a_quick_start_pays_for_no_trickle(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the mean from the start, a megabyte at once would have bought a quarter of an hour."""
+    monkeypatch.setattr(limits, "_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "_WINDOW_SECONDS", 0.3)
+    with serving(body_min_bytes_per_second=1000) as live, live.connect() as connection:
+        connection.sendall(HANGING.replace(b"1000", b"9000000") + b"\r\n\x0a" + bytes(1 << 20))
+        connection.settimeout(0.02)
+        for _ in range(500):
+            connection.sendall(b"\x00")
+            try:
+                if connection.recv(1, socket.MSG_PEEK):
+                    break
+            except TimeoutError:
+                continue
+        connection.settimeout(5)
+        answer = read_answer(connection)
+    assert_problem(answer.status, answer.headers, answer.body, expected=408, slug="request-timeout")
+    assert "1000 bytes" in json.loads(answer.body)["detail"]
