@@ -32,6 +32,7 @@ from protoslice.formats.model import (
 from protoslice.formats.object_graph import GRAPH, full_names, plain_key
 from protoslice.formats.shapes import checked
 from protoslice.formats.tensorflow_types import TYPES, dtype_of
+from protoslice.schema.magic import TABLE_MAGIC, is_table
 from protoslice.sources import RangeSource
 
 __all__ = ["Bundle", "BundleTensors"]
@@ -39,7 +40,7 @@ __all__ = ["Bundle", "BundleTensors"]
 _ENDING: Final = ".index"
 _VARIABLES: Final = "variables/variables"
 _SAVED_MODEL: Final = "tensorflow.SavedModel"
-_MAGIC: Final = bytes.fromhex("57fb808b247547db")
+_HEAD: Final = 256
 _SHARDS: Final = 10_000
 """So many shards are known by their sizes; tensors in others are listed one by one."""
 _ESCAPED: Final = re.compile(rb"\\x([0-9a-f]{2})")
@@ -71,11 +72,13 @@ def _prefix(model: Model) -> str | None:
     if model.proto is not None:
         variables = posixpath.join(posixpath.dirname(model.root), _VARIABLES)
         return variables if model.type == _SAVED_MODEL and variables + _ENDING in model.files else None
-    if model.root.endswith(_ENDING):
-        return model.root.removesuffix(_ENDING)
     root = model.files.get(model.root)
-    ends_as_one = root is not None and root.size >= 48 and root.read(root.size - 8, 8) == _MAGIC
-    return model.root if ends_as_one else None
+    if root is None:
+        return None
+    head, tail = root.read(0, min(root.size, _HEAD)), root.read(max(0, root.size - 8), min(root.size, 8))
+    # A damaged index is one by its name and its end: opening it says what is wrong with its beginning.
+    named = model.root.endswith(_ENDING) and tail == TABLE_MAGIC
+    return model.root.removesuffix(_ENDING) if named or is_table(head, None, tail) else None
 
 
 def _index(model: Model, prefix: str) -> str:

@@ -45,8 +45,9 @@ def detect(head: bytes, filename: str | None = None, size: int | None = None) ->
     if magic.is_riegeli(head):
         return Detection("riegeli", None, "it begins with the riegeli signature", 1.0)
     if magic.is_tfrecord(head):
-        hint = names.expected(filename)
-        return Detection("tfrecord", hint[0] if hint else None, "it begins with a checked TFRecord length", 1.0)
+        of = detect_message(magic.first_tfrecord(head), filename)
+        type_name = of.type_name if of.confidence > BY_NAME or names.means_records(filename) else None
+        return Detection("tfrecord", type_name, "it begins with a checked TFRecord length", 1.0)
     if magic.is_table(head, size):
         return Detection("table", None, "it is laid out as the index of a tensor bundle", 0.95)
     if head and not head.strip():
@@ -92,7 +93,7 @@ def _stands_out(ranked: list[str], found: dict[str, Evidence]) -> bool:
 
 
 def _by_name(head: bytes, named: tuple[str, ...], found: dict[str, Evidence]) -> Detection:
-    fitting = [name for name in named if found[name].doubt <= 2 + 0.5 * found[name].weight]
+    fitting = [name for name in named if not found[name].broken and found[name].doubt <= 2 + 0.5 * found[name].weight]
     if fitting:
         best = max(fitting, key=lambda name: found[name].score)
         return Detection("proto", best, f"its name says {best}, and nothing in it says otherwise", BY_NAME)

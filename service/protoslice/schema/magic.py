@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from protoslice._core import crc32c
+from protoslice.schema.varints import varint_at
 
 RIEGELI = bytes.fromhex("83af70d10d884a3f00000000000000004000000000000000")
 """The first block header of every riegeli file: its hash, no chunk before it, the signature chunk's end."""
 
 TABLE_MAGIC = bytes.fromhex("57fb808b247547db")
-_BUNDLE_HEADER_KEY = b"\x00\x00"
+_EMPTY_KEY = b"\x00\x00"
+_HEADER_TAGS, _HEADER_VERSION = b"\x08\x10\x1a", 0x1A
 
 _UNPACK = "unpack it and give the files inside"
 _REFUSED = (
@@ -49,7 +51,8 @@ _REFUSED = (
     (4, b"ftyp", "a film or a recording (MP4), which is no protobuf"),
     (0, b"OggS", "an Ogg recording, which is no protobuf"),
     (0, b"fLaC", "a FLAC recording, which is no protobuf"),
-    (0, b"ID3", "an MP3 recording, which is no protobuf"),
+    (0, b"ID3\x03", "an MP3 recording, which is no protobuf"),
+    (0, b"ID3\x04", "an MP3 recording, which is no protobuf"),
     (0, b"%PDF-", "a PDF document, which is no protobuf"),
 )
 _PICKLE_NEXT = frozenset(b"}](c\x95XqU")
@@ -79,24 +82,43 @@ def is_riegeli(head: bytes) -> bool:
     return head.startswith(RIEGELI)
 
 
-def is_table(head: bytes, size: int | None) -> bool:
-    """Whether `head` begins the index of a tensor bundle, told by its first entry, or by its end when that is there."""
-    if size is not None and 48 <= size <= len(head) and head[size - 8 : size] == TABLE_MAGIC:
-        return True
-    return _begins_bundle(head) or _begins_bundle(_literal(head))
+def is_table(head: bytes, size: int | None, tail: bytes = b"") -> bool:
+    """Whether `head` begins the index of a tensor bundle, told by its first entry, whose key is empty.
+
+    Either its value is the bundle's header, or the file ends as a table: an old checkpoint. `tail` are its last eight
+    bytes, where the head does not hold them.
+    """
+    if size is not None and 48 <= size <= len(head):
+        tail = head[size - 8 : size]
+    ends, blocks = tail == TABLE_MAGIC, (head, _literal(head))
+    return any(_begins_bundle(block) or (ends and block[:2] == _EMPTY_KEY) for block in blocks)
 
 
 def _begins_bundle(block: bytes) -> bool:
-    """Whether `block` begins with this entry: nothing shared, an empty key, a BundleHeaderProto with num_shards."""
-    return block[:2] == _BUNDLE_HEADER_KEY and block[2:3] < b"\x40" and block[3:4] in (b"\x08", b"\x10", b"\x1a")
+    """Whether `block` begins with this entry: nothing shared, an empty key, and a BundleHeaderProto."""
+    if len(block) < 3 or block[:2] != _EMPTY_KEY or not 2 <= block[2] < 0x40:
+        return False
+    header, at = block[3 : 3 + block[2]], 0
+    while 0 <= at < len(header):
+        tag = header[at]
+        if tag not in _HEADER_TAGS:
+            return False
+        value, at = varint_at(header, at + 1)
+        at += value if at > 0 and tag == _HEADER_VERSION else 0
+    return at == block[2]
 
 
 def _literal(head: bytes) -> bytes:
-    """What stands at the start of snappy data: its length, a tag, and bytes as they are."""
+    """The bytes that stand at the start of snappy data as they are, behind its length and a tag."""
     tag = next((at + 1 for at, byte in enumerate(head[:5]) if byte < 0x80), len(head))
     if head[tag : tag + 1] == b"" or head[tag] & 3:
         return b""
-    return head[tag + 1 + max(0, (head[tag] >> 2) - 59) :][:16]
+    return head[tag + 1 + max(0, (head[tag] >> 2) - 59) :][:80]
+
+
+def first_tfrecord(head: bytes) -> bytes:
+    """The first record of the TFRecord file that `head` begins, as far as it is there."""
+    return head[12 : 12 + int.from_bytes(head[:8], "little")]
 
 
 def is_tfrecord(head: bytes) -> bool:

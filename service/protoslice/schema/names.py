@@ -6,13 +6,15 @@ KERAS = "third_party.tensorflow.python.keras.protobuf.SavedMetadata"
 _HLO = ("xla.HloModuleProto", "xla.HloProto", "xla.HloSnapshot", "xla.HloUnoptimizedSnapshot")
 _DESCRIPTORS = ("google.protobuf.FileDescriptorSet",)
 
+_WARMUP = "tf_serving_warmup_requests"
+
 _NAMES = {
     "saved_model.pb": ("tensorflow.SavedModel",),
     "fingerprint.pb": ("tensorflow.FingerprintDef",),
     "saved_model_debug_info.pb": ("tensorflow.GraphDebugInfo",),
     "keras_metadata.pb": (KERAS,),
     "__model__": ("paddle.framework.proto.ProgramDesc",),
-    "tf_serving_warmup_requests": ("tensorflow.serving.PredictionLog",),
+    _WARMUP: ("tensorflow.serving.PredictionLog",),
     "checkpoint": ("tensorflow.CheckpointState",),
 }
 _ENDINGS = {
@@ -49,6 +51,11 @@ def expected(filename: str | None) -> tuple[str, ...]:
         return _NAMES[name]
     plain = name.removesuffix(".pb")
     return next((types for ending, types in _ENDINGS.items() if name.endswith(ending) or plain.endswith(ending)), ())
+
+
+def means_records(filename: str | None) -> bool:
+    """Whether a file of this name holds records rather than one message."""
+    return base(filename) == _WARMUP
 
 
 def means_text(filename: str | None) -> bool:

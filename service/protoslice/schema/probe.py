@@ -47,11 +47,15 @@ class Shape:
 
 @dataclass(slots=True)
 class Evidence:
-    """What a walk found: `weight` for the type, `doubt` against it, and the fields met, as paths of numbers."""
+    """What a walk found: `weight` for the type, `doubt` against it, and the fields met, as paths of numbers.
+
+    `broken` says that the fields of the root do not parse: then the head begins no message of any type.
+    """
 
     weight: float = 0.0
     doubt: float = 0.0
     seen: set[tuple[int, ...]] = field(default_factory=set)
+    broken: bool = False
 
     @property
     def score(self) -> float:
@@ -97,6 +101,7 @@ class _Walk:
         """Counts a value that does not parse, unless the head ends within it; what follows can't be read."""
         if at != _CUT or end <= len(self.head):
             self.found.doubt += 1.5
+            self.found.broken |= end == _ENDLESS
         return _BAD
 
     def _met(self, row: FieldRow, met: set[int], path: tuple[int, ...]) -> None:
@@ -113,7 +118,7 @@ class _Walk:
             value, at = self._varint(at)
             size = value if wire == _LENGTH else 0
         elif not size:
-            return self._broken(at, 0)
+            return self._broken(_BAD, end)
         if at < 0 or at + size > end:
             return self._broken(at, end)
         if row is None:

@@ -18,7 +18,7 @@ def decoded(head: bytes) -> str | None:
     try:
         return _printable(head.decode())
     except UnicodeDecodeError as error:
-        return _printable(head[: error.start].decode()) if error.start > len(head) - 4 else None
+        return _printable(head[: error.start].decode()) if error.reason == "unexpected end of data" else None
 
 
 def _printable(text: str) -> str | None:

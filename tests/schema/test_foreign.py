@@ -1,0 +1,222 @@
+"""What detectors take foreign files for: a table of kinds of files, and what is told of each.
+
+A mistake shows as a row that changes. No file here is a proto to be served, so none may become one by its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from protoslice import schema
+from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded, Unsupported
+from protoslice.formats.model import Model
+from protoslice.formats.registry import formats_of
+from protoslice.library import Proto
+from protoslice.opening import open_proto
+from protoslice.sources import BytesSource
+from protoslice.storage import MemoryStorage
+from protoslice.testing.foreign import NAMES, foreign_files
+from protoslice.testing.stores import opened, upload
+
+TESTS = Path(__file__).parent.parent
+PLAIN, BLANK, NONE = "this is plain text", "this is blank text", "it looks like none of the known types; name its type"
+RECORDS, TFRECORDS = "it begins with the riegeli signature", "it begins with a checked TFRecord length"
+LIKE_TEXT = "it may be a message in text format, of a type that is not known"
+IMAGE, SOUND = "image, which is no protobuf", "recording, which is no protobuf"
+
+TABLE = {
+    # file: kind, and how the reason ends
+    "riegeli: nodes": ("riegeli", RECORDS),
+    "riegeli: nodes, transposed": ("riegeli", RECORDS),
+    "riegeli: empty records": ("riegeli", RECORDS),
+    "riegeli: texts": ("riegeli", RECORDS),
+    "riegeli: names of hosts": ("riegeli", RECORDS),
+    "riegeli: no records": ("riegeli", RECORDS),
+    "tfrecord: nodes": ("tfrecord", TFRECORDS),
+    "tfrecord: empty records": ("tfrecord", TFRECORDS),
+    "nodes behind lengths": ("unknown", NONE),
+    "prose": ("refused", PLAIN),
+    "prose, short": ("refused", PLAIN),
+    "prose, accented": ("refused", PLAIN),
+    "prose in UTF-16": ("unknown", NONE),
+    "prose in Latin-1": ("unknown", NONE),
+    "digits": ("refused", PLAIN),
+    "zeros in ASCII": ("refused", PLAIN),
+    "blanks": ("refused", BLANK),
+    "line feeds": ("refused", BLANK),
+    "a short line": ("refused", BLANK),
+    "passwd": ("text", LIKE_TEXT),
+    "csv": ("refused", PLAIN),
+    "tsv": ("refused", PLAIN),
+    "json": ("json", "it is JSON"),
+    "json, a list": ("json", "it is JSON"),
+    "json lines": ("json", "it is JSON"),
+    "yaml": ("text", LIKE_TEXT),
+    "toml": ("refused", PLAIN),
+    "markdown": ("refused", PLAIN),
+    "python": ("refused", PLAIN),
+    "c": ("refused", PLAIN),
+    "html": ("refused", PLAIN),
+    "xml": ("refused", "XML (such as an OpenVINO IR), which is no protobuf"),
+    "proto source": ("refused", PLAIN),
+    "git lfs pointer": ("refused", "fetch it with git lfs pull"),
+    "base64": ("refused", PLAIN),
+    "merges.txt": ("refused", PLAIN),
+    "empty": ("unknown", "it is empty, and looks like none of the known types; name its type"),
+    "zeros": ("unknown", NONE),
+    "ones": ("unknown", NONE),
+    "random, 3 bytes": ("unknown", NONE),
+    "random, 64 bytes": ("unknown", NONE),
+    "random, 5000 bytes": ("unknown", NONE),
+    "random, 100000 bytes": ("unknown", NONE),
+    "floats": ("unknown", NONE),
+    "small integers": ("unknown", NONE),
+    "int64 indices": ("unknown", NONE),
+    "bytes in order": ("unknown", NONE),
+    "safetensors": ("refused", "can be read by ranges as it is"),
+    "safetensors, padded": ("refused", "can be read by ranges as it is"),
+    "safetensors, metadata first": ("refused", "can be read by ranges as it is"),
+    "gguf": ("refused", "a GGUF file, which is no protobuf"),
+    "pickle": ("refused", "export the model to ONNX or SavedModel"),
+    "npy": ("refused", "a NumPy array, which is no protobuf"),
+    "hdf5": ("refused", "save it as a SavedModel or as ONNX"),
+    "tflite": ("refused", "a TFLite flatbuffer, which is no protobuf"),
+    "elf": ("refused", "a program, which is no model"),
+    "wasm": ("refused", "a WebAssembly module, which is no protobuf"),
+    "pyc": ("refused", "compiled Python, which is no protobuf"),
+    "java class": ("refused", "a class of Java or a program, which is no protobuf"),
+    "windows program": ("unknown", NONE),
+    "sqlite": ("refused", "an SQLite database, which is no protobuf"),
+    "parquet": ("refused", "a Parquet file, which is no protobuf"),
+    "arrow": ("refused", "an Arrow file, which is no protobuf"),
+    "leveldb table": ("unknown", NONE),
+    "zip": ("refused", "unpack it and give the files inside"),
+    "tar": ("refused", "or send it as application/x-tar"),
+    "gzip": ("refused", "gzip: decompress it first"),
+    "bzip2": ("refused", "bzip2: decompress it first"),
+    "xz": ("refused", "xz: decompress it first"),
+    "zlib": ("unknown", NONE),
+    "zstd": ("refused", "zstd: decompress it first"),
+    "lz4": ("refused", "lz4: decompress it first"),
+    "7z": ("refused", "unpack it and give the files inside"),
+    "png": ("refused", IMAGE),
+    "png, cut after its signature": ("refused", IMAGE),
+    "jpeg": ("refused", IMAGE),
+    "gif": ("refused", IMAGE),
+    "bmp": ("unknown", NONE),
+    "tiff": ("refused", IMAGE),
+    "webp": ("refused", IMAGE),
+    "wav": ("refused", SOUND),
+    "mp3": ("refused", SOUND),
+    "mp4": ("refused", "(MP4), which is no protobuf"),
+    "pdf": ("refused", "a PDF document, which is no protobuf"),
+    "font": ("unknown", NONE),
+}
+BY_NAME_ALONE = {"empty", "tfrecord: empty records"}
+"""Files in which nothing speaks against any name: no bytes are a message of every type."""
+
+CLAIMED = {("leveldb table", "x.index"): ["tensor bundle"]}
+"""Files that a format claims by name and end together, to say what is wrong with the rest."""
+
+each_file = pytest.mark.parametrize("file", TABLE)
+
+
+@cache
+def files() -> dict[str, bytes]:
+    return foreign_files()
+
+
+def test_every_file_has_a_row() -> None:
+    assert list(files()) == list(TABLE)
+
+
+@each_file
+def test_a_file_is_told_for_what_it_is(file: str) -> None:
+    found = schema.detect(files()[file], None, len(files()[file]))
+    kind, ending = TABLE[file]
+    assert (found.kind, found.type_name) == (kind, None), found
+    assert found.why.endswith(ending), found
+
+
+@pytest.mark.parametrize("file", [name for name in TABLE if name not in BY_NAME_ALONE])
+def test_no_name_makes_a_message_of_it(file: str) -> None:
+    data = files()[file]
+    taken = {name: schema.detect(data, name, len(data)) for name in NAMES}
+    assert {name: found for name, found in taken.items() if found.kind == "proto" or found.type_name} == {}
+
+
+def test_a_file_that_ends_early_is_told_for_what_its_beginning_is() -> None:
+    """However little has come: a prefix is never taken for a message of a type, whatever it is called."""
+    for file, data in files().items():
+        for end in (1, 2, 3, 5, 8, 13, 40, 100, 300):
+            found = schema.detect(data[:end], None, end)
+            assert found.kind != "proto", (file, end, found)
+
+
+@each_file
+def test_no_format_claims_it(file: str) -> None:
+    data = files()[file]
+    for name in ("x", *NAMES):
+        type_name = schema.detect(data, None, len(data)).type_name
+        found = formats_of(Model(name, type_name, {name: BytesSource(data)}, None))
+        assert [each.name for each in found] == CLAIMED.get((file, name), []), name
+
+
+@each_file
+def test_the_library_does_not_open_it(file: str) -> None:
+    def opens() -> Proto:
+        return open_proto(files()[file])
+
+    if file == "empty":  # the library's caller has said that it is a proto
+        assert opens().size == 0
+        return
+    with pytest.raises((Unsupported, CorruptModel, InconsistentChunks, LimitExceeded)):
+        opens()
+
+
+def test_a_store_of_it_has_no_root() -> None:
+    async def run() -> None:
+        async with opened(MemoryStorage()) as stores:
+            for file, data in files().items():
+                store = (await upload(stores, {"file": data})).store
+                assert (store.root, store.type) == (None, None), file
+                assert store.why is not None, file
+            everything = (await upload(stores, {str(n): data for n, data in enumerate(files().values())})).store
+            assert everything.root is None
+
+    asyncio.run(run())
+
+
+def _golden() -> list[tuple[str, bytes]]:
+    """The files that other programs wrote, each once."""
+    notes = {"expected.json", "how.txt", "manifest.json", "cases.json", "PROVENANCE.md", "README.md"}
+    paths = sorted(path for path in TESTS.glob("*/golden/**/*") if path.is_file() and path.name not in notes)
+    contents = {path.read_bytes(): path for path in reversed(paths)}
+    return sorted((path.relative_to(TESTS).as_posix(), data) for data, path in contents.items())
+
+
+def test_no_name_makes_another_thing_of_what_other_programs_wrote() -> None:
+    checked = 0
+    for path, data in _golden():
+        own = schema.detect(data, path, len(data))
+        for name in NAMES:
+            found = schema.detect(data, name, len(data))
+            assert found.type_name in {own.type_name, None}, (path, name, found)
+            assert found.kind in {own.kind, "unknown"}, (path, name, found)
+            checked += 1
+    assert checked > 4000
+
+
+def test_files_of_weights_are_no_messages() -> None:
+    """They lie beside protos, and none of them may become the root of a tree from which its proto is missing."""
+    weights = (".bin", "-of-00001", "-of-00003", ".pdiparams")
+    paths = [(path, data) for path, data in _golden() if path.endswith(weights) or "paddle_separate/fc" in path]
+    assert len(paths) > 20
+    for path, data in paths:
+        assert schema.detect(data, path, len(data)).kind == "unknown", path
+        with pytest.raises((CorruptModel, LimitExceeded)):
+            open_proto(data)
