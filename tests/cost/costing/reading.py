@@ -100,8 +100,7 @@ READING: Final = (
         ask=lambda store: get(f"/v1/stores/{store}/metadata"),
         given=of_schema,
         status=200,
-        budget=Budget(calls=20, work=MOST),
-        mend="A8",
+        budget=Budget(calls=20),
     ),
     Row(
         route=f"GET {_STORE}/chunks/{{n}}",
@@ -229,7 +228,7 @@ READING: Final = (
         "?path=graph.node&depth=16&limit=1000",
         given=nodes,
         status=200,
-        budget=Budget(calls=20),
+        budget=Budget(calls=40),
     ),
     _view(
         "pieces",
