@@ -7,7 +7,7 @@ import random
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from json import dumps, loads
 from typing import Any, Final, TypeVar
@@ -18,6 +18,7 @@ import httpx
 from protoslice.client.digests import digest_in, digest_of
 from protoslice.client.failures import error_of_answer, error_of_transport, may_pass
 from protoslice.client.outgoing import outgoing
+from protoslice.client.redirects import Following
 from protoslice.client.transport import Wire
 from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, ProtosliceError
 
@@ -98,7 +99,8 @@ class Connection:
         given = {"accept-encoding": "identity", "user-agent": "protoslice", **(headers or {})}
         self._timeout = httpx.Timeout(timeout_seconds)
         self._slow = httpx.Timeout(timeout_seconds, read=max(timeout_seconds, SLOW_SECONDS))
-        self._client = httpx.Client(headers=given, transport=Wire(_address(self.url)), follow_redirects=True)
+        self._client = httpx.Client(headers=given, transport=Wire(_address(self.url)))
+        self._following = Following(self._client, headers or ())
         # A file system of fsspec is never closed: its connections go with it.
         self.close = weakref.finalize(self, self._client.close)
         """Gives back the connections."""
@@ -148,14 +150,16 @@ class Connection:
         """
         with outgoing(content) as body:
             try:
-                with self._client.stream(
+                request = self._client.build_request(
                     method,
                     self.url + path,
                     params=list(params) or None,
                     content=body,
                     headers=headers,
                     timeout=self._slow if slow else self._timeout,
-                ) as answer:
+                )
+                again = content is None or isinstance(content, bytes)
+                with closing(self._following.send(request, again=again)) as answer:
                     if answer.status_code >= 400:
                         raise error_of_answer(answer.status_code, answer.headers, _read(answer, 1 << 20, cut=True))
                     yield answer

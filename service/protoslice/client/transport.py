@@ -66,7 +66,10 @@ class Wire(httpx.BaseTransport):
         return httpx.Response(answer.status, headers=list(answer.headers.items()), stream=_Body(answer))
 
     def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
+        # Clearing leaves a pool to the garbage collector, and so to answers that refer to themselves.
+        for key in self._pool.pools.keys():  # noqa: SIM118 - it is no dict
+            self._pool.pools[key].close()
         self._pool.clear()
 
 

@@ -1,0 +1,151 @@
+"""Redirects: headers and tokens that were given for one service reach no other, whatever leads there."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import socketserver
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from protoslice.client import Client
+from protoslice.client.filesystem import StoreFileSystem
+from protoslice.errors import ProtosliceError, StorageDenied
+from protoslice.testing.serving import in_a_thread
+
+SECRETS = {"Authorization": "Bearer secret", "X-Api-Key": "secret", "Cookie": "session=secret"}
+PAGE = json.dumps({"items": [{"name": "a", "store": "1" * 64, "updated": "2026-11-21T10:00:00Z"}], "next": None})
+
+
+class Site:
+    """A web server that answers every request with what `answers` says: a place to go to, or a page."""
+
+    def __init__(self, held: ExitStack) -> None:
+        self.seen: list[dict[str, str]] = []
+        self.bodies: list[bytes] = []
+        self.place: Callable[[], str | None] = lambda: None
+        self.status = 307
+        site = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                site.seen.append({name.lower(): value for name, value in self.headers.items()})
+                site.bodies.append(self.rfile.read(int(self.headers.get("content-length", "0"))))
+                place = site.place()
+                self.send_response(200 if place is None else site.status)
+                if place is not None:
+                    self.send_header("location", place)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", "0" if place else str(len(PAGE)))
+                self.end_headers()
+                self.wfile.write(b"" if place else PAGE.encode())
+
+            do_HEAD = do_PUT = do_POST = do_GET  # noqa: N815 - the names that the class looks for
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.url = (
+            f"http://{held.enter_context(in_a_thread(socketserver.ThreadingTCPServer(('127.0.0.1', 0), Handler)))}"
+        )
+
+    def secrets(self) -> list[dict[str, str]]:
+        """The headers of each request that hold what only one service may know."""
+        return [{name: value for name, value in each.items() if "secret" in value} for each in self.seen]
+
+
+@pytest.fixture
+def sites() -> Iterator[tuple[Site, Site]]:
+    with ExitStack() as held:
+        yield Site(held), Site(held)
+
+
+ALL = {name.lower(): value for name, value in SECRETS.items()}
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_header_of_the_user_goes_to_another_port(sites: tuple[Site, Site], status: int) -> None:
+    one, other = sites
+    one.status, one.place = status, lambda: f"{other.url}/v1/tags"
+    with Client(one.url, headers=SECRETS) as client:
+        assert [tag.name for tag in client.tags()] == ["a"]
+    assert (one.secrets(), other.secrets()) == ([ALL], [{}])
+    assert other.seen[0]["user-agent"] == "protoslice", "what is no secret is sent as ever"
+
+
+def test_another_name_of_the_host_is_another_origin(sites: tuple[Site, Site]) -> None:
+    one, other = sites
+    one.place = lambda: f"{other.url.replace('127.0.0.1', 'localhost')}/v1/tags"
+    with Client(one.url, headers=SECRETS) as client:
+        list(client.tags())
+    assert other.secrets() == [{}]
+
+
+def test_within_the_origin_they_stay(sites: tuple[Site, Site]) -> None:
+    one, _ = sites
+    places = iter(["/elsewhere", f"{one.url}/again", None])
+    one.place = lambda: next(places)
+    with Client(one.url, headers=SECRETS) as client:
+        list(client.tags())
+    assert one.secrets() == [ALL] * 3
+
+
+def test_they_do_not_come_back_either(sites: tuple[Site, Site]) -> None:
+    """Who leads there and back must not learn what it sends the second time."""
+    one, other = sites
+    places = iter([f"{other.url}/v1/tags", None])
+    one.place, other.place = lambda: next(places), lambda: f"{one.url}/back"
+    with Client(one.url, headers=SECRETS) as client:
+        list(client.tags())
+    assert (one.secrets(), other.secrets()) == ([ALL, {}], [{}])
+
+
+def test_a_file_system_sends_them_nowhere_else(sites: tuple[Site, Site]) -> None:
+    one, other = sites
+    one.place = lambda: f"{other.url}/v1/tags"
+    files = StoreFileSystem(options={"headers": SECRETS, "attempts": 1}, skip_instance_cache=True)
+    with pytest.raises(ProtosliceError):
+        files.cat_file(f"{one.url.removeprefix('http://')}/a/files/b")
+    assert one.secrets()
+    assert all(one.secrets())
+    assert other.seen
+    assert not any(other.secrets())
+
+
+def test_a_push_is_not_sent_elsewhere(sites: tuple[Site, Site]) -> None:
+    """Its body is gone when the redirect comes; and whose it is to have, its user says."""
+    one, other = sites
+    one.place = lambda: f"{other.url}/v1/stores?token=1"
+    with Client(one.url, headers=SECRETS) as client, pytest.raises(StorageDenied) as caught:
+        client.push(b"\x0a\x01a", type="tensorflow.GraphDef")
+    assert caught.value.message == f"the service redirects what is sent to it: send it to {other.url}/v1/stores"
+    assert other.seen == []
+
+
+def test_a_circle_ends(sites: tuple[Site, Site]) -> None:
+    one, _ = sites
+    one.place = lambda: f"{one.url}/v1/tags"
+    with Client(one.url) as client, pytest.raises(ProtosliceError, match="redirects more than"):
+        list(client.tags())
+    assert len(one.seen) < 50
+
+
+def test_a_place_that_is_none(sites: tuple[Site, Site]) -> None:
+    one, _ = sites
+    for place in ("ftp://127.0.0.1/a", "http://[::1", "https://"):
+        one.place = lambda place=place: place  # type: ignore[misc]
+        with Client(one.url, headers=SECRETS, attempts=1) as client, pytest.raises(ProtosliceError):
+            list(client.tags())
+
+
+def test_what_is_asked_in_json_is_asked_again(sites: tuple[Site, Site]) -> None:
+    one, other = sites
+    one.place = lambda: f"{other.url}/v1/tags/a"
+    with Client(one.url, headers=SECRETS) as client, pytest.raises(ProtosliceError):
+        client.tag("a", "1" * 64)
+    assert json.loads(other.bodies[0]) == {"store": "1" * 64}
+    assert other.secrets() == [{}]
