@@ -63,7 +63,7 @@ def test_the_manifests_used_last_are_kept_and_no_more_than_there_is_room_for() -
         size = max([(await storage.stat(keys.store(store))).size for store in ids])
         read: list[Call] = []
         metered = MeteredStorage(storage, read.append)
-        manifests = Manifests(metered, Claims(metered), stores._is_sound, cached_bytes=3 * size)
+        manifests = Manifests(metered, Claims(metered), stores.worker, stores._is_sound, cached_bytes=3 * size)
 
         async def reads(*wanted: int) -> int:
             read.clear()

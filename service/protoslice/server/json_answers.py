@@ -15,9 +15,9 @@ from protoslice.server.digests import format_digest
 from protoslice.server.fields import Fields, read_fields
 from protoslice.server.parameters import with_parameter
 from protoslice.server.problems import PRECONDITION, HttpProblem
-from protoslice.stores import Page
+from protoslice.stores import Created, Page, StoreInfo, Stores
 
-__all__ = ["json_answer", "page_answer"]
+__all__ = ["encoded", "json_answer", "made_answer", "page_answer", "store_json"]
 
 REVALIDATED = "no-cache"
 IMMUTABLE = "public, max-age=31536000, immutable"
@@ -36,7 +36,7 @@ def json_answer(
 
     For a read the conditions are evaluated; without `etag`, the entity tag is made from the content, weak or not.
     """
-    body = data if isinstance(data, bytes) else json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+    body = data if isinstance(data, bytes) else encoded(data)
     digest = hashlib.sha256(body)
     tag = etag or EntityTag(f"sha256-{digest.hexdigest()}", weak)
     given = {"etag": str(tag), "cache-control": REVALIDATED, "vary": "accept-encoding", **(headers or {})}
@@ -48,6 +48,23 @@ def json_answer(
             return Response(status_code=304, headers=given)
     given["repr-digest"] = format_digest(digest.digest()).decode("ascii")
     return Response(body, status, given, "application/json")
+
+
+async def made_answer(request: Request, stores: Stores, made: Created) -> Response:
+    """The store that an upload made, or found."""
+    headers = {"location": f"/v1/stores/{made.store.id}"}
+    body = await store_json(stores, made.store)
+    return json_answer(request, body, status=201 if made.created else 200, headers=headers)
+
+
+async def store_json(stores: Stores, info: StoreInfo, more: Mapping[str, object] | None = None) -> bytes:
+    """A store as JSON, with `more` members: that of many files is made in a thread, as it takes long."""
+    return await stores.worker.sized(info.weight, lambda: encoded(info.as_json() | dict(more or {})))
+
+
+def encoded(data: object) -> bytes:
+    """`data` as compact JSON."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def page_answer(

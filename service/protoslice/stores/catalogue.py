@@ -87,7 +87,7 @@ class Stores:
         self._places = Places(options.register_prefixes, options.register_networks)
         self._claims = Claims(storage)
         self._indexes = Indexes(storage)
-        self._manifests = Manifests(storage, self._claims, self._is_sound)
+        self._manifests = Manifests(storage, self._claims, self._worker, self._is_sound)
         self._uploads = Uploads(storage, self._worker, self._claims, self.ingest, self._types, options.uploads)
         self._pieces = Pieces(storage, self._worker)
         self._opened: dict[str, OpenStore] = {}
@@ -107,6 +107,11 @@ class Stores:
             _log.warning("opened for reading alone: %s", refused)
         await check_layout(storage, mark=create and refused is None)
         return cls(storage, options or StoreOptions(), refused=refused)
+
+    @property
+    def worker(self) -> Worker:
+        """The threads for work that would hold up the event loop."""
+        return self._worker
 
     async def close(self) -> None:
         """Give back everything that is held open; what is being opened is waited for first."""

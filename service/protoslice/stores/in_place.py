@@ -86,7 +86,7 @@ class Places:
         request = replace(request, source="register")
         attempt = keys.new_attempt()
         await claims.stake(attempt)
-        return await keep(storage, attempt, request, received, root, own_schema=own)
+        return await keep(storage, attempt, request, received, root, own_schema=own, worker=worker)
 
     async def _look(self, path: str, uri: str, worker: Worker) -> Received:
         storage, key = self._place(uri)

@@ -158,7 +158,15 @@ class Ingest:
         root = await choose_root(
             self._files, request, opened=self._opened, worker=options.worker, prepare=self._prepare
         )
-        manifest = await keep(options.storage, self._attempt, request, self._files, root, own_schema=options.own_schema)
+        manifest = await keep(
+            options.storage,
+            self._attempt,
+            request,
+            self._files,
+            root,
+            own_schema=options.own_schema,
+            worker=options.worker,
+        )
         return await self._announce(manifest, self._request.tags)
 
     async def abort(self) -> None:

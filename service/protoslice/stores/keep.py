@@ -8,9 +8,10 @@ from protoslice import _core
 from protoslice.storage import Storage
 from protoslice.stores import keys
 from protoslice.stores.fresh import put_new
-from protoslice.stores.model import IngestRequest, Manifest, now
+from protoslice.stores.model import IngestRequest, Manifest, StoreInfo, now
 from protoslice.stores.receive import Received
 from protoslice.stores.roots import Root
+from protoslice.stores.runner import Worker
 from protoslice.stores.seal import seal
 
 __all__ = ["keep"]
@@ -24,6 +25,7 @@ async def keep(
     root: Root,
     *,
     own_schema: bytes | None,
+    worker: Worker,
 ) -> Manifest:
     """The manifest of the store that `received` make, once everything that goes beside the files is in `storage`."""
     prepared = root.prepared
@@ -32,7 +34,7 @@ async def keep(
         if data is not None:
             await put_new(storage, keys.object_key(attempt, name), seal(data))
     files, objects = tuple(file.info for file in received), tuple(file.stored for file in received)
-    return Manifest(
+    manifest = Manifest(
         id="",
         type=root.type,
         root=root.path,
@@ -51,4 +53,5 @@ async def keep(
         schema=prepared.schema if prepared else None,
         planner=_core.Plan.VERSION if prepared else None,
         why=root.why,
-    ).named()
+    )
+    return await worker.sized(StoreInfo.of(manifest).weight, manifest.named)

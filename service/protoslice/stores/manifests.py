@@ -10,9 +10,10 @@ from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, 
 from protoslice.storage import ObjectStat, Storage
 from protoslice.stores import keys
 from protoslice.stores.claims import Claims, Collected
-from protoslice.stores.model import Manifest
+from protoslice.stores.model import Manifest, StoreInfo
 from protoslice.stores.recent import Recent
 from protoslice.stores.removed import bury
+from protoslice.stores.runner import Worker
 
 __all__ = ["Manifests", "is_retired"]
 
@@ -39,12 +40,14 @@ class Manifests:
         self,
         storage: Storage,
         claims: Claims,
+        worker: Worker,
         is_sound: Callable[[Manifest], Awaitable[bool]],
         *,
         cached_bytes: int = CACHED_BYTES,
     ) -> None:
         self._storage = storage
         self._claims = claims
+        self._worker = worker
         self._is_sound = is_sound
         self._cache: Recent[str, tuple[str, Manifest]] = Recent(most=_MOST, room=cached_bytes)
 
@@ -75,7 +78,7 @@ class Manifests:
         data = await self._storage.get_range(stat.key, 0, stat.size, if_etag=stat.etag)
         if is_retired(data):
             raise NotFound(f"there is no store {store_id}")
-        manifest = Manifest.decode(data)
+        manifest = await self._worker.sized(len(data), lambda: Manifest.decode(data))
         if manifest.id != store_id:
             raise IntegrityError(f"the manifest of store {store_id} is that of another store")
         self._cache.put(store_id, (stat.etag, manifest), stat.size)
@@ -86,8 +89,9 @@ class Manifests:
 
         One that is not sound is replaced. `Collected` when a collector has taken objects that the manifest names.
         """
+        data = await self._worker.sized(StoreInfo.of(manifest).weight, manifest.encode)
         for _ in range(TRIES):
-            placed = await self._placed(manifest)
+            placed = await self._placed(manifest, data)
             if placed is None:
                 continue
             there, etag = placed
@@ -96,15 +100,15 @@ class Manifests:
                 return manifest
             if await self._holds(there) and await self._is_sound(there):
                 return there
-            await self._replace(manifest, etag)
+            await self._replace(manifest.id, data, etag)
         raise StorageUnavailable(f"the store {manifest.id} keeps changing")
 
-    async def _placed(self, manifest: Manifest) -> tuple[Manifest, str] | None:
+    async def _placed(self, manifest: Manifest, data: bytes) -> tuple[Manifest, str] | None:
         """The manifest that has the store's place now, this one where there was room, and its entity tag.
 
         None when somebody changed it meanwhile: look again.
         """
-        key, data = keys.store(manifest.id), manifest.encode()
+        key = keys.store(manifest.id)
         try:
             return manifest, await self._storage.put_if_absent(key, data)
         except Conflict:
@@ -133,14 +137,14 @@ class Manifests:
             return False
         return True
 
-    async def _replace(self, manifest: Manifest, etag: str) -> None:
+    async def _replace(self, store_id: str, data: bytes, etag: str) -> None:
         """Put the manifest in the place of one that is not sound, unless somebody else was first: look again."""
-        key = keys.store(manifest.id)
+        key = keys.store(store_id)
         with suppress(NotFound, Conflict):
             size = (await self._storage.stat(key)).size
             # The old one is kept for its readers, and for a collector to know which objects to take.
-            await bury(self._storage, manifest.id, await self._storage.get_range(key, 0, size, if_etag=etag), ())
-            await self._storage.put(key, manifest.encode(), if_etag=etag)
+            await bury(self._storage, store_id, await self._storage.get_range(key, 0, size, if_etag=etag), ())
+            await self._storage.put(key, data, if_etag=etag)
 
     async def _retire(self, store_id: str, etag: str) -> None:
         """Take back a manifest that nobody was told of, if it is still there."""

@@ -338,10 +338,6 @@ class Restored:
     store: StoreInfo
     tags_taken: tuple[str, ...]
 
-    def as_json(self) -> dict[str, Any]:
-        """The store as the API shows it, and the tags that were not set again."""
-        return self.store.as_json() | {"tags_taken": list(self.tags_taken)}
-
 
 @dataclass(frozen=True, slots=True)
 class Created:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Final, TypeVar
 
 __all__ = ["Worker"]
 
 T = TypeVar("T")
+
+_INLINE: Final = 32 << 10
+"""JSON of this many bytes takes the loop less time than a thread takes to answer."""
 
 
 class Worker:
@@ -22,6 +25,10 @@ class Worker:
     async def run(self, call: Callable[[], T]) -> T:
         """The result of `call`, made in a thread."""
         return await self.loop.run_in_executor(self._pool, call)
+
+    async def sized(self, weight: int, call: Callable[[], T]) -> T:
+        """The result of `call`, which works on about `weight` bytes of JSON: made in a thread when they are many."""
+        return call() if weight <= _INLINE else await self.run(call)
 
     def wait_for(self, work: Coroutine[object, object, T]) -> T:
         """The result of `work`, done on the loop; for calls from a thread."""

@@ -10,13 +10,13 @@ from starlette.responses import Response
 from protoslice.errors import StorageDenied
 from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.documented import BINARY, header, problems
-from protoslice.server.json_answers import json_answer
+from protoslice.server.json_answers import made_answer
 from protoslice.server.models import Register, StoreModel
 from protoslice.server.parameters import plain_size
 from protoslice.server.problems import UNSUPPORTED, HttpProblem
 from protoslice.server.services import Given
 from protoslice.server.uploads import take_in
-from protoslice.stores import Created, IngestRequest
+from protoslice.stores import IngestRequest
 
 router = APIRouter(tags=["stores"])
 
@@ -78,7 +78,7 @@ async def create_store(
     wanted = IngestRequest(
         type=type, root=root, tags=tuple(tag), min_chunk=plain_size(min_chunk), max_chunk=plain_size(max_chunk)
     )
-    return _answer(request, await take_in(request, services, wanted, filename))
+    return await made_answer(request, services.stores, await take_in(request, services, wanted, filename))
 
 
 for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_put")):
@@ -118,9 +118,4 @@ async def register_store(request: Request, services: Given, body: Register) -> R
     except StorageDenied as error:
         # Not our own storage: the source is the client's choice.
         raise HttpProblem(UNSUPPORTED, "the operator does not allow this source, or it refuses to be read") from error
-    return _answer(request, made)
-
-
-def _answer(request: Request, made: Created) -> Response:
-    headers = {"location": f"/v1/stores/{made.store.id}"}
-    return json_answer(request, made.store.as_json(), status=201 if made.created else 200, headers=headers)
+    return await made_answer(request, services.stores, made)

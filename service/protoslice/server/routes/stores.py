@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from protoslice.server.documented import SEEN, problems
-from protoslice.server.json_answers import json_answer, page_answer
+from protoslice.server.json_answers import json_answer, page_answer, store_json
 from protoslice.server.models import PageModel, RemovedModel, RestoredModel, StoreModel
 from protoslice.server.services import Given
 
@@ -34,7 +34,8 @@ async def list_stores(
     page = await services.stores.list(
         tag=tag, type=type, limit=min(limit, services.settings.max_page_items), cursor=cursor
     )
-    return page_answer(request, page, [store.as_json() for store in page.items])
+    items = [await store_json(services.stores, store) for store in page.items]
+    return page_answer(request, page, b",".join(items))
 
 
 @router.get(
@@ -48,7 +49,7 @@ async def get_store(request: Request, services: Given, ref: str) -> Response:
     """What is known of a store. `ref` is an id, the beginning of one, or a tag."""
     store = await services.stores.get(ref)
     headers = {} if ref == store.id else {"content-location": f"/v1/stores/{store.id}"}
-    return json_answer(request, store.as_json(), headers=headers)
+    return json_answer(request, await store_json(services.stores, store), headers=headers)
 
 
 @router.delete(
@@ -74,4 +75,5 @@ async def delete_store(request: Request, services: Given, ref: str) -> Response:
 async def restore_store(request: Request, services: Given, id: str) -> Response:
     """Bring a removed store back, with those of its tags that are free, until its objects are collected."""
     restored = await services.stores.restore(id)
-    return json_answer(request, restored.as_json())
+    more = {"tags_taken": list(restored.tags_taken)}
+    return json_answer(request, await store_json(services.stores, restored.store, more))

@@ -16,7 +16,7 @@ from protoslice.server.clients import pseudonym
 from protoslice.server.context import context_of
 from protoslice.server.documented import BINARY, header, problems
 from protoslice.server.fields import Fields, read_fields
-from protoslice.server.json_answers import json_answer
+from protoslice.server.json_answers import made_answer
 from protoslice.server.models import Assemble, StoreModel, UploadModel
 from protoslice.server.parameters import plain_size, read_query
 from protoslice.server.problems import METHOD, PRECONDITION, HttpProblem
@@ -227,8 +227,7 @@ async def assemble_store(request: Request, services: Given, body: Assemble) -> R
     with counted(services, request):
         made = await _joining(_assembled(services, body, wanted))
     context_of(request.scope).store = made.store.id
-    headers = {"location": f"/v1/stores/{made.store.id}"}
-    return json_answer(request, made.store.as_json(), status=201 if made.created else 200, headers=headers)
+    return await made_answer(request, services.stores, made)
 
 
 async def _assembled(services: Services, body: Assemble, wanted: IngestRequest) -> Created:
