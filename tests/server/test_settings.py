@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,56 @@ def test_mistakes_are_named_without_their_values(monkeypatch: pytest.MonkeyPatch
         read_settings({})
     assert name.lower() in str(caught.value).lower()
     assert value not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("PROTOSLICE_MAX_UPLAOD", "did you mean PROTOSLICE_MAX_UPLOAD or"),
+        ("protoslice_max_uplaod", "did you mean PROTOSLICE_MAX_UPLOAD or"),
+        ("PROTOSLICE_STORAGES", "PROTOSLICE_STORAGE"),
+        ("PROTOSLICE_XYZZY", "docs/configuration.md lists them"),
+        ("PROTOSLICE_", "is no setting"),
+    ],
+)
+def test_a_misspelt_name_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, near: str) -> None:
+    monkeypatch.setenv(name, "hush")
+    with pytest.raises(InvalidInput) as caught:
+        read_settings({"storage": "memory://"})
+    assert name in str(caught.value)
+    assert near in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PROTOSLICE_MAX_UPLOAD_BYTES", "7"),
+        ("protoslice_port", "7"),
+        ("PROTOSLICE_URL", "http://localhost"),
+        ("PROTOSLICE_AUTHORIZATION", "Bearer x"),
+        ("PROTOSLICE_TEST_S3", "s3://bucket"),
+        ("PROTOSLICE_READ_SERVICE_HOST", "10.0.0.1"),
+        ("PROTOSLICE_SERVICE_PORT_HTTP", "8000"),
+        ("PROTOSLICE_READ_PORT", "tcp://10.0.0.1:8000"),
+        ("PROTOSLICE_READ_PORT_8000_TCP_ADDR", "10.0.0.1"),
+    ],
+)
+def test_names_that_others_read_are_let_pass(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    """Kubernetes tells a container of the services beside it in such names."""
+    monkeypatch.setenv(name, value)
+    read_settings({"storage": "memory://"})
+
+
+@pytest.mark.parametrize("arguments", [["serve"], ["config"], ["gc"], ["doctor", "http://127.0.0.1:9"]])
+def test_no_verb_starts_with_a_misspelt_name(arguments: list[str]) -> None:
+    environment = {"PATH": os.environ["PATH"], "PROTOSLICE_STORAGE": "memory://", "PROTOSLICE_MAX_UPLAOD": "1"}
+    command = [sys.executable, "-m", "protoslice.cli", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("protoslice: PROTOSLICE_MAX_UPLAOD is set and is no setting: did you mean")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
 
 
 def test_the_default_storage_is_in_the_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:

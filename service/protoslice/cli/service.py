@@ -9,7 +9,16 @@ from protoslice.errors import Unsupported
 if TYPE_CHECKING:
     from protoslice.server.settings import Settings
 
-__all__ = ["service_settings"]
+__all__ = ["check_environment", "service_settings"]
+
+
+def check_environment() -> None:
+    """Raise when the environment has names that look like settings and are none, where the service is installed."""
+    try:
+        from protoslice.server import settings
+    except ImportError:
+        return
+    settings.check_environment()
 
 
 def service_settings(**given: Any) -> Settings:

@@ -47,8 +47,9 @@ _CONFIGURATION: Final = Template("""# Configuration
 <!-- Made by `python -m protoslice.server.reference docs`; a test compares. -->
 
 Every setting is an environment variable. `protoslice config` shows them as they are, secrets hidden; `protoslice serve`
-takes `--host`, `--port` and `--storage` too. Sizes are bytes or have a unit (`64KiB`, `2GB`); lists are separated by
-commas or spaces.
+takes `--host`, `--port` and `--storage` too. A name that begins with `PROTOSLICE_` and is no
+setting is refused at the start, with the nearest there is. Sizes are bytes or have a unit (`64KiB`, `2GB`); lists are
+separated by commas or spaces.
 
 | variable | default | meaning |
 |---|---|---|

@@ -20,12 +20,12 @@ from pydantic import (
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from protoslice.errors import InvalidInput
+from protoslice.server.environment import PREFIX, refuse_unknown
 from protoslice.sizes import parse_size
 from protoslice.storage.guard import Networks
 
-__all__ = ["PREFIX", "UNIX", "Settings", "default_storage", "environment_name", "read_settings"]
+__all__ = ["PREFIX", "UNIX", "Settings", "check_environment", "default_storage", "environment_name", "read_settings"]
 
-PREFIX = "PROTOSLICE_"
 UNIX = "unix"
 """Names, among trusted proxies, those that ask over a socket of this machine."""
 _SEPARATORS = re.compile(r"[,\s]+")
@@ -249,6 +249,7 @@ def _share(given: int | None, part: int, least: int) -> int:
 
 def read_settings(given: Mapping[str, Any]) -> Settings:
     """The settings of the environment, with `given` in front; `InvalidInput` names each mistake, but never a value."""
+    check_environment()
     try:
         return Settings(**given)
     except ValidationError as error:
@@ -256,6 +257,11 @@ def read_settings(given: Mapping[str, Any]) -> Settings:
         raise InvalidInput("; ".join(mistakes)) from None
     except SettingsError as error:
         raise InvalidInput(str(error)) from None
+
+
+def check_environment() -> None:
+    """Raise `InvalidInput` when the environment has names that look like settings and are none."""
+    refuse_unknown(os.environ, map(environment_name, Settings.model_fields))
 
 
 def environment_name(field: str) -> str:

@@ -15,6 +15,7 @@ from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
 from protoslice.cli.probing.patient import CannotTell, Patient
 from protoslice.cli.probing.probes import PROBES, Probe
+from protoslice.cli.service import check_environment
 from protoslice.cli.terminal.show import coloured, print_json, print_wrapped, say
 from protoslice.errors import InvalidInput
 from protoslice.splitting.shape import varint
@@ -42,6 +43,7 @@ def doctor(
 
     Example: protoslice doctor https://models.example.org
     """
+    check_environment()
     with _patient(service_url(url), store) as patient:
         checks = [_checked(probe, patient, quiet=as_json) for probe in PROBES]
     bad = sum(check["found"] is not None for check in checks)

@@ -1,0 +1,50 @@
+"""Names in the environment that look like settings and are none: a misspelt limit must not be passed over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Final
+
+from protoslice.errors import InvalidInput
+
+__all__ = ["PREFIX", "refuse_unknown"]
+
+PREFIX: Final = "PROTOSLICE_"
+_OTHERS: Final = frozenset(
+    PREFIX + name for name in ("URL", "AUTHORIZATION", "MAX_UPLOAD_BYTES", "S3_KEY", "S3_SECRET", "KILLS", "FLIPS")
+)
+"""What the command line, the compose files and the tests read; and the second name of a setting."""
+_OF_TESTS: Final = (f"{PREFIX}TEST_", f"{PREFIX}SOAK_")
+_LINK: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
+_LINK_PORT: Final = re.compile(r"(tcp|udp|sctp)://")
+"""What Kubernetes tells every container of services beside it, one named `protoslice-…` among them."""
+
+
+def refuse_unknown(environment: Mapping[str, str], settings: Iterable[str]) -> None:
+    """Raise `InvalidInput` when names begin as settings do and are none of `settings`; with the nearest that there are.
+
+    Upper and lower case do not differ, as they do not for settings. No value is told.
+    """
+    known = _OTHERS | set(settings)
+    unknown = [
+        name
+        for name, value in environment.items()
+        if (upper := name.upper()).startswith(PREFIX) and not (upper in known or _is_foreign(upper, value))
+    ]
+    if unknown:
+        raise InvalidInput("; ".join(_told(name, known) for name in sorted(unknown)))
+
+
+def _is_foreign(name: str, value: str) -> bool:
+    linked = _LINK.fullmatch(name) or (name.endswith("_PORT") and _LINK_PORT.match(value))
+    return bool(linked) or name.startswith(_OF_TESTS)
+
+
+def _told(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name[len(PREFIX) :].upper(), sorted(each[len(PREFIX) :] for each in known), n=3)
+    hint = (
+        f"did you mean {' or '.join(PREFIX + each for each in near)}?" if near else "docs/configuration.md lists them"
+    )
+    return f"{name} is set and is no setting: {hint}"
