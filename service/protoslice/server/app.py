@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from protoslice.server.express import Express
 from protoslice.server.failures import HANDLED, answer_exception, send_failure
 from protoslice.server.fields import Headers
 from protoslice.server.lane import Lane, ViewEndpoint
+from protoslice.server.leaving import Leaving
 from protoslice.server.limits import GuardedBody, body_digest, body_limit, check_length
 from protoslice.server.logs import RequestLog
 from protoslice.server.openapi import openapi_document
@@ -141,8 +142,11 @@ class _Front:
         guarded = GuardedBody(receive, limit, self._settings, body_digest(scope))
         # HEAD is GET whose body the server leaves out: the same headers, whatever the route.
         asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        # The body of a GET is nobody's to read, so its end may be waited for beside the handler.
+        watched = Leaving(receive) if asked["method"] == "GET" else nullcontext()
         try:
-            await self._inner(asked, guarded, send)
+            async with watched:
+                await self._inner(asked, guarded, send)
         finally:
             context_of(scope).route = _template(asked)
 

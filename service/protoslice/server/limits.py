@@ -60,7 +60,7 @@ def body_digest(scope: Scope) -> BodyDigest | None:
 class GuardedBody:
     """`receive` with the limits kept. The time that is waited for the client counts, and not what is done meanwhile."""
 
-    __slots__ = ("_digest", "_length", "_limit", "_receive", "_seen", "_settings", "_waited", "_window")
+    __slots__ = ("_complete", "_digest", "_length", "_limit", "_receive", "_seen", "_settings", "_waited", "_window")
 
     def __init__(self, receive: Receive, limit: int, settings: Settings, digest: BodyDigest | None = None) -> None:
         self._receive = receive
@@ -68,12 +68,15 @@ class GuardedBody:
         self._settings = settings
         self._digest = digest
         self._length = 0
+        self._complete = False
         self._waited = 0.0
         self._seen = 0
         self._window: float = _GRACE_SECONDS
 
     async def __call__(self) -> Message:
         """The next message; `HttpProblem` when it comes too late, brings too much, or ends what fails its digest."""
+        if self._complete:
+            return await self._receive()  # the client owes nothing any more: only that it leaves can come
         seconds, begun = self._settings.body_timeout_seconds, monotonic()
         try:
             async with asyncio.timeout(seconds):
@@ -84,7 +87,8 @@ class GuardedBody:
         self._length += len(message.get("body", b""))
         if self._length > self._limit:
             raise _too_long(self._limit)
-        if message.get("more_body"):
+        self._complete = not message.get("more_body")
+        if not self._complete:
             self._check_rate()
         if self._digest is not None and message["type"] == "http.request":
             self._digest.update(message.get("body", b""))

@@ -1,14 +1,14 @@
-"""What only reading a store's chunks tells: their digests, and the hashes of a chunked file. Kept once known."""
+"""Digests of a store's chunks, and their hashes in a chunked file: computed by reading them, and kept once known."""
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from protoslice.stores.derived import Derived
+from protoslice.stores.digests import sha256_of
+from protoslice.stores.once import Once
 from protoslice.stores.runner import Worker
 from protoslice.stores.serving import Representation
 
@@ -26,8 +26,11 @@ class ChunkFacts:
         self._worker = worker
         self._digests: dict[int, bytes] | None = None
         self._hashes: list[int] | None = None
+        self._begun: list[int] = []
+        """The hashes of the first chunks, by calls that were given up."""
         self._unsaved = False
-        self._hashing = asyncio.Lock()
+        self._digesting: Once[int, bytes] = Once(stops=True)
+        self._hashing: Once[str, list[int]] = Once(stops=True)
 
     @property
     def known(self) -> int:
@@ -44,24 +47,35 @@ class ChunkFacts:
             kept = await self._load(_DIGESTS)
             self._digests = {int(number): bytes.fromhex(digest) for number, digest in kept.items()} if kept else {}
         found = self._digests.get(n)
-        if found is None:
-            sha = hashlib.sha256()
-            async for piece in chunk.pieces(0, chunk.size):
-                await self._worker.run(lambda piece=piece: sha.update(piece))  # type: ignore[misc]
-            found = self._digests[n] = sha.digest()
-            self._unsaved = True
-        return found
+        return found if found is not None else await self._digesting.get(n, lambda: self._digest(n, chunk))
 
-    async def hashes(self, compute: Callable[[], list[int]]) -> list[int]:
-        """The hash of each chunk in a chunked file; `compute` reads them all, in a thread."""
-        async with self._hashing:
-            if self._hashes is None:
-                kept = await self._load(_HASHES)
-                self._hashes = list(kept["hashes"]) if kept else None
-            if self._hashes is None:
-                self._hashes = await self._worker.run(compute)
-                await self._save(_HASHES, {"hashes": self._hashes})
+    async def hashes(self, compute: Callable[[int], Iterator[list[int]]]) -> list[int]:
+        """The hash of each chunk in a chunked file.
+
+        `compute` gives those from a chunk on, some at a time: slices of long work, which stop when nobody waits for
+        them, and go on from there for the next caller.
+        """
+        if self._hashes is not None:
             return self._hashes
+        return await self._hashing.get(_HASHES, lambda: self._hash(compute))
+
+    async def _digest(self, n: int, chunk: Representation) -> bytes:
+        digest = await sha256_of(chunk, self._worker)
+        if self._digests is not None:
+            self._digests[n] = digest
+            self._unsaved = True
+        return digest
+
+    async def _hash(self, compute: Callable[[int], Iterator[list[int]]]) -> list[int]:
+        kept = await self._load(_HASHES)
+        if kept:
+            self._hashes = list(kept["hashes"])
+            return self._hashes
+        async for hashes in self._worker.steps(compute(len(self._begun))):
+            self._begun += hashes
+        self._hashes, self._begun = self._begun, []
+        await self._save(_HASHES, {"hashes": self._hashes})
+        return self._hashes
 
     async def save(self) -> None:
         """Keep the digests that are new."""

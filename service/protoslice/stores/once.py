@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from protoslice.stores.recent import Recent
@@ -14,29 +15,50 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Once(Generic[K, V]):
-    """What is being made, by key. Nothing is kept of what has been made."""
+@dataclass(slots=True)
+class _Making(Generic[V]):
+    """Work under way, and how many callers wait for its result."""
 
-    def __init__(self) -> None:
-        self._making: dict[K, asyncio.Task[V]] = {}
+    task: asyncio.Task[V]
+    waiting: int = 0
+
+
+class Once(Generic[K, V]):
+    """Concurrent callers for a key share one task; results are not cached."""
+
+    def __init__(self, *, stops: bool = False) -> None:
+        """With `stops`, a task that no caller waits for any more is cancelled; else it runs to its end."""
+        self._stops = stops
+        self._making: dict[K, _Making[V]] = {}
 
     async def get(self, key: K, make: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """What `make` gives, or another call for `key` that has not ended yet. Who stops waiting does not stop it."""
+        """The result of `make`, or of the call for `key` that is under way."""
         making = self._making.get(key)
         if making is None:
-            making = self._making[key] = asyncio.create_task(make())
-            making.add_done_callback(lambda done: self._made(key, done))
-        return await asyncio.shield(making)
+            making = self._making[key] = _Making(asyncio.create_task(make()))
+            making.task.add_done_callback(lambda done: self._made(key, done))
+        making.waiting += 1
+        try:
+            return await asyncio.shield(making.task)
+        finally:
+            making.waiting -= 1
+            if self._stops and not making.waiting and not making.task.done():
+                making.task.cancel()
+                self._drop(key, making.task)  # the next caller begins anew
 
     async def idle(self) -> None:
         """Wait until nothing is being made, whatever comes of it."""
         while self._making:
-            await asyncio.gather(*self._making.values(), return_exceptions=True)
+            await asyncio.gather(*(making.task for making in self._making.values()), return_exceptions=True)
 
     def _made(self, key: K, done: asyncio.Task[V]) -> None:
-        del self._making[key]
+        self._drop(key, done)
         if not done.cancelled():
-            done.exception()  # whoever waits is told; that nobody does any more is no fault
+            done.exception()  # callers are told; that none waits any more is no fault
+
+    def _drop(self, key: K, task: asyncio.Task[V]) -> None:
+        if (making := self._making.get(key)) is not None and making.task is task:
+            del self._making[key]
 
 
 class Kept(Generic[K, V]):

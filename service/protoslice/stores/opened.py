@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from protoslice.stores.derived import Derived
 from protoslice.stores.model import Manifest, Page, PageRoom, StoreInfo, place_of
 from protoslice.stores.objects import StoredObject, open_object
 from protoslice.stores.reads import recalling
-from protoslice.stores.runner import Worker
+from protoslice.stores.runner import SLICE, Worker
 from protoslice.stores.seal import unseal
 from protoslice.stores.serving import Representation
 from protoslice.stores.tensors import StoreTensors
@@ -30,6 +30,8 @@ METADATA = "tensorflow.proto_splitter.ChunkMetadata"
 DEPTH = 16
 _ROWS = 32
 """Things below a path that are made at once: a type's name, which each of them bears, may be long."""
+_LEAST_READ = 4096
+"""A chunk counts for so many bytes, beside its own, of a slice of work."""
 _NODE_WEIGHT = 120
 _CHUNK_WEIGHT = 160
 """About how many bytes of JSON a node and a chunk take beside their texts."""
@@ -70,7 +72,9 @@ class OpenStore:
         self._proto = proto
         self._worker = worker
         self._facts = ChunkFacts(derived, worker)
-        files = {file.path: stored for file, stored in zip(manifest.files, objects, strict=False)}
+        # Side objects of ours trail those of the files.
+        self._files = {file.path: (file, stored) for file, stored in zip(manifest.files, objects, strict=False)}
+        files = {path: stored for path, (_, stored) in self._files.items()}
         root = formats.Proto(proto.document, proto.sources) if proto is not None else None
         model = formats.Model(manifest.root or "", manifest.type, files, root)
         self.tensors = StoreTensors(
@@ -83,17 +87,15 @@ class OpenStore:
 
     def file(self, path: str) -> Representation:
         """A file, byte for byte as it came."""
-        for file, stored in zip(self.manifest.files, self._objects, strict=False):
-            if file.path == path:
-                digest = bytes.fromhex(file.sha256) if file.sha256 else None
-                rope = _core.Rope([(0, 0, stored.size)])
-                is_root = path == self.manifest.root
-                message = self.manifest.type if is_root and self._proto is not None and not self._proto.imaged else None
-                etag = f"sha256-{file.sha256}" if file.sha256 else self._etag("file", path)
-                return Representation(
-                    rope, [stored], etag, path.rpartition("/")[2], sha256=digest, message_type=message
-                )
-        raise NotFound(f"the store has no file {path!r}")
+        if path not in self._files:
+            raise NotFound(f"the store has no file {path!r}")
+        file, stored = self._files[path]
+        digest = bytes.fromhex(file.sha256) if file.sha256 else None
+        is_root = path == self.manifest.root
+        message = self.manifest.type if is_root and self._proto is not None and not self._proto.imaged else None
+        etag = f"sha256-{file.sha256}" if file.sha256 else self._etag("file", path)
+        rope = _core.Rope([(0, 0, stored.size)])
+        return Representation(rope, [stored], etag, path.rpartition("/")[2], sha256=digest, message_type=message)
 
     @property
     def facts_known(self) -> int:
@@ -200,7 +202,7 @@ class OpenStore:
     async def cpb(self) -> Representation:
         """The store as one chunked file. The first time, every chunk is read for the hashes of the file."""
         proto = self._known()
-        hashes = await self._facts.hashes(lambda: _hash_all(proto))
+        hashes = await self._facts.hashes(lambda first: _hashes(proto, first))
         rope = await self._worker.run(lambda: proto.plan.cpb(hashes))
         name = (self.manifest.root or "").rpartition("/")[2].rpartition(".")[0] or "model"
         return Representation(
@@ -311,14 +313,22 @@ def _node(document: _core.Document, above: str, row: tuple[Any, ...], depth: int
     return node
 
 
-def _hash_all(proto: Proto) -> list[int]:
-    hashes = []
-    for n in range(len(proto.plan)):
+def _hashes(proto: Proto, first: int) -> Iterator[list[int]]:
+    """The hashes of the chunks from `first` on, in slices of work: a slice that ends within a chunk may give none."""
+    done, read = list[int](), 0
+    for n in range(first, len(proto.plan)):
         rope = proto.plan.chunk(n)[3]
         hasher = _core.ChunkHasher(rope.size)
-        hasher.update(rope, proto.sources)
-        hashes.append(hasher.finish())
-    return hashes
+        for at in range(0, rope.size, SLICE):
+            part = rope.slice(at, at + SLICE)
+            hasher.update(part, proto.sources)
+            read += part.size
+            if read >= SLICE:
+                yield done
+                done, read = [], 0
+        done.append(hasher.finish())
+        read += _LEAST_READ
+    yield done
 
 
 def _filename(path: str, ending: str) -> str:

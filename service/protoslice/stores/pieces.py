@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
+import asyncio
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import islice
+from typing import Final, TypeVar
 
 from protoslice.errors import IntegrityError
 from protoslice.pieces import cut
 from protoslice.storage import Storage
 from protoslice.stores.derived import Derived
+from protoslice.stores.digests import sha256_of
 from protoslice.stores.model import FileInfo, Page, PageRoom, place_of
 from protoslice.stores.once import Once
 from protoslice.stores.opened import OpenStore
@@ -19,8 +21,13 @@ from protoslice.stores.runner import Worker
 
 __all__ = ["PieceInfo", "PieceTable", "Pieces", "Place"]
 
+T = TypeVar("T")
+
 _ROW: Final = struct.Struct("<IQI32s")  # the number of the file, offset, length, sha-256
 _NAME: Final = "pieces"
+_CUTS: Final = 256
+"""Pieces that are cut in one go."""
+_MOST_BEGUN: Final = 16
 _WEIGHT: Final = 140
 """About how many bytes of JSON a piece takes beside the path of its file."""
 
@@ -89,10 +96,12 @@ class Pieces:
     def __init__(self, storage: Storage, worker: Worker) -> None:
         self._storage = storage
         self._worker = worker
-        self._making: Once[str, bytes] = Once()
+        self._making: Once[str, bytes] = Once(stops=True)
+        self._begun: dict[str, bytearray] = {}
+        """By store, the first rows of tables that no caller waits for any more."""
 
     async def of(self, store: OpenStore) -> PieceTable:
-        """The table of a store. Who stops waiting for it does not stop it being made."""
+        """The table of a store, made by reading its files. The work stops when no caller waits any more."""
         store_id = store.info.id
         rows = await Derived(self._storage, store_id).load(_NAME)
         if rows is None:
@@ -111,25 +120,47 @@ class Pieces:
             if not left:
                 break
             table = await self.of(store)
-            found += await self._worker.run(lambda table=table, store=store: list(_found(table, store.info.id, left)))  # type: ignore[misc]
+            found += await self._worker.bulk(lambda table=table, store=store: list(_found(table, store.info.id, left)))  # type: ignore[misc]
         return found
 
     async def _make(self, store: OpenStore) -> bytes:
-        rows = bytearray()
-        for number, file in enumerate(store.info.files):
-            extents = store.extents() if file.path == store.info.root else []
-            for start, end in cut(file.size, extents):
-                rows += _ROW.pack(number, start, end - start, await self._digest(store, file, start, end))
+        rows = self._begun.pop(store.info.id, bytearray())
+        try:
+            await self._fill(rows, store)
+        except asyncio.CancelledError:
+            self._begun[store.info.id] = rows  # the next caller goes on from here
+            while len(self._begun) > _MOST_BEGUN:
+                self._begun.pop(next(iter(self._begun)))
+            raise
         await Derived(self._storage, store.info.id).save(_NAME, bytes(rows))
         return bytes(rows)
+
+    async def _fill(self, rows: bytearray, store: OpenStore) -> None:
+        """Append the rows that are missing, one by one."""
+        files, done, number = store.info.files, len(rows) // _ROW.size, 0
+        async for cuts in self._worker.steps(_batches(_cuts(store), _CUTS)):
+            for file, start, end in cuts:
+                number += 1
+                if number > done:
+                    digest = await self._digest(store, files[file], start, end)
+                    rows += _ROW.pack(file, start, end - start, digest)
 
     async def _digest(self, store: OpenStore, file: FileInfo, start: int, end: int) -> bytes:
         if file.sha256 is not None and (start, end) == (0, file.size):
             return bytes.fromhex(file.sha256)
-        sha = hashlib.sha256()
-        async for piece in store.file(file.path).pieces(start, end):
-            await self._worker.run(lambda piece=piece: sha.update(piece))  # type: ignore[misc]
-        return sha.digest()
+        return await sha256_of(store.file(file.path), self._worker, start, end)
+
+
+def _cuts(store: OpenStore) -> Iterator[tuple[int, int, int]]:
+    """The pieces of all files: the number of the file, start and end."""
+    for number, file in enumerate(store.info.files):
+        extents = store.extents() if file.path == store.info.root else ()
+        yield from ((number, start, end) for start, end in cut(file.size, extents))
+
+
+def _batches(each: Iterator[T], size: int) -> Iterator[list[T]]:
+    while batch := list(islice(each, size)):
+        yield batch
 
 
 def _found(table: PieceTable, store_id: str, left: dict[bytes, int]) -> Iterator[Place]:

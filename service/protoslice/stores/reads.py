@@ -86,12 +86,12 @@ async def recalling(work: Callable[[], T], objects: Sequence[StoredObject], deri
     parts = [part for stored in objects for part in stored.parts]
     distant = [(number, part) for number, part in enumerate(parts) if not part.is_near]
     if not distant:
-        return await worker.run(work)
+        return await worker.bulk(work)
     noted = Noted.decode(await derived.load(_NAME) or b"")
     for number, part in distant:
         part.note_reads(number, noted)
     try:
-        done = await worker.run(work)
+        done = await worker.bulk(work)
     finally:
         for number, part in distant:
             part.note_reads(number, None)

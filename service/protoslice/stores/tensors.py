@@ -69,7 +69,7 @@ class StoreTensors:
         looked = await self._worker.run(look)
         if isinstance(looked, Representation):
             return looked
-        tensor = await self._ready.get(looked.address, lambda: self._worker.run(lambda: ready(looked)))
+        tensor = await self._ready.get(looked.address, lambda: self._worker.bulk(lambda: ready(looked)))
         return await self._worker.run(lambda: self._represented(tensor, slice_text, form))
 
     async def safetensors(self, names: Sequence[str]) -> Representation:
@@ -85,12 +85,12 @@ class StoreTensors:
             made = Representation(data.rope, self._readable(data), etag, f"{name}.safetensors", kind="safetensors")
             return made, weight
 
-        return await self._files.get(tuple(names), lambda: self._worker.run(make))
+        return await self._files.get(tuple(names), lambda: self._worker.bulk(make))
 
     async def references(self, base: str) -> dict[str, Any]:
         """References onto this store's own URLs, which begin with `base`, as kerchunk writes them."""
         found = await self._all()
-        return await self._worker.run(
+        return await self._worker.bulk(
             lambda: references(
                 each(found),
                 self._model.files,

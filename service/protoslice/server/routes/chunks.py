@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from protoslice.server.documented import SEEN, problems
 from protoslice.server.json_answers import json_answer, page_answer
+from protoslice.server.leaving import Leaving
 from protoslice.server.models import AskMissing, MissingModel, PageModel, PieceModel
 from protoslice.server.routes.views import lasting_headers
 from protoslice.server.services import Given
@@ -26,7 +27,8 @@ router = APIRouter(tags=["chunks"])
 async def find_missing(request: Request, services: Given, body: AskMissing) -> Response:
     """Look for pieces by digest in the stores named, else in the newest whose pieces are known; say where they lie."""
     wanted = {piece.sha256: piece.size for piece in body.chunks}
-    found = await services.stores.locate(wanted, body.stores)
+    async with Leaving(request.receive):
+        found = await services.stores.locate(wanted, body.stores)
     there = {place.sha256 for place in found}
     said = {
         "missing": [sha256 for sha256 in wanted if sha256 not in there],

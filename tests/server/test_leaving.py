@@ -1,0 +1,74 @@
+"""Work whose client has left stops, on every route that may be long."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.types import Message, Scope
+
+from protoslice.server.app import create_app
+from protoslice.server.settings import Settings
+from protoslice.testing.stores import onnx, upload
+
+ROUTES = [
+    ("GET", "/v1/stores/{id}/cpb", b""),
+    ("GET", "/v1/stores/{id}/pieces", b""),
+    ("GET", "/v1/stores/{id}/chunks", b""),
+    ("GET", "/v1/stores/{id}/tensors", b""),
+    ("GET", "/v1/stores/{id}/references.json", b""),
+    ("POST", "/v1/chunks/missing", b'{"chunks":[{"sha256":"%s","size":5}],"stores":["ID"]}' % (b"0" * 64)),
+]
+
+
+def scope_of(method: str, path: str) -> Scope:
+    headers = [(b"host", b"127.0.0.1:1"), (b"content-type", b"application/json")]
+    return {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+        "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": headers,
+        "client": ("127.0.0.1", 2), "server": ("127.0.0.1", 1), "state": {},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path", "body"), ROUTES, ids=[path for _, path, _ in ROUTES])
+def test_work_stops_when_its_client_has_left(
+    method: str, path: str, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        app = create_app(Settings(storage="memory://"))
+        await app.services.open()
+        try:
+            stores = app.services.stores
+            store = (await upload(stores, onnx(10, 1_000_000))).store.id
+            begun, ended = asyncio.Event(), asyncio.Event()
+
+            async def forever(*_: Any) -> Any:
+                begun.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    ended.set()
+
+            monkeypatch.setattr(stores._worker, "bulk", forever)
+            sent: list[Message] = []
+
+            async def send(message: Message) -> None:
+                sent.append(message)
+
+            given = [{"type": "http.request", "body": body.replace(b"ID", store.encode())}]
+
+            async def receive() -> Message:
+                if given:
+                    return given.pop()
+                await begun.wait()
+                return {"type": "http.disconnect"}
+
+            scope = scope_of(method, path.format(id=store))
+            await asyncio.wait_for(app(scope, receive, send), 10)
+            assert ended.is_set()
+            assert sent == []
+        finally:
+            await app.services.close()
+
+    asyncio.run(work())

@@ -1,0 +1,112 @@
+"""Digests and hashes of chunks: long work that stops with its callers, and goes on where it stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from protoslice.storage import MemoryStorage
+from protoslice.storage.metered import Call, MeteredStorage
+from protoslice.stores import IngestRequest, OpenStore
+from protoslice.stores import opened as module
+from protoslice.testing.stores import onnx, opened, read, upload
+
+BLOCK = 64 << 10
+MODEL = onnx(*[3 * BLOCK] * 40)
+REQUEST = IngestRequest(min_chunk=50_000)
+
+
+class Reads:
+    """How many bytes were read of a store's objects; its waiters are told."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def __call__(self, call: Call) -> None:
+        if call.name.startswith("get_range"):
+            self.bytes += call.bytes_read
+
+    async def beyond(self, count: int) -> None:
+        while self.bytes <= count:
+            await asyncio.sleep(0)
+
+    async def quiet(self) -> int:
+        """How many there are once no more come."""
+        before = -1
+        while before != self.bytes:
+            before = self.bytes
+            await asyncio.sleep(0.1)
+        return before
+
+
+def on_store(work: Callable[[OpenStore, Reads], Awaitable[None]]) -> None:
+    async def run() -> None:
+        reads = Reads()
+        async with opened(MeteredStorage(MemoryStorage(), reads)) as stores:
+            store = await stores.view((await upload(stores, MODEL, REQUEST)).store.id)
+            reads.bytes = 0
+            await work(store, reads)
+
+    asyncio.run(run())
+
+
+def test_hashing_stops_with_its_caller_and_goes_on_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SLICE", 2 * BLOCK, raising=False)
+
+    async def work(store: OpenStore, reads: Reads) -> None:
+        task = asyncio.create_task(store.cpb())
+        await reads.beyond(len(MODEL) // 4)
+        task.cancel()
+        assert await reads.quiet() < len(MODEL) // 2
+        whole = await read(await store.cpb())
+        async with opened(MemoryStorage()) as others:
+            other = await others.view((await upload(others, MODEL, REQUEST)).store.id)
+            assert whole == await read(await other.cpb())
+
+    on_store(work)
+
+
+def test_what_was_hashed_is_not_hashed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SLICE", 2 * BLOCK, raising=False)
+    all_bytes: list[int] = []
+
+    async def at_once(store: OpenStore, reads: Reads) -> None:
+        await store.cpb()
+        all_bytes.append(reads.bytes)
+
+    async def work(store: OpenStore, reads: Reads) -> None:
+        task = asyncio.create_task(store.cpb())
+        await reads.beyond(all_bytes[0] // 2)
+        task.cancel()
+        await reads.quiet()
+        reads.bytes = 0
+        await store.cpb()
+        assert reads.bytes < 0.6 * all_bytes[0]
+
+    on_store(at_once)
+    on_store(work)
+
+
+def test_one_who_leaves_takes_nothing_from_the_other() -> None:
+    async def work(store: OpenStore, reads: Reads) -> None:
+        leaving, staying = (asyncio.create_task(store.cpb()) for _ in range(2))
+        await reads.beyond(0)
+        leaving.cancel()
+        assert (await staying).size > len(MODEL)
+
+    on_store(work)
+
+
+def test_two_who_ask_for_a_digest_read_the_chunk_once() -> None:
+    async def work(store: OpenStore, reads: Reads) -> None:
+        chunk = next(n for n in range(100) if store.planned_chunk(n).size >= BLOCK)
+        first, second = await asyncio.gather(*(store.chunks(limit=1, cursor=str(chunk)) for _ in range(2)))
+        size = first.items[0].size
+        assert first == second
+        assert reads.bytes <= size + 2 * BLOCK
+        assert first.items[0].sha256 == hashlib.sha256(await read(store.planned_chunk(chunk))).hexdigest()
+
+    on_store(work)

@@ -1,0 +1,151 @@
+"""Long work goes slice by slice, in lanes of its own, and stops when nobody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from protoslice.errors import NotFound
+from protoslice.stores.once import Once
+from protoslice.stores.runner import Worker
+
+
+def run(work: Callable[[Worker], Awaitable[None]], threads: int = 4) -> None:
+    async def main() -> None:
+        worker = Worker(threads)
+        try:
+            await work(worker)
+        finally:
+            await worker.close()
+
+    asyncio.run(main())
+
+
+class Counted:
+    """A work of many slices, each of which waits for `go_on`."""
+
+    def __init__(self, slices: int = 1000) -> None:
+        self.begun = 0
+        self.go_on = threading.Semaphore(0)
+        self._slices = slices
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(self._slices):
+            self.begun += 1
+            self.go_on.acquire()
+            yield number
+
+
+async def until(fact: Callable[[], bool]) -> None:
+    while not fact():
+        await asyncio.sleep(0.001)
+
+
+async def all_of(worker: Worker, work: Iterator[int]) -> list[int]:
+    return [each async for each in worker.steps(work)]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_steps_are_all_there_and_in_order(threads: int) -> None:
+    async def work(worker: Worker) -> None:
+        assert await all_of(worker, iter(range(100))) == list(range(100))
+
+    run(work, threads)
+
+
+def test_short_work_has_threads_however_much_long_work_there_is() -> None:
+    async def work(worker: Worker) -> None:
+        works = [Counted() for _ in range(20)]
+        tasks = [asyncio.create_task(all_of(worker, iter(each))) for each in works]
+        await until(lambda: sum(each.begun for each in works) == 2)
+        assert await asyncio.wait_for(worker.run(lambda: "short"), 10) == "short"
+        assert sum(each.begun for each in works) == 2, "half of the threads are for short work"
+        for task in tasks:
+            task.cancel()
+        for each in works:
+            each.go_on.release()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    run(work)
+
+
+def test_long_works_take_turns() -> None:
+    order: list[str] = []
+
+    def slices(name: str) -> Iterator[int]:
+        for number in range(5):
+            order.append(name)
+            yield number
+
+    async def work(worker: Worker) -> None:
+        await asyncio.gather(all_of(worker, slices("a")), all_of(worker, slices("b")))
+
+    run(work, threads=1)
+    assert order == ["a", "b"] * 5
+
+
+def test_no_slice_begins_that_nobody_waits_for() -> None:
+    async def work(worker: Worker) -> None:
+        counted = Counted()
+        task = asyncio.create_task(all_of(worker, iter(counted)))
+        for number in range(1, 4):
+            await until(lambda number=number: counted.begun == number)  # type: ignore[misc]
+            if number < 3:
+                counted.go_on.release()
+        task.cancel()
+        counted.go_on.release(10)
+        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.gather(*(worker.bulk(lambda: None) for _ in range(4)))
+        assert counted.begun <= 4, "the slice under way may come to its end"
+
+    run(work)
+
+
+def test_a_lane_is_free_again_after_errors_and_after_callers_that_left() -> None:
+    async def work(worker: Worker) -> None:
+        def fails() -> None:
+            raise NotFound("it fails")
+
+        for _ in range(8):
+            with pytest.raises(NotFound):
+                await worker.bulk(fails)
+            task = asyncio.create_task(worker.bulk(lambda: None))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        assert await asyncio.wait_for(worker.bulk(lambda: 1), 10) == 1
+
+    run(work)
+
+
+def test_the_last_who_waits_stops_it() -> None:
+    async def main() -> None:
+        once: Once[str, int] = Once(stops=True)
+        ended: list[str] = []
+
+        async def make() -> int:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                ended.append("stopped")
+                raise
+            return 1
+
+        first, second = (asyncio.create_task(once.get("x", make)) for _ in range(2))
+        await asyncio.sleep(0.01)
+        first.cancel()
+        await asyncio.sleep(0.01)
+        assert ended == []
+        second.cancel()
+        await asyncio.sleep(0.01)
+        assert ended == ["stopped"]
+
+        async def quick() -> int:
+            return 2
+
+        assert await once.get("x", quick) == 2
+
+    asyncio.run(main())
