@@ -81,6 +81,8 @@ class Limits:
         nodes: int | None = None,
         path: int | None = None,
         decoded: int | None = None,
+        held: int | None = None,
+        side: int | None = None,
         pieces: int | None = None,
         metadata: int | None = None,
     ) -> Self: ...

@@ -19,8 +19,10 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from protoslice.testing.chunked import chunked
 from protoslice.testing.large import LargeGraph
 from protoslice.testing.process import ServiceProcess, service_process
+from protoslice.testing.stores import onnx
 
 SIZE = int(os.environ.get("PROTOSLICE_SOAK_BYTES", 256 << 20))
 SECONDS = float(os.environ.get("PROTOSLICE_SOAK_SECONDS", "0"))
@@ -30,6 +32,7 @@ READERS = 256
 WINDOWS = 3
 READ = 64 << 10
 SLACK = 16 << 20
+DOC_STRING = 6
 GRAPH = LargeGraph(8, SIZE // 8 >> 20 << 20)
 
 
@@ -116,6 +119,19 @@ def test_a_descriptor_set_of_countless_parts(service: ServiceProcess) -> None:
         answer = httpx.put(f"{service.url}/v1/schemas/countless", content=body, headers=headers, timeout=60)
         assert answer.status_code == 413, answer.text
         assert service.peak() - before < 4 * len(body)
+
+
+@pytest.mark.parametrize("codec", ["brotli", "zstd"])
+def test_a_compressed_chunk_is_decoded_in_pieces(service: ServiceProcess, codec: str) -> None:
+    model = chunked([onnx(2 << 20), bytes(240 << 20)], 0, ([DOC_STRING], 1), options=codec)
+    url = f"{service.url}/v1/stores?filename={codec}.cpb"
+    service.forget_peak()
+    before = service.peak()
+    answer = httpx.put(url, content=model, timeout=120)
+    assert answer.status_code == 201, answer.text
+    grown = service.peak() - before
+    print(f"240 MiB decoded from {codec}: grown by {grown / (1 << 20):.1f} MiB")
+    assert grown < 64 << 20
 
 
 def test_out_whole_by_ranges_and_in_part(service: ServiceProcess, stored: dict[str, Any], reader: Reader) -> None:

@@ -10,12 +10,15 @@ pub(crate) struct Limits(pub(crate) wire::Limits);
 #[pymethods]
 impl Limits {
     #[new]
-    #[pyo3(signature = (*, depth=None, nodes=None, path=None, decoded=None, pieces=None, metadata=None))]
+    #[pyo3(signature = (*, depth=None, nodes=None, path=None, decoded=None, held=None, side=None, pieces=None, metadata=None))]
+    #[allow(clippy::too_many_arguments, reason = "options with names")]
     fn new(
         depth: Option<u32>,
         nodes: Option<u64>,
         path: Option<usize>,
         decoded: Option<u64>,
+        held: Option<u64>,
+        side: Option<u64>,
         pieces: Option<usize>,
         metadata: Option<u64>,
     ) -> Self {
@@ -25,6 +28,8 @@ impl Limits {
             nodes: nodes.unwrap_or(default.nodes),
             path: path.unwrap_or(default.path),
             decoded: decoded.unwrap_or(default.decoded),
+            held: held.unwrap_or(default.held),
+            side: side.unwrap_or(default.side),
             pieces: pieces.unwrap_or(default.pieces),
             metadata: metadata.unwrap_or(default.metadata),
         })

@@ -16,6 +16,10 @@ pub struct Limits {
     pub path: usize,
     /// Bytes that one compressed riegeli chunk may decode to.
     pub decoded: u64,
+    /// Bytes of memory that decoding one takes: the whole of a chunk that cannot be decoded in pieces, a codec's window.
+    pub held: u64,
+    /// Bytes that the compressed chunks of one chunked proto may decode to, all together.
+    pub side: u64,
     /// Extents and literals in one rope.
     pub pieces: usize,
     /// Bytes of a `.cpb`'s metadata record.
@@ -24,11 +28,25 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { depth: 100, nodes: 1 << 28, path: 4096, decoded: 1 << 31, pieces: 1 << 24, metadata: 256 << 20 }
+        Self {
+            depth: 100,
+            nodes: 1 << 28,
+            path: 4096,
+            decoded: 1 << 31,
+            held: 1 << 31,
+            side: u64::MAX,
+            pieces: 1 << 24,
+            metadata: 256 << 20,
+        }
     }
 }
 
 impl Limits {
+    /// The limits of a chunk that is decoded as a whole.
+    pub(crate) fn in_memory(self) -> Self {
+        Self { decoded: self.decoded.min(self.held), ..self }
+    }
+
     /// An error unless `depth` is allowed.
     pub fn check_depth(&self, depth: u32, offset: u64) -> Result<()> {
         if depth <= self.depth {

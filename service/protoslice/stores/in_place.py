@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from protoslice import schema
 from protoslice.errors import Conflict, InvalidInput, NotFound, Unsupported
@@ -134,7 +136,9 @@ class _Compressed(Unsupported):
 
 
 class _NoSide:
-    """Where decoded records would go, had the objects that stay in place any."""
+    """Where decoded records would go, had the objects that stay in place any: refuses the first piece of one."""
+
+    room: Final = sys.maxsize
 
     def write(self, data: bytes, /) -> None:
         """Refuse."""

@@ -230,7 +230,9 @@ class Ingest:
         options = self._options
         key = keys.object_key(self._attempt, "side")
         async with await options.storage.writer(key) as writer:
-            side = SideWriter(writer, options.worker)
+            # What is decoded takes room as what is sent does.
+            room = options.limit - sum(file.info.size for file in self._files)
+            side = SideWriter(writer, options.worker, max(0, room))
             done = await options.worker.run(lambda: work(side))
             if not side.size:
                 return done, None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from protoslice import _core, schema
 from protoslice.chunked import tell_type
@@ -29,6 +29,13 @@ __all__ = [
     "prepare_found",
     "prepare_text",
 ]
+
+_DECODED_RATIO: Final = 128
+"""Bytes that a byte of a compressed chunked proto may decode to; who has better ratios sends it without compression."""
+_DECODED_FREE: Final = 16 << 20
+"""Bytes that a compressed chunked proto of any size may decode to."""
+_DECODED_HELD: Final = 64 << 20
+"""Bytes of memory that decoding takes at most, twice or thrice: for chunks that cannot be decoded in pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +66,20 @@ class NotARoot(Exception):
 class Side(Protocol):
     """Where records go that have to be decoded."""
 
+    @property
+    def room(self) -> int:
+        """How many bytes it takes."""
+
     def write(self, data: bytes, /) -> None:
         """Append `data`."""
 
 
 class SideWriter:
-    """Takes decoded records from a thread and gives them to a storage's writer on the loop."""
+    """Takes decoded records from a thread and gives them to a storage's writer on the loop: `room` bytes at most."""
 
-    def __init__(self, writer: Writer, worker: Worker) -> None:
+    def __init__(self, writer: Writer, worker: Worker, room: int) -> None:
         self.sums = _core.BlockSums()
+        self.room = room
         self._writer = writer
         self._worker = worker
 
@@ -77,7 +89,11 @@ class SideWriter:
         return self._writer.size
 
     def write(self, data: bytes, /) -> None:
-        """Append `data`."""
+        """Append `data`; `LimitExceeded` when there is no room for it."""
+        if self.size + len(data) > self.room:
+            raise LimitExceeded(
+                f"the file decodes to {self.size + len(data)} bytes or more, and the upload has room for {self.room}"
+            )
         self.sums.update(data)
         self._worker.wait_for(self._writer.write(data))
 
@@ -116,9 +132,13 @@ def check_known(source: RangeSource, received: Received, request: IngestRequest)
 
 
 def chunked_of(source: RangeSource, side: Side) -> _core.Chunked:
-    """The chunks of a chunked proto, whose records that must be decoded go to `side`; `NotARoot` for other records."""
+    """The chunks of a chunked proto, whose records that must be decoded go to `side`; `NotARoot` for other records.
+
+    `LimitExceeded`, before they are decoded, when they are more than `side` takes, or than come of a file of that size.
+    """
+    most = min(side.room, _DECODED_FREE + _DECODED_RATIO * source.size)
     try:
-        return _core.Chunked(source, side)
+        return _core.Chunked(source, side, limits=_core.Limits(decoded=1 << 62, held=_DECODED_HELD, side=most))
     except Unsupported as error:
         if type(error) is not Unsupported:
             raise  # the side refuses what it is given: the file is a chunked proto

@@ -6,8 +6,10 @@
 mod leaves;
 mod messages;
 
+use std::cell::Cell;
+
 use super::order::sorted;
-use super::records::{Chunked, FILE};
+use super::records::{Chunked, FILE, check_repeats};
 use super::tree::Tree;
 use crate::error::{Kind, Result, WireError};
 use crate::key;
@@ -27,7 +29,7 @@ pub fn image(
     root: Option<TypeId>,
     limits: &Limits,
 ) -> Result<Rope> {
-    let merger = Merger { chunked, bytes: OnDemand::new(schema, records, *limits) };
+    let merger = Merger { chunked, bytes: OnDemand::new(schema, records, *limits), merged: Cell::new(0) };
     let mut tree = Tree::new(root);
     let done = match &chunked.declared {
         Some(declared) => merger.in_order(&mut tree, declared),
@@ -40,6 +42,8 @@ pub fn image(
 struct Merger<'a> {
     chunked: &'a Chunked,
     bytes: OnDemand<'a>,
+    /// Bytes of the chunks that were merged.
+    merged: Cell<u64>,
 }
 
 /// What is merged into a tree: `message`, where `tags` lead to.
@@ -106,10 +110,13 @@ impl Merger<'_> {
     }
 
     fn chunk(&self, number: u64, path: &str) -> Result<std::ops::Range<u64>> {
-        self.chunked.chunk(number).ok_or_else(|| {
+        let chunk = self.chunked.chunk(number).ok_or_else(|| {
             let count = self.chunked.len();
             inconsistent(path, format!("chunk {number} belongs here, but there are only {count} chunks"))
-        })
+        })?;
+        self.merged.set(self.merged.get().saturating_add(chunk.end - chunk.start));
+        check_repeats(self.merged.get(), self.chunked.records.len()).map_err(|error| error.on(named(path)))?;
+        Ok(chunk)
     }
 
     /// Merges what is `added` into `tree`, which stands at `path`.

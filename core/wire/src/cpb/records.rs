@@ -19,6 +19,13 @@ pub const SIDE: SourceId = SourceId(1);
 /// Chunks with records that are looked at to count these.
 const COUNTED: u32 = 256;
 
+/// How often the bytes of a file may come up in what its metadata makes of them: writers name each chunk once.
+const REPEATS: u64 = 4;
+/// Bytes that may come of a file of any size.
+const FREE_BYTES: u64 = 1 << 20;
+/// Records that a file may have beyond those that its metadata names.
+const FREE_RECORDS: u64 = 1 << 10;
+
 /// Where decoded records go.
 pub trait Side {
     /// Appends `bytes`.
@@ -87,9 +94,13 @@ pub fn read_metadata(source: &dyn Source, limits: &Limits) -> Result<Metadata> {
     let Some((chunk, index)) = riegeli::last_record(source)? else {
         return Err(plain_records(source, "it has none"));
     };
-    if chunk.header.decoded_size > limits.metadata {
-        let message =
-            format!("the last record's chunk takes {} bytes: too many for metadata", chunk.header.decoded_size);
+    let size = chunk.header.decoded_size;
+    if size > description(source) {
+        let reason = format!("its last chunk decodes to {size} bytes, too many for metadata of {} bytes", source.len());
+        return Err(plain_records(source, &reason));
+    }
+    if size > limits.metadata {
+        let message = format!("the last record's chunk takes {size} bytes: too many for metadata");
         return Err(WireError::new(Kind::Limit, message).at(chunk.begin));
     }
     let decoded = riegeli::decode(source, &chunk, limits).map_err(|fault| fault.error)?;
@@ -98,6 +109,11 @@ pub fn read_metadata(source: &dyn Source, limits: &Limits) -> Result<Metadata> {
         Kind::Unsupported => plain_records(source, error.message()),
         _ => error,
     })
+}
+
+/// The most bytes that may describe the chunks of `source`: memory takes many times as much.
+pub(super) fn description(source: &dyn Source) -> u64 {
+    source.len().saturating_add(FREE_BYTES)
 }
 
 /// The error for a riegeli file that is no chunked proto because of `reason`.
@@ -129,18 +145,30 @@ pub fn open(source: &dyn Source, side: &mut dyn Side, limits: &Limits) -> Result
         Some(split) => (split.metadata, Some(split.type_name)),
         None => (read_metadata(source, limits)?, None),
     };
-    let mut finder = Finder { source, side, limits, side_len: 0, known: HashMap::new(), last: None };
+    let named = (metadata.chunks.len() as u64).saturating_add(FREE_RECORDS);
+    let mut finder = Finder { source, side, limits, side_len: 0, known: HashMap::new(), last: None, records: named };
     let mut records = RopeBuilder::new(limits);
     let mut ends = Vec::new();
     for (number, info) in metadata.chunks.iter().enumerate() {
         finder.append(info.offset, &mut records).map_err(|error| error.on(format!("chunk {number}")))?;
         records.check()?;
+        check_repeats(records.len(), source.len().saturating_add(finder.side_len))?;
         ends.push(records.len());
     }
     if declared.is_some() {
         note_sizes(&mut metadata, &ends);
     }
     Ok(Chunked { metadata, declared, records: records.finish(), ends })
+}
+
+/// An error when chunks have `len` bytes together, though all that there is to them is `there`: some are the same.
+pub(super) fn check_repeats(len: u64, there: u64) -> Result<()> {
+    let most = there.saturating_mul(REPEATS).saturating_add(FREE_BYTES);
+    if len <= most {
+        return Ok(());
+    }
+    let message = format!("the same chunks are named again and again: {len} bytes or more come of {there}");
+    Err(WireError::new(Kind::Limit, message))
 }
 
 /// Notes the lengths of the chunks, which a manifest does not tell.
@@ -160,6 +188,8 @@ struct Finder<'a> {
     side_len: u64,
     known: HashMap<u64, Contents>,
     last: Option<ChunkRef>,
+    /// Records that compressed chunks may have yet.
+    records: u64,
 }
 
 /// Where the records of one riegeli chunk lie.
@@ -217,11 +247,32 @@ impl Finder<'_> {
         if let Some(spans) = riegeli::spans(self.source, chunk, self.limits).map_err(|fault| fault.error)? {
             return Ok(Contents::Plain(spans));
         }
-        let decoded = riegeli::decode(self.source, chunk, self.limits).map_err(|fault| fault.error)?;
-        self.side.append(decoded.values())?;
+        self.admit(chunk)?;
         let base = self.side_len;
-        self.side_len += decoded.values().len() as u64;
-        Ok(Contents::Decoded(base, decoded.ends().to_vec()))
+        let (side, source) = (&mut *self.side, self.source);
+        let ends = riegeli::decode_into(source, chunk, self.limits, &mut |piece| side.append(piece));
+        let ends = ends.map_err(|fault| fault.error)?;
+        self.side_len += ends.last().copied().unwrap_or(0);
+        Ok(Contents::Decoded(base, ends))
+    }
+
+    /// An error when decoding `chunk` would take more room than allowed, in the side object or in memory.
+    fn admit(&mut self, chunk: &ChunkRef) -> Result<()> {
+        let (header, source) = (&chunk.header, self.source.len());
+        let total = self.side_len.saturating_add(header.decoded_size);
+        if total > self.limits.side {
+            let most = self.limits.side;
+            let message = format!(
+                "the {source} bytes of this file decode to {total} bytes or more, and {most} are allowed: send it \
+                 without compression"
+            );
+            return Err(WireError::new(Kind::Limit, message).at(chunk.begin));
+        }
+        self.records = self.records.checked_sub(header.records).ok_or_else(|| {
+            let message = format!("the {} records of a chunk are more than the metadata name", header.records);
+            WireError::new(Kind::Limit, message).at(chunk.begin)
+        })?;
+        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! Such a file is read as a chunked proto whose records are the chunks, but for the order: they are taken as they come.
 
+use super::records::description;
 use crate::error::{Kind, Result, WireError};
 use crate::fields::{Fields, InMemory};
 use crate::header::Wire;
@@ -86,7 +87,7 @@ fn first_record(source: &dyn Source, chunk: &ChunkRef, limits: &Limits) -> Resul
         let Some(len) = usize::try_from(rope.len()).ok().filter(|_| rope.len() <= LONGEST) else { return Ok(None) };
         return Ok(Some(RopeSource::new(&rope, &[source]).read(0, len)?.into_owned()));
     }
-    if chunk.header.decoded_size > LONGEST {
+    if chunk.header.decoded_size > LONGEST.min(description(source)) {
         return Ok(None);
     }
     let decoded = riegeli::decode(source, chunk, limits).map_err(|fault| fault.error)?;

@@ -25,8 +25,14 @@ const CHUNK: Shape = &[(1, Varint, Value), (2, Varint, Value), (3, Varint, Value
 const MESSAGE: Shape = &[(1, Varint, Value), (2, Len, Message(|| FIELD))];
 const FIELD: Shape = &[(1, Len, Message(|| TAG)), (3, Len, Message(|| MESSAGE))];
 const TAG: Shape = &[(1, Varint, Value), (2, Len, Message(|| KEY)), (3, Varint, Value)];
-const KEY: Shape =
-    &[(1, Len, Value), (2, Varint, Value), (3, Varint, Value), (4, Varint, Value), (5, Varint, Value), (6, Varint, Value)];
+const KEY: Shape = &[
+    (1, Len, Value),
+    (2, Varint, Value),
+    (3, Varint, Value),
+    (4, Varint, Value),
+    (5, Varint, Value),
+    (6, Varint, Value),
+];
 
 impl Metadata {
     /// The metadata that `record` is. `Unsupported` when `record` names no chunks and no place for them, or holds a

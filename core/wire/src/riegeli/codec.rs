@@ -1,12 +1,17 @@
 //! The four ways a blob may be compressed. A blob begins with the size it unpacks to, unless it is stored as it is.
 
 use std::borrow::Cow;
-use std::io::{Read, Write};
+use std::io::{BufRead, Read, Write};
 
 use crate::error::{Kind, Result, WireError};
 use crate::limits::Limits;
 use crate::reader::Reader;
 use crate::varint;
+
+/// The bytes that are unpacked at once.
+const PIECE: u64 = 1 << 20;
+/// The largest window that zstd's decoder can be told to allow.
+const MAX_WINDOW_LOG: u32 = 31;
 
 /// A way to compress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +47,11 @@ impl Codec {
             Self::Snappy => b's',
         }
     }
+
+    /// Whether data of this codec can be read in pieces, with a window of them in memory.
+    pub(super) fn streams(self) -> bool {
+        matches!(self, Self::Brotli | Self::Zstd)
+    }
 }
 
 /// A codec with its settings.
@@ -71,6 +81,67 @@ pub fn unpack<'a>(codec: Codec, mut blob: Reader<'a>, limits: &Limits) -> Result
     let whole = unpacked.filter(|bytes| bytes.len() as u64 == size);
     let wrong = || WireError::corrupt(at, format!("{codec:?} data do not unpack to the {size} bytes they announce"));
     whole.map(Cow::Owned).ok_or_else(wrong)
+}
+
+/// Hands what `packed` unpacks to, which is to be `size` bytes, to `out` in pieces: for a codec that streams.
+pub(super) fn unpack_into(
+    codec: Codec,
+    packed: impl BufRead,
+    size: u64,
+    limits: &Limits,
+    out: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let broken = || WireError::corrupt(0, format!("{codec:?} data do not unpack to the {size} bytes they announce"));
+    let mut unpacked = stream(codec, packed, limits)?;
+    let mut piece = vec![0; usize::try_from(size.clamp(1, PIECE)).unwrap_or(1)];
+    let mut left = size;
+    loop {
+        let len = fill(&mut unpacked, &mut piece).map_err(|error| refused(&error, limits).unwrap_or_else(broken))?;
+        left = left.checked_sub(len as u64).ok_or_else(broken)?;
+        if len == 0 {
+            break;
+        }
+        out(piece.get(..len).unwrap_or_default())?;
+    }
+    if left == 0 { Ok(()) } else { Err(broken()) }
+}
+
+fn stream<'a>(codec: Codec, mut packed: impl BufRead + 'a, limits: &Limits) -> Result<Box<dyn Read + 'a>> {
+    let failed = |error: std::io::Error| WireError::new(Kind::Unsupported, error.to_string());
+    if codec == Codec::Zstd {
+        let mut decoder = zstd::stream::read::Decoder::with_buffer(packed).map_err(failed)?;
+        decoder.window_log_max(limits.held.max(1 << 10).ilog2().min(MAX_WINDOW_LOG)).map_err(failed)?;
+        return Ok(Box::new(decoder));
+    }
+    // A first byte that the RFC reserves marks a large window, whose logarithm follows.
+    if let Ok([0x11, log, ..]) = packed.fill_buf()
+        && 1u64 << (log & 0x3f) > limits.held
+    {
+        return Err(too_large_window(limits));
+    }
+    Ok(Box::new(brotli::Decompressor::new(packed, 1 << 16)))
+}
+
+/// Fills `piece` as far as `from` goes.
+fn fill(from: &mut dyn Read, piece: &mut [u8]) -> std::io::Result<usize> {
+    let mut len = 0;
+    while let Some(rest) = piece.get_mut(len..).filter(|rest| !rest.is_empty()) {
+        match from.read(rest)? {
+            0 => break,
+            more => len += more,
+        }
+    }
+    Ok(len)
+}
+
+/// The error for data that would take more memory than allowed, which zstd's decoder tells by its words alone.
+fn refused(error: &std::io::Error, limits: &Limits) -> Option<WireError> {
+    error.to_string().contains("too much memory").then(|| too_large_window(limits))
+}
+
+fn too_large_window(limits: &Limits) -> WireError {
+    let message = format!("unpacking needs a window of more than {} bytes; raise the limit", limits.held);
+    WireError::new(Kind::Limit, message)
 }
 
 /// The size that a compressed blob unpacks to, once it is sure that unpacking will not take more memory.

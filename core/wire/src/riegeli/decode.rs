@@ -75,7 +75,8 @@ pub fn decode<S: Source + ?Sized>(source: &S, chunk: &ChunkRef, limits: &Limits)
     decoded.map_err(|error| bad(chunk, error))
 }
 
-fn check(chunk: &ChunkRef, limits: &Limits) -> Result<(), Fault> {
+/// An error for a chunk that announces more than may be decoded, or what its kind cannot have.
+pub(super) fn check(chunk: &ChunkRef, limits: &Limits) -> Result<(), Fault> {
     let header = &chunk.header;
     check_count(chunk, limits)?;
     let most = limits.decoded;

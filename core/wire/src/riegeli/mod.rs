@@ -15,6 +15,7 @@ pub mod options;
 pub mod record_reader;
 pub mod record_writer;
 pub mod records;
+pub mod stream;
 pub mod walk;
 pub mod writer;
 
@@ -27,5 +28,6 @@ pub use options::WriterOptions;
 pub use record_reader::{Next, RecordReader, Skipped};
 pub use record_writer::RecordWriter;
 pub use records::{Spans, spans};
+pub use stream::decode_into;
 pub use walk::{ChunkRef, Chunks, chunk_at, find, last_record, record_before};
 pub use writer::Sink;

@@ -118,7 +118,7 @@ pub(super) fn ends(mut sizes: Reader<'_>, chunk: &ChunkRef, total: u64) -> Resul
 
 /// An error when the chunk announces more records than may be held in memory.
 pub(super) fn check_count(chunk: &ChunkRef, limits: &Limits) -> Result<(), Fault> {
-    if chunk.header.records <= limits.decoded / 8 {
+    if chunk.header.records <= limits.in_memory().decoded / 8 {
         return Ok(());
     }
     let message = format!("the chunk at {} announces {} records, which is too many", chunk.begin, chunk.header.records);
