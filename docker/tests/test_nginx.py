@@ -188,3 +188,23 @@ def test_kinds_of_answers_are_kept_apart(site: Site) -> None:
         sent = site.app.requests[-1][2]
         assert (sent["accept"], sent.get("accept-encoding")) == (kind, None)
         assert ask(site.port, FILE, Range="bytes=0-9", Accept=kind).headers["cache-status"] == "nginx; hit"
+
+
+@cache_only
+def test_answers_to_pages_of_different_origins_are_kept_apart(site: Site) -> None:
+    """An answer that lets pages of one origin see it is worth nothing to another, nor is one that names none."""
+    for again in (False, True):
+        for origin in ("https://one.example", "https://two.example", None):
+            said = {} if origin is None else {"Origin": origin}
+            answer = ask(site.port, FILE, Range="bytes=0-9", **said)
+            assert answer.headers.get("access-control-allow-origin") == origin
+            assert (answer.headers["cache-status"] == "nginx; hit") == again
+
+
+@cache_only
+def test_no_origin_passes_for_part_of_another_accept(site: Site) -> None:
+    forged = {"Accept": "text/html,", "Origin": "application/protobuf https://one.example"}
+    assert "access-control-allow-origin" not in ask(site.port, FILE, Range="bytes=0-9", **forged).headers
+    honest = {"Accept": "text/html, application/protobuf", "Origin": "https://one.example"}
+    answer = ask(site.port, FILE, Range="bytes=0-9", **honest)
+    assert answer.headers["access-control-allow-origin"] == "https://one.example"

@@ -81,9 +81,11 @@ async def _serve(data: bytes, method: str, headers: dict[str, str], send: Send) 
         "accept-ranges": "bytes",
         "cache-control": "public, max-age=31536000, immutable, no-transform",
         "content-type": "application/protobuf",
-        "vary": "Accept, Accept-Encoding",
+        "vary": "Accept, Accept-Encoding, Origin",
         "x-request-id": headers.get("x-request-id", "none"),
     }
+    if "origin" in headers:  # as the service does for origins that may
+        common |= {"access-control-allow-origin": headers["origin"], "access-control-expose-headers": "*"}
     if headers.get("if-match", etag) != etag:
         await _answer(send, 412, b'{"status": 412}', {})
         return
