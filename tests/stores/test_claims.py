@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TypeVar
 
 import pytest
 
 from protoslice.errors import Conflict
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.storage.around import AroundStorage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.claims import Claims, Collected, Lease
+from protoslice.testing.interrupted import InterruptedStorage
 from protoslice.testing.stores import assert_whole, in_memory, keys_in, onnx, opened, upload, visible
-
-T = TypeVar("T")
-
-
-class Interrupted(AroundStorage):
-    """Does something before its call number `at`, as another replica may between any two calls."""
-
-    def __init__(self, inner: MemoryStorage, at: int, meanwhile: Callable[[], Awaitable[object]]) -> None:
-        super().__init__(inner)
-        self.calls = 0
-        self._at = at
-        self._meanwhile = meanwhile
-
-    async def around(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
-        self.calls += 1
-        if self.calls == self._at:
-            await self._meanwhile()
-        return await call()
 
 
 def test_a_collection_between_any_two_calls_of_an_upload_costs_no_acknowledged_store() -> None:
@@ -48,14 +28,14 @@ def test_a_collection_between_any_two_calls_of_an_upload_costs_no_acknowledged_s
 
         async with opened(inner) as first:
             await first.collect_garbage()
-        storage = Interrupted(inner, 1 << 40, collect)
+        storage = InterruptedStorage(inner, collect)
         async with opened(storage) as stores:
-            storage.calls, storage._at = 0, number
+            storage.arm(number)
             try:
                 info = (await upload(stores, {"model.onnx": onnx(3000), "b": bytes(3 << 20)})).store
             except Conflict:
                 info = None
-            reached = storage.calls >= number
+            reached = storage.reached
         async with opened(inner) as fresh:
             found = await visible(fresh)
             assert set(found) == ({info.id} if info else set())
@@ -93,16 +73,16 @@ def test_a_collector_that_stands_still_spares_what_became_a_store_meanwhile() ->
                     with suppress(Conflict):
                         made.append((await ingest.commit()).store.id)
 
-                storage = Interrupted(inner, 1 << 40, finish)
+                storage = InterruptedStorage(inner, finish)
                 async with opened(storage) as others:
                     await asyncio.sleep(0.002)
-                    storage.calls, storage._at = 0, number
+                    storage.arm(number)
                     await others.collect_garbage(grace_seconds=0)
             found = await visible(ours)
             assert list(found) == made
             for info in found.values():
                 await assert_whole(ours, info)
-            return storage.calls >= number
+            return storage.reached
 
     async def run() -> None:
         number = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from protoslice.errors import Conflict, StorageUnavailable
 from protoslice.storage import FileStorage, MemoryStorage, Storage, open_storage
 from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
+from protoslice.testing.interrupted import InterruptedStorage
 from protoslice.testing.s3 import RawBucket, emulator
 from protoslice.testing.stores import assert_whole, onnx, opened, upload
 
@@ -134,5 +135,53 @@ def test_whole_at_two_at_once_is_one_store(places: list[Storage]) -> None:
             await asyncio.sleep(0.002)
             await one.collect_garbage(grace_seconds=3600)
             await check(one, await one.uploads.get(found.id))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_another_replica_between_any_two_calls_of_a_request(last: bool) -> None:
+    """The request joins small parts into larger ones; the other looks at the upload, or goes on with it."""
+    data = onnx(9000, seed=32)
+    step = len(data) // 32
+
+    async def at(number: int) -> bool:
+        inner = MemoryStorage()
+        told: list[object] = []
+
+        async def meanwhile() -> None:
+            try:
+                found = await theirs.uploads.get(upload_id)
+                if not last:
+                    found = await append(theirs, upload_id, found.offset, data[found.offset : found.offset + step])
+                told.append(found)
+            except (Conflict, StorageUnavailable) as error:
+                told.append(error)
+
+        storage = InterruptedStorage(inner, meanwhile)
+        async with opened(storage, OPTIONS) as ours, opened(inner, OPTIONS) as theirs:
+            upload_id = (await ours.uploads.create(NewUpload(length=len(data), path="model.onnx"))).id
+            ends = [*range(step, (32 if last else 16) * step, step)]
+            for begin, end in zip([0, *ends], ends, strict=False):
+                await append(ours, upload_id, begin, data[begin:end])
+            at = ends[-1]
+            storage.arm(number)
+            with suppress(Conflict):
+                await append(ours, upload_id, at, data[at:] if last else data[at : at + step])
+            reached = storage.reached
+            storage.arm(0)
+            found = await ours.uploads.get(upload_id)
+            if found.state == "open":
+                found = await append(ours, upload_id, found.offset, data[found.offset :])
+            await check(ours, found, data)
+            await check(theirs, found, data)
+            assert len(told) == reached
+            return reached
+
+    async def run() -> None:
+        number = 1
+        while await at(number):
+            number += 1
+        assert number > 12
 
     asyncio.run(run())

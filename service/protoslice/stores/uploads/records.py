@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -57,6 +59,19 @@ class Records:
             if found.upload == upload:  # it was we: the answer got lost on the way
                 return found
             raise Conflict(_MOVED) from None
+
+    @asynccontextmanager
+    async def unless_changed(self, held: Held) -> AsyncIterator[None]:
+        """Read parts of an upload inside: one that is missing since the record has changed is a `Conflict`, no damage.
+
+        Another replica may have joined the parts into larger ones.
+        """
+        try:
+            yield
+        except IntegrityError:
+            if (await self._read(held.upload.id)).etag != held.etag:
+                raise Conflict(_MOVED) from None
+            raise
 
     async def _read(self, upload_id: str) -> Held:
         missing = NotFound("there is no such upload: it may have ended long ago")

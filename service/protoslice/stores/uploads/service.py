@@ -17,6 +17,7 @@ from protoslice.errors import (
 from protoslice.storage import Storage
 from protoslice.stores import keys
 from protoslice.stores.claims import Claims
+from protoslice.stores.examine import Examination
 from protoslice.stores.ingest import drop_attempt
 from protoslice.stores.model import Created, IngestRequest, now
 from protoslice.stores.paths import check_file_path, check_request
@@ -203,13 +204,8 @@ class Uploads:
 
     async def _append(self, held: Held, turn: Turn, body: Body) -> Held:
         upload, checksum = held.upload, body.checksum
-        examination = None
-        if upload.path is not None or not upload.partial:
-            types, _ = await self._types(upload.wanted_type)
-            examination = await taken_up(
-                self._storage, self._worker, upload, types, path=upload.filename, wanted=upload.wanted_type
-            )
-            await read_on(self._storage, self._worker, examination, upload.parts)
+        async with self._records.unless_changed(held):
+            examination = await self._examination(upload)
         watch = checksum.update if checksum is not None else None
         appender = Appender(self._means, held, examination, watch=watch)
         try:
@@ -223,6 +219,17 @@ class Uploads:
             await appender.abort()
         # Once an upload is whole, any replica may make a store of its parts: from then on they stay as they are.
         return held if held.upload.is_whole else await self._compacted(held)
+
+    async def _examination(self, upload: Upload) -> Examination | None:
+        """The examination of the bytes so far; None where they will never be a file by themselves."""
+        if upload.path is None and upload.partial:
+            return None
+        types, _ = await self._types(upload.wanted_type)
+        found = await taken_up(
+            self._storage, self._worker, upload, types, path=upload.filename, wanted=upload.wanted_type
+        )
+        await read_on(self._storage, self._worker, found, upload.parts)
+        return found
 
     async def _take(self, appender: Appender, turn: Turn, upload: Upload, body: Body) -> int:
         """Take the pieces of the body; when it breaks off, what has come of it is kept all the same."""
@@ -245,7 +252,8 @@ class Uploads:
     async def _compacted(self, held: Held) -> Held:
         while True:
             before = held.upload
-            changed = await compacted(self._storage, self._worker, before, part_bytes=self.options.part_bytes)
+            async with self._records.unless_changed(held):
+                changed = await compacted(self._storage, self._worker, before, part_bytes=self.options.part_bytes)
             if changed is before:
                 return held
             held = await self._change(held, changed)
