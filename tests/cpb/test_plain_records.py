@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import protoslice
+from protoslice import _core
 from protoslice.errors import InconsistentChunks, NotFound, Unsupported
 from protoslice.merging import Merger
 from protoslice.riegeli import RecordReader, RecordWriter
@@ -113,6 +114,12 @@ def test_metadata_whose_chunks_are_elsewhere_is_broken_rather_than_plain_records
     fill(found.message, 7)
     with pytest.raises(InconsistentChunks, match="only 1 chunks"):
         protoslice.open(file_of([M()], found), "t.M", types=TYPES)
+
+
+def test_a_last_record_too_large_for_metadata_is_not_read() -> None:
+    file = records(bytes(100_000), options="zstd")
+    with pytest.raises(Unsupported, match="its last chunk holds 100000 bytes, too many for metadata"):
+        protoslice.open(file, "t.M", types=TYPES, limits=_core.Limits(metadata=99_999))
 
 
 def test_a_record_after_the_metadata_hides_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import tarfile
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from random import Random
 import httpx
 import pytest
 
+from protoslice.recipes import MEDIA_TYPE, RecipeWriter
 from protoslice.testing.problems import assert_problem
 
 TREE = {"README.md": b"# Words\n", "config.json": b'{"a": 1}', "weights.bin": Random(7).randbytes(70_000)}
@@ -32,7 +34,30 @@ def _tar(client: httpx.Client) -> httpx.Response:
     return client.put("/v1/stores", content=out.getvalue(), headers={"content-type": "application/x-tar"})
 
 
-@pytest.mark.parametrize("send", [_form, _tar])
+def _recipe(client: httpx.Client) -> httpx.Response:
+    writer = RecipeWriter()
+    body = b"".join(
+        writer.file(name) + writer.literal(len(data)) + data + writer.end(len(data), hashlib.sha256(data).hexdigest())
+        for name, data in TREE.items()
+    )
+    return client.put("/v1/stores", content=body + writer.done(), headers={"content-type": MEDIA_TYPE})
+
+
+def _assembled(client: httpx.Client) -> httpx.Response:
+    uploads = {}
+    for name, data in TREE.items():
+        headers = {"tus-resumable": "1.0.0", "upload-length": str(len(data)), "upload-concat": "partial"}
+        begun = client.post(
+            "/v1/uploads",
+            content=data,
+            headers={**headers, "content-type": "application/offset+octet-stream"},
+        )
+        assert begun.status_code == 201, begun.text
+        uploads[name] = begun.headers["location"]
+    return client.post("/v1/stores/assemble", json={"uploads": uploads})
+
+
+@pytest.mark.parametrize("send", [_form, _tar, _recipe, _assembled])
 def test_a_tree_is_taken_however_it_comes(client: httpx.Client, send: Callable[[httpx.Client], httpx.Response]) -> None:
     answer = send(client)
     assert answer.status_code in {200, 201}, answer.text

@@ -100,8 +100,7 @@ pub fn read_metadata(source: &dyn Source, limits: &Limits) -> Result<Metadata> {
         return Err(plain_records(source, &reason));
     }
     if size > limits.metadata {
-        let message = format!("the last record's chunk takes {size} bytes: too many for metadata");
-        return Err(WireError::new(Kind::Limit, message).at(chunk.begin));
+        return Err(plain_records(source, &format!("its last chunk holds {size} bytes, too many for metadata")));
     }
     let decoded = riegeli::decode(source, &chunk, limits).map_err(|fault| fault.error)?;
     let record = usize::try_from(index).ok().and_then(|index| decoded.get(index)).unwrap_or_default();
