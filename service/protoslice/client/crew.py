@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from threading import Thread
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 __all__ = ["Crew"]
 
@@ -19,6 +19,24 @@ _GRACE_SECONDS: Final = 1.0
 """What is left of their work they may take so long to drop, until they are left to themselves."""
 
 T = TypeVar("T")
+
+
+class _Job(Generic[T]):
+    """Work, and where its result goes."""
+
+    def __init__(self, work: Callable[[], T], coming: Future[T]) -> None:
+        self._work = work
+        self._coming = coming
+
+    def run(self) -> None:
+        """Do the work, unless it was cancelled."""
+        if not self._coming.set_running_or_notify_cancel():
+            return
+        try:
+            self._coming.set_result(self._work())
+        except BaseException as error:  # whoever asks for the result is to know
+            self._coming.set_exception(error)
+            del self  # else the error, its traceback and this frame hold each other, and all that the work held
 
 
 class Crew:
@@ -34,16 +52,7 @@ class Crew:
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """The result of `work`, once a thread has done it; `work` that is cancelled before is left out."""
         coming: Future[T] = Future()
-
-        def job() -> None:
-            if not coming.set_running_or_notify_cancel():
-                return
-            try:
-                coming.set_result(work())
-            except BaseException as error:  # whoever asks for the result is to know
-                coming.set_exception(error)
-
-        self._jobs.put(job)
+        self._jobs.put(_Job(work, coming).run)
         if len(self._threads) < self._size:
             self._threads.append(Thread(target=self._work, name=self._name, daemon=True))
             self._threads[-1].start()
@@ -53,6 +62,7 @@ class Crew:
         while (job := self._jobs.get()) is not None:
             if not self._ended:
                 job()
+            del job  # what it came to is others' while this waits for the next
 
     def __enter__(self) -> Self:
         return self

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 __all__ = ["outgoing"]
 
@@ -19,32 +18,39 @@ def outgoing(content: bytes | Iterator[bytes] | None) -> Iterator[bytes | Iterat
     if content is None or isinstance(content, bytes):
         yield content
         return
+    body = _Body(content)
     try:
-        yield _pieces(content)
-    except _Failed as failed:
-        error = failed.error
+        yield body
+    except _Failed:
+        pass
     else:
         return
     finally:
-        _close(content)
-    raise error
+        if hasattr(content, "close"):
+            content.close()
+    raise body.taken()
 
 
 class _Failed(Exception):
     """No `OSError` and none of httpx's, which would be taken for failures of the network."""
 
-    def __init__(self, error: Exception) -> None:
-        super().__init__(error)
-        self.error = error
 
+class _Body(Iterator[bytes]):
+    def __init__(self, content: Iterator[bytes]) -> None:
+        self._content = content
+        self._failure: Exception | None = None
 
-def _pieces(content: Iterator[bytes]) -> Iterator[bytes]:
-    try:
-        yield from content
-    except Exception as error:
-        raise _Failed(error) from error
+    def __next__(self) -> bytes:
+        try:
+            return next(self._content)
+        except StopIteration:
+            raise
+        except Exception as error:
+            self._failure = error
+        raise _Failed  # outside of the handler: an error that knows the other would hold all that its frames hold
 
-
-def _close(content: Any) -> None:
-    if hasattr(content, "close"):
-        content.close()
+    def taken(self) -> Exception:
+        """What the content has raised, which is held here no longer."""
+        failure, self._failure = self._failure, None
+        assert failure is not None, "nothing else raises this"
+        return failure
