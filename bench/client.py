@@ -59,7 +59,7 @@ def _whole(folder: Path, url: str, ours: Client, size: int) -> Iterator[Row]:
             pull()
             kept.append(time.perf_counter() - start)
             out.unlink()
-        ours.delete(store)
+        ours.remove(store)
     for what, (mine_s, theirs) in (("push", pushes), ("pull", pulls)):
         a, b = statistics.median(mine_s), statistics.median(theirs)
         yield Row(f"{what} of 2 GiB, verified, speed against curl's", seconds(a), seconds(b), b / a, 0.9)
@@ -134,7 +134,7 @@ def _program(relay: Relay, folder: Path, body: Path, *, killed: bool = False) ->
 def _clear(folder: Path, ours: Client) -> None:
     """Remove all stores, and what lies on the disk of them."""
     for store in list(ours.stores()):
-        ours.delete(store.id)
+        ours.remove(store.id)
     storage = (folder / "client-stores").as_uri()
     command = [sys.executable, "-m", "protoslice.cli", "gc", "--storage", storage, "--grace-seconds", "0"]
     subprocess.run(command, check=True, **QUIET)

@@ -99,6 +99,7 @@ def test_stores_are_listed_named_and_removed(call: Any, service: str) -> None:
     assert made[:12] in call("ls", "--url", service).stdout
     call("tag", "small:1", "--remove")
     assert json.loads(call("info", "@small:2", "--json").stdout)["tags"] == ["small:2"]
+    call("rm", "small:2")
     call("rm", f"@{made}")
     assert "@small:2" not in call("ls").stdout
     call("info", f"@{made}", code=4)
@@ -118,7 +119,13 @@ def test_stores_are_listed_named_and_removed(call: Any, service: str) -> None:
         (["tag", "model:1", "@model:1", "--new"], 7, "http://127"),
         (["tag", "model:1"], 2, "--remove"),
         (["tag", "a b", "@model:1"], 2, "tag"),
-        (["rm", "model:1"], 2, "names no store"),
+        (["rm", "absent:1"], 4, "absent:1"),
+        (["rm", "--store", "absent:1"], 4, "absent:1"),
+        (["rm", "ffffffffffff"], 4, "ffffffffffff"),
+        (["rm", "@"], 2, "followed by"),
+        (["rm", "a b"], 2, "names no store"),
+        (["restore", "f" * 64], 4, "http://127"),
+        (["restore", "model:1"], 2, "whole id"),
         (["info", "@"], 2, "followed by"),
         (["info", "http://127.0.0.1/else"], 2, "names no store"),
         (["ls", "--url", "127.0.0.1"], 2, "no address"),

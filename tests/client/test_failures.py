@@ -112,7 +112,7 @@ def test_requests_that_must_not_be_repeated_are_not(service: LiveServer, proxy: 
         store = direct.push(b"\x0a\x03del", filename="del.pb").store
         for call in (
             lambda: ours.tag("cas:1", store.id, create=True),
-            lambda: ours.delete(store.id),
+            lambda: ours.remove(store.id),
             lambda: ours.untag("cas:1"),
         ):
             proxy.script[:], proxy.done[:] = [Fault("reset")], []

@@ -112,4 +112,4 @@ def test_a_push_makes_that_store_or_none(
     assert {file.sha256 for each in made for file in each.files} <= {hashlib.sha256(data).hexdigest()}
     assert pushed is None or [each.id for each in made] == [pushed.store.id]
     for each in made:
-        client.delete(each.id)
+        client.remove(each.id)

@@ -91,8 +91,8 @@ def test_tags(client: Client, store: Store) -> None:
     with pytest.raises(NotFound):
         client.untag("moving")
     with pytest.raises(Conflict, match="remove the tag"):
-        client.delete("fresh")
-    client.delete(other.id)
+        client.remove("fresh")
+    client.remove(other.id)
     with pytest.raises(NotFound):
         client.store(other.id)
 
@@ -150,7 +150,7 @@ def test_the_asynchronous_client(service: LiveServer, client: Client, versions: 
             assert done.path.read_bytes() == versions.old
             assert (await ours.tag("async:2", ref)).name in [tag.name async for tag in ours.tags()]
             await ours.untag("async:2")
-            await ours.delete(ref)
+            await ours.remove(ref)
             with pytest.raises(NotFound):
                 await ours.store(ref)
 

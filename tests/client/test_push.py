@@ -172,7 +172,7 @@ def test_a_base_may_be_named_and_refused(client: Client, versions: Any) -> None:
     for options, copies in (({"base": [base.id]}, True), ({"base": []}, False), ({}, False)):
         pushed = client.push(versions.new_path, type=GRAPH, min_chunk=1 << 19, **options)
         assert (pushed.copied > 0) is copies
-        client.delete(pushed.store.id)
+        client.remove(pushed.store.id)
 
 
 def test_a_base_that_goes_away_meanwhile(client: Client, versions: Any, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_base_that_goes_away_meanwhile(client: Client, versions: Any, tmp_path
 
     def remove(done: int, total: int | None) -> None:
         if base.id in {store.id for store in client.stores()}:
-            client.delete(base.id)
+            client.remove(base.id)
 
     pushed = client.push(
         versions.new_path, type=GRAPH, min_chunk=77777, base=[base.id], tags=["gone:2"], progress=remove

@@ -12,7 +12,7 @@ import typer
 
 from protoslice.cli.failures import end_on_signals, one_line_errors
 from protoslice.cli.streams import settle_streams
-from protoslice.cli.verbs import diff, doctor, extract, inspect, serve, tensors, transfer, upkeep, verify
+from protoslice.cli.verbs import diff, doctor, extract, inspect, removal, serve, tensors, transfer, upkeep, verify
 
 __all__ = ["app", "run"]
 
@@ -38,7 +38,8 @@ _VERBS = (
     transfer.pull,
     transfer.ls,
     transfer.tag,
-    transfer.rm,
+    removal.rm,
+    removal.restore,
     doctor.doctor,
     serve.serve,
     serve.config,

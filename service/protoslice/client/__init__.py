@@ -5,7 +5,7 @@ from protoslice.client.bodies import Pushable
 from protoslice.client.cache import Cache
 from protoslice.client.client import Client, ClientOptions
 from protoslice.client.download import Downloaded, Progress
-from protoslice.client.model import Chunk, File, Node, Piece, Pushed, Schema, Store, Tag, Tensor
+from protoslice.client.model import Chunk, File, Node, Piece, Pushed, Removed, Restored, Schema, Store, Tag, Tensor
 from protoslice.client.push import PushOptions
 from protoslice.client.remote import Remote
 
@@ -24,6 +24,8 @@ __all__ = [
     "Pushable",
     "Pushed",
     "Remote",
+    "Removed",
+    "Restored",
     "Schema",
     "Store",
     "Tag",

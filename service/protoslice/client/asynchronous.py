@@ -16,7 +16,7 @@ from protoslice.client.client import Client, ClientOptions, M
 from protoslice.client.connection import Params
 from protoslice.client.crew import Crew
 from protoslice.client.download import Downloaded, Progress
-from protoslice.client.model import Chunk, Node, Piece, Pushed, Schema, Store, Tag, Tensor
+from protoslice.client.model import Chunk, Node, Piece, Pushed, Removed, Restored, Schema, Store, Tag, Tensor
 from protoslice.client.push import PushOptions
 from protoslice.client.tensors import Slice
 from protoslice.errors import ProtosliceError
@@ -70,9 +70,13 @@ class AsyncClient:
         """See `Client.store`."""
         return await self._run(self._client.store, ref)
 
-    async def delete(self, ref: str) -> None:
-        """See `Client.delete`."""
-        await self._run(self._client.delete, ref)
+    async def remove(self, id: str) -> Removed:
+        """See `Client.remove`."""
+        return await self._run(self._client.remove, id)
+
+    async def restore(self, id: str) -> Restored:
+        """See `Client.restore`."""
+        return await self._run(self._client.restore, id)
 
     def chunks(self, ref: str) -> AsyncIterator[Chunk]:
         """See `Client.chunks`."""

@@ -13,7 +13,21 @@ from protoslice.client.cache import Cache
 from protoslice.client.connection import Connection, Params, Patience, path_of
 from protoslice.client.download import Download, Downloaded, Progress, afresh, read_whole, same_file
 from protoslice.client.folders import PiecesByFile, each_file
-from protoslice.client.model import Chunk, File, Node, Piece, Pushed, Schema, Store, Tag, Tensor, read_json
+from protoslice.client.model import (
+    Chunk,
+    File,
+    Node,
+    Piece,
+    Pushed,
+    Removed,
+    Restored,
+    Schema,
+    Store,
+    Tag,
+    Taken,
+    Tensor,
+    read_json,
+)
 from protoslice.client.pages import each
 from protoslice.client.push import Push, PushOptions
 from protoslice.client.remote import Remote
@@ -102,9 +116,20 @@ class Client:
         """The store."""
         return read_json(Store, self._connection.call("GET", path_of("v1", "stores", ref)).json())
 
-    def delete(self, ref: str) -> None:
-        """Remove the store, and the tags that point at it."""
-        self._connection.call("DELETE", path_of("v1", "stores", ref), again=False)
+    def remove(self, id: str) -> Removed:
+        """Remove the store of an id, or of the beginning of one, and the tags that point at it.
+
+        A tag is a `Conflict`: `untag` removes it, and `store` tells the id. `restore` takes a removal back for a while.
+        """
+        return read_json(Removed, self._connection.call("DELETE", path_of("v1", "stores", id), again=False).json())
+
+    def restore(self, id: str) -> Restored:
+        """Take the removal of the store of a whole id back, with those of its tags that are free.
+
+        `NotFound` where there is nothing to restore; a `Conflict` where what it needs has been collected.
+        """
+        said = self._connection.call("POST", path_of("v1", "stores", id, "restore"), again=False).json()
+        return Restored(read_json(Store, said), read_json(Taken, said).tags_taken)
 
     # Views
 

@@ -9,7 +9,10 @@ from typing import Any, Final, TypeVar
 
 from protoslice.errors import IntegrityError
 
-__all__ = ["Chunk", "File", "Missing", "Node", "Piece", "Pushed", "Schema", "Store", "Tag", "Tensor", "read_json"]
+__all__ = [
+    "Chunk", "File", "Missing", "Node", "Piece", "Pushed", "Removed", "Restored", "Schema", "Store", "Tag", "Taken",
+    "Tensor", "read_json",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -59,6 +62,32 @@ class Pushed:
     """Bytes of content that went over the wire."""
     copied: int
     """Bytes of content that the service took from stores it had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A store that was removed."""
+
+    id: str
+    tags: tuple[str, ...]
+    """The tags that went with it."""
+    restorable_until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Tags of a restored store that point elsewhere by now."""
+
+    tags_taken: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A store whose removal was taken back."""
+
+    store: Store
+    tags_taken: tuple[str, ...]
+    """Tags that it had, and that point elsewhere by now."""
 
 
 @dataclass(frozen=True, slots=True)

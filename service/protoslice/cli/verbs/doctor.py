@@ -88,7 +88,7 @@ def _patient(url: str, ref: str | None) -> Iterator[Patient]:
         try:
             yield _of(client, made, content, 4 * count)
         finally:
-            client.delete(made.id)
+            client.remove(made.id)
 
 
 def _content(count: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The verbs that move models to a service and back, and look after what is there: `push`, `pull`, `ls`, `tag`, `rm`."""
+"""The verbs that move models to a service and back, and look after what is there: `push`, `pull`, `ls`, `tag`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from protoslice.cli.models.addresses import address_of, is_address, service_url, store_of
+from protoslice.cli.models.addresses import is_address, service_url, store_of
 from protoslice.cli.models.files import STDIO, naming, opened_model
 from protoslice.cli.models.remote import client_of, store_facts
 from protoslice.cli.options import Json, MaxChunk, MinChunk, TypeName
@@ -18,7 +18,7 @@ from protoslice.cli.terminal.show import note, print_json, print_table, say
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.sizes import format_size, parse_size
 
-__all__ = ["ls", "pull", "push", "rm", "tag"]
+__all__ = ["ls", "pull", "push", "tag"]
 
 Service = Annotated[
     str | None,
@@ -204,13 +204,3 @@ def tag(
         print_json({"name": made.name, "store": made.store})
     else:
         say(f"{made.name} → {made.store}")
-
-
-def rm(store: Store) -> None:
-    """Remove a store and its tags. Its objects are collected later (`gc`).
-
-    Example: protoslice rm http://127.0.0.1:8000/v1/stores/resnet50:3
-    """
-    address = address_of(store)
-    with client_of(address.service) as client:
-        client.delete(address.ref)

@@ -1,0 +1,151 @@
+"""The verbs that remove tags and stores, and take the removal of a store back: `rm`, `restore`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from protoslice.cli.models.addresses import Address, store_of
+from protoslice.cli.models.remote import client_of, store_facts
+from protoslice.cli.options import Json
+from protoslice.cli.terminal.show import escaped, note, print_json, say
+from protoslice.errors import InvalidInput, NotFound
+
+__all__ = ["restore", "rm"]
+
+_ID = re.compile("[0-9a-f]{12,64}")
+"""An id, or the beginning of one; no tag looks like that."""
+
+Names = Annotated[
+    list[str],
+    typer.Argument(metavar="TAG|ID…", help="Tags, which leave their stores where they are, or ids of stores."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Removal:
+    """One thing that is to be removed."""
+
+    client: Any
+    ref: str
+    store: Any
+    """The store that it is or points at; None for a tag whose store is gone."""
+    is_store: bool
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The same for two ways to name one thing."""
+        return self.client.url, self.store.id if self.is_store else self.ref
+
+    def tags(self, named: Collection[str]) -> list[str]:
+        """The tags that go with it, but for those `named`."""
+        return [tag for tag in self.store.tags if tag not in named] if self.is_store else []
+
+    def run(self) -> dict[str, object]:
+        """Remove it; what is told of it as JSON."""
+        if self.is_store:
+            removed = self.client.remove(self.store.id)
+            until = removed.restorable_until.strftime("%Y-%m-%dT%H:%M:%SZ")
+            return {"store": removed.id, "tags": list(removed.tags), "restorable_until": until}
+        self.client.untag(self.ref)
+        return {"tag": self.ref, "store": None if self.store is None else self.store.id}
+
+
+def rm(
+    names: Names,
+    store: Annotated[bool, typer.Option("--store", help="Remove the store that a TAG points at.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove tags that go with a store unasked.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove tags, or stores by their ids. What a tag points at stays; a store takes its tags with it.
+
+    A removed store can be restored until its objects are collected (`gc`).
+
+    Example: protoslice rm resnet50:3
+    """
+    with ExitStack() as held:
+        found = {removal.key: removal for removal in (_found(held, store_of(name), store) for name in names)}
+        removals = sorted(found.values(), key=lambda removal: removal.is_store)  # a store would take the tags along
+        if not yes and not _agreed(removals):
+            note("nothing was removed")
+            return
+        done = []
+        for removal in removals:
+            done.append(removal.run())
+            if not as_json:
+                _tell(removal, done[-1])
+    if as_json:
+        print_json(done)
+
+
+def _found(held: ExitStack, address: Address, wants_store: bool) -> _Removal:
+    client = held.enter_context(client_of(address.service))
+    is_store = wants_store or _ID.fullmatch(address.ref) is not None
+    try:
+        return _Removal(client, address.ref, client.store(address.ref), is_store)
+    except NotFound:
+        if is_store or all(tag.name != address.ref for tag in client.tags()):
+            raise
+        return _Removal(client, address.ref, None, is_store)
+
+
+def _agreed(removals: Sequence[_Removal]) -> bool:
+    """Whether tags that nobody named may go with their stores; asked on a terminal, refused elsewhere."""
+    named = {removal.ref for removal in removals}
+    for removal in removals:
+        tags = removal.tags(named)
+        if not tags:
+            continue
+        said = f"store {removal.store.id[:12]} is named by {', '.join(tags)} as well"
+        if not sys.stdin.isatty():
+            raise InvalidInput(f"{said}: --yes removes it with its tags")
+        print(escaped(f"protoslice: {said}: remove it with its tags? [y/N] "), end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            return False
+    return True
+
+
+def _tell(removal: _Removal, done: dict[str, Any]) -> None:
+    if "tags" in done:
+        tags = f" with its tags {' '.join(done['tags'])}" if done["tags"] else ""
+        say(f"removed store {done['store']}{tags}")
+        note(f"until {done['restorable_until']} it comes back with: protoslice restore {_like(removal, done['store'])}")
+        return
+    say(f"removed tag {done['tag']}")
+    if removal.store is not None:
+        others = [tag for tag in removal.store.tags if tag != removal.ref]
+        named = f"named by {' '.join(others)}" if others else f"removed by: protoslice rm {removal.store.id[:12]}"
+        note(f"its store {removal.store.id[:12]} stays, {named}")
+
+
+def _like(removal: _Removal, store: str) -> str:
+    """The store, as it is named on the command line wherever PROTOSLICE_URL points."""
+    return str(Address(removal.client.url, store))
+
+
+def restore(
+    store: Annotated[str, typer.Argument(metavar="ID", help="The whole id of a removed store, as rm told it.")],
+    as_json: Json = False,
+) -> None:
+    """Take the removal of a store back. Its tags come back too, unless they point elsewhere by now.
+
+    Example: protoslice restore 9f0c5bd1e4a72f36886b10d3ca95e7424c1d8a6f0b39e527d461f8a09c3be715
+    """
+    address = store_of(store)
+    with client_of(address.service) as client:
+        restored = client.restore(address.ref)
+        at = f"{client.url}/v1/stores/{restored.store.id}"
+    if as_json:
+        print_json(store_facts(restored.store) | {"tags_taken": list(restored.tags_taken)})
+        return
+    say(at)
+    if restored.store.tags:
+        note(f"named by {' '.join(restored.store.tags)}")
+    for tag in restored.tags_taken:
+        note(f"{tag} points at another store by now")

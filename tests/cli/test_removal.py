@@ -1,0 +1,148 @@
+"""`rm` removes what it is told to and nothing more; `restore` takes the removal of a store back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from protoslice.client import AsyncClient, Client
+from protoslice.errors import Conflict, NotFound
+
+PROGRAM = [sys.executable, "-m", "protoslice.cli"]
+GRAPH = "tensorflow.GraphDef"
+Push = Callable[..., str]
+
+
+@pytest.fixture
+def push(service: str) -> Push:
+    """Makes a store of its own that these tags name; its id."""
+
+    def push(*tags: str) -> str:
+        with Client(service) as client:
+            node = b"\x0a\x22\x0a\x20" + os.urandom(16).hex().encode()
+            return client.push(node, type=GRAPH, tags=tags).store.id
+
+    return push
+
+
+def tags_of(service: str, store: str) -> set[str]:
+    with Client(service) as client:
+        return set(client.store(store).tags)
+
+
+@pytest.mark.parametrize("form", ["{}", "@{}", "{service}/v1/stores/{}"])
+def test_a_tag_goes_and_its_store_stays(call: Any, service: str, push: Push, form: str) -> None:
+    store = push("tour:1", "tour:2", "tour:3")
+    done = call("rm", form.format("tour:3", service=service))
+    assert tags_of(service, store) == {"tour:1", "tour:2"}
+    assert done.stdout == "removed tag tour:3\n"
+    assert f"its store {store[:12]} stays, named by tour:1 tour:2" in done.stderr
+
+
+def test_the_last_tag_says_how_its_store_is_removed(call: Any, service: str, push: Push) -> None:
+    store = push("last:1")
+    done = call("rm", "last:1")
+    assert f"rm {store[:12]}" in done.stderr
+    call("rm", store[:12])
+    call("info", f"@{store}", code=4)
+
+
+def test_a_store_says_which_tags_went_along_and_how_it_comes_back(call: Any, service: str, push: Push) -> None:
+    store = push("pair:1", "pair:2")
+    done = call("rm", "--yes", store)
+    assert done.stdout == f"removed store {store} with its tags pair:1 pair:2\n"
+    command = done.stderr.partition("comes back with: protoslice ")[2].split()
+    with Client(service) as client:
+        with pytest.raises(NotFound):
+            client.store(store)
+        assert not {tag.name for tag in client.tags()} & {"pair:1", "pair:2"}
+    restored = call(*command)
+    assert restored.stdout == f"{service}/v1/stores/{store}\n"
+    assert "named by pair:1 pair:2" in restored.stderr
+    assert tags_of(service, store) == {"pair:1", "pair:2"}
+
+
+def test_a_tag_that_points_elsewhere_by_now_is_told(call: Any, service: str, push: Push) -> None:
+    store = push("moved:1", "kept:1")
+    call("rm", "--yes", store)
+    other = push("moved:1")
+    restored = json.loads(call("restore", store, "--json").stdout)
+    assert (restored["id"], restored["tags"], restored["tags_taken"]) == (store, ["kept:1"], ["moved:1"])
+    assert tags_of(service, other) == {"moved:1"}
+    assert "nothing" not in call("restore", store, code=4).stdout
+
+
+@pytest.mark.parametrize("args", [["--store", "many:1"], ["{store}"], ["many:3", "--store", "many:1"]])
+def test_tags_that_nobody_named_go_only_when_told_to(call: Any, service: str, push: Push, args: list[str]) -> None:
+    store = push("many:1", "many:2", "many:3")
+    given = [arg.format(store=store) for arg in args]
+    refused = call("rm", *given, code=2)
+    assert "many:2" in refused.stderr
+    assert "--yes" in refused.stderr
+    assert tags_of(service, store) == {"many:1", "many:2", "many:3"}
+    call("rm", *given, "--yes")
+    call("info", f"@{store}", code=4)
+
+
+def test_the_store_of_a_tag_alone_goes_unasked(call: Any, push: Push) -> None:
+    store = push("alone:1")
+    told = json.loads(call("rm", "--store", "alone:1", "--json").stdout)
+    assert [(each["store"], each["tags"]) for each in told] == [(store, ["alone:1"])]
+    assert told[0]["restorable_until"] > "2026"
+
+
+def test_several_are_removed_or_none(call: Any, service: str, push: Push) -> None:
+    store, other = push("several:1", "several:2"), push("several:3")
+    call("rm", "several:1", "absent:1", code=4)
+    assert tags_of(service, store) == {"several:1", "several:2"}
+    told = json.loads(call("rm", other, "several:1", "several:2", "several:1", "several:3", "--json").stdout)
+    assert [each.get("tag") for each in told] == ["several:1", "several:2", "several:3", None]
+    assert tags_of(service, store) == set()
+    call("info", f"@{other}", code=4)
+
+
+@pytest.mark.parametrize("answer", ["y", "n", ""])
+def test_a_terminal_is_asked(service: str, push: Push, answer: str) -> None:
+    store = push("asked:1", "asked:2")
+    near, far = pty.openpty()
+    environment = os.environ | {"PROTOSLICE_URL": service}
+    with subprocess.Popen(
+        [*PROGRAM, "rm", store], stdin=far, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as running:
+        os.close(far)
+        os.write(near, f"{answer}\n".encode())
+        _, said = running.communicate(timeout=120)
+    with suppress(OSError):
+        os.close(near)
+    assert running.returncode == 0
+    assert "asked:1, asked:2 as well: remove it with its tags? [y/N]" in said
+    with Client(service) as client:
+        assert (store in {each.id for each in client.stores()}) == (answer != "y")
+        if answer != "y":
+            assert "nothing was removed" in said
+            client.remove(store)
+
+
+def test_the_clients_do_the_same(service: str, push: Push) -> None:
+    async def both() -> None:
+        async with AsyncClient(service) as client:
+            with pytest.raises(Conflict, match="remove the tag"):
+                await client.remove("both:1")
+            removed = await client.remove(store[:16])
+            assert (removed.id, removed.tags) == (store, ("both:1",))
+            restored = await client.restore(store)
+            assert (restored.store.id, restored.store.tags, restored.tags_taken) == (store, ("both:1",), ())
+            with pytest.raises(NotFound):
+                await client.restore(store)
+
+    store = push("both:1")
+    asyncio.run(both())
