@@ -8,18 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, StorageFull, Unsupported
+from protoslice.errors import Conflict, InvalidInput, NotFound, StorageFull, Unsupported
 from protoslice.storage import Storage, probe
 from protoslice.stores import keys
 from protoslice.stores.claims import RENEW_SECONDS, Claims, Collected
 from protoslice.stores.derived import Derived
 from protoslice.stores.garbage import GRACE_SECONDS, GarbageReport, collect_garbage
 from protoslice.stores.in_place import Places
-from protoslice.stores.indexes import Indexes, check_cursor, place_in_time, store_at
 from protoslice.stores.ingest import Ingest, IntakeOptions, drop_attempt
 from protoslice.stores.joined import open_file_object
 from protoslice.stores.layout import check_layout
-from protoslice.stores.listing import side_by_side
+from protoslice.stores.lists import Lists
 from protoslice.stores.manifests import Manifests
 from protoslice.stores.model import (
     UNKNOWN,
@@ -27,7 +26,6 @@ from protoslice.stores.model import (
     IngestRequest,
     Manifest,
     Page,
-    PageRoom,
     Removed,
     Restored,
     SchemaInfo,
@@ -82,12 +80,14 @@ class Stores:
         self._options = options
         self._refused = refused
         self._worker = Worker(options.threads)
-        self._tags = Tags(storage)
+        self._tags = Tags(storage, late_after=options.renew_seconds)
         self._schemas = Schemas(storage, self._worker)
         self._places = Places(options.register_prefixes, options.register_networks)
         self._claims = Claims(storage)
-        self._indexes = Indexes(storage)
-        self._manifests = Manifests(storage, self._claims, self._worker, self._is_sound)
+        self._manifests = Manifests(
+            storage, self._claims, self._worker, self._is_sound, late_after=options.renew_seconds
+        )
+        self._lists = Lists(storage, self._manifests, self._tags)
         self._uploads = Uploads(storage, self._worker, self._claims, self.ingest, self._types, options.uploads)
         self._pieces = Pieces(storage, self._worker)
         self._opened: dict[str, OpenStore] = {}
@@ -163,7 +163,7 @@ class Stores:
 
     async def get(self, ref: str) -> StoreInfo:
         """The store that `ref` names: an id, the beginning of one, or a tag."""
-        return await self._described(await self._manifests.get(await self.resolve(ref)))
+        return await self._lists.described(await self._manifests.get(await self.resolve(ref)))
 
     async def resolve(self, ref: str) -> str:
         """The id that `ref` names; `NotFound` when it names nothing."""
@@ -182,36 +182,7 @@ class Stores:
         cursor: str | None = None,
     ) -> Page[StoreInfo]:
         """A page of stores, newest first: those with a tag that begins so, those of a type."""
-        if tag is not None:
-            return await self._list_tagged(tag, type, limit, check_cursor(cursor))
-        after = check_cursor(cursor)
-        while True:
-            page = await self._indexes.newest(type=type, limit=limit, cursor=after)
-            items, count = await self._shown(page.items, limit)
-            after = page.next if count == len(page.items) else page.items[count - 1]
-            if items or after is None:
-                return Page(items, after)
-
-    async def _list_tagged(self, prefix: str, type: str | None, limit: int, cursor: str | None) -> Page[StoreInfo]:
-        async def place(store_id: str) -> str | None:
-            manifest = await self._manifest_or_none(store_id)
-            if manifest is None or (type not in {None, manifest.shown_type}):
-                return None
-            return place_in_time(manifest)
-
-        tagged = {tag.store for tag in await self._tags.beginning_with(prefix)}
-        places = sorted(found for found in await side_by_side(place, sorted(tagged)) if found is not None)
-        left = [each for each in places if cursor is None or each > cursor]
-        items, count = await self._shown(left[:limit], limit)
-        return Page(items, None if count == len(left) else left[count - 1])
-
-    async def _shown(self, places: Sequence[str], limit: int) -> tuple[Sequence[StoreInfo], int]:
-        """The stores at the first of some places in time, and for how many places a page has room."""
-        room = PageRoom(limit)
-        sizes = await side_by_side(self._manifests.size, [store_at(place) for place in places])
-        count = next((n for n, size in enumerate(sizes) if not room.takes(size)), len(places))
-        items = [info for info in await side_by_side(self._listed, places[:count]) if info is not None]
-        return items, count
+        return await self._lists.page(tag=tag, type=type, limit=limit, cursor=cursor)
 
     async def delete(self, ref: str) -> Removed:
         """Remove a store by its id, or the beginning of one, with the tags that point at it.
@@ -223,7 +194,7 @@ class Stores:
             await self._tags.get(ref)
             raise Conflict(f"{ref!r} is a tag: remove the tag, or name the store by its id")
         store_id = await self.resolve(ref)
-        tags = await self._tags_of(store_id)
+        tags = await self._tags.of(store_id)
         await self._manifests.remove(store_id, [tag.name for tag in tags])
         self._opened.pop(store_id, None)
         for tag in tags:
@@ -238,17 +209,17 @@ class Stores:
             raise InvalidInput("a store is restored by its whole id")
         tombstone = await find_tombstone(self._storage, store_id)
         try:
-            there = await self._publish(tombstone.manifest)
+            there = await self._manifests.publish(tombstone.manifest)
         except Collected:
             raise Conflict(f"objects of store {store_id} have been collected since: send it again") from None
         taken = []
         for name in tombstone.tags:
             try:
-                await self._set_tag(name, store_id, if_none_match=True)
+                await self._tags.put(name, store_id, if_match=None, if_none_match=True)
             except Conflict:
                 taken.append(name)
         await self._storage.delete(tombstone.key)
-        return Restored(await self._described(there), tuple(taken))
+        return Restored(await self._lists.described(there), tuple(taken))
 
     def at_hand(self, store_id: str) -> OpenStore | None:
         """The store with this very id, if it is open and was just known to exist."""
@@ -301,7 +272,7 @@ class Stores:
         self._check_writable()
         check_tag(name)
         manifest = await self._manifests.get(await self.resolve(store))
-        return await self._set_tag(name, manifest.id, if_match=if_match, if_none_match=if_none_match)
+        return await self._tags.put(name, manifest.id, if_match=if_match, if_none_match=if_none_match)
 
     async def delete_tag(self, name: str, *, if_match: str | None = None) -> None:
         """Remove a tag."""
@@ -333,44 +304,16 @@ class Stores:
 
     async def _announce(self, manifest: Manifest, tags: Sequence[str]) -> Created:
         """Publish a store, or find that it exists; then its tags."""
-        there = await self._publish(manifest)
+        there = await self._manifests.publish(manifest)
         created = there.attempt == manifest.attempt
         if not created:
             await drop_attempt(self._storage, manifest.attempt)
         for name in tags:
-            await self._set_tag(name, manifest.id)
-        return Created(await self._described(there), created)  # even if somebody removes it right now
-
-    async def _publish(self, manifest: Manifest) -> Manifest:
-        """The manifest that is there now: this one, or that of a sound copy of the same store."""
-        await self._indexes.add(manifest)
-        begun = self._worker.loop.time()
-        there = await self._manifests.publish(manifest)
-        if there.created != manifest.created:
-            await self._indexes.drop(manifest)
-        elif self._worker.loop.time() - begun > self._options.renew_seconds:
-            await self._indexes.add(manifest)  # a collector may have found the entries before the store
-        return there
-
-    async def _set_tag(
-        self, name: str, store_id: str, *, if_match: str | None = None, if_none_match: bool = False
-    ) -> tuple[Tag, bool]:
-        await self._indexes.add_tag(store_id, check_tag(name))
-        begun = self._worker.loop.time()
-        found = await self._tags.put(name, store_id, if_match=if_match, if_none_match=if_none_match)
-        if self._worker.loop.time() - begun > self._options.renew_seconds:
-            await self._indexes.add_tag(store_id, name)  # a collector may have found the entry before the tag
-        return found
+            await self._tags.put(name, manifest.id, if_match=None, if_none_match=False)
+        return Created(await self._lists.described(there), created)  # even if somebody removes it right now
 
     async def _is_sound(self, manifest: Manifest) -> bool:
         return await is_sound(self._storage, manifest, self._worker, verify=self._options.verify_reads)
-
-    async def _tags_of(self, store_id: str) -> Sequence[Tag]:
-        found = await self._tags.named(await self._indexes.tags(store_id))
-        return [tag for tag in found if tag.store == store_id]
-
-    async def _described(self, manifest: Manifest) -> StoreInfo:
-        return StoreInfo.of(manifest, [tag.name for tag in await self._tags_of(manifest.id)])
 
     async def _types(self, type_name: str | None) -> tuple[Types, bytes | None]:
         """Where the wanted type is looked up, and the descriptor set to keep with a store of it."""
@@ -384,20 +327,6 @@ class Stores:
             Types().flat(type_name)  # raises, with close names
             raise AssertionError("an unknown type was found")  # pragma: no cover
         return Types((found[0],)), found[1]
-
-    async def _listed(self, place: str) -> StoreInfo | None:
-        """The store at a place in time; None where it is gone, or damaged: a list shows all others."""
-        manifest = await self._manifest_or_none(store_at(place))
-        return await self._described(manifest) if manifest is not None and place_in_time(manifest) == place else None
-
-    async def _manifest_or_none(self, store_id: str) -> Manifest | None:
-        try:
-            return await self._manifests.get(store_id)
-        except NotFound:
-            return None
-        except IntegrityError:
-            _log.exception("the store %s is left out of a list", store_id)
-            return None
 
     async def _open(self, manifest: Manifest) -> OpenStore:
         objects: list[StoredObject] = []

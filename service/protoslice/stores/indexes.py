@@ -6,8 +6,10 @@ is garbage, and all of `indexes/` can be made anew from `stores/` and `tags/`.
 
 from __future__ import annotations
 
+import asyncio
 import re
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 
 from protoslice.errors import InvalidInput, ProtosliceError
 from protoslice.storage import ObjectKey, Storage
@@ -54,6 +56,18 @@ class Indexes:
         """Write the entries of a store, which is published after that, and say in its attempts that it needs them."""
         references = (keys.reference(attempt, manifest.id) for attempt in sorted(manifest.attempts))
         await side_by_side(lambda key: self._storage.put(key, b""), (*entries_of(manifest), *references))
+
+    @asynccontextmanager
+    async def entered(self, enter: Callable[[], Awaitable[None]], late_after: float) -> AsyncIterator[None]:
+        """Write entries, then inside what they point back to; again where that took longer than `late_after` seconds.
+
+        A collector may have found entries that were old, and nothing yet that agreed with them.
+        """
+        await enter()
+        begun = asyncio.get_running_loop().time()
+        yield
+        if asyncio.get_running_loop().time() - begun > late_after:
+            await enter()
 
     async def drop(self, manifest: Manifest) -> None:
         """Remove the entries of a store that is gone; those of others stay, and what cannot be removed is garbage."""

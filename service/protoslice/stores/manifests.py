@@ -9,7 +9,8 @@ from contextlib import suppress
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError, StorageUnavailable
 from protoslice.storage import ObjectStat, Storage
 from protoslice.stores import keys
-from protoslice.stores.claims import Claims, Collected
+from protoslice.stores.claims import RENEW_SECONDS, Claims, Collected
+from protoslice.stores.indexes import Indexes
 from protoslice.stores.model import Manifest, StoreInfo
 from protoslice.stores.recent import Recent
 from protoslice.stores.removed import bury
@@ -43,10 +44,13 @@ class Manifests:
         worker: Worker,
         is_sound: Callable[[Manifest], Awaitable[bool]],
         *,
+        late_after: float = RENEW_SECONDS,
         cached_bytes: int = CACHED_BYTES,
     ) -> None:
         self._storage = storage
         self._claims = claims
+        self._indexes = Indexes(storage)
+        self._late_after = late_after
         self._worker = worker
         self._is_sound = is_sound
         self._cache: Recent[str, tuple[str, Manifest]] = Recent(most=_MOST, room=cached_bytes)
@@ -90,6 +94,13 @@ class Manifests:
         One that is not sound is replaced. `Collected` when a collector has taken objects that the manifest names.
         """
         data = await self._worker.sized(StoreInfo.of(manifest).weight, manifest.encode)
+        async with self._indexes.entered(lambda: self._indexes.add(manifest), self._late_after):
+            there = await self._settled(manifest, data)
+        if there.created != manifest.created:
+            await self._indexes.drop(manifest)
+        return there
+
+    async def _settled(self, manifest: Manifest, data: bytes) -> Manifest:
         for _ in range(TRIES):
             placed = await self._placed(manifest, data)
             if placed is None:

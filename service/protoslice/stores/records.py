@@ -12,8 +12,10 @@ from datetime import datetime
 
 from protoslice import schema
 from protoslice.errors import IntegrityError, NotFound
-from protoslice.storage import ObjectStat, Storage, quote
+from protoslice.storage import ObjectKey, ObjectStat, Storage, quote
 from protoslice.stores import keys
+from protoslice.stores.claims import RENEW_SECONDS
+from protoslice.stores.indexes import Indexes
 from protoslice.stores.listing import everything, side_by_side
 from protoslice.stores.model import Page, SchemaInfo, Tag, now
 from protoslice.stores.named import NamedRecords
@@ -28,8 +30,10 @@ _log = logging.getLogger(__name__)
 class Tags:
     """Names that point at stores."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, *, late_after: float = RENEW_SECONDS) -> None:
         self._storage = storage
+        self._indexes = Indexes(storage)
+        self._late_after = late_after
         self._records = NamedRecords(storage, keys.TAGS, "tag")
 
     async def each(self) -> AsyncIterator[Tag]:
@@ -61,7 +65,7 @@ class Tags:
             stats.append(stat)
         return [_tag(*record) for record in await self._records.listed(stats)]
 
-    async def named(self, names: Sequence[str]) -> list[Tag]:
+    async def _named(self, names: Sequence[str]) -> list[Tag]:
         """The tags of these names that are there, in their order, but for damaged ones: those are logged."""
         return [tag for tag in await side_by_side(self._get_or_none, names) if tag is not None]
 
@@ -77,15 +81,25 @@ class Tags:
     async def put(self, name: str, store: str, *, if_match: str | None, if_none_match: bool) -> tuple[Tag, bool]:
         """Point `name` at `store`; whether the tag is new."""
         key, time = keys.tag(check_tag(name)), now()
-        record = {"store": store, "updated": time.isoformat(), "token": secrets.token_hex(8)}
-        data, created = json.dumps(record).encode(), if_none_match
-        if if_none_match:
-            etag = await self._records.create(key, data)
-        elif if_match is not None:
-            etag = await self._records.replace(key, data, if_match)
-        else:
-            etag, created = await self._records.set(key, data)
+        async with self._indexes.entered(lambda: self._indexes.add_tag(store, name), self._late_after):
+            etag, created = await self._write(key, store, time, if_match=if_match, if_none_match=if_none_match)
         return Tag(name, store, time, etag), created
+
+    async def of(self, store: str) -> Sequence[Tag]:
+        """The tags that point at a store, by name."""
+        return [tag for tag in await self._named(await self._indexes.tags(store)) if tag.store == store]
+
+    async def _write(
+        self, key: ObjectKey, store: str, time: datetime, *, if_match: str | None, if_none_match: bool
+    ) -> tuple[str, bool]:
+        """Write the record of a tag; its entity tag, and whether the tag is new."""
+        record = {"store": store, "updated": time.isoformat(), "token": secrets.token_hex(8)}
+        data = json.dumps(record).encode()
+        if if_none_match:
+            return await self._records.create(key, data), True
+        if if_match is not None:
+            return await self._records.replace(key, data, if_match), False
+        return await self._records.set(key, data)
 
     async def delete(self, name: str, *, if_match: str | None) -> None:
         """Remove the tag, in one step; what it points at stays."""

@@ -1,0 +1,78 @@
+"""Pages of stores, newest first: a page costs what it shows, however many stores there are."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from protoslice.errors import IntegrityError, NotFound
+from protoslice.storage import Storage
+from protoslice.stores.indexes import Indexes, check_cursor, place_in_time, store_at
+from protoslice.stores.listing import side_by_side
+from protoslice.stores.manifests import Manifests
+from protoslice.stores.model import Manifest, Page, PageRoom, StoreInfo
+from protoslice.stores.records import Tags
+
+__all__ = ["Lists"]
+
+_log = logging.getLogger(__name__)
+
+
+class Lists:
+    """Lists of the stores in one storage."""
+
+    def __init__(self, storage: Storage, manifests: Manifests, tags: Tags) -> None:
+        self._indexes = Indexes(storage)
+        self._manifests = manifests
+        self._tags = tags
+
+    async def described(self, manifest: Manifest) -> StoreInfo:
+        """The store of `manifest`, with its tags."""
+        return StoreInfo.of(manifest, [tag.name for tag in await self._tags.of(manifest.id)])
+
+    async def page(self, *, tag: str | None, type: str | None, limit: int, cursor: str | None) -> Page[StoreInfo]:
+        """A page of stores, newest first: those with a tag that begins so, those of a type."""
+        after = check_cursor(cursor)
+        if tag is not None:
+            return await self._tagged(tag, type, limit, after)
+        while True:
+            page = await self._indexes.newest(type=type, limit=limit, cursor=after)
+            items, count = await self._shown(page.items, limit)
+            after = page.next if count == len(page.items) else page.items[count - 1]
+            if items or after is None:
+                return Page(items, after)
+
+    async def _tagged(self, prefix: str, type: str | None, limit: int, cursor: str | None) -> Page[StoreInfo]:
+        async def place(store_id: str) -> str | None:
+            manifest = await self._manifest_or_none(store_id)
+            if manifest is None or type not in {None, manifest.shown_type}:
+                return None
+            return place_in_time(manifest)
+
+        tagged = {tag.store for tag in await self._tags.beginning_with(prefix)}
+        places = sorted(found for found in await side_by_side(place, sorted(tagged)) if found is not None)
+        left = [each for each in places if cursor is None or each > cursor]
+        items, count = await self._shown(left[:limit], limit)
+        return Page(items, None if count == len(left) else left[count - 1])
+
+    async def _shown(self, places: Sequence[str], limit: int) -> tuple[Sequence[StoreInfo], int]:
+        """The stores at the first of some places in time, and for how many places a page has room."""
+        room = PageRoom(limit)
+        sizes = await side_by_side(self._manifests.size, [store_at(place) for place in places])
+        count = next((n for n, size in enumerate(sizes) if not room.takes(size)), len(places))
+        items = [info for info in await side_by_side(self._listed, places[:count]) if info is not None]
+        return items, count
+
+    async def _listed(self, place: str) -> StoreInfo | None:
+        """The store at a place in time; None where it is gone, or damaged: a list shows all others."""
+        manifest = await self._manifest_or_none(store_at(place))
+        return await self.described(manifest) if manifest is not None and place_in_time(manifest) == place else None
+
+    async def _manifest_or_none(self, store_id: str) -> Manifest | None:
+        try:
+            return await self._manifests.get(store_id)
+        except NotFound:
+            return None
+        except IntegrityError:
+            _log.exception("the store %s is left out of a list", store_id)
+            return None
