@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from protoslice.errors import CorruptModel
 
-__all__ = ["MEDIA_TYPE", "Copy", "Event", "RecipeEnd", "RecipeFile", "RecipeReader", "RecipeWriter"]
+__all__ = ["MEDIA_TYPE", "Copy", "Event", "Literal", "RecipeEnd", "RecipeFile", "RecipeReader", "RecipeWriter"]
 
 MEDIA_TYPE: Final = "application/vnd.protoslice.recipe"
 _LONGEST_LINE: Final = 16 << 10
@@ -33,6 +33,13 @@ class RecipeFile:
     """A file begins."""
 
     path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """So many bytes of content follow, which are the next ones of the file."""
+
+    length: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,7 @@ class RecipeEnd:
     sha256: str
 
 
-Event = RecipeFile | bytes | Copy | RecipeEnd
+Event = RecipeFile | Literal | bytes | Copy | RecipeEnd
 
 
 class RecipeWriter:
@@ -148,7 +155,7 @@ class RecipeReader:
                 return self._begin(_text(value))
             case "bytes":
                 self._literal = _number(value)
-                return None
+                return Literal(self._literal)
             case "copy":
                 return _copy(value)
             case "end":

@@ -48,13 +48,16 @@ def test_a_long_copy_is_not_taken_for_a_slow_client(monkeypatch: pytest.MonkeyPa
 
     def recipe(store: str) -> Iterator[bytes]:
         writer, more = RecipeWriter(), field(2, b"more")
+        ahead = field(2, bytes(2 << 20))  # more than is read of a recipe before it is carried out
         yield writer.file("model.onnx") + writer.copy(Copy(store, "model.onnx", 0, len(MODEL)))
+        yield writer.literal(len(ahead)) + ahead
         assert storage.copied.wait(20)
         yield writer.literal(len(more))
         for at in range(len(more)):  # drop by drop, so that some of it comes before the end does
             time.sleep(0.02)
             yield more[at : at + 1]
-        yield writer.end(len(MODEL + more), hashlib.sha256(MODEL + more).hexdigest()) + writer.done()
+        made = MODEL + ahead + more
+        yield writer.end(len(made), hashlib.sha256(made).hexdigest()) + writer.done()
 
     with (
         live_server(uvicorn_config(create_app(settings), settings)) as live,

@@ -112,6 +112,11 @@ class Ingest:
         )
         return Sink(self)
 
+    @property
+    def room(self) -> int:
+        """Bytes that may still come."""
+        return self._left
+
     def wanted_type(self, path: str) -> str | None:
         """The type that the file at `path` was asked to be read as, where it may be the root."""
         return self._request.type if self._request.root in {None, path} else None

@@ -75,7 +75,6 @@ INTAKE: Final = (
         ask=_post("filename=model.cpb", bomb(128)),
         settings={"PROTOSLICE_MAX_UPLOAD": "1MiB"},
         status=413,
-        mend="A5",
         budget=Budget(calls=20, written=2, written_room=2 * MIB),
     ),
     Row(
@@ -84,7 +83,6 @@ INTAKE: Final = (
         ask=_post("filename=model.cpb", bomb(128, "zstd")),
         settings={"PROTOSLICE_MAX_UPLOAD": "1MiB"},
         status=413,
-        mend="A5",
         budget=Budget(calls=20, written=2, written_room=2 * MIB),
     ),
     Row(
@@ -94,7 +92,6 @@ INTAKE: Final = (
         given=medium,
         settings={"PROTOSLICE_MAX_UPLOAD": "32MiB"},
         status=413,
-        mend="A9",
         budget=Budget(calls=60, written=2, written_room=64 * KIB),
     ),
     Row(
