@@ -16,7 +16,7 @@ from protoslice.server import limits, services
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 from protoslice.server.uvicorn_config import uvicorn_config
-from protoslice.storage import MemoryStorage
+from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.around import AroundStorage
 from protoslice.testing.live import live_server
 from protoslice.testing.stores import field, onnx
@@ -33,7 +33,7 @@ class SlowStorage(AroundStorage):
         self.clock = 0.0
         self.copied = threading.Event()
 
-    async def around(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
         if name == "get_ranges":
             self.clock += 600
             self.copied.set()

@@ -9,7 +9,6 @@ from protoslice.errors import CorruptModel
 from protoslice.formats.drafts import Draft, parsed
 from protoslice.formats.dtypes import DTYPES
 from protoslice.formats.fields import fixed_count, numbers
-from protoslice.formats.lazy import Lazy
 from protoslice.formats.model import Bytes, Data, Encoding, Listed, Model, Proto, Stored, Tensor, Tensors
 from protoslice.formats.shapes import element_count
 
@@ -36,13 +35,8 @@ class Caffe:
         """Every blob; the gradients that may stand beside its data are no tensors of the model."""
         proto = model.proto
         if proto is None:
-            return Listed(())
-        found = proto.document.find([_BLOB], small=_SMALL)
-        return Lazy(
-            len(found),
-            lambda number: _tensor(model, proto, found[number]),
-            lambda number: (_name(found[number]), f"path:{found[number].path}"),
-        )
+            return Listed([])
+        return Listed([_tensor(model, proto, found) for found in proto.document.find([_BLOB], small=_SMALL)])
 
 
 def _tensor(model: Model, proto: Proto, found: _core.Finding) -> Tensor:

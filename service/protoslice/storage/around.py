@@ -20,8 +20,11 @@ class AroundStorage(Storage):
         self._inner = inner
 
     @abstractmethod
-    async def around(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
-        """The result of `call`, which does what the method `name` of Storage or Writer does."""
+    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        """The result of `call`, which does what the method `name` of Storage or Writer does.
+
+        `key` is the object's, the folder's for `list`, and None where a call is about the storage as a whole.
+        """
 
     @property
     def abilities(self) -> Abilities:
@@ -30,55 +33,55 @@ class AroundStorage(Storage):
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
         """See `Storage.stat`."""
-        return await self.around("stat", lambda: self._inner.stat(key))
+        return await self.around("stat", key, lambda: self._inner.stat(key))
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
         """See `Storage.get_range`."""
-        return await self.around("get_range", lambda: self._inner.get_range(key, start, end, if_etag=if_etag))
+        return await self.around("get_range", key, lambda: self._inner.get_range(key, start, end, if_etag=if_etag))
 
     async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
         """See `Storage.get_ranges`."""
-        return await self.around("get_ranges", lambda: self._inner.get_ranges(key, spans, if_etag=if_etag))
+        return await self.around("get_ranges", key, lambda: self._inner.get_ranges(key, spans, if_etag=if_etag))
 
     async def stream(
         self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
     ) -> AsyncGenerator[bytes, None]:
         """See `Storage.stream`."""
         async with aclosing(self._inner.stream(key, start, end, if_etag=if_etag)) as pieces:
-            while piece := await self.around("stream", lambda: anext(pieces, b"")):
+            while piece := await self.around("stream", key, lambda: anext(pieces, b"")):
                 yield piece
 
     async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
         """See `Storage.put_if_absent`."""
-        return await self.around("put_if_absent", lambda: self._inner.put_if_absent(key, data))
+        return await self.around("put_if_absent", key, lambda: self._inner.put_if_absent(key, data))
 
     async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
         """See `Storage.put`."""
-        return await self.around("put", lambda: self._inner.put(key, data, if_etag=if_etag))
+        return await self.around("put", key, lambda: self._inner.put(key, data, if_etag=if_etag))
 
     async def writer(self, key: ObjectKey) -> Writer:
         """See `Storage.writer`."""
-        return _AroundWriter(self, await self.around("writer", lambda: self._inner.writer(key)))
+        return _AroundWriter(self, key, await self.around("writer", key, lambda: self._inner.writer(key)))
 
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
         """See `Storage.list`."""
-        return await self.around("list", lambda: self._inner.list(prefix, after=after, limit=limit))
+        return await self.around("list", prefix, lambda: self._inner.list(prefix, after=after, limit=limit))
 
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
         """See `Storage.delete`."""
-        await self.around("delete", lambda: self._inner.delete(key, if_etag=if_etag))
+        await self.around("delete", key, lambda: self._inner.delete(key, if_etag=if_etag))
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
         """See `Storage.open_file`."""
-        return await self.around("open_file", lambda: self._inner.open_file(key))
+        return await self.around("open_file", key, lambda: self._inner.open_file(key))
 
     async def free_bytes(self) -> int:
         """See `Storage.free_bytes`."""
-        return await self.around("free_bytes", self._inner.free_bytes)
+        return await self.around("free_bytes", None, self._inner.free_bytes)
 
     async def collect_garbage(self, older_than_seconds: float = 86400) -> int:
         """See `Storage.collect_garbage`."""
-        return await self.around("collect_garbage", lambda: self._inner.collect_garbage(older_than_seconds))
+        return await self.around("collect_garbage", None, lambda: self._inner.collect_garbage(older_than_seconds))
 
     async def close(self) -> None:
         """Close the storage inside; nothing is done around that."""
@@ -86,8 +89,9 @@ class AroundStorage(Storage):
 
 
 class _AroundWriter(Writer):
-    def __init__(self, storage: AroundStorage, inner: Writer) -> None:
+    def __init__(self, storage: AroundStorage, key: ObjectKey, inner: Writer) -> None:
         self._storage = storage
+        self._key = key
         self._inner = inner
 
     @property
@@ -95,10 +99,10 @@ class _AroundWriter(Writer):
         return self._inner.size
 
     async def write(self, piece: Buffer) -> None:
-        await self._storage.around("write", lambda: self._inner.write(piece))
+        await self._storage.around("write", self._key, lambda: self._inner.write(piece))
 
     async def commit(self) -> str:
-        return await self._storage.around("commit", self._inner.commit)
+        return await self._storage.around("commit", self._key, self._inner.commit)
 
     async def abort(self) -> None:
-        await self._storage.around("abort", self._inner.abort)
+        await self._storage.around("abort", self._key, self._inner.abort)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from protoslice.storage.around import AroundStorage
 from protoslice.storage.interface import Storage
+from protoslice.storage.keys import ObjectKey
 
 T = TypeVar("T")
 
@@ -30,7 +31,7 @@ class MeteredStorage(AroundStorage):
         super().__init__(inner)
         self._observe = observe
 
-    async def around(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
         """See `AroundStorage.around`."""
         begin = time.perf_counter()
         try:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from protoslice.errors import StorageUnavailable
 from protoslice.storage.around import AroundStorage
 from protoslice.storage.interface import Storage
+from protoslice.storage.keys import ObjectKey
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ class FaultyStorage(AroundStorage):
         """Whether the fault has happened."""
         return len(self.calls) >= self._fail_at
 
-    async def around(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
         """See `AroundStorage.around`."""
         self.calls.append(name)
         number = len(self.calls)

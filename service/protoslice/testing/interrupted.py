@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from protoslice.storage import Storage
+from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.around import AroundStorage
 
 __all__ = ["InterruptedStorage"]
@@ -34,7 +34,7 @@ class InterruptedStorage(AroundStorage):
         """Whether the call was made."""
         return 0 < self._at <= self._calls
 
-    async def around(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
         """See `AroundStorage.around`."""
         self._calls += 1
         if self._calls == self._at:

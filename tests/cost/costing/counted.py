@@ -33,7 +33,7 @@ class CountedStorage(AroundStorage):
         inner = super().abilities
         return inner if self._near else replace(inner, open_file=False)
 
-    async def around(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
         """See `AroundStorage.around`."""
         if name != "write":  # pieces of one object; their number follows that of the bytes
             self.calls += 1
