@@ -1,0 +1,130 @@
+"""What befalls the calls of a storage: drawn from the seed, or given one by one when a history is made shorter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+__all__ = ["REQUEST", "Fate", "Fates", "Kind", "Request", "Weather"]
+
+CONDITIONAL = ("put_if_absent", "put_if_same", "delete_if_same")
+"""Calls that, tried again after a lost answer, find that somebody was first: it was they."""
+
+Kind = Literal["slow", "fails", "lost", "denied", "dies", "dies after", "still"]
+"""slow: the call, or its answer, takes long. fails: nothing was done. lost: it was done, and the answer says that it
+failed. denied: it was done, and the answer says that somebody else was first. dies: the machine does, before the call
+is made or after it took effect. still: the machine stands still once the call took effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What befalls one call. `there` and `back` are the seconds it takes, and `still` how long the machine stops."""
+
+    kind: Kind
+    there: float = 0.0
+    back: float = 0.0
+    still: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weather:
+    """How often what befalls calls, in a history."""
+
+    slow: float = 0.0
+    slow_seconds: float = 5.0
+    fails: float = 0.0
+    lost: float = 0.0
+    dies: float = 0.0
+    still: float = 0.0
+    still_seconds: float = 300.0
+
+    @classmethod
+    def drawn(cls, random: Random) -> Weather:
+        """Some weather. Each kind of trouble is often absent altogether, so that the others show what they can do."""
+
+        def some(*choices: float) -> float:
+            return random.choice((0.0, *choices))
+
+        return cls(
+            slow=some(0.02, 0.1, 0.3),
+            slow_seconds=random.choice((1.0, 10.0, 100.0)),
+            fails=some(0.005, 0.02),
+            lost=some(0.005, 0.02),
+            dies=some(0.002, 0.005, 0.01),
+            still=some(0.002, 0.01),
+            still_seconds=random.choice((10.0, 400.0)),
+        )
+
+
+class Request:
+    """A request of a client to a machine, or the start of one: it names its calls, and draws what befalls them."""
+
+    def __init__(self, seed: int, label: str, kind: str) -> None:
+        self.label = label
+        self.kind = kind
+        """What the client does, such as `append`."""
+        self.random = Random(f"{seed} {label}")
+        self.calls = 0
+
+
+REQUEST: ContextVar[Request] = ContextVar("REQUEST")
+
+Place = tuple[str, int]
+"""The label of a request, and the number of a call in it."""
+
+
+class Fates:
+    """What befalls each call. Draws for one request do not depend on any other, so that others can be left out."""
+
+    def __init__(self, weather: Weather, given: Mapping[Place, Fate] | None = None) -> None:
+        self.calm = False
+        """Whether no more trouble comes."""
+        self.met: dict[Place, Fate] = {}
+        """What befell calls in this history."""
+        self._weather = weather
+        self._given = given
+
+    def of(self, request: Request, name: str) -> tuple[float, float, Fate | None]:
+        """How long the next call takes to the storage and its answer back, and what befalls it, if anything does."""
+        place = request.label, request.calls
+        request.calls += 1
+        chance, amount, there, back = (request.random.random() for _ in range(4))
+        fate = None
+        if not self.calm:
+            fate = self._drawn(chance, amount, name) if self._given is None else self._given.get(place)
+        there, back = 0.001 + there / 100, 0.001 + back / 100
+        if fate is None:
+            return there, back, None
+        self.met[place] = fate
+        return there + fate.there, back + fate.back, fate
+
+    def _drawn(self, chance: float, amount: float, name: str) -> Fate | None:
+        weather = self._weather
+        for kind, share in (
+            ("slow", weather.slow),
+            ("fails", weather.fails),
+            ("lost", weather.lost),
+            ("dies", weather.dies),
+            ("still", weather.still),
+        ):
+            if chance < share:
+                return self._fate(kind, amount, name)
+            chance -= share
+        return None
+
+    def _fate(self, kind: str, amount: float, name: str) -> Fate:
+        half, amount = amount < 0.5, amount * 2 % 1
+        match kind:
+            case "slow":
+                seconds = amount * amount * self._weather.slow_seconds
+                return Fate("slow", there=seconds) if half else Fate("slow", back=seconds)
+            case "lost":
+                return Fate("denied" if half and name in CONDITIONAL else "lost")
+            case "dies":
+                return Fate("dies" if half else "dies after")
+            case "still":
+                return Fate("still", still=amount * self._weather.still_seconds)
+        return Fate("fails")

@@ -1,0 +1,173 @@
+"""What must hold once all is quiet, whatever has happened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from tests.stores.simulation.clients import TAGS
+from tests.stores.simulation.cluster import Cluster, Machine
+from tests.stores.simulation.ledger import Ledger, Violation
+from tests.stores.simulation.registers import Deed, linearizable
+
+from protoslice.errors import NotFound, ProtosliceError
+from protoslice.stores import StoreInfo, Stores
+from protoslice.testing.stores import assert_whole, keys_in, read, visible
+
+__all__ = ["check"]
+
+ROUNDS = 5
+"""After so many collections, each after a grace, nothing is left to be collected."""
+
+
+async def check(cluster: Cluster, ledger: Ledger, *, grace: float, lifetime: float) -> None:
+    """Raise a `Violation` unless everything is as it must be."""
+    old = list(cluster.machines.values())
+    fresh = await cluster.start(len(old))
+    await _at(cluster, fresh, lambda stores: _check_stores(ledger, stores))
+    for machine in old:
+        await _at(cluster, machine, lambda stores: _check_files(ledger, stores))
+    await _at(cluster, fresh, lambda stores: _check_tags(ledger, stores))
+    _check_creators(ledger)
+    await _collect(cluster, fresh, grace, lifetime)
+    await _check_leftovers(cluster, ledger)
+
+
+async def _at(cluster: Cluster, machine: Machine, work: Callable[[Stores], Awaitable[object]]) -> None:
+    """Let a machine do something in peace."""
+
+    async def done() -> None:
+        assert machine.stores is not None
+        await work(machine.stores)
+
+    await cluster.begin(machine, cluster.request(f"check {machine.name} {cluster.loop.now}", "check"), done())
+
+
+async def _check_stores(ledger: Ledger, stores: Stores) -> None:
+    """What must be there is there, what must be gone is gone, and all that is listed can be read in all its views."""
+    listed = await visible(stores)
+    moment = ledger.moment()
+    for store, content in ledger.contents.items():
+        if store in listed:
+            await _check_whole(stores, listed[store], content.name)
+            if not ledger.may_be(store, moment):
+                raise Violation("what was removed is gone", content.name)
+        elif ledger.must_be(store, moment, moment):
+            raise Violation("what was acknowledged can be read", f"{content.name} is not listed")
+        elif await _is_there(stores, store):
+            raise Violation("a list shows what was sent", f"{content.name} is there, and not listed")
+    if strange := listed.keys() - ledger.contents.keys():
+        raise Violation("a list shows what was sent", f"{sorted(strange)}")
+
+
+async def _is_there(stores: Stores, store: str) -> bool:
+    try:
+        await stores.get(store)
+    except NotFound:
+        return False
+    return True
+
+
+async def _check_whole(stores: Stores, info: StoreInfo, name: str) -> None:
+    try:
+        await assert_whole(stores, info)
+    except (ProtosliceError, AssertionError) as error:
+        raise Violation("a manifest names what is there", f"{name}: {error}") from error
+
+
+async def _check_files(ledger: Ledger, stores: Stores) -> None:
+    """A replica that has seen much reads the files that a fresh one reads."""
+    moment = ledger.moment()
+    for store, content in ledger.contents.items():
+        try:
+            opened = await stores.view(store)
+            for path, data in content.files.items():
+                if await read(opened.file(path)) != data:
+                    raise Violation("what was acknowledged can be read", f"{content.name}: another {path}")
+        except NotFound:
+            if ledger.must_be(store, moment, moment):
+                raise Violation("what was acknowledged can be read", f"{content.name}: not found") from None
+        except ProtosliceError as error:
+            raise Violation("what was acknowledged can be read", f"{content.name}: {error}") from error
+
+
+async def _check_tags(ledger: Ledger, stores: Stores) -> None:
+    for name in TAGS:
+        deed = ledger.deed(name, Deed("look", ledger.moment()))
+        try:
+            tag = await stores.tag(name)
+            deed.told, deed.store, deed.etag = "done", tag.store, tag.etag
+        except NotFound:
+            deed.told = "missing"
+        ledger.end(deed, sure=True)
+        if not linearizable(ledger.tags[name]):
+            raise Violation("each condition has one winner", f"{name}: " + "; ".join(map(str, ledger.tags[name])))
+
+
+def _check_creators(ledger: Ledger) -> None:
+    """Of those who sent the same, one was told that it made the store; one more for each time it was removed."""
+    for store, content in ledger.contents.items():
+        creators = sum(entry.created for entry in ledger.sent if entry.store == store)
+        removals = sum(entry.store == store for entry in ledger.removed)
+        if creators > 1 + removals:
+            raise Violation("each condition has one winner", f"{content.name} was created {creators} times")
+
+
+async def _collect(cluster: Cluster, fresh: Machine, grace: float, lifetime: float) -> None:
+    """Collect until nothing changes, as time passes."""
+    before: list[str] = []
+    for _ in range(ROUNDS):
+        await asyncio.sleep(lifetime + grace + 1)
+        await _at(cluster, fresh, lambda stores: stores.collect_garbage(grace_seconds=grace))
+        keys = await keys_in(cluster.truth)
+        if keys == before:
+            return
+        before = keys
+    raise Violation("a collection leaves nothing to collect", f"after {ROUNDS} rounds something still changes")
+
+
+async def _check_leftovers(cluster: Cluster, ledger: Ledger) -> None:
+    """What is needed is what is read when everything is read; all else is left over."""
+    cluster.touched.clear()
+    reader = await cluster.start(len(cluster.machines))
+
+    tags: set[str] = set()
+
+    async def read_all(stores: Stores) -> None:
+        for info in (await visible(stores)).values():
+            await _check_whole(stores, info, ledger.contents[info.id].name)
+        for name in TAGS:
+            try:
+                tags.add(f"indexes/tag/{(await stores.tag(name)).store}/{name}")
+            except NotFound:
+                continue
+
+    await _at(cluster, reader, read_all)
+    left = _unaccounted(await keys_in(cluster.truth), cluster.touched, tags)
+    if not cluster.conditional_delete:  # a manifest that was taken back stays: another may come to its place any time
+        left = [key for key in left if not key.startswith("stores/")]
+    if left:
+        raise Violation("nothing but garbage is left over", ", ".join(left))
+
+
+def _unaccounted(found: list[str], read: set[str], tags: set[str]) -> list[str]:
+    """The keys of objects that nothing needs, when `read` are those that were read, and `tags` the entries of tags."""
+    stores = {key.rpartition("/")[2] for key in read if key.startswith("stores/")} & {key[7:] for key in found}
+    # Nothing of an empty object is read but its sums.
+    contents = {key for key in found if {key, f"{key}.sums"} & read}
+    attempts = {key.split("/")[1] for key in contents if key.startswith("objects/")}
+
+    def is_needed(key: str) -> bool:
+        folder, _, rest = key.partition("/")
+        last = key.rpartition("/")[2]
+        if folder == "objects" and (last == "claim" or last.startswith("of-")):
+            return rest.split("/")[0] in attempts and (last == "claim" or last[3:] in stores)
+        if key.startswith(("indexes/time/", "indexes/type/")):
+            return last.partition("-")[2] in stores
+        if key.startswith("indexes/tag/"):
+            return key in tags
+        return key in contents
+
+    entries = [key.rpartition("/")[2] for key in found if key.startswith("indexes/time/")]
+    twice = [key for key in entries if [other[-64:] for other in entries].count(key[-64:]) > 1]
+    return sorted(key for key in found if not is_needed(key)) + twice

@@ -1,0 +1,142 @@
+"""What a history is made of, drawn from its seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+
+from tests.stores.simulation.clients import TAGS, Action, Collect, DropTag, Look, Read, Recipe, Remove, Send, SetTag
+from tests.stores.simulation.contents import CONTENTS, Content
+from tests.stores.simulation.faults import Fate, Place, Weather
+from tests.stores.simulation.uploading import Resumable
+
+__all__ = ["PROFILES", "Plan", "Script", "drawn"]
+
+LIFETIME_SECONDS = 600.0
+GRACES = (50.0, 200.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """The numbered actions of a client."""
+
+    name: str
+    actions: tuple[tuple[int, Action], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that a history depends on."""
+
+    seed: int
+    replicas: int
+    scripts: tuple[Script, ...]
+    weather: Weather
+    fates: Mapping[Place, Fate] | None = None
+    """What befalls calls, where it is not drawn from the weather."""
+    part_bytes: int = 64
+    page: int = 1000
+    conditional_delete: bool = True
+    lifetime: float = LIFETIME_SECONDS
+    grace: float = 50.0
+
+
+def drawn(seed: int, profile: str = "all") -> Plan:
+    """The plan of a seed, with clients of a profile."""
+    random = Random(seed)
+    grace = random.choice(GRACES)
+    contents = random.sample(CONTENTS, random.choice((1, 2, 3)))
+    # Few kinds in one history: those that are there meet the more often.
+    known = PROFILES[profile]
+    kinds = random.choices(random.sample(known, random.randint(1, len(known))), k=random.choice((1, 2, 3, 4)))
+    scripts = []
+    for number, kind in enumerate(kinds):
+        actions = kind(random, contents, grace)
+        scripts.append(Script(f"c{number}", tuple(enumerate(actions))))
+    return Plan(
+        seed=seed,
+        replicas=random.choice((2, 2, 3)),
+        scripts=tuple(scripts),
+        weather=Weather.drawn(random),
+        part_bytes=random.choice((32, 64, 1000)),
+        page=random.choice((4, 1000)),
+        conditional_delete=random.random() < 0.5,
+        grace=grace,
+    )
+
+
+def _wait(random: Random) -> float:
+    """Mostly at once, sometimes after the grace."""
+    return random.choice((0.0, random.random(), 10 * random.random(), 300 * random.random()))
+
+
+def _senders(random: Random, contents: list[Content], grace: float) -> list[Action]:
+    def send() -> Action:
+        tags = tuple(random.sample(TAGS, random.choice((0, 0, 1, 2))))
+        return Send(wait=_wait(random), content=random.choice(contents), tags=tags)
+
+    return [send() for _ in range(random.randint(1, 4))]
+
+
+def _uploader(random: Random, contents: list[Content], grace: float) -> list[Action]:
+    single = [content for content in CONTENTS if len(content.files) == 1]
+
+    def upload() -> Action:
+        content = random.choice([content for content in contents if content in single] or single)
+        return Resumable(
+            wait=_wait(random),
+            patience=random.choice((5.0, 60.0)),
+            content=content,
+            step=-(-len(content.data) // random.choice((1, 3, 10, 16, 17, 31))),
+            streams=random.choice((1, 1, 1, 2, 3)),
+            told_length=random.random() < 0.7,
+            checksums=random.random() < 0.3,
+            look=random.choice((0.0, 0.2, 0.7)),
+            watched=random.choice((0.0, 0.0, 0.3, 2.0)),
+            lifetime=LIFETIME_SECONDS,
+            ended=random.random() < 0.1,
+        )
+
+    return [upload() for _ in range(random.choice((1, 1, 2)))]
+
+
+def _tagger(random: Random, contents: list[Content], grace: float) -> list[Action]:
+    def change() -> Action:
+        tag, wait = random.choice(TAGS), _wait(random)
+        match random.randrange(6):
+            case 0:
+                return DropTag(wait=wait, tag=tag, condition=random.choice(("any", "match")))
+            case 1:
+                return Look(wait=wait, tag=tag)
+        condition = random.choice(("any", "new", "match"))
+        return SetTag(wait=wait, tag=tag, content=random.choice(contents), condition=condition)
+
+    return [Send(content=random.choice(contents)), *(change() for _ in range(random.randint(2, 5)))]
+
+
+def _remover(random: Random, contents: list[Content], grace: float) -> list[Action]:
+    return [Remove(wait=_wait(random), content=random.choice(contents)) for _ in range(random.randint(1, 3))]
+
+
+def _reader(random: Random, contents: list[Content], grace: float) -> list[Action]:
+    return [Read(wait=_wait(random), content=random.choice(contents)) for _ in range(random.randint(1, 4))]
+
+
+def _copier(random: Random, contents: list[Content], grace: float) -> list[Action]:
+    folder, alike = CONTENTS[3:]
+    return [Send(content=folder), Recipe(wait=_wait(random), content=alike, source=folder)]
+
+
+def _collector(random: Random, contents: list[Content], grace: float) -> list[Action]:
+    times, every = random.choice(((3, 100.0), (6, 60.0), (20, 5.0)))
+    return [Collect(wait=_wait(random), grace=grace, times=times, every=every * (0.5 + random.random()))]
+
+
+PROFILES = {
+    "all": (_senders, _uploader, _tagger, _remover, _reader, _copier, _collector),
+    "uploads": (_uploader,),
+    "tags": (_tagger, _remover, _senders),
+    "garbage": (_collector, _senders, _uploader, _copier),
+}
+"""Kinds of clients that a history may be of."""
