@@ -8,9 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Policy", "store_id"]
+__all__ = ["Policy", "is_id_of", "store_id"]
 
 _SCHEME: Final = "protoslice store 2"
+_FIRST: Final = "protoslice store 1"
+"""The scheme of stores that were made in the first layout and upgraded: they keep their ids."""
 
 FileFacts = tuple[str, int, str | Sequence[str | None]]
 """Path, size, and SHA-256 in hexadecimal; for a file registered in place, URI and entity tag stand for the digest."""
@@ -37,7 +39,19 @@ def store_id(files: Iterable[FileFacts], policy: Policy) -> str:
     It is the SHA-256 of a JSON text without blanks, in ASCII: `["protoslice store 2", files, [root, type, min_chunk,
     max_chunk], schema, planner]`, with the files by path in the order of code points, each `[path, size, sha256]`.
     """
+    return _digest([_SCHEME, *_parts(files, policy), policy.schema, policy.planner])
+
+
+def is_id_of(store: str, files: Iterable[FileFacts], policy: Policy) -> bool:
+    """Whether `store` is the id of these files under `policy`, by this scheme or by the first one."""
+    parts = _parts(files, policy)
+    return store in {_digest([_SCHEME, *parts, policy.schema, policy.planner]), _digest([_FIRST, *parts])}
+
+
+def _parts(files: Iterable[FileFacts], policy: Policy) -> list[object]:
     parts = sorted(([path, size, content] for path, size, content in files), key=lambda part: str(part[0]))
-    chunking = [policy.root, policy.type, policy.min_chunk, policy.max_chunk]
-    identity = json.dumps([_SCHEME, parts, chunking, policy.schema, policy.planner], separators=(",", ":"))
-    return hashlib.sha256(identity.encode()).hexdigest()
+    return [parts, [policy.root, policy.type, policy.min_chunk, policy.max_chunk]]
+
+
+def _digest(identity: Sequence[object]) -> str:
+    return hashlib.sha256(json.dumps(identity, separators=(",", ":")).encode()).hexdigest()

@@ -32,7 +32,8 @@ from protoslice.client.pages import each
 from protoslice.client.push import Push, PushOptions
 from protoslice.client.remote import Remote
 from protoslice.client.tensors import Slice, as_array, as_strings, shape_of, slice_text
-from protoslice.errors import Conflict, IntegrityError, Unsupported
+from protoslice.client.trust import trusted
+from protoslice.errors import Conflict, IntegrityError, NotFound, Unsupported
 
 __all__ = ["Client", "ClientOptions", "merge_params"]
 
@@ -113,8 +114,8 @@ class Client:
         return self._each(Store, "/v1/stores", _params(tag=tag, type=type))
 
     def store(self, ref: str) -> Store:
-        """The store."""
-        return read_json(Store, self._connection.call("GET", path_of("v1", "stores", ref)).json())
+        """The store. Its id is computed from what is listed of it, unless its files were registered in place."""
+        return trusted(read_json(Store, self._connection.call("GET", path_of("v1", "stores", ref)).json()), ref)
 
     def remove(self, id: str) -> Removed:
         """Remove the store of an id, or of the beginning of one, and the tags that point at it.
@@ -240,13 +241,15 @@ class Client:
         is there already, and is the same, is not fetched. What broke off goes on where it was when it is asked for
         again. With a cache, pieces of other versions are not fetched again.
         """
-        if view is not None:
+        if view is not None and not view.startswith("files/"):
             return [self._download(lambda: self.source(ref, view, params), Path(target), progress)]
         store = self.store(ref)
+        pieces = PiecesByFile(lambda: self.pieces(store.id))
+        if view is not None:
+            return [self._download_file(store, _named(store, view), Path(target), pieces, progress)]
         folder = Path(target)
         alone = len(store.files) == 1 and not folder.is_dir()
         places = {file.path: folder if alone else _inside(folder, file.path) for file in store.files}
-        pieces = PiecesByFile(lambda: self.pieces(store.id))
 
         def fetch(file: File, progress: Progress | None) -> Downloaded:
             return self._download_file(store, file, places[file.path], pieces, progress)
@@ -378,6 +381,14 @@ def merge_params(path: str, fields: Sequence[str], omit_larger_than: int | str |
 
 def _params(**given: str | None) -> list[tuple[str, str]]:
     return [(name, value) for name, value in given.items() if value is not None]
+
+
+def _named(store: Store, view: str) -> File:
+    path = view.removeprefix("files/")
+    for file in store.files:
+        if file.path == path:
+            return file
+    raise NotFound(f"store {store.id} has no file {path!r}")
 
 
 def _inside(folder: Path, path: str) -> Path:

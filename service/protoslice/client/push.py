@@ -17,6 +17,7 @@ from protoslice.client.model import Missing, Pushed, Store, read_json
 from protoslice.client.pages import each
 from protoslice.client.plans import Plan, Surveyed, content_length, recipe_item, recipe_of, survey
 from protoslice.client.resumable import MOST_FILES, WORTH_RESUMING, Uploads
+from protoslice.client.trust import trusted
 from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.recipes import MEDIA_TYPE, Copy
 from protoslice.sizes import parse_size
@@ -104,7 +105,7 @@ class Push:
         return list(found)[:BASES]
 
     def _store(self, ref: str) -> Store:
-        return read_json(Store, self._connection.call("GET", path_of("v1", "stores", ref)).json())
+        return trusted(read_json(Store, self._connection.call("GET", path_of("v1", "stores", ref)).json()), ref)
 
     def _places(self, surveyed: Iterable[Surveyed], bases: Sequence[str]) -> dict[str, Copy]:
         """Where in the bases the pieces lie that are there, by digest."""
@@ -181,6 +182,7 @@ class Push:
         )
         if not same or not set(self._tags) <= set(store.tags):
             raise IntegrityError(f"the service made {store.id}, which is not the store that was pushed")
+        trusted(store, store.id)
 
 
 def size_of(given: int | str | None) -> int | None:
