@@ -116,7 +116,8 @@ def test_a_limit_of_none(serving: Any) -> None:
     with serving(max_uploads=2, **none) as live, ExitStack() as held:
         for _ in range(2):
             held.enter_context(connected(live, GREEDY)).sendall(HANGING + b"\r\n\x0a")
-        until(lambda: asked(live, GREEDY, HANGING + b"\r\n\x0a").status == 503)
+        until(lambda: under_way(live) == 2)
+        assert asked(live, GREEDY, HANGING + b"\r\n\x0a").status == 503, "the limit for all together"
 
 
 @pytest.mark.parametrize("header", [b"x-forwarded-for: %b\r\n", b"forwarded: for=%b;proto=https\r\n"])

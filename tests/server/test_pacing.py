@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from protoslice.server.app import create_app
-from protoslice.server.pacing import HEAD_PIECES, PIECES
+from protoslice.server.pacing import HEAD_PIECES, PIECES, TURNS, Turns
 from protoslice.server.settings import Settings
 from protoslice.server.uvicorn_config import uvicorn_config
 from protoslice.testing.live import LiveServer, exchange, live_server, read_answer
@@ -105,14 +105,15 @@ class Counted(RequestResponseCycle):
         Counted.open -= self.response_complete
 
 
-def test_one_request_waits_and_no_more(service: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_request_is_under_way_and_no_other_waits(service: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(httptools_impl, "RequestResponseCycle", Counted)
+    monkeypatch.setattr(Counted, "open", 0)
     monkeypatch.setattr(Counted, "most", 0)
     with service.connect() as connection:
         connection.sendall(PING * 1000 + LAST)
         received = b"".join(iter(lambda: connection.recv(1 << 20), b""))
     assert received.count(b"HTTP/1.1 200 ") == 1001
-    assert Counted.most == 2, "one under way, and one behind it"
+    assert Counted.most == 1, "what stands behind a request is not parsed before it has been answered"
 
 
 def test_only_so_many_answers_come_of_one_callback(tmp_path: Path) -> None:
@@ -140,9 +141,31 @@ def test_only_so_many_answers_come_of_one_callback(tmp_path: Path) -> None:
     assert max(counts) <= PIECES // HEAD_PIECES
 
 
+def test_connections_that_send_much_take_turns() -> None:
+    """However many there are, a round of the loop gives some of them their turn; and each has one."""
+    given: list[list[int]] = [[]]
+
+    async def work() -> None:
+        turns, loop = Turns(), asyncio.get_running_loop()
+        for number in range(1000):
+            turns.ask(loop, lambda number=number: given[-1].append(number))  # type: ignore[misc]
+        while sum(map(len, given)) < 1000:
+            given.append([])
+            await asyncio.sleep(0)
+
+    asyncio.run(work())
+    assert [number for some in given for number in some] == list(range(1000))
+    assert max(map(len, given)) <= TURNS
+
+
 @pytest.mark.parametrize("seed", range(8))
-def test_answers_come_in_turn_however_the_bytes_are_cut(service: LiveServer, seed: int) -> None:
+def test_answers_come_in_turn_however_the_bytes_are_cut(
+    service: LiveServer, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Bodies of both framings with blank lines in them, small reads and faults, cut anywhere."""
+    monkeypatch.setattr(httptools_impl, "RequestResponseCycle", Counted)
+    monkeypatch.setattr(Counted, "open", 0)
+    monkeypatch.setattr(Counted, "most", 0)
     random = Random(seed)
     requests, statuses = [], []
     for number in range(40):
@@ -166,6 +189,7 @@ def test_answers_come_in_turn_however_the_bytes_are_cut(service: LiveServer, see
         for expected in statuses:
             status, pending = next_status(connection, pending)
             assert status in expected
+    assert Counted.most == 1
 
 
 def next_status(connection: socket.socket, data: bytes) -> tuple[int, bytes]:

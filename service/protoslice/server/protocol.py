@@ -6,15 +6,12 @@ What is refused here never becomes a request; the answers are problems all the s
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
-
 from protoslice.server.clients import Clients, Shares, network_of
 from protoslice.server.fields import Headers
-from protoslice.server.pacing import HEAD_PIECES, PacedProtocol
+from protoslice.server.pacing import HEAD_PIECES, PacedProtocol, Turns
 from protoslice.server.problems import BAD_REQUEST, BUSY, HEADERS, SHARE, TIMEOUT, Problem
 from protoslice.server.refusals import refusal
 
@@ -64,7 +61,6 @@ class GuardedProtocol(PacedProtocol):
         self._discarded = 0
         self._answered = False
         self._framing = 0
-        self._cycles: deque[RequestResponseCycle] = deque()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start waiting for the first request."""
@@ -88,18 +84,13 @@ class GuardedProtocol(PacedProtocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers, and tell every request of it; uvicorn tells the last one that was parsed."""
+        """Stop the timers, and give the place back."""
         self._forget(self._head_timer)
         self._forget(self._send_timer)
         self._unset_keepalive_if_required()
         if self._counted is not None:
             shares, key = self._counted
             shares.give(key)
-        self.pipeline.clear()
-        for cycle in self._cycles:
-            if not cycle.response_complete:
-                cycle.disconnected = True
-                cycle.message_event.set()
         super().connection_lost(exc)
 
     def feed(self, piece: bytes) -> None:
@@ -160,17 +151,12 @@ class GuardedProtocol(PacedProtocol):
         self._unset_keepalive_if_required()
         self._make_scope()
         super().on_headers_complete()
-        while self._cycles and self._cycles[0].response_complete:  # they are answered in turn
-            self._cycles.popleft()
-        self._cycles.append(self.cycle)
 
     def _answer_at_once(self) -> bool:
         """Whether the request was simple enough to be answered without a task of its own."""
         if self.express is None or self.parser.get_method() != b"GET" or self.parser.get_http_version() != "1.1":
             return False
-        if not self._is_idle() or self.flow.write_paused:
-            return False
-        if self.transport.is_closing() or not self.parser.should_keep_alive():
+        if not self.parser.should_keep_alive():
             return False
         client = self.client[0] if self.client else None
         answer = self.express.answer_at_once(self.url, self.headers, client, self.server_state.default_headers)
@@ -299,4 +285,4 @@ def _asked_by_target(url: bytes, headers: Headers) -> Headers:
 
 def guarded(limits: ConnectionLimits, express: Answerer | None = None) -> type[GuardedProtocol]:
     """The protocol class with these limits; `express` may answer simple requests at once."""
-    return type("GuardedProtocol", (GuardedProtocol,), {"limits": limits, "express": express})
+    return type("GuardedProtocol", (GuardedProtocol,), {"limits": limits, "express": express, "turns": Turns()})
