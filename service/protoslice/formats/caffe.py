@@ -9,6 +9,7 @@ from protoslice.errors import CorruptModel
 from protoslice.formats.drafts import Draft, parsed
 from protoslice.formats.dtypes import DTYPES
 from protoslice.formats.fields import fixed_count, numbers
+from protoslice.formats.lazy import Lazy
 from protoslice.formats.model import Bytes, Data, Encoding, Listed, Model, Proto, Stored, Tensor, Tensors
 from protoslice.formats.shapes import element_count
 
@@ -35,8 +36,13 @@ class Caffe:
         """Every blob; the gradients that may stand beside its data are no tensors of the model."""
         proto = model.proto
         if proto is None:
-            return Listed([])
-        return Listed([_tensor(model, proto, found) for found in proto.document.find([_BLOB], small=_SMALL)])
+            return Listed(())
+        found = proto.document.find([_BLOB], small=_SMALL)
+        return Lazy(
+            len(found),
+            lambda number: _tensor(model, proto, found[number]),
+            lambda number: (_name(found[number]), f"path:{found[number].path}"),
+        )
 
 
 def _tensor(model: Model, proto: Proto, found: _core.Finding) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from contextlib import suppress
 from typing import Final
 
@@ -10,6 +11,7 @@ from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.drafts import Draft, parsed
 from protoslice.formats.dtypes import DTYPES
 from protoslice.formats.fields import content, numbers
+from protoslice.formats.lazy import HashIndex, Lazy
 from protoslice.formats.model import Bytes, Data, Encoding, Later, Listed, Model, Proto, Stored, Tensor, Tensors
 from protoslice.formats.shapes import checked, element_count
 
@@ -31,6 +33,7 @@ _TYPES: Final = {
 """By the data type of an array: the type, the field that has its values, and how they are written."""
 _VALUE: Final = '.data["value"].nd_array_view_value'
 _NAMES: Final = ("name", "uid")
+_NAMING: Final = tuple(f'data["{name}"]' for name in _NAMES)
 _SMALL: Final = 1024
 
 
@@ -46,10 +49,10 @@ class Cntk:
     def tensors(self, model: Model) -> Tensors:
         """Every array, wherever in the dictionaries it stands."""
         if model.proto is None:
-            return Listed([])
+            return Listed(())
         types = [_ARRAY, _FLOATS, _DOUBLES, _BYTES, _INTS, _TEXT]
         make = _Maker(model.root, model.proto, model.proto.document.find(types, small=_SMALL))
-        return Listed(make.tensors())
+        return Lazy(make.count, make.tensor, make.called)
 
 
 class _Maker:
@@ -60,42 +63,45 @@ class _Maker:
         self._proto = proto
         types = schema.bundled()
         self._array, self._text = types.message_class(_ARRAY), types.message_class(_TEXT)
-        self._arrays: list[_core.Finding] = []
-        self._values: dict[str, _core.Finding] = {}
-        self._names: dict[str, str] = {}
-        for each in found:
-            self._note(each)
+        self._found = found
+        self._arrays, self._names = array("I"), array("I")
+        for number, each in enumerate(found):
+            if each.type == _ARRAY:
+                self._arrays.append(number)
+            elif each.type == _TEXT and each.path.endswith(_NAMING):
+                self._names.append(number)
+        self._named = HashIndex((found[number].path for number in self._names), len(self._names))
 
-    def tensors(self) -> list[Tensor]:
-        """The tensors of all arrays."""
-        return [self._tensor(found) for found in self._arrays]
+    @property
+    def count(self) -> int:
+        """How many arrays there are."""
+        return len(self._arrays)
 
-    def _note(self, found: _core.Finding) -> None:
-        if found.type == _ARRAY:
-            self._arrays.append(found)
-        elif found.type != _TEXT:
-            self._values[found.path] = found
-        elif found.path.endswith(tuple(f'data["{name}"]' for name in _NAMES)):
-            with suppress(CorruptModel):
-                self._names[found.path] = parsed(self._text, found).string_value
+    def called(self, number: int) -> tuple[str, str]:
+        """The name and the address of array `number`."""
+        path = self._found[self._arrays[number]].path
+        return self._name(path), f"path:{path}"
 
-    def _tensor(self, found: _core.Finding) -> Tensor:
+    def tensor(self, number: int) -> Tensor:
+        """The tensor that array `number` is."""
+        found = self._found[self._arrays[number]]
         draft = Draft(self._name(found.path), found.path, "parameter", self._file)
-        return draft.tensor(lambda draft: self._data(draft, found))
+        return draft.tensor(lambda draft: self._data(draft, self._arrays[number]))
 
-    def _data(self, draft: Draft, found: _core.Finding) -> Data:
-        array = parsed(self._array, found)
+    def _data(self, draft: Draft, number: int) -> Data:
+        found = self._found[number]
+        message = parsed(self._array, found)
         # The first dimension changes fastest: turned round, as CNTK's Python and NumPy show it, it is row by row.
-        shape = tuple(reversed(array.shape.shape_dim))
+        shape = tuple(reversed(message.shape.shape_dim))
         count = element_count(shape)
         draft.shape = shape
-        if array.data_type not in _TYPES:
-            raise CorruptModel(f"CNTK has no arrays of data type {array.data_type}")
-        name, member, encoding = _TYPES[array.data_type]
+        if message.data_type not in _TYPES:
+            raise CorruptModel(f"CNTK has no arrays of data type {message.data_type}")
+        name, member, encoding = _TYPES[message.data_type]
         draft.dtype = DTYPES[name]
-        if array.storage_format:
+        if message.storage_format:
             raise Unsupported("the array is sparse, and only dense ones are given out")
-        data = self._values_of(found, member, encoding)
+        data = self._values_of(number, member, encoding)
         if data is None and count:
             raise CorruptModel(
                 f"an array of {count} elements has none in {member}: it is damaged, or of a model above 2 GiB, "
@@ -104,9 +110,11 @@ class _Maker:
         data = data or Stored(Bytes(_core.Rope([]), []))
         return checked(data, draft.dtype, shape) if isinstance(data, Stored) else data
 
-    def _values_of(self, found: _core.Finding, member: str, encoding: Encoding) -> Stored | Later[Stored] | None:
-        values = self._values.get(f"{found.path}.{member}" if found.path else member)
-        if values is None:
+    def _values_of(self, number: int, member: str, encoding: Encoding) -> Stored | Later[Stored] | None:
+        """The values of an array, a finding of its own that comes right behind it."""
+        path = self._found[number].path
+        values = self._found[number + 1] if number + 1 < len(self._found) else None
+        if values is None or values.path != (f"{path}.{member}" if path else member):
             return None
         if member != "bytes_value":
             return numbers(self._proto, values, 1, encoding)
@@ -118,5 +126,15 @@ class _Maker:
         holder = path.removesuffix(_VALUE)
         if holder == path:
             return path
-        names = (self._names.get(f'{holder}.data["{name}"]') for name in _NAMES)
+        names = (self._text_at(f'{holder}.data["{name}"]') for name in _NAMES)
         return next((name for name in names if name), path)
+
+    def _text_at(self, path: str) -> str:
+        """The text at `path`, the last one that can be read; empty where there is none."""
+        for at in reversed(self._named.find(path)):
+            found = self._found[self._names[at]]
+            if found.path == path:
+                with suppress(CorruptModel):
+                    text: str = parsed(self._text, found).string_value
+                    return text
+        return ""

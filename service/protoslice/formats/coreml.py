@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Final
 
 from protoslice import _core
@@ -9,6 +10,7 @@ from protoslice.errors import CorruptModel
 from protoslice.formats.drafts import Draft
 from protoslice.formats.dtypes import DTYPES
 from protoslice.formats.fields import content, fixed_count, numbers
+from protoslice.formats.lazy import Lazy
 from protoslice.formats.mil import PARTS, Constants
 from protoslice.formats.model import Data, Encoding, Listed, Model, Proto, Stored, Tensor, Tensors
 
@@ -35,17 +37,38 @@ class CoreMl:
         """Weights, wherever a layer keeps them, and the constants of operations."""
         proto = model.proto
         if proto is None:
-            return Listed([])
+            return Listed(())
         found = proto.document.find([_WEIGHTS, *PARTS], small=_SMALL)
         constants = Constants(model, proto, found)
-        made = [_weights(model, proto, each) if each.type == _WEIGHTS else constants.tensor(each) for each in found]
-        return Listed([tensor for tensor in made if tensor is not None])
+        numbers, owners = array("I"), array("I")
+        for number in range(len(found)):
+            each = found[number]
+            owner = (0 if _fields(each) else None) if each.type == _WEIGHTS else constants.owner(number)
+            if owner is not None:
+                numbers.append(number)
+                owners.append(owner)
+
+        def make(at: int) -> Tensor:
+            each = found[numbers[at]]
+            if each.type == _WEIGHTS:
+                return _weights(model, proto, each)
+            return constants.tensor(numbers[at], owners[at])
+
+        def called(at: int) -> tuple[str, str]:
+            each = found[numbers[at]]
+            name = _name(each) if each.type == _WEIGHTS else constants.name(numbers[at], owners[at])
+            return name, f"path:{each.path}"
+
+        return Lazy(len(numbers), make, called)
 
 
-def _weights(model: Model, proto: Proto, found: _core.Finding) -> Tensor | None:
-    fields = [place[0] for place in found.places if place[0] == _FLOATS or place[0] in _BYTES]
-    if not fields:
-        return None
+def _fields(found: _core.Finding) -> list[int]:
+    """The fields of weights that have values."""
+    return [place[0] for place in found.places if place[0] == _FLOATS or place[0] in _BYTES]
+
+
+def _weights(model: Model, proto: Proto, found: _core.Finding) -> Tensor:
+    fields = _fields(found)
     draft = Draft(_name(found), found.path, "weight", model.root)
     return draft.tensor(lambda draft: _data(draft, proto, found, fields[0]))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import accumulate
 from operator import mul
 from typing import Any, Final
@@ -13,6 +13,7 @@ from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.drafts import Draft, parsed
 from protoslice.formats.dtypes import DTYPES, Dtype
 from protoslice.formats.fields import content, numbers
+from protoslice.formats.lazy import Lazy
 from protoslice.formats.model import (
     Bytes,
     Data,
@@ -66,43 +67,67 @@ class Hlo:
     def tensors(self, model: Model) -> Tensors:
         """Every literal with elements, and the constants that executables for GPUs hold."""
         if model.proto is None:
-            return Listed([])
-        make = _Maker(model, model.proto)
+            return Listed(())
         found = model.proto.document.find([_LITERAL, _CONSTANT, _CONTENT], small=_SMALL)
-        made = [make.tensor(found[number]) for number in range(len(found))]
-        return Listed([tensor for tensor in made if tensor is not None])
+        make = _Maker(model, model.proto, found)
+        numbers = array("I", filter(make.has_elements, range(len(found))))
+        return Lazy(
+            len(numbers), lambda number: make.tensor(numbers[number]), lambda number: make.called(numbers[number])
+        )
 
 
 class _Maker:
-    """Makes tensors out of the findings in one model, in their order."""
+    """Makes tensors out of the findings in one model."""
 
-    def __init__(self, model: Model, proto: Proto) -> None:
+    def __init__(self, model: Model, proto: Proto, found: _core.Findings) -> None:
         self._file = model.root
         self._proto = proto
         self._literal = schema.bundled().message_class(_LITERAL)
         self._constant = schema.bundled().message_class(_CONSTANT)
-        self._symbol = ("", "")
-        """The path and the name of the constant that came last."""
+        self._found = found
 
-    def tensor(self, found: _core.Finding) -> Tensor | None:
-        """The tensor that `found` is; none where it has no elements of its own."""
-        if found.type == _LITERAL:
-            return self._of_literal(found)
+    def has_elements(self, number: int) -> bool:
+        """Whether a finding is a tensor: a literal with elements of its own, or the content of a constant."""
+        found = self._found[number]
         if found.type == _CONTENT:
-            return self._of_bytes(found)
-        with suppress(CorruptModel):
-            self._symbol = (found.path, parsed(self._constant, found).symbol_name)
-        return None
+            return self._symbol(number) is not None and content(self._proto, found, 1) is not None
+        if found.type != _LITERAL:
+            return False
+        try:
+            return parsed(self._literal, found).shape.element_type not in _WITHOUT_DATA
+        except CorruptModel:
+            return True
 
-    def _of_literal(self, found: _core.Finding) -> Tensor | None:
+    def called(self, number: int) -> tuple[str, str]:
+        """The name and the address of a tensor."""
+        found = self._found[number]
+        if found.type == _LITERAL:
+            return _name(found), f"path:{found.path}"
+        return self._symbol(number) or found.path, f"path:{found.path}.data"
+
+    def tensor(self, number: int) -> Tensor:
+        """The tensor that a finding is."""
+        found = self._found[number]
+        if found.type == _CONTENT:
+            return self._of_bytes(number)
         draft = Draft(_name(found), found.path, _kind(found.path), self._file)
         try:
             shape = parsed(self._literal, found).shape
         except CorruptModel as error:
             return draft.fault(error)
-        if shape.element_type in _WITHOUT_DATA:
-            return None
         return draft.tensor(lambda draft: self._elements(draft, found, shape))
+
+    def _symbol(self, number: int) -> str | None:
+        """The name of the constant whose content a finding is, else its path; the constant comes right before it."""
+        found = self._found[number]
+        constant = self._found[number - 1] if number else found
+        if constant.type != _CONSTANT or found.path != f"{constant.path}.content":
+            return None
+        try:
+            name: str = parsed(self._constant, constant).symbol_name
+        except CorruptModel:
+            return None
+        return name or constant.path
 
     def _elements(self, draft: Draft, found: _core.Finding, shape: Any) -> Data:
         count = element_count(shape.dimensions)
@@ -122,12 +147,10 @@ class _Maker:
             checked(data, draft.dtype, draft.shape)
         return _laid_out(data, draft.shape, shape.layout.minor_to_major)
 
-    def _of_bytes(self, found: _core.Finding) -> Tensor | None:
-        data = content(self._proto, found, 1)
-        path, symbol = self._symbol
-        if data is None or found.path != f"{path}.content":
-            return None
-        draft = Draft(symbol or path, f"{found.path}.data", "constant", self._file, DTYPES["U8"], (data.size,))
+    def _of_bytes(self, number: int) -> Tensor:
+        found, name = self._found[number], self.called(number)[0]
+        data = content(self._proto, found, 1) or Bytes(_core.Rope([]), [])
+        draft = Draft(name, f"{found.path}.data", "constant", self._file, DTYPES["U8"], (data.size,))
         return draft.tensor(lambda _: Stored(data))
 
 

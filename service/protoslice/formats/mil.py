@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -62,36 +61,61 @@ PARTS: Final = (_OPERATION, _VALUE, *(f"{_SPACE}.TensorValue.{member.type}" for 
 _PLACE: Final = re.compile(r'\.(attributes|inputs)\["((?:[^"\\]|\\.)*)"\](?:\.arguments\[0\]\.value)?(.*)', re.DOTALL)
 
 
-class Constants:
-    """Makes tensors out of the values among the findings in one model, which are told in their order."""
+_NAMING: Final = ("attributes", "name", "")
 
-    def __init__(self, model: Model, proto: Proto, found: Iterable[_core.Finding]) -> None:
+
+class Constants:
+    """Makes tensors out of the values among the findings in one model."""
+
+    def __init__(self, model: Model, proto: Proto, found: _core.Findings) -> None:
         self._model = model
         self._proto = proto
-        self._lists = {each.path: each for each in found if each.type.startswith(f"{_SPACE}.TensorValue.")}
-        self._operations: list[tuple[str, str]] = []
-        """Paths and names of those that enclose what came last, the outermost first."""
+        self._found = found
+        self._operations: list[tuple[int, str]] = []
+        """Numbers and paths of the operations that enclose the finding asked about last, the outermost first."""
         types = schema.bundled()
         self._operation, self._value = types.message_class(_OPERATION), types.message_class(_VALUE)
 
-    def tensor(self, found: _core.Finding) -> Tensor | None:
-        """The tensor that `found` is; none where it is none, or only says how an operation is called."""
-        while self._operations and not found.path.startswith(self._operations[-1][0] + "."):
+    def owner(self, number: int) -> int | None:
+        """The operation that a finding is a constant of; None where it is no tensor, or only names an operation.
+
+        It is to be asked of all findings, in their order.
+        """
+        found = self._found[number]
+        while self._operations and not found.path.startswith(self._operations[-1][1] + "."):
             self._operations.pop()
         if found.type == _OPERATION:
-            self._operations.append((found.path, self._called(found)))
-        held = [number for number, *_ in found.places if number in {_IMMEDIATE, _BLOB}]
-        if found.type != _VALUE or not held or (name := self._name(found.path)) is None:
+            self._operations.append((number, found.path))
+        if found.type != _VALUE or not self._operations or not _held(found):
             return None
-        kind, file = ("blob", None) if held[-1] == _BLOB else ("immediate", self._model.root)
-        draft = Draft(name, found.path, kind, file)
+        owner, path = self._operations[-1]
+        if _place(found.path, path) == _NAMING:
+            return None
+        try:
+            value = parsed(self._value, found)
+        except CorruptModel:
+            return owner
+        return None if value.HasField("type") and not value.type.HasField("tensorType") else owner
+
+    def name(self, number: int, owner: int) -> str:
+        """After the operation `owner`, and the attribute or input of it."""
+        path, operation = self._found[number].path, self._found[owner]
+        place = _place(path, operation.path)
+        if place is None:
+            return path
+        _, key, rest = place
+        return f"{self._called(operation)}{'' if key == 'val' else ':' + key}{rest}"
+
+    def tensor(self, number: int, owner: int) -> Tensor:
+        """The tensor that a finding is, a constant of the operation `owner`."""
+        found = self._found[number]
+        kind, file = ("blob", None) if _held(found)[-1] == _BLOB else ("immediate", self._model.root)
+        draft = Draft(self.name(number, owner), found.path, kind, file)
         try:
             value = parsed(self._value, found)
         except CorruptModel as error:
             return draft.fault(error)
-        if value.HasField("type") and not value.type.HasField("tensorType"):
-            return None
-        return draft.tensor(lambda draft: self._data(draft, found, value))
+        return draft.tensor(lambda draft: self._data(draft, number, value))
 
     def _called(self, operation: _core.Finding) -> str:
         """What the first output of `operation` is called, as people know it."""
@@ -101,30 +125,18 @@ class Constants:
             return operation.path
         return next((output.name for output in outputs if output.name), operation.path)
 
-    def _name(self, path: str) -> str | None:
-        """After the operation, and the attribute or input of it; none for what only names an operation."""
-        if not self._operations:
-            return None
-        operation, name = self._operations[-1]
-        place = _PLACE.fullmatch(path[len(operation) :])
-        if place is None:
-            return path
-        kind, key, rest = place.groups()
-        if (kind, key, rest) == ("attributes", "name", ""):
-            return None
-        return f"{name}{'' if key == 'val' else ':' + key}{rest}"
-
-    def _data(self, draft: Draft, found: _core.Finding, value: Any) -> Data:
+    def _data(self, draft: Draft, number: int, value: Any) -> Data:
         dtype, shape = _typed(draft, value)
         if draft.kind == "blob":
             return self._outside(draft, value.blobFileValue, dtype, element_count(shape))
-        for name, member in _MEMBERS.items():
-            values = self._lists.get(f"{found.path}.immediateValue.tensor.{name}")
-            if values is not None and dtype.name in member.dtypes:
-                return self._listed(values, name, dtype, shape)
-            if values is not None:
-                raise CorruptModel(f"a constant of {dtype.name} has its values among the {name}")
-        raise CorruptModel("a constant has the type of a tensor, and no values of one")
+        values = self._found[number + 1] if number + 1 < len(self._found) else None
+        prefix = f"{self._found[number].path}.immediateValue.tensor."
+        name = values.path.removeprefix(prefix) if values is not None else ""
+        if values is None or name not in _MEMBERS or not values.path.startswith(prefix):
+            raise CorruptModel("a constant has the type of a tensor, and no values of one")
+        if dtype.name not in _MEMBERS[name].dtypes:
+            raise CorruptModel(f"a constant of {dtype.name} has its values among the {name}")
+        return self._listed(values, name, dtype, shape)
 
     def _listed(self, values: _core.Finding, name: str, dtype: Dtype, shape: tuple[int, ...]) -> Data:
         if name == "strings":
@@ -148,6 +160,17 @@ class Constants:
         draft.file = beside(self._model.root, name.removeprefix(_MODEL_PATH))
         source = self._model.beside(draft.file)
         return Later(lambda: blob(source, offset, dtype, count))
+
+
+def _held(found: _core.Finding) -> list[int]:
+    """The fields that say where the values of a constant are; the last one counts."""
+    return [number for number, *_ in found.places if number in {_IMMEDIATE, _BLOB}]
+
+
+def _place(path: str, operation: str) -> tuple[str, ...] | None:
+    """Where in its operation a value stands: among the attributes or the inputs, under which key, and the rest."""
+    place = _PLACE.fullmatch(path[len(operation) :])
+    return None if place is None else place.groups()
 
 
 def _typed(draft: Draft, value: Any) -> tuple[Dtype, tuple[int, ...]]:

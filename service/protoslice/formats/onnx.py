@@ -11,6 +11,7 @@ from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.drafts import Draft, parsed
 from protoslice.formats.dtypes import DTYPES, Dtype
 from protoslice.formats.fields import content, contents, numbers
+from protoslice.formats.lazy import Lazy
 from protoslice.formats.locations import beside
 from protoslice.formats.model import (
     Bytes,
@@ -80,9 +81,9 @@ class Onnx:
     def tensors(self, model: Model) -> Tensors:
         """Every TensorProto, wherever it hides."""
         if model.proto is None:
-            return Listed([])
-        make = _Maker(model, model.proto)
-        return Listed([make.tensor(found) for found in model.proto.document.find([_TENSOR])])
+            return Listed(())
+        make, found = _Maker(model, model.proto), model.proto.document.find([_TENSOR])
+        return Lazy(len(found), lambda number: make.tensor(found[number]), lambda number: make.called(found[number]))
 
 
 class _Maker:
@@ -102,6 +103,14 @@ class _Maker:
             return draft.fault(error)
         draft.name = message.name or _name(found)
         return draft.tensor(lambda draft: self._data(draft, found, message))
+
+    def called(self, found: _core.Finding) -> tuple[str, str]:
+        """The name and the address of the tensor that `found` is."""
+        try:
+            name = parsed(self._message, found).name or _name(found)
+        except CorruptModel:
+            name = found.path
+        return name, f"path:{found.path}"
 
     def _data(self, draft: Draft, found: _core.Finding, message: Any) -> Data:
         element_count(message.dims)

@@ -8,8 +8,9 @@ from typing import Final
 
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.drafts import Draft
+from protoslice.formats.lazy import Lazy
 from protoslice.formats.locations import beside
-from protoslice.formats.model import Bytes, Data, Listed, MissingFile, Model, Stored, Tensor, Tensors
+from protoslice.formats.model import Bytes, Data, MissingFile, Model, Stored, Tensor, Tensors
 from protoslice.formats.paddle_blobs import Blob, Heads
 from protoslice.formats.paddle_programs import PROGRAM, Variable, is_json_program, variables
 from protoslice.sources import RangeSource
@@ -38,8 +39,17 @@ class Paddle:
         wanted = variables(model)
         combined = next((path for path in _combined(model.root) if path in model.files), None)
         if combined is not None and wanted:
-            return Listed(list(_from_one(model.files[combined], combined, wanted)))
-        return Listed([_from_own(model, variable) for variable in wanted])
+            source, blobs = model.files[combined], list(_from_one(model.files[combined], combined, wanted))
+            return Lazy(
+                len(wanted),
+                lambda number: _in_one(source, combined, wanted[number], blobs[number]),
+                lambda number: _called(wanted[number]),
+            )
+        return Lazy(
+            len(wanted),
+            lambda number: _from_own(model, wanted[number]),
+            lambda number: _called(wanted[number]),
+        )
 
 
 def _combined(root: str) -> Sequence[str]:
@@ -49,8 +59,8 @@ def _combined(root: str) -> Sequence[str]:
     return posixpath.join(folder, stem + _ENDING), posixpath.join(folder, _PARAMETERS)
 
 
-def _from_one(source: RangeSource, path: str, wanted: Sequence[Variable]) -> Iterator[Tensor]:
-    """The tensors of a file that has them all in the order of their names, and says no name."""
+def _from_one(source: RangeSource, path: str, wanted: Sequence[Variable]) -> Iterator[Blob]:
+    """The blobs of a file that has them all in the order of their names, and says no name."""
     _refuse_pickle(source, path)
     heads = Heads(source, path)
     for variable in wanted:
@@ -62,9 +72,18 @@ def _from_one(source: RangeSource, path: str, wanted: Sequence[Variable]) -> Ite
         blob = heads.next()
         if (problem := _misfit(blob, variable)) is not None:
             raise CorruptModel(f"{problem}: the names of the program are not those of this file", start, path)
-        address = f"path:{variable.path}"
-        yield Tensor(variable.name, address, blob.dtype, blob.shape, _KIND, path, _stored(source, blob))
+        yield blob
     heads.finish()
+
+
+def _in_one(source: RangeSource, path: str, variable: Variable, blob: Blob) -> Tensor:
+    """A tensor that lies in a file with others."""
+    name, address = _called(variable)
+    return Tensor(name, address, blob.dtype, blob.shape, _KIND, path, _stored(source, blob))
+
+
+def _called(variable: Variable) -> tuple[str, str]:
+    return variable.name, f"path:{variable.path}"
 
 
 def _from_own(model: Model, variable: Variable) -> Tensor:

@@ -21,7 +21,7 @@ PROGRAM: Final = "paddle.framework.proto.ProgramDesc"
 
 _VARIABLE: Final = "paddle.framework.proto.VarDesc"
 _SMALL: Final = 1 << 16
-_MOST_JSON: Final = 64 << 20
+_MOST_JSON: Final = 16 << 20
 _MOST_DEEP: Final = 50
 
 _DENSE, _ROWS = 7, 8

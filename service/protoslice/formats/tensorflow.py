@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Final
 
 from protoslice import _core
 from protoslice.errors import OF_MODELS, CorruptModel
 from protoslice.formats.dtypes import Dtype
+from protoslice.formats.lazy import Lazy
 from protoslice.formats.model import Data, Fault, Listed, Model, Proto, Tensor, Tensors
 from protoslice.formats.shapes import element_count
 from protoslice.formats.tensor_protos import TENSOR, TensorProtos
@@ -36,10 +35,10 @@ class TensorFlow:
 
     def tensors(self, model: Model) -> Tensors:
         """Every TensorProto, wherever it hides."""
-        return Listed([]) if model.proto is None else GraphTensors(model.root, model.proto)
+        return Listed(()) if model.proto is None else GraphTensors(model.root, model.proto)
 
 
-class GraphTensors:
+class GraphTensors(Lazy):
     """The tensors of one proto, made when they are asked for."""
 
     def __init__(self, root: str, proto: Proto) -> None:
@@ -48,14 +47,9 @@ class GraphTensors:
         self._protos = TensorProtos(proto)
         self._found = proto.document.find([TENSOR])
         self._functions: dict[str, str] = {}
+        super().__init__(len(self._found), self._tensor, self._naming)
 
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return (self[number] for number in range(len(self)))
-
-    def __getitem__(self, number: int, /) -> Tensor:
+    def _tensor(self, number: int) -> Tensor:
         """Tensor `number`, in the order of the proto."""
         found = self._found[number]
         name, address, kind = self._name(found), f"path:{found.path}", self._kind(found)
@@ -76,19 +70,9 @@ class GraphTensors:
             data = Fault(error)
         return Tensor(name, address, dtype, shape, kind, self._root, data)
 
-    def numbers(self, name_or_address: str) -> Sequence[int]:
-        """The tensors of that name, or the one of that address."""
-        return self._numbers.get(name_or_address, ())
-
-    @cached_property
-    def _numbers(self) -> Mapping[str, Sequence[int]]:
-        numbers: dict[str, list[int]] = {}
-        addresses: dict[str, list[int]] = {}
-        for number in range(len(self)):
-            found = self._found[number]
-            numbers.setdefault(self._name(found), []).append(number)
-            addresses[f"path:{found.path}"] = [number]
-        return numbers | addresses
+    def _naming(self, number: int) -> tuple[str, str]:
+        found = self._found[number]
+        return self._name(found), f"path:{found.path}"
 
     def _name(self, found: _core.Finding) -> str:
         """That of the node whose value it is, behind that of its function if it is in one; else its path."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import replace
+from itertools import accumulate
 from typing import Final
 
 from protoslice import _core, schema
 from protoslice.errors import LimitExceeded
-from protoslice.formats.model import Bytes, Listed, Model, Proto, Tensor, Tensors
+from protoslice.formats.lazy import Lazy
+from protoslice.formats.model import Bytes, Model, Proto, Tensor, Tensors
 from protoslice.formats.tensorflow import GraphTensors
 from protoslice.formats.tfrecord import records
 
@@ -29,12 +32,18 @@ class Warmup:
 
     def tensors(self, model: Model) -> Tensors:
         """The tensors of all records, in order: several have the same name, and each its own address."""
-        found: list[Tensor] = []
-        for number, record in enumerate(records(model.beside(model.root))):
-            if number >= _MOST:
+        graphs: list[GraphTensors] = []
+        for record in records(model.beside(model.root)):
+            if len(graphs) >= _MOST:
                 raise LimitExceeded(f"the file holds more than {_MOST} records")
-            found += (_of_record(tensor, number) for tensor in GraphTensors(model.root, _proto(record)))
-        return Listed(found)
+            graphs.append(GraphTensors(model.root, _proto(record)))
+        starts = list(accumulate(map(len, graphs), initial=0))
+
+        def make(number: int) -> Tensor:
+            record = bisect_right(starts, number) - 1
+            return _of_record(graphs[record][number - starts[record]], record)
+
+        return Lazy(starts[-1], make)
 
 
 def _proto(record: Bytes) -> Proto:

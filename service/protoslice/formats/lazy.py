@@ -1,0 +1,85 @@
+"""Tensors made when they are asked for, and found by name: of each a few bytes are kept, and no object."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Final
+
+from protoslice.formats.model import Tensor
+
+__all__ = ["HashIndex", "Lazy"]
+
+_COMPARED: Final = 64
+"""So many entries of one hash are compared with the key. Hashes of 64 bits, with a secret, tell the others apart."""
+
+
+class HashIndex:
+    """Finds the numbers of keys that are not kept: 16 to 24 bytes for each."""
+
+    def __init__(self, keys: Iterable[str], count: int) -> None:
+        """The index of `keys`, which are `count` at most."""
+        self._mask = (1 << count.bit_length()) - 1
+        self._first = array("I", bytes(4 * (self._mask + 1)))
+        self._next = array("I")
+        self._hashes = array("q")
+        for number, key in enumerate(keys):
+            found = hash(key)
+            slot = found & self._mask
+            self._hashes.append(found)
+            self._next.append(self._first[slot])
+            self._first[slot] = number + 1
+
+    def find(self, key: str) -> list[int]:
+        """The numbers of all keys that have the hash of `key`, ascending."""
+        wanted, found = hash(key), list[int]()
+        at = self._first[wanted & self._mask]
+        while at:
+            if self._hashes[at - 1] == wanted:
+                found.append(at - 1)
+            at = self._next[at - 1]
+        return found[::-1]
+
+
+class Lazy:
+    """A sequence of tensors, each of which is made when it is asked for."""
+
+    def __init__(
+        self, count: int, make: Callable[[int], Tensor], called: Callable[[int], tuple[str, str]] | None = None
+    ) -> None:
+        """`make` makes tensor n; `called` gives its name and its address, where that takes less.
+
+        Several threads may call both at once.
+        """
+        self._count = count
+        self._make = make
+        self._called = called or self._told
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self._make(number) for number in range(self._count))
+
+    def __getitem__(self, number: int, /) -> Tensor:
+        if not 0 <= number < self._count:
+            raise IndexError(number)
+        return self._make(number)
+
+    def numbers(self, name_or_address: str) -> Sequence[int]:
+        """The tensors of that name, or the one of that address."""
+        found = self._index.find(name_or_address)
+        if len(found) <= _COMPARED:
+            found = [entry for entry in found if self._called(entry // 2)[entry % 2] == name_or_address]
+        addressed = [entry // 2 for entry in found if entry % 2]
+        return addressed[-1:] or [entry // 2 for entry in found]
+
+    @cached_property
+    def _index(self) -> HashIndex:
+        """Names have even numbers, addresses odd ones."""
+        return HashIndex((each for number in range(self._count) for each in self._called(number)), 2 * self._count)
+
+    def _told(self, number: int) -> tuple[str, str]:
+        tensor = self._make(number)
+        return tensor.name, tensor.address

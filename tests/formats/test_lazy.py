@@ -1,0 +1,137 @@
+"""Tensors are made when they are asked for: a short file that declares many takes little time and memory."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from protoslice import _core, schema
+from protoslice.formats import drafts
+from protoslice.formats import model as formats
+from protoslice.formats.lazy import HashIndex, Lazy
+from protoslice.formats.listing import items
+from protoslice.formats.model import Listed, Model, Proto, Tensor
+from protoslice.formats.registry import tensors_of
+from protoslice.sources import BytesSource
+from protoslice.testing.tensors import tensor
+
+MANY = 20_000
+
+
+def onnx(model: Any) -> Iterator[Any]:
+    return (model.graph.initializer.add() for _ in range(MANY))
+
+
+def caffe(model: Any) -> Iterator[Any]:
+    layer = model.layer.add()
+    return (layer.blobs.add() for _ in range(MANY))
+
+
+def coreml(model: Any) -> Iterator[Any]:
+    layers = (model.neuralNetwork.layers.add() for _ in range(MANY))
+    return (layer.loadConstant.data.floatValue.append(1) for layer in layers)
+
+
+def hlo(model: Any) -> Iterator[Any]:
+    model.shape.element_type = 13
+    return (model.tuple_literals.add() for _ in range(MANY))
+
+
+def cntk(model: Any) -> Iterator[Any]:
+    values = model.data["k"].vector_value.value
+    return (values.add().nd_array_view_value.SetInParent() for _ in range(MANY))
+
+
+def tensorflow(model: Any) -> Iterator[Any]:
+    tensors = model.node.add().attr["value"].list.tensor
+    return (tensors.add() for _ in range(MANY))
+
+
+def paddle(model: Any) -> Iterator[Any]:
+    variables = model.blocks.add().vars
+    return (variables.add(name=f"v{number:06}", persistable=True).type.SetInParent() for number in range(MANY))
+
+
+FILLED: dict[str, Callable[[Any], Iterator[Any]]] = {
+    "onnx.ModelProto": onnx,
+    "caffe.NetParameter": caffe,
+    "CoreML.Specification.Model": coreml,
+    "xla.LiteralProto": hlo,
+    "CNTK.proto.Dictionary": cntk,
+    "tensorflow.GraphDef": tensorflow,
+    "paddle.framework.proto.ProgramDesc": paddle,
+}
+
+
+def model_of(type_: str) -> Model:
+    """A model of so many tensors, whose root is of this type."""
+    message = schema.bundled().message_class(type_)()
+    for _ in FILLED[type_](message):
+        pass
+    source = BytesSource(message.SerializePartialToString())
+    flat = schema.bundled().flat(type_)
+    rope = _core.Rope([(0, 0, source.size)])
+    index = _core.Index(_core.index_source([source], rope, flat, type_))
+    return Model("root", type_, {"root": source}, Proto(_core.Document(index, flat, [source]), [source]))
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses of all tensors that are made."""
+    addresses: list[str] = []
+    finished = drafts.Draft._finished
+
+    def counted(self: Any, data: formats.Data) -> Tensor:
+        addresses.append(self.path)
+        return finished(self, data)
+
+    monkeypatch.setattr(drafts.Draft, "_finished", counted)
+    return addresses
+
+
+def objects() -> int:
+    gc.collect()
+    return len(gc.get_objects())
+
+
+@pytest.mark.parametrize("type_", FILLED)
+def test_no_object_is_kept_of_a_tensor(type_: str, made: list[str]) -> None:
+    model = model_of(type_)
+    before = objects()
+    found = tensors_of(model)
+    _, count, after = items(found, MANY // 2, 3)
+    assert (len(found), count, after) == (MANY, 3, MANY // 2 + 3)
+    assert len(made) <= 3, "tensors that nobody asked for were made"
+    last = found[MANY - 1]
+    assert (list(found.numbers(last.address)), list(found.numbers("no such"))) == ([MANY - 1], [])
+    assert MANY - 1 in found.numbers(last.name)
+    assert len(made) <= 5
+    limit = 3 * MANY + 2000 if type_.startswith("paddle") else 2000  # what a program declares, in the order of names
+    assert objects() - before < limit, objects() - before
+
+
+def test_lookups_are_those_of_a_list() -> None:
+    random = Random(5)
+    names = [random.choice(["a", "b", "path:c", "", "é", str(number)]) for number in range(300)]
+    tensors = [
+        replace(tensor(b"", "U8", [0], name=name), address=f"path:{name}{at % 290}") for at, name in enumerate(names)
+    ]
+    listed, lazy = Listed(tensors), Lazy(len(tensors), tensors.__getitem__)
+    for key in {*names, *(each.address for each in tensors), "no", "path:"}:
+        assert list(lazy.numbers(key)) == list(listed.numbers(key)), key
+    assert list(lazy) == tensors
+    with pytest.raises(IndexError):
+        lazy[len(tensors)]
+    with pytest.raises(IndexError):
+        lazy[-1]
+
+
+def test_an_index_of_equal_keys_and_of_none() -> None:
+    assert HashIndex((), 0).find("x") == []
+    index = HashIndex(("x" for _ in range(1000)), 1000)
+    assert (index.find("x"), index.find("y")) == (list(range(1000)), [])
