@@ -8,6 +8,7 @@ from protoslice import _core
 from protoslice.storage import Storage
 from protoslice.stores import keys
 from protoslice.stores.fresh import put_new
+from protoslice.stores.listing import side_by_side
 from protoslice.stores.model import IngestRequest, Manifest, StoreInfo, now
 from protoslice.stores.receive import Received
 from protoslice.stores.roots import Root
@@ -30,9 +31,8 @@ async def keep(
     """The manifest of the store that `received` make, once everything that goes beside the files is in `storage`."""
     prepared = root.prepared
     kept = {"index": prepared.index, "plan": prepared.plan, "image": prepared.image} if prepared else {}
-    for name, data in (kept | {"schema": own_schema}).items():
-        if data is not None:
-            await put_new(storage, keys.object_key(attempt, name), seal(data))
+    beside = {name: data for name, data in (kept | {"schema": own_schema}).items() if data is not None}
+    await side_by_side(lambda name: put_new(storage, keys.object_key(attempt, name), seal(beside[name])), beside)
     files, objects = tuple(file.info for file in received), tuple(file.stored for file in received)
     manifest = Manifest(
         id="",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
-from protoslice.errors import IntegrityError, NotFound
-from protoslice.storage import Storage
+from protoslice.errors import Conflict, IntegrityError, NotFound
+from protoslice.storage import ObjectStat, Storage
 from protoslice.stores.indexes import Indexes, check_cursor, place_in_time, store_at
 from protoslice.stores.listing import side_by_side
 from protoslice.stores.manifests import Manifests
@@ -58,18 +59,22 @@ class Lists:
     async def _shown(self, places: Sequence[str], limit: int) -> tuple[Sequence[StoreInfo], int]:
         """The stores at the first of some places in time, and for how many places a page has room."""
         room = PageRoom(limit)
-        sizes = await side_by_side(self._manifests.size, [store_at(place) for place in places])
-        count = next((n for n, size in enumerate(sizes) if not room.takes(size)), len(places))
-        items = [info for info in await side_by_side(self._listed, places[:count]) if info is not None]
-        return items, count
+        stats = await side_by_side(self._manifests.stat, [store_at(place) for place in places])
+        count = next((n for n, stat in enumerate(stats) if not room.takes(stat.size if stat else 0)), len(places))
+        found = await side_by_side(self._listed, list(zip(places, stats, strict=True))[:count])
+        return [info for info in found if info is not None], count
 
-    async def _listed(self, place: str) -> StoreInfo | None:
+    async def _listed(self, seen: tuple[str, ObjectStat | None]) -> StoreInfo | None:
         """The store at a place in time; None where it is gone, or damaged: a list shows all others."""
-        manifest = await self._manifest_or_none(store_at(place))
+        place, stat = seen
+        manifest = await self._manifest_or_none(store_at(place), stat) if stat is not None else None
         return await self.described(manifest) if manifest is not None and place_in_time(manifest) == place else None
 
-    async def _manifest_or_none(self, store_id: str) -> Manifest | None:
+    async def _manifest_or_none(self, store_id: str, stat: ObjectStat | None = None) -> Manifest | None:
         try:
+            with suppress(Conflict):  # changed since it was looked at
+                if stat is not None:
+                    return await self._manifests.content(stat)
             return await self._manifests.get(store_id)
         except NotFound:
             return None

@@ -67,11 +67,11 @@ class Manifests:
                 continue  # taken in anew since it was looked at
         raise StorageUnavailable(f"the store {store_id} keeps changing")
 
-    async def size(self, store_id: str) -> int:
-        """About how many bytes of JSON a store is shown in; 0 when there is no such store."""
+    async def stat(self, store_id: str) -> ObjectStat | None:
+        """The facts of a manifest, about as large as the JSON that shows the store; None when there is none."""
         with suppress(NotFound):
-            return (await self._storage.stat(keys.store(store_id))).size
-        return 0
+            return await self._storage.stat(keys.store(store_id))
+        return None
 
     async def content(self, stat: ObjectStat) -> Manifest:
         """The manifest that lies there; `Conflict` when it is another by now, `NotFound` when it was taken back."""
