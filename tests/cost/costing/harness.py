@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -56,15 +57,16 @@ class Wire:
 
     def exchange(self, request: bytes) -> tuple[int, bytes]:
         """The status and the beginning of what came back for a request that asks for its connection to be closed."""
-        with self._server.connect(_PATIENCE_SECONDS) as connection:
+        with self.open() as connection:
             self.send(connection, request)
             return self.read(connection)
 
-    def open(self) -> Any:
-        """A connection."""
-        return self._server.connect(_PATIENCE_SECONDS)
+    def open(self, source: str = "127.0.0.1") -> socket.socket:
+        """A connection from an address of the loopback."""
+        whither = (self._server.host, self._server.port)
+        return socket.create_connection(whither, _PATIENCE_SECONDS, source_address=(source, 0))
 
-    def send(self, connection: Any, data: bytes) -> None:
+    def send(self, connection: socket.socket, data: bytes) -> None:
         """Send all of it, unless the service hangs up."""
         try:
             connection.sendall(data)
@@ -72,7 +74,7 @@ class Wire:
             return
         self.sent += len(data)
 
-    def read(self, connection: Any, most: int = 1 << 40) -> tuple[int, bytes]:
+    def read(self, connection: socket.socket, most: int = 1 << 40) -> tuple[int, bytes]:
         """The status of what comes until the service hangs up, and its first kilobytes."""
         begin, got = b"", 0
         while got < most:

@@ -29,10 +29,10 @@ def _post(query: str, body: bytes, kind: str = _BYTES) -> bytes:
 
 
 def silent(wire: Wire, given: Any) -> int:
-    """Begins sixteen uploads and says no more; then somebody else sends a store."""
+    """Begins sixteen uploads and says no more; then somebody at another address sends a store."""
     with ExitStack() as held:
         for _ in range(16):
-            connection = held.enter_context(wire.open())
+            connection = held.enter_context(wire.open("127.0.0.2"))
             wire.send(connection, b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\nx")
         time.sleep(0.3)
         return wire.exchange(_post("filename=model.onnx", onnx(13)))[0]
