@@ -18,7 +18,8 @@ from protoslice.errors import InvalidInput
 _TAG: Final = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 _ESCAPED: Final = re.compile(r"[^A-Za-z0-9!#$&'*+\-./:;=?@^_`|~]+")
 """Characters of a storage's tag that are escaped: those no entity tag may hold, the escape itself, and separators."""
-_COMMAS: Final = re.compile(r"[ \t,]*")
+_LIST: Final = re.compile(r'[ \t,]*(?:(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"(?:[ \t]*,[ \t,]*|[ \t]*\Z))*+')
+"""As much of a list of entity tags as is one: in one call, since a header of 64 KiB holds sixteen thousand of them."""
 
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _TIME: Final = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
@@ -117,21 +118,8 @@ def range_applies(if_range: str | None, current: Validators) -> bool:
 
 def parse_entity_tags(header: str) -> tuple[EntityTag, ...] | None:
     """The tags of If-Match or If-None-Match, None for `*`; `InvalidInput` for anything but a list of quoted tags."""
-    if header.strip(" \t") == "*":
-        return None
-    tags = []
-    # One pass without splitting: a tag may hold commas.
-    at = _skip(header, 0)
-    while at < len(header):
-        tag = _TAG.match(header, at)
-        end = at if tag is None else _skip(header, tag.end())
-        if tag is None or (end < len(header) and "," not in header[tag.end() : end]):
-            raise InvalidInput("entity tags are written in double quotes and separated by commas", offset=at)
-        tags.append(_tag(tag))
-        at = end
-    if not tags:
-        raise InvalidInput("there is no entity tag in this list")
-    return tuple(tags)
+    pairs = _pairs(header)
+    return None if pairs is None else tuple(EntityTag(opaque, weak != "") for weak, opaque in pairs)
 
 
 def parse_http_date(text: str) -> datetime | None:
@@ -162,21 +150,21 @@ def _stops_a_change(headers: Preconditions, current: Validators | None) -> bool:
 def _is_named(header: str, etag: EntityTag) -> bool:
     """Whether If-Match names the tag."""
     try:
-        tags = parse_entity_tags(header)
+        pairs = _pairs(header)
     except InvalidInput:
         return False
-    return tags is None or any(tag.matches_strongly(etag) for tag in tags)
+    return pairs is None or (not etag.weak and ("", etag.opaque) in pairs)
 
 
 def _is_listed(header: str, current: Validators | None, *, malformed: bool) -> bool:
     """Whether If-None-Match lists the representation; `malformed` is the answer for a list that does not parse."""
     try:
-        tags = parse_entity_tags(header)
+        pairs = _pairs(header)
     except InvalidInput:
         return malformed
     if current is None:
         return False
-    return tags is None or any(tag.matches_weakly(current.etag) for tag in tags)
+    return pairs is None or any((weak, current.etag.opaque) in pairs for weak in ("", "W/"))
 
 
 def _not_after(current: Validators | None, if_modified_since: str | None) -> bool:
@@ -198,6 +186,15 @@ def _escape(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass"))
 
 
-def _skip(header: str, at: int) -> int:
-    match = _COMMAS.match(header, at)
-    return at if match is None else match.end()
+def _pairs(header: str) -> list[tuple[str, str]] | None:
+    """For each tag of a list `W/` or nothing, and its opaque text; None for `*`."""
+    if header.strip(" \t") == "*":
+        return None
+    listed = _LIST.match(header)
+    end = 0 if listed is None else listed.end()
+    if end < len(header):
+        raise InvalidInput("entity tags are written in double quotes and separated by commas", offset=end)
+    pairs = _TAG.findall(header)
+    if not pairs:
+        raise InvalidInput("there is no entity tag in this list")
+    return pairs

@@ -48,7 +48,7 @@ class _Requests(Collector):
         seconds = HistogramMetricFamily("protoslice_request_seconds", "Time from head to end.", labels=labels)
         received = CounterMetricFamily("protoslice_received_bytes", "Body bytes received.", labels=labels)
         sent = CounterMetricFamily("protoslice_sent_bytes", "Body bytes sent.", labels=labels)
-        for (route, method, status), tally in sorted(self.tallies.items()):
+        for (route, method, status), tally in sorted(self.tallies.copy().items()):  # requests go on meanwhile
             values = [route, method, str(status)]
             count.add_metric(values, sum(tally.buckets))
             seconds.add_metric(values, _cumulated(tally.buckets), tally.seconds)
@@ -108,7 +108,7 @@ class Metrics:
         self._stages.labels(name).observe(seconds)
 
     def render(self) -> bytes:
-        """The exposition format."""
+        """The exposition format; may be called from any thread."""
         return generate_latest(self.registry)
 
     async def watch_loop(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -50,6 +51,7 @@ __all__ = ["StoreOptions", "Stores"]
 
 _log = logging.getLogger(__name__)
 
+_TURN = 64
 NEWEST = 16
 """How many stores are looked in for pieces when none is named."""
 
@@ -332,8 +334,10 @@ class Stores:
         objects: list[StoredObject] = []
         try:
             shared: dict[Stored, StoredObject] = {}
-            for stored in manifest.objects:
+            for number, stored in enumerate(manifest.objects, 1):
                 objects.append(await self._open_object(stored, shared))
+                if not number % _TURN:  # files in a pack that is open need no waiting: let others have their turn
+                    await asyncio.sleep(0)
             proto = None
             if manifest.indexed:
                 verify = self._options.verify_reads

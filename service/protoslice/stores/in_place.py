@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -74,9 +74,7 @@ class Places:
         """What the manifest of a store over `files` (path to URI) is to be; index and plan are kept in `storage`."""
         if not files:
             raise InvalidInput("no files are named")
-        paths = FilePaths()
-        for path in files:
-            paths.add(path)
+        await worker.run(lambda: _check_paths(files))
         received = [await self._look(path, uri, worker) for path, uri in files.items()]
         root = await choose_root(
             received,
@@ -133,6 +131,12 @@ class Places:
 
 class _Compressed(Unsupported):
     """A chunked proto that is one, but whose chunks do not lie in the file as they are."""
+
+
+def _check_paths(files: Iterable[str]) -> None:
+    paths = FilePaths()
+    for path in files:
+        paths.add(path)
 
 
 class _NoSide:

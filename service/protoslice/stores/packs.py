@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from protoslice.storage import Storage
 from protoslice.stores import keys
@@ -64,9 +65,8 @@ class Packs:
             return
         await self._batches.flush()
         pack = await self._pack.commit()
-        for place, at, size in self._places:
-            place.stored = pack if len(self._places) == 1 else Stored(size, parts=(pack,), at=at)
-        self._pack, self._places, self._size = None, [], 0
+        places, self._pack, self._places, self._size = self._places, None, [], 0
+        await self._worker.run(lambda: _place(places, pack))
 
     async def abort(self) -> None:
         """Leave nothing of an open pack."""
@@ -83,3 +83,9 @@ class Packs:
             await pack.write(batch)
         finally:
             await summing
+
+
+def _place(places: Sequence[tuple[Place, int, int]], pack: Stored) -> None:
+    """Tell the places of files in a pack, each with where it begins and how long it is."""
+    for place, at, size in places:
+        place.stored = pack if len(places) == 1 else Stored(size, parts=(pack,), at=at)

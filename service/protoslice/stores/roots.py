@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.packages import LARGEST, is_manifest, named_root
@@ -102,9 +102,16 @@ def _why(ranked: Sequence[Received], reasons: dict[str, str]) -> str:
 
 async def _ranked(files: Sequence[Received], opened: Open, worker: Worker) -> list[Received]:
     """The files, the likeliest root first."""
-    manifests = [file for file in files if is_manifest(file.info.path) and file.info.size <= LARGEST]
+    # In a thread: an upload may hold ten thousand files.
+    manifests = await worker.run(
+        lambda: [file for file in files if is_manifest(file.info.path) and file.info.size <= LARGEST]
+    )
     declared = {named_root(file.info.path, await _content(await opened(file.stored), worker)) for file in manifests}
-    return sorted(files, key=lambda file: rank(file.info.path, file.detection.kind, file.info.size, declared=declared))
+
+    def place(file: Received) -> Any:
+        return rank(file.info.path, file.detection.kind, file.info.size, declared=declared)
+
+    return await worker.run(lambda: sorted(files, key=place))
 
 
 async def _content(stored: StoredObject, worker: Worker) -> bytes:

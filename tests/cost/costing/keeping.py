@@ -76,7 +76,6 @@ KEEPING: Final = (
         ask=lambda store: get(f"/v1/stores/{store}"),
         given=long_paths,
         status=200,
-        mend="D2",
         budget=Budget(held=60_000, got=2 * MIB),
     ),
     Row(
@@ -111,7 +110,6 @@ KEEPING: Final = (
         ),
         given=_tagged,
         status=412,
-        mend="D4",
     ),
     Row(
         route="PUT /v1/tags/{tag}",
@@ -127,7 +125,6 @@ KEEPING: Final = (
         ask=request("DELETE", "/v1/tags/one:1", if_match=",".join(['"a"'] * 15_000)),
         given=_tagged,
         status=412,
-        mend="D4",
     ),
     Row(
         route="GET /v1/schemas",

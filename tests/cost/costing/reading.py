@@ -93,6 +93,14 @@ READING: Final = (
         status=200,
         budget=Budget(held=60_000, calls=20),
     ),
+    Row(
+        route=f"GET {_STORE}/files/{{path:path}}",
+        worst="a condition of 60 kB",
+        ask=lambda store: get(f"/v1/stores/{store}/files/model.onnx", if_none_match=",".join(['"a"'] * 15_000)),
+        given=small,
+        status=200,
+        budget=Budget(calls=20),
+    ),
     _view("metadata", "a plan of chunks in their hundreds", "", given=far, status=200, budget=Budget(calls=20)),
     Row(
         route=f"GET {_STORE}/metadata",
@@ -238,7 +246,5 @@ READING: Final = (
         status=200,
         budget=Budget(calls=4 * FAR + 20, written_room=256 * KIB),
     ),
-    _view(
-        "pieces", "a thousand files", "?limit=1000", given=long_paths, status=200, mend="D2", budget=Budget(calls=20)
-    ),
+    _view("pieces", "a thousand files", "?limit=1000", given=long_paths, status=200, budget=Budget(calls=20)),
 )

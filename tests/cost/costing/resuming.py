@@ -79,7 +79,6 @@ RESUMING: Final = (
         given=_ONE,
         settings={"PROTOSLICE_MAX_UPLOAD": "1MiB"},
         status=(413, 422),
-        mend="D7",
         budget=Budget(calls=20),
     ),
     Row(
@@ -116,7 +115,6 @@ RESUMING: Final = (
         given=_ONE,
         settings={"PROTOSLICE_MAX_UPLOAD": "1MiB"},
         status=413,
-        mend="D7",
         budget=Budget(held=60_000, calls=20),
     ),
     Row(
@@ -126,7 +124,6 @@ RESUMING: Final = (
         given=_ONE,
         settings={"PROTOSLICE_MAX_UPLOAD": "1MiB"},
         status=413,
-        mend="D7",
         budget=Budget(held=60_000, calls=20),
     ),
     Row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +25,8 @@ _RAW: Final = {
 }
 _TAR: Final = "application/x-tar"
 _FORM: Final = "multipart/form-data"
+_TURN: Final = 16
+"""Events, three for each file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +69,14 @@ async def _files(reader: Reader, body: AsyncIterator[bytes]) -> AsyncGenerator[U
 
 
 async def _events(reader: Reader, body: AsyncIterator[bytes]) -> AsyncGenerator[Event]:
+    count = 0
     async for piece in body:
         if piece:
             for event in reader.feed(piece):
                 yield event
+                count += 1
+                if not count % _TURN:  # a piece may hold thousands of small files: let others have their turn
+                    await asyncio.sleep(0)
     for event in reader.finish():
         yield event
 

@@ -20,6 +20,9 @@ _BOUNDARY: Final = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./
 # How the parser's messages end: with the place in the piece, where the place in the body is wanted.
 _PLACE: Final = re.compile(r" (?:at \d+|\(\d+\))$")
 _MOST_HEADERS: Final = 16
+_SLICE: Final = 1 << 10
+"""At least so many bytes are parsed at a time, and at most about so many lines."""
+_LINES: Final = 16
 _LONGEST_HEADER: Final = 8192
 _LONGEST_FIELD: Final = 64 << 10
 _MOST_FIELDS: Final = 1000
@@ -56,8 +59,14 @@ class FormReader:
         self._fields = 0
         self._part_begin()
 
-    def feed(self, piece: bytes) -> Sequence[Event]:
-        """What `piece`, the next bytes of the body, brings."""
+    def feed(self, piece: bytes) -> Iterator[Event]:
+        """What `piece`, the next bytes of the body, brings, as it is taken: of many small parts a few at a time."""
+        # Headers cost a hundred times as much as content, and every line of them ends in a line feed.
+        step = max(_SLICE, _LINES * len(piece) // (piece.count(b"\r\n") + 1))
+        for at in range(0, len(piece), step):
+            yield from self._fed(piece[at : at + step])
+
+    def _fed(self, piece: bytes) -> Sequence[Event]:
         self._events = []
         try:
             self._parser.write(piece)

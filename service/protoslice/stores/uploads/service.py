@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -124,7 +125,8 @@ class Uploads:
         """An upload made of others, which follow each other and become one store."""
         await self._check(replace(wanted, length=None))
         await self._room.check(wanted.client)
-        parts = [await self._finished(upload_id) for upload_id in upload_ids]
+        found = await self._all_finished(upload_ids)
+        parts = [found[upload_id] for upload_id in upload_ids]
         new = self._new(wanted)
         made = await self._making.make({new.filename: parts}, new.request, digests_of(new))
         length = sum(part.offset for part in parts)
@@ -141,11 +143,9 @@ class Uploads:
         `digests` are the sha-256 that files are to have, by path.
         """
         check_request(request)
-        found = {
-            check_file_path(path): [await self._finished(upload_id) for upload_id in upload_ids]
-            for path, upload_ids in files.items()
-        }
-        return await self._making.make(found, request, digests or {})
+        found = await self._all_finished([upload_id for upload_ids in files.values() for upload_id in upload_ids])
+        parts = {check_file_path(path): [found[each] for each in upload_ids] for path, upload_ids in files.items()}
+        return await self._making.make(parts, request, digests or {})
 
     async def content(self, upload_id: str) -> AsyncGenerator[bytes]:
         """The bytes of an upload that is whole; the upload stays as it is."""
@@ -275,6 +275,15 @@ class Uploads:
         if done.state != "failed":
             await sweep(self._storage, held.upload)
         return held
+
+    async def _all_finished(self, upload_ids: Sequence[str]) -> dict[str, Upload]:
+        """Uploads that others may be made of, by id. Each is looked at once, however often it is named."""
+        found, size = dict[str, Upload](), 0
+        for upload_id, times in Counter(upload_ids).items():
+            found[upload_id] = await self._finished(upload_id)
+            size += times * found[upload_id].offset
+            self.options.check_size(size)
+        return found
 
     async def _finished(self, upload_id: str) -> Upload:
         """An upload that others may be made of."""
