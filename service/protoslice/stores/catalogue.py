@@ -209,7 +209,7 @@ class Stores:
         self._check_writable()
         if not is_id(store_id):
             raise InvalidInput("a store is restored by its whole id")
-        tombstone = await find_tombstone(self._storage, store_id)
+        tombstone = await find_tombstone(self._storage, self._worker, store_id)
         try:
             there = await self._manifests.publish(tombstone.manifest)
         except Collected:

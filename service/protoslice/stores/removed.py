@@ -12,6 +12,7 @@ from protoslice.stores import keys
 from protoslice.stores.fresh import put_new
 from protoslice.stores.listing import everything
 from protoslice.stores.model import Manifest
+from protoslice.stores.runner import Worker
 from protoslice.stores.seal import seal, unseal
 
 __all__ = ["Tombstone", "bury", "find_tombstone", "tombstone_of"]
@@ -44,10 +45,11 @@ def tombstone_of(key: ObjectKey, data: bytes) -> Tombstone:
     return Tombstone(key, Manifest.decode(manifest), tuple(tags))
 
 
-async def find_tombstone(storage: Storage, store_id: str) -> Tombstone:
+async def find_tombstone(storage: Storage, worker: Worker, store_id: str) -> Tombstone:
     """The newest tombstone of a store; `NotFound` when the store was not removed, or too long ago."""
     found = [item async for item in everything(storage, keys.REMOVED / store_id)]
     if not found:
         raise NotFound(f"the store {store_id} was not removed, or its objects have been collected since")
     newest = max(found, key=lambda item: (item.modified, item.key))
-    return tombstone_of(newest.key, await storage.get_range(newest.key, 0, newest.size))
+    data = await storage.get_range(newest.key, 0, newest.size)
+    return await worker.sized(len(data), lambda: tombstone_of(newest.key, data))

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import httpx
 
-from costing.makings import FAR, descriptors, empty_tensors, far, long_paths, schemas, small, stored, tags
+from costing.makings import FAR, descriptors, empty_tensors, far, long_paths, schemas, small, stored, tags, tar
 from costing.steps import MOST
 from costing.table import KIB, MIB, Budget, Row, get, request
 from protoslice.testing.stores import onnx
@@ -30,6 +30,15 @@ def _missing(*stores: str) -> bytes:
 def _removable(http: httpx.Client) -> str:
     _MANY_TAGS(http)
     return stored(http, onnx(12))
+
+
+def _removed(http: httpx.Client) -> str:
+    """A removed store of many files, which bore tags."""
+    store = stored(http, tar({f"{n}": b"x" for n in range(1000)} | {"model.onnx": onnx(16)}), "application/x-tar")
+    for number in range(20):
+        http.put(f"/v1/tags/gone:{number}", json={"store": store})
+    http.delete(f"/v1/stores/{store}")
+    return store
 
 
 def _tagged(http: httpx.Client) -> str:
@@ -86,6 +95,14 @@ KEEPING: Final = (
         service="tags, removed",
         status=200,
         budget=Budget(held=8000),
+    ),
+    Row(
+        route="POST /v1/stores/{id}/restore",
+        worst="a thousand files and twenty tags",
+        ask=lambda store: request("POST", f"/v1/stores/{store}/restore"),
+        given=_removed,
+        status=200,
+        budget=Budget(held=30_000, work=400_000, calls=20 * 8 + 20, written_room=512 * KIB),
     ),
     Row(
         route="GET /v1/tags",

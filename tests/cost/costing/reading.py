@@ -150,7 +150,6 @@ READING: Final = (
         given=large,
         status=0,
         budget=Budget(calls=5 * 40),
-        mend="A12",
     ),
     _view(
         "cpb",
