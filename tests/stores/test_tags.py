@@ -45,6 +45,32 @@ def test_tags_are_set_and_compared() -> None:
     in_files(work)
 
 
+def test_a_store_of_many_tags_shows_the_first_of_them_and_lists_all() -> None:
+    async def work(stores: Stores, storage: Storage) -> None:
+        one, two = await some(stores, 2)
+        names = [f"t{n:04}" for n in range(230)]
+        for name in names:
+            await stores.put_tag(name, one)
+        for name in names[:20]:
+            await stores.put_tag(name, two)
+        assert (await stores.get(two)).tags == tuple(names[:20])
+        assert len((await stores.get(one)).tags) == 80, "of the first 100 entries 20 are of tags that have moved on"
+        seen: list[str] = []
+        cursor: str | None = None
+        while True:
+            page = await stores.tags(store=one, limit=7, cursor=cursor)
+            seen += [tag.name for tag in page.items]
+            cursor = page.next
+            if cursor is None:
+                break
+        assert seen == names[20:]
+        with pytest.raises(NotFound):
+            await stores.tags(store="nothing")
+        assert (await stores.delete(one)).tags == tuple(names[20:])
+
+    in_memory(work)
+
+
 def test_one_of_many_who_compare_wins() -> None:
     async def work(stores: Stores, _: Storage) -> None:
         ids = await some(stores, 5)

@@ -105,7 +105,7 @@ class StoreModel(BaseModel):
     min_chunk: int = Field(ge=1)
     max_chunk: int = Field(ge=1)
     created: datetime
-    tags: list[str]
+    tags: list[str] = Field(description="The first 100 of its tags; `GET /v1/tags?store=` lists all.")
     files: list[FileModel]
     source: str
     schema_: Sha256 | None = Field(

@@ -196,7 +196,7 @@ class Stores:
             await self._tags.get(ref)
             raise Conflict(f"{ref!r} is a tag: remove the tag, or name the store by its id")
         store_id = await self.resolve(ref)
-        tags = await self._tags.of(store_id)
+        tags = [tag async for tag in self._tags.all_of(store_id)]
         await self._manifests.remove(store_id, [tag.name for tag in tags])
         self._opened.pop(store_id, None)
         for tag in tags:
@@ -259,9 +259,12 @@ class Stores:
         known = [store.id for store in newest if await self._pieces.known(store.id)]
         return await self._pieces.locate(wanted, [await self.view(store_id) for store_id in known])
 
-    async def tags(self, *, limit: int = 100, cursor: str | None = None) -> Page[Tag]:
-        """A page of the tags."""
-        return await self._tags.page(limit, cursor)
+    async def tags(self, *, store: str | None = None, limit: int = 100, cursor: str | None = None) -> Page[Tag]:
+        """A page of the tags: of all, or of those that point at the store that `store` names."""
+        if store is None:
+            return await self._tags.page(limit, cursor)
+        manifest = await self._manifests.get(await self.resolve(store))
+        return await self._tags.of(manifest.id, limit=limit, cursor=cursor)
 
     async def tag(self, name: str) -> Tag:
         """The tag called `name`."""

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from protoslice.errors import InvalidInput, ProtosliceError
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores import keys
-from protoslice.stores.listing import everything, side_by_side
+from protoslice.stores.listing import side_by_side
 from protoslice.stores.model import Manifest, Page
 
 __all__ = ["Indexes", "check_cursor", "entries_of", "place_in_time", "store_at"]
@@ -85,6 +85,11 @@ class Indexes:
         """Write that a store bears a tag, which is set after that."""
         await self._storage.put(keys.by_store(store_id, name), b"")
 
-    async def tags(self, store_id: str) -> list[str]:
-        """The names of the tags that may point at a store, in order."""
-        return sorted([keys.name_of(item.key) async for item in everything(self._storage, keys.BY_STORE / store_id)])
+    async def tags(self, store_id: str, *, limit: int, cursor: str | None) -> Page[str]:
+        """A page of the names of tags that may point at a store, in the order of their keys."""
+        folder = keys.BY_STORE / store_id
+        page = await self._storage.list(
+            folder, after=None if cursor is None else keys.by_store(store_id, cursor), limit=limit
+        )
+        names = [keys.name_of(item.key) for item in page.items]
+        return Page(names, names[-1] if page.after is not None and names else None)

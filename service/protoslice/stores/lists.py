@@ -16,6 +16,9 @@ from protoslice.stores.records import Tags
 
 __all__ = ["Lists"]
 
+TAGS_SHOWN = 100
+"""A store is shown with so many of its tags at most; `Tags.of` gives all of them."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -28,8 +31,9 @@ class Lists:
         self._tags = tags
 
     async def described(self, manifest: Manifest) -> StoreInfo:
-        """The store of `manifest`, with its tags."""
-        return StoreInfo.of(manifest, [tag.name for tag in await self._tags.of(manifest.id)])
+        """The store of `manifest`, with the first of its tags."""
+        tags = await self._tags.of(manifest.id, limit=TAGS_SHOWN)
+        return StoreInfo.of(manifest, sorted(tag.name for tag in tags.items))
 
     async def page(self, *, tag: str | None, type: str | None, limit: int, cursor: str | None) -> Page[StoreInfo]:
         """A page of stores, newest first: those with a tag that begins so, those of a type."""

@@ -13,6 +13,7 @@ from datetime import datetime
 from protoslice import schema
 from protoslice.errors import IntegrityError, NotFound
 from protoslice.storage import ObjectKey, ObjectStat, Storage, quote
+from protoslice.storage.interface import PAGE
 from protoslice.stores import keys
 from protoslice.stores.claims import RENEW_SECONDS
 from protoslice.stores.indexes import Indexes
@@ -85,9 +86,27 @@ class Tags:
             etag, created = await self._write(key, store, time, if_match=if_match, if_none_match=if_none_match)
         return Tag(name, store, time, etag), created
 
-    async def of(self, store: str) -> Sequence[Tag]:
-        """The tags that point at a store, by name."""
-        return [tag for tag in await self._named(await self._indexes.tags(store)) if tag.store == store]
+    async def of(self, store: str, *, limit: int, cursor: str | None = None) -> Page[Tag]:
+        """A page of the tags that point at a store."""
+        if cursor is not None:
+            check_tag(cursor)
+        while True:
+            page = await self._indexes.tags(store, limit=limit, cursor=cursor)
+            found = [tag for tag in await self._named(page.items) if tag.store == store]
+            if found or page.next is None:
+                return Page(found, page.next)
+            cursor = page.next  # entries of tags that point elsewhere by now
+
+    async def all_of(self, store: str) -> AsyncIterator[Tag]:
+        """Every tag that points at a store."""
+        cursor: str | None = None
+        while True:
+            page = await self.of(store, limit=PAGE, cursor=cursor)
+            for tag in page.items:
+                yield tag
+            cursor = page.next
+            if cursor is None:
+                return
 
     async def _write(
         self, key: ObjectKey, store: str, time: datetime, *, if_match: str | None, if_none_match: bool

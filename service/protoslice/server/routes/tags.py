@@ -27,17 +27,18 @@ _ETAG = {"etag": header("Changes whenever the tag is set.")}
     "/v1/tags",
     operation_id="list_tags",
     response_model=PageModel[TagModel],
-    responses={304: SEEN, **problems(412)},
+    responses={304: SEEN, **problems(404, 412)},
     summary="A page of tags, by name",
 )
 async def list_tags(
     request: Request,
     services: Given,
+    store: Annotated[str | None, Query(description="Only those that point at this store: an id or a tag.")] = None,
     limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 100,
     cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
 ) -> Response:
     """List tags."""
-    page = await services.stores.tags(limit=min(limit, services.settings.max_page_items), cursor=cursor)
+    page = await services.stores.tags(store=store, limit=min(limit, services.settings.max_page_items), cursor=cursor)
     return page_answer(request, page, [tag.as_json() for tag in page.items])
 
 
