@@ -12,6 +12,7 @@ __all__ = [
     "ChunkHasher",
     "Chunked",
     "Computed",
+    "Declarations",
     "Descriptors",
     "Document",
     "Finding",
@@ -319,6 +320,13 @@ class RiegeliWriter:
     def last_position(self) -> tuple[int, int] | None: ...
 
 @final
+class Declarations:
+    """What a descriptor set declares, in 32 bytes for each type."""
+
+    def __len__(self) -> int: ...
+    def __contains__(self, name: str, /) -> bool: ...
+
+@final
 class Descriptors:
     """The message types of a serialized descriptor set."""
 
@@ -327,6 +335,8 @@ class Descriptors:
     def __contains__(self, name: str, /) -> bool: ...
     def schema(self, name: str) -> Schema: ...
     def canonical(self, name: str) -> bytes: ...
+    def declarations(self) -> Declarations: ...
+    def differing(self, others: Declarations) -> str | None: ...
     @property
     def weight(self) -> int: ...
 

@@ -42,9 +42,35 @@ impl Descriptors {
         canonical.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| errors::raise(py, error))
     }
 
+    /// What the set declares itself, to be compared with other sets.
+    fn declarations(&self, py: Python<'_>) -> Declarations {
+        Declarations(py.detach(|| self.0.declarations()))
+    }
+
+    /// The first type by name that `others` declare too, and differently.
+    fn differing(&self, py: Python<'_>, others: &Bound<'_, Declarations>) -> Option<String> {
+        let others = &others.get().0;
+        py.detach(|| self.0.differing(others).map(str::to_owned))
+    }
+
     /// About how many bytes of memory it takes.
     #[getter]
     fn weight(&self) -> usize {
         self.0.weight()
+    }
+}
+
+/// What a descriptor set declares, in 32 bytes for each type.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct Declarations(descriptor::Declarations);
+
+#[pymethods]
+impl Declarations {
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    fn __contains__(&self, name: &str) -> bool {
+        self.0.declares(name)
     }
 }

@@ -33,7 +33,7 @@ mod _core {
     #[pymodule_export]
     use super::cpb::{ChunkHasher, Chunked};
     #[pymodule_export]
-    use super::descriptor::Descriptors;
+    use super::descriptor::{Declarations, Descriptors};
     #[pymodule_export]
     use super::digest::{Sha256, crc32c};
     #[pymodule_export]

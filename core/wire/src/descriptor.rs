@@ -4,6 +4,7 @@
 //! default values and the names of files and oneofs are not kept.
 
 mod canonical;
+mod declarations;
 mod features;
 mod files;
 mod flat;
@@ -13,11 +14,13 @@ mod scopes;
 
 use std::collections::HashMap;
 
+pub use declarations::Declarations;
+
 use crate::error::{Kind, Result, WireError};
 use crate::schema::FieldKind;
 
 /// The serialized size of the largest canonical set.
-const MAX_CANONICAL: usize = 32 << 20;
+pub const MAX_CANONICAL: usize = 4 << 20;
 
 /// How much of a descriptor set is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +76,7 @@ enum Presence {
 #[derive(Clone, Debug)]
 struct Enum {
     name: String,
+    own: bool,
     closed: bool,
     /// Zero first, then by number; of the names of one number the first declared comes first.
     values: Vec<(String, i32)>,

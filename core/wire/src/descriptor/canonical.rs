@@ -75,7 +75,21 @@ impl Descriptors {
 
     fn message_of(&self, name: &str, scope: &Scope<'_>) -> Result<Vec<u8>> {
         let mut out = nested(1, name.as_bytes());
-        let fields = scope.message.map(|message| message.fields.as_slice()).unwrap_or_default();
+        self.scope(scope, [3, 4, 6], &mut out)?;
+        let Some(message) = scope.message else { return Ok(out) };
+        // The numbers of fields do not rise here, as those of protoc do: it is enough that their order is the same always.
+        out.extend(self.declaration(message));
+        for field in message.fields.iter().filter(|field| field.extension) {
+            let mut range = number(1, u64::from(field.number));
+            write(2, u64::from(field.number) + 1, &mut range);
+            delimited(5, &range, &mut out);
+        }
+        Ok(out)
+    }
+
+    /// What a message says of itself: no name, nothing nested, no extensions.
+    pub(super) fn declaration(&self, message: &Message) -> Vec<u8> {
+        let (mut out, fields) = (Vec::new(), &message.fields);
         let crowded = crowded(fields);
         for field in fields.iter().filter(|field| !field.extension) {
             let mut declared = self.field(field, &field.name, None);
@@ -84,26 +98,16 @@ impl Descriptors {
             }
             delimited(2, &declared, &mut out);
             if out.len() > MAX_CANONICAL {
-                break; // refused by the scope it is in
+                break; // such a type cannot be used, however it goes on
             }
         }
-        self.scope(scope, [3, 4, 6], &mut out)?;
-        // Written behind the extensions (6) though its number is 5: the order counts for nothing but that it is the same.
-        for field in fields.iter().filter(|field| field.extension) {
-            let mut range = number(1, u64::from(field.number));
-            write(2, u64::from(field.number) + 1, &mut range);
-            delimited(5, &range, &mut out);
-        }
-        if let Some(message) = scope.message {
-            let flags = [(1, message.message_set), (7, message.map_entry)];
-            let options: Vec<u8> =
-                flags.iter().filter(|(_, set)| *set).flat_map(|(field, _)| number(*field, 1)).collect();
-            if !options.is_empty() {
-                delimited(7, &options, &mut out);
-            }
+        let flags = [(1, message.message_set), (7, message.map_entry)];
+        let options: Vec<u8> = flags.iter().filter(|(_, set)| *set).flat_map(|(field, _)| number(*field, 1)).collect();
+        if !options.is_empty() {
+            delimited(7, &options, &mut out);
         }
         oneof_names(fields).iter().for_each(|name| delimited(8, &nested(1, name.as_bytes()), &mut out));
-        Ok(out)
+        out
     }
 
     fn field(&self, field: &Field, name: &str, extended: Option<&str>) -> Vec<u8> {
@@ -162,7 +166,7 @@ fn features(field: &Field) -> Vec<u8> {
     out
 }
 
-fn enumeration(name: &str, each: &Enum) -> Vec<u8> {
+pub(super) fn enumeration(name: &str, each: &Enum) -> Vec<u8> {
     let mut out = nested(1, name.as_bytes());
     for (name, value) in &each.values {
         let mut declared = nested(1, name.as_bytes());

@@ -157,7 +157,7 @@ impl<'a> Declared<'a> {
         let number = u32::try_from(self.enums.len()).unwrap_or(u32::MAX);
         let id = self.scopes.define(place.scope, name, Symbol::Enum(number))?;
         let closed = with_options(place.features, &options, 7)?.enum_type == super::features::CLOSED;
-        let mut found = Enum { name: self.scopes.full_name(id)?, closed, values };
+        let mut found = Enum { name: self.scopes.full_name(id)?, own: place.own, closed, values };
         found.sort()?;
         self.enums.push(found);
         Ok(())
