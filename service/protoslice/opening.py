@@ -105,7 +105,7 @@ class _Opener:
     def _text(self, type_name: str, why: str, index: bytes | None, floor: int) -> Proto:
         schema.check_text_size(self.source.size)
         types = schema.find(type_name, [] if self.types is None else [self.types])
-        binary = schema.serialized(self.source.read(0, self.source.size), type_name, types)
+        binary = schema.serialized(self.source.read(0, self.source.size), types.kept(type_name))
         sources, image = [self.source, BytesSource(binary)], _core.Rope([(1, 0, len(binary))])
         flat = self._flat(type_name)
         index = index or self._index(sources, image, flat, type_name, floor)

@@ -329,14 +329,14 @@ def test_a_text_is_its_message() -> None:
 )
 def test_a_text_that_does_not_parse_says_where(text: bytes, match: str, offset: int | None) -> None:
     with pytest.raises(CorruptModel, match=match) as caught:
-        schema.serialized(text, "tensorflow.GraphDef", schema.bundled())
+        schema.serialized(text, schema.bundled().kept("tensorflow.GraphDef"))
     assert offset is None or caught.value.offset == offset
 
 
 def test_a_text_may_be_nested_only_so_deep() -> None:
     nested = b"list_value { values { " * 5000
     with pytest.raises(CorruptModel):
-        schema.serialized(nested, "tensorflow.StructuredValue", schema.bundled())
+        schema.serialized(nested, schema.bundled().kept("tensorflow.StructuredValue"))
 
 
 def test_a_text_may_be_only_so_long() -> None:

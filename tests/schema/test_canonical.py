@@ -62,7 +62,7 @@ def declared() -> File:
 
 
 def fingerprint(*files: File) -> str:
-    return from_descriptor_set(Set(file=files)).fingerprint("shop.Root")
+    return from_descriptor_set(Set(file=files)).schema("shop.Root").fingerprint
 
 
 def _swapped(file: Any) -> None:

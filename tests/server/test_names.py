@@ -176,6 +176,20 @@ def test_an_uploaded_schema_names_types(client: httpx.Client) -> None:
     assert path.content == b"hello"
 
 
+def test_a_type_that_is_declared_differently_is_a_conflict_that_names_both(client: httpx.Client) -> None:
+    kind = {"content-type": "application/protobuf"}
+    assert client.put("/v1/schemas/own", content=descriptor_set(), headers=kind).status_code == 201
+    assert client.put("/v1/schemas/same", content=descriptor_set("else.proto"), headers=kind).status_code == 201
+    other = descriptor_set().replace(b"label", b"lapel")
+    answer = client.put("/v1/schemas/0", content=other, headers=kind)
+    problem = assert_problem(answer.status_code, answer.headers, answer.content, expected=409)
+    for name in ("own.Thing", "'0'", "'own'"):
+        assert name in problem["detail"]
+    assert client.get("/v1/schemas/0").status_code == 404
+    for name in ("own", "same"):
+        client.delete(f"/v1/schemas/{name}")
+
+
 @pytest.mark.parametrize(
     ("content", "headers", "expected"),
     [(b"\xff\xff", {}, 400), (b"", {}, 400), (b"x", {"content-type": "text/plain"}, 415)],

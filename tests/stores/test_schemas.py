@@ -1,16 +1,26 @@
 """Descriptor sets beside the stores."""
 
+import asyncio
+import threading
+from collections.abc import Callable
+
 import pytest
 from google.protobuf import descriptor_pb2
 
+from protoslice import schema
 from protoslice.errors import (
+    Conflict,
     InvalidInput,
+    LimitExceeded,
     NotFound,
     ProtosliceError,
     Unsupported,
 )
+from protoslice.schema.registry import bundled_bytes
 from protoslice.storage import MemoryStorage, Storage
-from protoslice.stores import IngestRequest, Stores
+from protoslice.stores import IngestRequest, Stores, keys, schemas
+from protoslice.stores.recent import Recent
+from protoslice.stores.seal import seal
 from protoslice.testing.stores import in_files, in_memory, opened, read, upload
 
 
@@ -58,5 +68,207 @@ def test_a_store_keeps_the_schema_it_was_made_with() -> None:
             assert await read(await (await others.view(info.id)).merge("data", None, None)) == b"abc"
             with pytest.raises(Unsupported, match=r"mine\.Thing"):
                 await others.ingest(request)
+
+    in_memory(work)
+
+
+def one_type(full_name: str, *fields: str, file_name: str = "x.proto") -> bytes:
+    """A descriptor set of one type with fields of strings."""
+    package, _, name = full_name.rpartition(".")
+    file = descriptor_pb2.FileDescriptorProto(name=file_name, package=package)
+    message = file.message_type.add(name=name)
+    for number, each in enumerate(fields, 1):
+        message.field.add(name=each, number=number, type=9, label=1)
+    return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+
+
+async def taken(stores: Stores, type_name: str) -> str:
+    """The id of a small store of this type."""
+    return (await upload(stores, {"x": b"\x0a\x03abc"}, IngestRequest(type=type_name))).store.id
+
+
+def test_a_type_is_declared_in_one_way() -> None:
+    async def work(stores: Stores, _: Storage) -> None:
+        await stores.put_schema("b", one_type("mine.A", "x", "y"))
+        await stores.put_schema("c", one_type("mine.A", "x", "y", file_name="other.proto"))
+        for name in ("a", "d"):
+            with pytest.raises(Conflict, match=rf"mine\.A is declared by the schema '{name}' .* by the schema 'b'"):
+                await stores.put_schema(name, one_type("mine.A", "y", "x"))
+            with pytest.raises(NotFound):
+                await stores.schema(name)
+        await stores.delete_schema("c")
+        created = (await stores.put_schema("b", one_type("mine.A", "y", "x")))[1]
+        assert not created, "under its own name a type may change"
+
+    in_memory(work)
+
+
+def test_what_is_bundled_means_what_it_means() -> None:
+    async def work(stores: Stores, _: Storage) -> None:
+        await stores.put_schema("all", bundled_bytes())
+        with pytest.raises(Conflict, match=r"onnx\.ModelProto is declared by the schema 'mine' .* what is bundled"):
+            await stores.put_schema("mine", one_type("onnx.ModelProto", "x"))
+        # Sets bring those of the compiler that made them, which change with its version.
+        await stores.put_schema("mine", one_type("google.protobuf.FieldOptions", "x"))
+
+    in_memory(work)
+
+
+def test_two_who_declare_a_type_at_the_same_time_are_both_named() -> None:
+    """Each of two replicas may take in a schema before it sees the other: names decide nothing then."""
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        await stores.put_schema("b", one_type("mine.A", "x", "y"))
+        there = await taken(stores, "mine.A")
+        await storage.put(keys.schema("a"), seal(one_type("mine.A", "y", "x")))
+        for each in (stores, await Stores.open(storage)):
+            with pytest.raises(Conflict, match=r"mine\.A is declared by the schema 'a' .* the schema 'b'"):
+                await taken(each, "mine.A")
+            assert await read(await (await each.view(there)).merge("x", None, None)) == b"abc"
+        await stores.delete_schema("a")
+        assert await taken(stores, "mine.A") == there
+
+    in_memory(work)
+
+
+def test_an_extension_that_one_schema_knows_is_no_matter_of_names() -> None:
+    """Both declare the type alike, but by one of them messages show more: neither is preferred."""
+
+    def extended(*extensions: str) -> bytes:
+        file = descriptor_pb2.FileDescriptorProto(name="x.proto", package="mine")
+        file.message_type.add(name="A").extension_range.add(start=100, end=200)
+        for number, name in enumerate(extensions, 100):
+            file.extension.add(name=name, number=number, type=9, label=1, extendee=".mine.A")
+        return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+
+    async def work(stores: Stores, _: Storage) -> None:
+        await stores.put_schema("b", extended("note"))
+        await stores.put_schema("a", extended())
+        with pytest.raises(Conflict, match=r"mine\.A is declared by the schema 'a' .* the schema 'b'"):
+            await taken(stores, "mine.A")
+
+    in_memory(work)
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The descriptor sets that are parsed, none of them on the loop."""
+    found: list[bytes] = []
+    real: Callable[[bytes], schema.MessageTypes] = schema.from_descriptor_set
+
+    def parse(data: bytes) -> schema.MessageTypes:
+        assert threading.current_thread() is not threading.main_thread(), "a set is parsed on the loop"
+        found.append(data)
+        return real(data)
+
+    monkeypatch.setattr(schema, "from_descriptor_set", parse)
+    return found
+
+
+def test_a_set_is_parsed_once_however_often_it_is_looked_into(parsed: list[bytes]) -> None:
+    sets = {f"s{number}": one_type(f"mine.T{number}", "x") for number in range(6)}
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        for name, data in sets.items():
+            await stores.put_schema(name, data)
+        parsed.clear()
+        for _ in range(3):
+            with pytest.raises(Unsupported, match=r"no\.Such"):
+                await taken(stores, "no.Such")
+        assert parsed == [], "what a type is called tells that nobody declares it"
+        ids = [await taken(stores, "mine.T3") for _ in range(3)]
+        assert parsed == [sets["s3"]], "the one that declares it, once"
+        parsed.clear()
+        async with opened(storage) as others:
+            await asyncio.gather(*(others.view(ids[0]) for _ in range(5)))
+            assert len(parsed) == 1, "what the store is read by is kept with it"
+            parsed.clear()
+            both = asyncio.gather(*(others.schemas() for _ in range(2)))
+            assert [len(page.items) for page in await both] == [6, 6]
+            assert sorted(parsed) == sorted(sets.values()), "each of them, once, by two who ask at once"
+
+    in_memory(work)
+
+
+def test_stores_of_one_type_share_what_they_are_read_by(parsed: list[bytes]) -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        await stores.put_schema("mine", one_type("mine.A", "x"))
+        request = IngestRequest(type="mine.A")
+        ids = [(await upload(stores, {"x": bytes([10, 1, 65 + each])}, request)).store.id for each in range(4)]
+        parsed.clear()
+        async with opened(storage) as others:
+            views = [await others.view(each) for each in ids]
+            assert len(parsed) == 1
+            assert len({view.descriptor_set() for view in views}) == 1
+
+    in_memory(work)
+
+
+def test_no_more_is_held_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[Recent[object, object]] = []
+    real = Recent.put
+
+    def put(self: Recent[object, object], key: object, value: object, weight: int) -> None:
+        real(self, key, value, weight)
+        if isinstance(value, schema.MessageTypes | schema.TypeSchema):
+            held.append(self)
+            assert weight >= 20_000, "about what it takes"
+
+    monkeypatch.setattr(Recent, "put", put)
+    monkeypatch.setattr(schemas, "_PARSED", 100_000)
+    monkeypatch.setattr(schemas, "_READ_BY", 100_000)
+
+    async def work(stores: Stores, _: Storage) -> None:
+        for number in range(12):
+            fields = (f"a_field_of_some_length_{each}" for each in range(300))
+            await stores.put_schema(f"s{number}", one_type(f"mine.T{number}", *fields))
+            await taken(stores, f"mine.T{number}")
+        assert held
+        assert all(0 < len(each) < 6 for each in held)
+
+    in_memory(work)
+
+
+@pytest.mark.parametrize(("limit", "most", "said"), [("MAX_TYPES", 3, "3 types"), ("MAX_BYTES", 120, "120 bytes")])
+def test_all_schemas_together_have_room_for_so_much(
+    monkeypatch: pytest.MonkeyPatch, limit: str, most: int, said: str
+) -> None:
+    monkeypatch.setattr(schemas, limit, most)
+
+    async def work(stores: Stores, _: Storage) -> None:
+        for number in range(3):
+            await stores.put_schema(f"s{number}", one_type(f"mine.T{number}", "x"))
+        with pytest.raises(LimitExceeded, match=said):
+            await stores.put_schema("s3", one_type("mine.T3", "x"))
+        await stores.put_schema("s2", one_type("mine.T3", "x"))
+        await stores.delete_schema("s1")
+        await stores.put_schema("s3", one_type("mine.T4", "x"))
+
+    in_memory(work)
+
+
+def test_a_schema_that_no_program_of_ours_would_take_harms_no_other() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        await storage.put(keys.schema("a"), seal(one_type("mine." + "A" * 2000, "x")))
+        await stores.put_schema("b", one_type("mine.B", "x"))
+        await taken(stores, "mine.B")
+        assert [(info.name, info.messages) for info in (await stores.schemas()).items] == [("a", 0), ("b", 1)]
+        await stores.delete_schema("a")
+
+    in_memory(work)
+
+
+def test_a_type_that_reaches_too_much_is_refused_before_it_is_written() -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="x", package="p" * 900)
+    for number in range(10_000):
+        file.message_type.add(name=f"M{number}").field.add(name="f", number=1, label=1, type_name=f"M{number + 1}")
+    file.message_type.add(name="M10000")
+    large = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        await stores.put_schema("large", large)
+        with pytest.raises(LimitExceeded, match="4194304 bytes"):
+            await taken(stores, f"{file.package}.M0")
+        await taken(stores, f"{file.package}.M9999")
 
     in_memory(work)

@@ -17,7 +17,7 @@ TEXT = b'node { name: "a" op: "Const" }\nversions { producer: 9 }\n'
 
 
 def binary(text: bytes, type_name: str) -> bytes:
-    return schema.serialized(text, type_name, schema.bundled())
+    return schema.serialized(text, schema.bundled().kept(type_name))
 
 
 def test_a_saved_model_in_text() -> None:

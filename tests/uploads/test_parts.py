@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from protoslice import _core
 from protoslice.errors import IntegrityError, NotFound, ProtosliceError, Unsupported
+from protoslice.schema import from_descriptor_set
 from protoslice.storage import Call, MemoryStorage, MeteredStorage, ObjectKey, Span, Storage
 from protoslice.stores import IngestRequest, Representation, StoreOptions, Stores
 from protoslice.stores.examine import Examination, Types
@@ -21,7 +22,7 @@ from protoslice.stores.joined import open_file_object
 from protoslice.stores.model import Manifest, Stored
 from protoslice.stores.runner import Worker
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
-from protoslice.testing.stores import assert_whole, in_memory, keys_in, objects_in, onnx, opened, read, upload
+from protoslice.testing.stores import assert_whole, field, in_memory, keys_in, objects_in, onnx, opened, read, upload
 
 BLOCK = 64 << 10
 
@@ -195,6 +196,24 @@ def test_a_state_of_something_else_is_refused() -> None:
             Examination.load(saved, path, wanted, Types())
     with pytest.raises(IntegrityError):
         Examination.load(saved[:50] + b"!" + saved[51:], "model.onnx", None, Types())
+
+
+def test_a_state_is_not_gone_on_from_by_another_schema() -> None:
+    """A schema that is replaced while an upload pauses: half of an index by each would be of neither."""
+
+    def named(*names: str) -> Types:
+        file = descriptor_pb2.FileDescriptorProto(name="x", package="mine")
+        message = file.message_type.add(name="Thing")
+        for number, name in enumerate(names, 1):
+            message.field.add(name=name, number=number, type=12, label=1)
+        return Types(from_descriptor_set(descriptor_pb2.FileDescriptorSet(file=[file])).schema("mine.Thing"))
+
+    found = Examination("x.bin", "mine.Thing", named("a", "b"))
+    found.take(b"".join(field(1 + each % 2, bytes(100)) for each in range(1000)))
+    saved = found.save() or b""
+    assert Examination.load(saved, "x.bin", "mine.Thing", named("a", "b")).size == found.size
+    with pytest.raises(Unsupported, match="another schema"):
+        Examination.load(saved, "x.bin", "mine.Thing", named("b", "a"))
 
 
 class Counting(MemoryStorage):

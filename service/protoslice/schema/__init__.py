@@ -2,12 +2,13 @@
 
 from protoslice.schema.detect import Detection, candidates, detect, detect_message
 from protoslice.schema.parsing import check_text_size, serialized
-from protoslice.schema.registry import MessageTypes, bundled, find
+from protoslice.schema.registry import MessageTypes, TypeSchema, bundled, find
 from protoslice.schema.uploads import from_descriptor_set
 
 __all__ = [
     "Detection",
     "MessageTypes",
+    "TypeSchema",
     "bundled",
     "candidates",
     "check_text_size",

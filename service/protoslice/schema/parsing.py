@@ -8,7 +8,7 @@ from google.protobuf import text_format
 from google.protobuf.message import Message
 
 from protoslice.errors import CorruptModel, LimitExceeded
-from protoslice.schema.registry import MessageTypes
+from protoslice.schema.registry import TypeSchema
 
 __all__ = ["MAX_TEXT", "check_text_size", "serialized"]
 
@@ -22,10 +22,14 @@ def check_text_size(size: int) -> None:
         raise LimitExceeded(f"the text has {size} bytes; at most {MAX_TEXT} are parsed: give it in its binary form")
 
 
-def serialized(text: bytes, type_name: str, types: MessageTypes) -> bytes:
-    """The message of type `type_name` in `text`, serialized; a `CorruptModel` says where it breaks."""
+def serialized(text: bytes, read_by: TypeSchema) -> bytes:
+    """The message in `text`, of the type of `read_by`, serialized; a `CorruptModel` says where it breaks.
+
+    A message in an `Any` may be written out where its type is one that the root reaches: so nothing else decides which
+    bytes the text stands for.
+    """
     check_text_size(len(text))
-    message = types.message_class(type_name)()
+    message = read_by.message_class()()
     try:
         _parse(text.decode(), message)
         return message.SerializePartialToString(deterministic=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Final
@@ -14,23 +15,44 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 
-from protoslice._core import Descriptors, Schema
+from protoslice._core import Declarations, Descriptors, Schema
 from protoslice.errors import InvalidInput, Unsupported
 
 __all__ = [
     "MAX_FILES",
     "MAX_PARTS",
     "MessageTypes",
+    "TypeSchema",
     "bundled",
     "bundled_bytes",
     "find",
-    "fingerprint_of",
     "unknown_type",
 ]
 
 MAX_FILES: Final = 10_000
 MAX_PARTS: Final = 250_000
 """Messages, fields, enum values, imports and the like in one set."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeSchema:
+    """The schema of one type: as the engine reads it, in its one form, and by its fingerprint."""
+
+    name: str
+    flat: Schema
+    canonical: bytes
+    """The descriptor set of the type and all it reaches: the same bytes wherever it is declared the same."""
+    fingerprint: str
+    """The SHA-256 of the canonical form, in hexadecimal: the name of the schema."""
+
+    def message_class(self) -> type[Message]:
+        """A class of the protobuf runtime, in a pool of just what the type reaches. It is made anew every time."""
+        return message_factory.GetMessageClass(_pool_of(self.canonical).FindMessageTypeByName(self.name))
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes of memory it takes."""
+        return self.flat.weight + len(self.canonical)
 
 
 class MessageTypes:
@@ -41,8 +63,8 @@ class MessageTypes:
         self._types = types
         self._whole = whole
         self._pool: DescriptorPool | None = None
-        self._schemas: dict[str, Schema] = {}
-        self._fingerprints: dict[str, str] = {}
+        self._flats: dict[str, Schema] = {}
+        self._schemas: dict[str, TypeSchema] = {}
 
     def __contains__(self, full_name: object) -> bool:
         return isinstance(full_name, str) and full_name in self._types
@@ -52,36 +74,55 @@ class MessageTypes:
 
     @property
     def weight(self) -> int:
-        """About how many bytes of memory the set takes."""
+        """About how many bytes of memory the set takes, without the schemas of single types."""
         return self._types.weight
 
     def names(self) -> list[str]:
         """The full names of all message types, nested ones too, sorted; map entries are no types of their own."""
         return self._types.names()
 
+    def schema(self, full_name: str) -> TypeSchema:
+        """The schema of `full_name`, made anew; `Unsupported` when there is no such type."""
+        canonical = self.canonical(full_name)
+        flat = self._types.schema(full_name)
+        return TypeSchema(full_name, flat, canonical, hashlib.sha256(canonical).hexdigest())
+
+    def kept(self, full_name: str) -> TypeSchema:
+        """The schema of `full_name`, made once and kept with the set."""
+        found = self._schemas.get(full_name)
+        if found is None:
+            found = self._schemas[full_name] = self.schema(full_name)
+        return found
+
     def flat(self, full_name: str) -> Schema:
         """The table by which the engine reads a `full_name`, whose type number in it is 0; made once."""
-        schema = self._schemas.get(full_name)
-        if schema is None:
-            schema = self._schemas[full_name] = self._types.schema(self._known(full_name))
-        return schema
+        flat = self._flats.get(full_name)
+        if flat is None:
+            self._check(full_name)
+            flat = self._flats[full_name] = self._types.schema(full_name)
+        return flat
 
     def canonical(self, full_name: str) -> bytes:
-        """The descriptor set of `full_name` and all it reaches: the same bytes wherever it is declared the same."""
-        return self._types.canonical(self._known(full_name))
+        """The canonical form of `full_name`; `LimitExceeded` where the type reaches more than 4 MiB of declarations."""
+        self._check(full_name)
+        return self._types.canonical(full_name)
 
-    def fingerprint(self, full_name: str) -> str:
-        """The fingerprint of that descriptor set."""
-        found = self._fingerprints.get(full_name)
-        if found is None:
-            found = self._fingerprints[full_name] = fingerprint_of(self.canonical(full_name))
-        return found
+    def declarations(self) -> Declarations:
+        """What the set declares, to be compared with other sets."""
+        return self._types.declarations()
+
+    def differing(self, others: Declarations) -> str | None:
+        """The first type by name that `others` declare differently; None where both say the same of all they share.
+
+        Types of `google.protobuf` are not compared: sets bring those of the compiler that made them.
+        """
+        return self._types.differing(others)
 
     def descriptor(self, full_name: str) -> Descriptor:
         """The descriptor of `full_name`; `Unsupported` when there is no such type."""
-        self._known(full_name)
+        self._check(full_name)
         if self._whole is None:
-            return _pool_of(self.canonical(full_name)).FindMessageTypeByName(full_name)
+            return _pool_of(self._types.canonical(full_name)).FindMessageTypeByName(full_name)
         self._pool = self._pool or _pool_of(self._whole())
         return self._pool.FindMessageTypeByName(full_name)
 
@@ -89,15 +130,9 @@ class MessageTypes:
         """A class of the protobuf runtime for `full_name`, apart from any generated class of that name."""
         return message_factory.GetMessageClass(self.descriptor(full_name))
 
-    def _known(self, full_name: str) -> str:
+    def _check(self, full_name: str) -> None:
         if full_name not in self._types:
             raise Unsupported(unknown_type(full_name, self.names()))
-        return full_name
-
-
-def fingerprint_of(canonical: bytes) -> str:
-    """The name of a schema: the SHA-256 of the canonical descriptor set of its root, in hexadecimal."""
-    return hashlib.sha256(canonical).hexdigest()
 
 
 def _pool_of(descriptor_set: bytes) -> DescriptorPool:

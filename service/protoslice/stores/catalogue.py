@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from protoslice import schema
 from protoslice.errors import Conflict, InvalidInput, NotFound, StorageFull, Unsupported
 from protoslice.storage import Storage, probe
 from protoslice.stores import keys
@@ -41,9 +42,10 @@ from protoslice.stores.opened import OpenStore, open_proto
 from protoslice.stores.paths import check_request, check_tag, is_id, is_id_prefix
 from protoslice.stores.pieces import PieceInfo, Pieces, Place
 from protoslice.stores.receive import Types
-from protoslice.stores.records import Schemas, Tags
+from protoslice.stores.records import Tags
 from protoslice.stores.removed import find_tombstone
 from protoslice.stores.runner import Worker
+from protoslice.stores.schemas import Schemas
 from protoslice.stores.soundness import is_sound
 from protoslice.stores.uploads import UploadOptions, Uploads
 
@@ -136,7 +138,7 @@ class Stores:
     async def ingest(self, request: IngestRequest) -> Ingest:
         """An upload to be filled: use it as a context manager."""
         self._check_writable()
-        types, own = await self._types(request.type)
+        types = await self._types(request.type)
         options = IntakeOptions(
             self._storage,
             self._worker,
@@ -144,7 +146,6 @@ class Stores:
             types,
             limit=self._options.max_upload_bytes,
             verify=self._options.verify_reads,
-            own_schema=own,
             renew_seconds=self._options.renew_seconds,
         )
         return Ingest(options, request, self._announce)
@@ -159,8 +160,8 @@ class Stores:
         """A store over objects that already lie in allowed storage: path to URI."""
         self._check_writable()
         check_request(request)
-        types, own = await self._types(request.type)
-        manifest = await self._places.index(files, request, types, own, self._storage, self._worker, self._claims)
+        types = await self._types(request.type)
+        manifest = await self._places.index(files, request, types, self._storage, self._worker, self._claims)
         return await self._announce(manifest, request.tags)
 
     async def get(self, ref: str) -> StoreInfo:
@@ -320,18 +321,13 @@ class Stores:
     async def _is_sound(self, manifest: Manifest) -> bool:
         return await is_sound(self._storage, manifest, self._worker, verify=self._options.verify_reads)
 
-    async def _types(self, type_name: str | None) -> tuple[Types, bytes | None]:
-        """Where the wanted type is looked up, and the descriptor set to keep with a store of it."""
-        if type_name is None or type_name == UNKNOWN:
-            return Types(), None
-        with suppress(Unsupported):
-            Types().flat(type_name)
-            return Types(), None
-        found = await self._schemas.find(type_name)
-        if found is None:
-            Types().flat(type_name)  # raises, with close names
-            raise AssertionError("an unknown type was found")  # pragma: no cover
-        return Types((found[0],)), found[1]
+    async def _types(self, type_name: str | None) -> Types:
+        """Where the types of an upload are looked up that asks for `type_name`; `Unsupported` when nobody knows it."""
+        if type_name is None or type_name == UNKNOWN or type_name in schema.bundled():
+            return Types()
+        own = await self._schemas.find(type_name)
+        # Where no set declares it, the bundled one raises, and tells names near it.
+        return Types(own or await self._worker.run(lambda: schema.bundled().schema(type_name)))
 
     async def _open(self, manifest: Manifest) -> OpenStore:
         objects: list[StoredObject] = []
@@ -344,7 +340,9 @@ class Stores:
             proto = None
             if manifest.indexed:
                 verify = self._options.verify_reads
-                proto, extra = await open_proto(self._storage, manifest, objects, self._worker, verify=verify)
+                proto, extra = await open_proto(
+                    self._storage, manifest, objects, self._worker, self._schemas, verify=verify
+                )
                 objects.extend(extra)
         except BaseException:
             for opened in objects:

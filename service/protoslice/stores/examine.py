@@ -16,26 +16,22 @@ from protoslice.stores.seal import seal, unseal
 __all__ = ["Examination", "Examined", "Scan", "Types"]
 
 SCANNED = ("proto", "unknown")
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Types:
-    """Where message types are looked up: uploaded descriptor sets, then the bundled one."""
+    """Where an upload's message types are looked up: the one it asks for, if that is not bundled; the bundled ones."""
 
-    uploaded: tuple[schema.MessageTypes, ...] = ()
+    own: schema.TypeSchema | None = None
+
+    def of(self, name: str) -> schema.TypeSchema:
+        """The schema of this type; `Unsupported` when nobody knows it."""
+        return self.own if self.own is not None and self.own.name == name else schema.bundled().kept(name)
 
     def flat(self, name: str) -> _core.Schema:
-        """What the engine needs to read messages of this type; `Unsupported` when nobody knows it."""
-        return self.declaring(name).flat(name)
-
-    def fingerprint(self, name: str) -> str:
-        """The fingerprint of that schema."""
-        return self.declaring(name).fingerprint(name)
-
-    def declaring(self, name: str) -> schema.MessageTypes:
-        """The set that declares this type."""
-        return schema.find(name, self.uploaded)
+        """What the engine needs to read messages of this type."""
+        return self.of(name).flat
 
 
 @dataclass(slots=True)
@@ -98,7 +94,7 @@ class Examination:
         scan = self._scan
         data = {
             "version": _VERSION,
-            "as": [self._path, self._wanted],
+            "as": self._examined_as(scan.type if scan else None),
             "size": self.size,
             "sha256": self._sha.save().hex(),
             "detection": asdict(self._detection),
@@ -112,9 +108,10 @@ class Examination:
         """The examination that `save` wrote. Raises when it was of something else, or by another program."""
         first, _, scanner = unseal(saved, "the state of an upload").partition(b"\n")
         data = json.loads(first)
-        if data["version"] != _VERSION or data["as"] != [path, wanted]:
-            raise Unsupported("the file was examined as another, or by another program")
         found = cls(path, wanted, types)
+        name = data["scan"][0] if data["scan"] is not None else None
+        if data["version"] != _VERSION or data["as"] != found._examined_as(name):
+            raise Unsupported("the file was examined as another, by another schema or by another program")
         found.size = data["size"]
         found._sha = _core.Sha256.load(bytes.fromhex(data["sha256"]))
         found._detection = schema.Detection(**data["detection"])
@@ -124,6 +121,10 @@ class Examination:
             if data["scanning"]:
                 found._scanner = _core.Scanner.load(scanner, types.flat(name) if name else None, name)
         return found
+
+    def _examined_as(self, name: str | None) -> list[str | None]:
+        """What an examination by another schema, or of another file, differs in."""
+        return [self._path, self._wanted, self._types.of(name).fingerprint if name else None]
 
     def _look_at_head(self) -> bytes:
         """Tell from its beginning what the file is, and begin to scan it if it may be a proto; gives the beginning."""

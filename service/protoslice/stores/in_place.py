@@ -66,7 +66,6 @@ class Places:
         files: Mapping[str, str],
         request: IngestRequest,
         types: Types,
-        own: bytes | None,
         storage: Storage,
         worker: Worker,
         claims: Claims,
@@ -86,7 +85,7 @@ class Places:
         request = replace(request, source="register")
         attempt = keys.new_attempt()
         await claims.stake(attempt)
-        return await keep(storage, attempt, request, received, root, own_schema=own, worker=worker)
+        return await keep(storage, attempt, request, received, root, worker=worker)
 
     async def _look(self, path: str, uri: str, worker: Worker) -> Received:
         storage, key = self._place(uri)

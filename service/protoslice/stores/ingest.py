@@ -49,7 +49,7 @@ Announce = Callable[[Manifest, Sequence[str]], Awaitable[Created]]
 class IntakeOptions:
     """What an ingest needs from the service around it."""
 
-    __slots__ = ("claims", "limit", "own_schema", "renew_seconds", "storage", "types", "verify", "worker")
+    __slots__ = ("claims", "limit", "renew_seconds", "storage", "types", "verify", "worker")
 
     def __init__(
         self,
@@ -60,7 +60,6 @@ class IntakeOptions:
         *,
         limit: int,
         verify: bool,
-        own_schema: bytes | None,
         renew_seconds: float,
     ) -> None:
         self.storage = storage
@@ -70,7 +69,6 @@ class IntakeOptions:
         self.types = types
         self.limit = limit
         self.verify = verify
-        self.own_schema = own_schema
 
 
 class Ingest:
@@ -163,15 +161,7 @@ class Ingest:
         root = await choose_root(
             self._files, request, opened=self._opened, worker=options.worker, prepare=self._prepare
         )
-        manifest = await keep(
-            options.storage,
-            self._attempt,
-            request,
-            self._files,
-            root,
-            own_schema=options.own_schema,
-            worker=options.worker,
-        )
+        manifest = await keep(options.storage, self._attempt, request, self._files, root, worker=options.worker)
         return await self._announce(manifest, self._request.tags)
 
     async def abort(self) -> None:

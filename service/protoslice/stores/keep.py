@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from protoslice import _core
 from protoslice.storage import Storage
@@ -15,7 +16,10 @@ from protoslice.stores.roots import Root
 from protoslice.stores.runner import Worker
 from protoslice.stores.seal import seal
 
-__all__ = ["keep"]
+__all__ = ["PLANNER", "keep"]
+
+PLANNER: Final = _core.Plan.VERSION
+"""The version of the planner that the chunks of new stores are made by."""
 
 
 async def keep(
@@ -25,13 +29,17 @@ async def keep(
     received: Sequence[Received],
     root: Root,
     *,
-    own_schema: bytes | None,
     worker: Worker,
 ) -> Manifest:
     """The manifest of the store that `received` make, once everything that goes beside the files is in `storage`."""
     prepared = root.prepared
     kept = {"index": prepared.index, "plan": prepared.plan, "image": prepared.image} if prepared else {}
-    beside = {name: data for name, data in (kept | {"schema": own_schema}).items() if data is not None}
+    schema = prepared.schema if prepared else None
+    if schema is not None:
+        # Bundled types too: a later program may bundle them otherwise. With the attempt it is kept as long as the
+        # store is; were it shared by stores, writers and collectors would have to agree about one thing more.
+        kept["schema"] = schema.canonical
+    beside = {name: data for name, data in kept.items() if data is not None}
     await side_by_side(lambda name: put_new(storage, keys.object_key(attempt, name), seal(beside[name])), beside)
     files, objects = tuple(file.info for file in received), tuple(file.stored for file in received)
     manifest = Manifest(
@@ -49,9 +57,8 @@ async def keep(
         side=root.side,
         indexed=prepared is not None,
         chunked=prepared is not None and prepared.image is not None,
-        own_schema=own_schema is not None,
-        schema=prepared.schema if prepared else None,
-        planner=_core.Plan.VERSION if prepared else None,
+        schema=schema.fingerprint if schema else None,
+        planner=PLANNER if prepared else None,
         why=root.why,
     )
     return await worker.sized(StoreInfo.of(manifest).weight, manifest.named)

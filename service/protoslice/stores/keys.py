@@ -10,7 +10,7 @@ objects/<attempt>/side  side.sums   records of a chunked proto that had to be de
 objects/<attempt>/index             the index of the root proto
 objects/<attempt>/plan              its chunks
 objects/<attempt>/image             a chunked proto merged: a rope over its root file and the side object
-objects/<attempt>/schema            the descriptor set of a type that is not bundled
+objects/<attempt>/schema            the descriptor set of the root's type and all it reaches
 objects/<attempt>/part-<random>     some bytes of a resumable upload, whose id is the attempt; its sums beside it
 objects/<attempt>/state-<random>    what is known of its first bytes
 uploads/<attempt>                   the record of a resumable upload: which parts make it up so far

@@ -165,7 +165,6 @@ class Manifest:
     """False where the root is no proto: a text, or the table of a tensor bundle."""
     chunked: bool = False
     """Whether an image is kept: of a chunked proto, or of a text."""
-    own_schema: bool = False
     schema: str | None = None
     """The fingerprint of the schema that the root is read by; None for a root without a type, or without an index."""
     planner: int | None = None
@@ -213,7 +212,7 @@ class Manifest:
     @property
     def beside(self) -> tuple[str, ...]:
         """The names of the records that lie in its own attempt beside the objects of files."""
-        kept = {"index": self.indexed, "plan": self.indexed, "image": self.chunked, "schema": self.own_schema}
+        kept = {"index": self.indexed, "plan": self.indexed, "image": self.chunked, "schema": self.schema is not None}
         return tuple(name for name, there in kept.items() if there)
 
     @property
@@ -266,7 +265,7 @@ def upgraded(raw: dict[str, Any], schema: str | None) -> Manifest:
     The id stays: it is a name by now, and its URLs have been given out. `schema` counts for an indexed root alone.
     """
     indexed = bool(raw.get("indexed", True))
-    facts = {name: value for name, value in raw.items() if name != "version"}
+    facts = {name: value for name, value in raw.items() if name not in {"version", "own_schema"}}
     return Manifest(**_from_dict(facts), schema=schema if indexed else None, planner=1 if indexed else None)
 
 

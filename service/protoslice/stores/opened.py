@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from protoslice import _core, schema
+from protoslice import _core
 from protoslice.errors import IntegrityError, InvalidInput, NoRoot, NotFound, Unsupported
 from protoslice.formats import model as formats
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.pieces import extents_of
+from protoslice.schema import TypeSchema
 from protoslice.storage import Span, Storage
 from protoslice.stores import keys
 from protoslice.stores.chunk_facts import ChunkFacts
@@ -20,6 +21,7 @@ from protoslice.stores.model import Manifest, Page, PageRoom, StoreInfo, place_o
 from protoslice.stores.objects import StoredObject, open_object
 from protoslice.stores.reads import recalling
 from protoslice.stores.runner import SLICE, Worker
+from protoslice.stores.schemas import Schemas
 from protoslice.stores.seal import unseal
 from protoslice.stores.serving import Representation
 from protoslice.stores.tensors import StoreTensors
@@ -214,8 +216,9 @@ class OpenStore:
         return list(extents_of(self._proto.plan)) if self._proto is not None else []
 
     def descriptor_set(self) -> bytes | None:
-        """The uploaded descriptor set that this store's type comes from; none when the type is bundled or not known."""
-        return self._proto.own_schema if self._proto is not None else None
+        """The descriptor set of the root's type and all it reaches; None when the type is not known."""
+        read_by = self._proto.read_by if self._proto is not None else None
+        return read_by.canonical if read_by is not None else None
 
     def close(self) -> None:
         """Give back what is held open."""
@@ -252,11 +255,18 @@ class Proto:
     sources: Sequence[StoredObject]
     imaged: bool
     """Whether it is served by its image: the root file is a chunked proto, or a text."""
-    own_schema: bytes | None = None
+    read_by: TypeSchema | None = None
+    """The schema that it is read by; None where its type is not known."""
 
 
 async def open_proto(
-    storage: Storage, manifest: Manifest, objects: Sequence[StoredObject], worker: Worker, *, verify: bool
+    storage: Storage,
+    manifest: Manifest,
+    objects: Sequence[StoredObject],
+    worker: Worker,
+    schemas: Schemas,
+    *,
+    verify: bool,
 ) -> tuple[Proto, list[StoredObject]]:
     """The root of the store of `manifest`; and the objects opened for it beyond its files."""
 
@@ -269,14 +279,26 @@ async def open_proto(
         return await worker.run(lambda: unseal(sealed, f"the {name} of store {manifest.id}"))
 
     root = next(i for i, file in enumerate(manifest.files) if file.path == manifest.root)
-    own_schema = await whole("schema") if manifest.own_schema else None
-    own = [schema.from_descriptor_set(own_schema)] if own_schema is not None else []
-    flat = schema.find(manifest.type, own).flat(manifest.type) if manifest.type else None
-    index, plan = _core.Index(await whole("index")), _core.Plan.decode(await whole("plan"))
-    image = _core.Rope.decode(await whole("image")) if manifest.chunked else None
+    read_by = await schemas.of_store(manifest, lambda: whole("schema"))
+    index, plan = await whole("index"), await whole("plan")
+    image = await whole("image") if manifest.chunked else None
     extra = [await open_object(storage, manifest.side, worker, verify=verify)] if manifest.side else []
     sources = [objects[root], *extra]
-    return Proto(_core.Document(index, flat, sources, image), plan, sources, manifest.chunked, own_schema), extra
+    try:
+        return await worker.run(lambda: _proto(index, plan, image, sources, read_by)), extra
+    except BaseException:
+        for stored in extra:
+            stored.close()
+        raise
+
+
+def _proto(
+    index: bytes, plan: bytes, image: bytes | None, sources: Sequence[StoredObject], read_by: TypeSchema | None
+) -> Proto:
+    """The root of a store, from what is kept of it. Blocking."""
+    rope = _core.Rope.decode(image) if image is not None else None
+    document = _core.Document(_core.Index(index), read_by.flat if read_by else None, sources, rope)
+    return Proto(document, _core.Plan.decode(plan), sources, rope is not None, read_by)
 
 
 def _rows(document: _core.Document, path: str, first: int, room: PageRoom) -> tuple[list[tuple[Any, ...]], int]:

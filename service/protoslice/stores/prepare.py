@@ -46,8 +46,8 @@ class Prepared:
     index: bytes
     plan: bytes
     chunks: int
-    schema: str | None
-    """The fingerprint of the schema that the root is read by; None for a root of unknown type."""
+    schema: schema.TypeSchema | None
+    """The schema that the root is read by; None for a root of unknown type."""
     image: bytes | None = None
 
 
@@ -108,7 +108,7 @@ def prepare_raw(source: RangeSource, scan: Scan, types: Types, request: IngestRe
         scan.index if scan.index is not None and scan.type == name else _core.index_source([source], None, flat, name)
     )
     plan = _core.Document(_core.Index(index), flat, [source]).plan(request.min_chunk, request.max_chunk)
-    return Prepared(name, index, plan.encode(), len(plan), types.fingerprint(name) if name else None)
+    return Prepared(name, index, plan.encode(), len(plan), types.of(name) if name else None)
 
 
 def prepare_found(source: RangeSource, received: Received, types: Types, request: IngestRequest) -> Prepared:
@@ -157,7 +157,7 @@ def prepare_chunked(
 def binary_of(source: RangeSource, type_name: str, types: Types, side: SideWriter) -> None:
     """Write to `side` the bytes that the message of type `type_name` in a text stands for."""
     schema.check_text_size(source.size)
-    side.write(schema.serialized(source.read(0, source.size), type_name, types.declaring(type_name)))
+    side.write(schema.serialized(source.read(0, source.size), types.of(type_name)))
 
 
 def prepare_text(sources: Sequence[RangeSource], type_name: str, types: Types, request: IngestRequest) -> Prepared:
@@ -176,5 +176,4 @@ def _prepare_image(
     flat = types.flat(name) if name else None
     index = _core.index_source(sources, image, flat, name)
     plan = _core.Document(_core.Index(index), flat, sources, image).plan(request.min_chunk, request.max_chunk)
-    fingerprint = types.fingerprint(name) if name else None
-    return Prepared(name, index, plan.encode(), len(plan), fingerprint, image.encode())
+    return Prepared(name, index, plan.encode(), len(plan), types.of(name) if name else None, image.encode())

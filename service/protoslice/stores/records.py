@@ -1,8 +1,7 @@
-"""Tags and schemas: named records that may change."""
+"""Tags: names that point at stores."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import secrets
@@ -10,7 +9,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from protoslice import schema
 from protoslice.errors import IntegrityError, NotFound
 from protoslice.storage import ObjectKey, ObjectStat, Storage, quote
 from protoslice.storage.interface import PAGE
@@ -18,12 +16,11 @@ from protoslice.stores import keys
 from protoslice.stores.claims import RENEW_SECONDS
 from protoslice.stores.indexes import Indexes
 from protoslice.stores.listing import everything, side_by_side
-from protoslice.stores.model import Page, SchemaInfo, Tag, now
+from protoslice.stores.model import Page, Tag, now
 from protoslice.stores.named import NamedRecords
-from protoslice.stores.paths import check_schema_name, check_tag
-from protoslice.stores.runner import Worker
+from protoslice.stores.paths import check_tag
 
-__all__ = ["Schemas", "Tags"]
+__all__ = ["Tags"]
 
 _log = logging.getLogger(__name__)
 
@@ -131,62 +128,3 @@ class Tags:
 def _tag(data: bytes, stat: ObjectStat) -> Tag:
     raw = json.loads(data)
     return Tag(keys.name_of(stat.key), raw["store"], datetime.fromisoformat(raw["updated"]), stat.etag)
-
-
-class Schemas:
-    """Uploaded descriptor sets, parsed off the loop and one at a time: a large one takes seconds, and memory."""
-
-    def __init__(self, storage: Storage, worker: Worker) -> None:
-        self._records = NamedRecords(storage, keys.SCHEMAS, "schema")
-        self._worker = worker
-        self._parsing = asyncio.Lock()
-        self._sizes: dict[str, tuple[str, int]] = {}
-        """By name, the entity tag of a schema and how many message types it declares."""
-
-    async def page(self, limit: int, cursor: str | None) -> Page[SchemaInfo]:
-        """A page of the schemas, by name."""
-        items, after = await self._records.page(limit, cursor)
-        return Page([await self._info(*item) for item in items], after)
-
-    async def get(self, name: str) -> tuple[SchemaInfo, bytes]:
-        """The schema called `name`, and its descriptor set."""
-        try:
-            data, stat = await self._records.read(keys.schema(check_schema_name(name)))
-        except NotFound:
-            raise NotFound(f"there is no schema {name!r}") from None
-        return await self._info(data, stat), data
-
-    async def put(self, name: str, data: bytes) -> tuple[SchemaInfo, bool]:
-        """Keep a descriptor set under `name`; whether it is new."""
-        check_schema_name(name)
-        await self._parsed(data)
-        _, created = await self._records.set(keys.schema(name), data)
-        return (await self.get(name))[0], created
-
-    async def delete(self, name: str) -> None:
-        """Remove a schema; stores that were made with it keep it."""
-        try:
-            await self._records.remove(keys.schema(check_schema_name(name)), None)
-            self._sizes.pop(name, None)
-        except NotFound:
-            raise NotFound(f"there is no schema {name!r}") from None
-
-    async def find(self, type_name: str) -> tuple[schema.MessageTypes, bytes] | None:
-        """The first schema that declares a message type, and its descriptor set."""
-        async for data, _ in self._records.each():
-            types = await self._parsed(data)
-            if type_name in types:
-                return types, data
-        return None
-
-    async def _info(self, data: bytes, stat: ObjectStat) -> SchemaInfo:
-        name = keys.name_of(stat.key)
-        etag, size = self._sizes.get(name, ("", 0))
-        if etag != stat.etag:
-            size = len(await self._parsed(data))
-            self._sizes[name] = (stat.etag, size)
-        return SchemaInfo(name, len(data), size, stat.modified, stat.etag)
-
-    async def _parsed(self, data: bytes) -> schema.MessageTypes:
-        async with self._parsing:
-            return await self._worker.run(lambda: schema.from_descriptor_set(data))

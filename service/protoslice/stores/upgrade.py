@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from protoslice import schema
-from protoslice.errors import Conflict, IntegrityError, Unsupported
+from protoslice.errors import Conflict, IntegrityError, LimitExceeded, Unsupported
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores import keys
 from protoslice.stores.claims import Claims
@@ -20,7 +20,7 @@ from protoslice.stores.manifests import is_retired
 from protoslice.stores.model import Manifest, upgraded
 from protoslice.stores.records import Tags
 from protoslice.stores.removed import bury
-from protoslice.stores.seal import unseal
+from protoslice.stores.seal import seal, unseal
 
 __all__ = ["UpgradeReport", "upgrade"]
 
@@ -126,12 +126,17 @@ async def _manifest(storage: Storage, data: bytes) -> Manifest:
     with suppress(IntegrityError):
         return Manifest.decode(data)
     raw = json.loads(unseal(data, "a store's manifest"))
-    return upgraded(raw, await _fingerprint(storage, raw))
+    read_by = await _read_by(storage, raw)
+    if read_by is not None and not raw["own_schema"]:
+        # A bundled type was not kept with its stores: it is that of this program from now on.
+        with suppress(Conflict):
+            await storage.put_if_absent(keys.object_key(raw["attempt"], "schema"), seal(read_by.canonical))
+    return upgraded(raw, read_by.fingerprint if read_by is not None else None)
 
 
-async def _fingerprint(storage: Storage, raw: dict[str, Any]) -> str | None:
-    """The fingerprint of the schema that the root of a store is read by; None where no schema is known."""
-    if not raw["type"]:
+async def _read_by(storage: Storage, raw: dict[str, Any]) -> schema.TypeSchema | None:
+    """The schema that the root of a store is read by; None where no schema is known, or needed."""
+    if not raw["type"] or not raw.get("indexed", True):
         return None
     own = []
     if raw["own_schema"]:
@@ -139,6 +144,6 @@ async def _fingerprint(storage: Storage, raw: dict[str, Any]) -> str | None:
         sealed = await storage.get_range(key, 0, (await storage.stat(key)).size)
         own.append(schema.from_descriptor_set(unseal(sealed, "the schema of a store")))
     try:
-        return schema.find(raw["type"], own).fingerprint(raw["type"])
-    except Unsupported:
+        return schema.find(raw["type"], own).schema(raw["type"])
+    except (Unsupported, LimitExceeded):
         return None

@@ -19,7 +19,7 @@ from protoslice.stores.uploads.parts import read_on, taken_up
 __all__ = ["Ingesting", "Making", "Typing", "digests_of"]
 
 Ingesting = Callable[[IngestRequest], Awaitable[Ingest]]
-Typing = Callable[[str | None], Awaitable[tuple[Types, bytes | None]]]
+Typing = Callable[[str | None], Awaitable[Types]]
 
 
 class Making:
@@ -49,7 +49,7 @@ class Making:
     ) -> Created:
         """The store of these files, each made of uploads that follow each other; `digests` are what some must have."""
         self._options.check_size(sum(upload.offset for uploads in files.values() for upload in uploads))
-        types, _ = await self._types(request.type)
+        types = await self._types(request.type)
         async with await self._ingest(request) as ingest:
             for path, uploads in files.items():
                 if any(upload.offset for upload in uploads):

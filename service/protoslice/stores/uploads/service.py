@@ -224,7 +224,7 @@ class Uploads:
         """The examination of the bytes so far; None where they will never be a file by themselves."""
         if upload.path is None and upload.partial:
             return None
-        types, _ = await self._types(upload.wanted_type)
+        types = await self._types(upload.wanted_type)
         found = await taken_up(
             self._storage, self._worker, upload, types, path=upload.filename, wanted=upload.wanted_type
         )
