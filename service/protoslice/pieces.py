@@ -36,9 +36,7 @@ def cut(size: int, extents: Iterable[Span] = ()) -> Iterator[Span]:
 def extents_of(plan: _core.Plan) -> Iterator[Span]:
     """Where the chunks of a plan lie in the root file, as start and end."""
     for number in range(len(plan)):
-        for piece in plan.chunk(number)[3].pieces():
-            if not isinstance(piece, bytes) and piece[0] == 0 and piece[2] >= LEAST:
-                yield piece[1], piece[1] + piece[2]
+        yield from plan.chunk(number)[3].extents(0, LEAST)
 
 
 def _blocks(start: int, end: int) -> Iterator[Span]:

@@ -1,5 +1,8 @@
 """What masks and omissions leave is what the protobuf runtime would leave, as it stood."""
 
+from random import Random
+from typing import Any
+
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.message import Message
@@ -7,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import protoslice
-from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
+from protoslice import _core, schema
+from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, Unsupported
+from protoslice.ropes import Rope
 from protoslice.schema import from_descriptor_set
+from protoslice.sources import BytesSource
 from protoslice.testing.protos import (
     ROOT,
     Case,
@@ -25,6 +31,7 @@ from protoslice.testing.protos import (
     tokens,
     without_large,
 )
+from protoslice.testing.stores import field
 
 
 def opened(case: Case) -> protoslice.Proto:
@@ -169,3 +176,84 @@ def test_masks_that_cannot_be_are_refused(fields: list[str], error: type[Protosl
 def test_fields_are_a_list() -> None:
     with pytest.raises(InvalidInput, match="not one path"):
         protoslice.open(b"", "tensorflow.TensorProto").merge(fields="dtype")
+
+
+def graph(count: int) -> bytes:
+    """A `tensorflow.GraphDef` whose nodes have a name, an op and two inputs; one in three has no op."""
+    nodes = []
+    for number in range(count):
+        op = field(2, b"op%d" % number) if number % 3 else b""
+        nodes.append(field(1, field(1, b"n%d" % number) + op + field(3, b"a") + field(3, b"b")))
+    return b"".join(nodes)
+
+
+def document(data: bytes, *, steps: int, floor: int = 16384) -> _core.Document:
+    """The graph in `data`, on which a mask may take so many steps."""
+    source, flat = BytesSource(data), schema.bundled().flat("tensorflow.GraphDef")
+    rope = _core.Rope([(0, 0, source.size)])
+    index = _core.Index(_core.index_source([source], rope, flat, "tensorflow.GraphDef", floor=floor))
+    return _core.Document(index, flat, [source], limits=_core.Limits(steps=steps))
+
+
+@pytest.mark.parametrize("floor", [1, 16384])
+@pytest.mark.parametrize("seed", range(30))
+def test_selections_that_overlap_keep_what_any_of_them_keeps(seed: int, floor: int) -> None:
+    random, count = Random(seed), 40
+    data = graph(count)
+    kept: list[set[str]] = [set() for _ in range(count)]
+    fields = []
+    for _ in range(random.randrange(1, 12)):
+        name = random.choice(["name", "op", "input", "input[1]"])
+        first, last = sorted(random.sample(range(count + 5), 2))
+        which, select = random.choice([
+            (range(count), ""),
+            (range(count), "[*]"),
+            (range(first, min(last, count)), f"[{first}:{last}]"),
+            (range(first, count), f"[{first}:]"),
+            (range(first, min(first + 1, count)), f"[{first}]"),
+            (range(first, min(first + 1, count)), f'[name="n{first}"]'),
+        ])  # fmt: skip
+        fields.append(f"node{select}.{name}")
+        for number in which:
+            kept[number].add(name)
+    graph_def: Any = schema.bundled().message_class("tensorflow.GraphDef")
+    due = graph_def()
+    for node, names in zip(graph_def.FromString(data).node, kept, strict=True):
+        if names:
+            left = due.node.add(name=node.name if "name" in names else "", op=node.op if "op" in names else "")
+            left.input.extend(node.input if "input" in names else node.input[1:] if "input[1]" in names else [])
+    rope = document(data, steps=1 << 24, floor=floor).view("", fields)[2]
+    got = bytes(Rope(rope, [BytesSource(data)]))
+    assert got == due.SerializeToString(), fields
+
+
+@pytest.mark.parametrize("floor", [1, 1 << 20])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [f"1[{number}:].1" for number in range(400)],
+        [f"1[*].{number}" for number in range(1, 400)],
+        [f"1[{number}].1" for number in range(0, 20_000, 50)],
+        [f"1[{number}:{number + 9}].{number % 3 + 1}" for number in range(400)],
+        ["node[*].name", "node[*].op", "node[*].input", "node[*].device", "node[*].attr"],
+    ],
+    ids=["slices", "numbers", "elements", "overlaps", "names"],
+)
+def test_many_masks_take_few_steps_for_each_element(fields: list[str], floor: int) -> None:
+    """The work is that of one walk, and some for each two masks: not that of all masks at each element."""
+    count = 20_000
+    data = graph(count)
+    rope = document(data, steps=30 * count + 3 * 400**2, floor=floor).view("", fields)[2]
+    assert rope.size > 0
+
+
+def test_more_steps_than_are_allowed_are_refused() -> None:
+    data = graph(20_000)
+    with pytest.raises(LimitExceeded, match=r"more than 100000 steps of work.*fewer fields, or fewer elements"):
+        document(data, steps=100_000).view("", ["node[*].name"])
+    absent = [f'node[op="x{number}"].name' for number in range(400)]
+    with pytest.raises(LimitExceeded, match="steps"):
+        document(data, steps=20_000 * 100, floor=1 << 20).view("", absent)
+    with pytest.raises(LimitExceeded, match="steps"):
+        document(b"", steps=100_000).view("", [f"node[{number}:].name" for number in range(400)])
+    assert document(data, steps=100_000).view("", ["node[0:1000].name"])[2].size > 1000

@@ -284,7 +284,7 @@ def test_pages_of_a_tree_and_of_tensors_are_bounded_by_bytes() -> None:
 def test_a_page_of_a_tree_whose_type_has_a_long_name() -> None:
     from google.protobuf import descriptor_pb2
 
-    name = "T" * 100_000
+    name = "T" * 1000
     file = descriptor_pb2.FileDescriptorProto(name="long.proto", package="long", syntax="proto3")
     element = file.message_type.add(name=name)
     element.field.add(name="text", number=1, type=9, label=1)
@@ -293,16 +293,16 @@ def test_a_page_of_a_tree_whose_type_has_a_long_name() -> None:
 
     async def work(stores: Stores, _: MemoryStorage) -> None:
         await stores.put_schema("long", schema)
-        data = b"".join(field(1, field(1, b"%d" % number)) for number in range(100))
+        data = b"".join(field(1, field(1, b"%d" % number)) for number in range(3000))
         store = await stores.view((await upload(stores, {"x": data}, IngestRequest(type="long.Root"))).store.id)
         count = 0
         cursor: str | None = None
         while True:
-            page = await store.tree("each", 1, 100, cursor)
+            page = await store.tree("each", 1, 3000, cursor)
             assert len(json.dumps(page.items)) <= 3 << 19
             count += len(page.items)
             if (cursor := page.next) is None:
                 break
-        assert count == 100
+        assert count == 3000
 
     in_memory(work)

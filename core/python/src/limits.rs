@@ -10,7 +10,7 @@ pub(crate) struct Limits(pub(crate) wire::Limits);
 #[pymethods]
 impl Limits {
     #[new]
-    #[pyo3(signature = (*, depth=None, nodes=None, path=None, decoded=None, held=None, side=None, pieces=None, metadata=None))]
+    #[pyo3(signature = (*, depth=None, nodes=None, path=None, decoded=None, held=None, side=None, pieces=None, steps=None, metadata=None))]
     #[allow(clippy::too_many_arguments, reason = "options with names")]
     fn new(
         depth: Option<u32>,
@@ -20,6 +20,7 @@ impl Limits {
         held: Option<u64>,
         side: Option<u64>,
         pieces: Option<usize>,
+        steps: Option<u64>,
         metadata: Option<u64>,
     ) -> Self {
         let default = wire::Limits::default();
@@ -31,6 +32,7 @@ impl Limits {
             held: held.unwrap_or(default.held),
             side: side.unwrap_or(default.side),
             pieces: pieces.unwrap_or(default.pieces),
+            steps: steps.unwrap_or(default.steps),
             metadata: metadata.unwrap_or(default.metadata),
         })
     }

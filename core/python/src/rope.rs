@@ -53,6 +53,11 @@ impl Rope {
         self.0.pieces().map(|piece| to_python(py, piece)).collect()
     }
 
+    /// Where its extents of `source` that have `least` bytes or more lie there, as start and end.
+    fn extents(&self, source: u32, least: u64) -> Vec<(u64, u64)> {
+        self.0.extents(SourceId(source), least).map(|span| (span.start, span.end)).collect()
+    }
+
     /// Where a batch that begins at `start` ends, and what to read for it, as (source, start, end); `wire::Rope::batch`.
     #[pyo3(signature = (start, stop, *, size, pieces, spans, covered, gap))]
     #[allow(clippy::too_many_arguments, reason = "named on the side of Python")]

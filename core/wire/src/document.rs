@@ -6,6 +6,7 @@
 mod keyed;
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use crate::entry::{Entry, NodeId};
 use crate::error::{Kind, Result, WireError};
@@ -87,7 +88,7 @@ impl<'a> Document<'a> {
         match part {
             Part::Node(id) => Ok(PartEntries::Indexed(self.index.node(*id)?.entries())),
             Part::Span(span, type_id) => {
-                self.scan(span.clone(), *type_id).map(|entries| PartEntries::Scanned(entries.into_iter()))
+                self.scanned(span.clone(), *type_id).map(|entries| PartEntries::Scanned(entries, 0))
             }
         }
     }
@@ -106,6 +107,7 @@ impl<'a> Document<'a> {
             let Some(field) = node.field(number)? else { return Ok(()) };
             let mut occurrences = node.occurrences(&field, from)?;
             while let Some((ordinal, entry)) = occurrences.next_occurrence()? {
+                self.spend(1)?;
                 if !visit(ordinal, &entry)? {
                     break;
                 }
@@ -120,6 +122,7 @@ impl<'a> Document<'a> {
             }
             let at = ordinal;
             ordinal += entry.count;
+            self.spend(1)?;
             if ordinal > from && !visit(at, &entry)? {
                 break;
             }
@@ -192,8 +195,8 @@ impl<'a> Document<'a> {
 pub enum PartEntries<'a> {
     /// As the index has them.
     Indexed(Entries<'a>),
-    /// As a scan gave them.
-    Scanned(std::vec::IntoIter<Entry>),
+    /// As a scan gave them, and how many have been taken.
+    Scanned(Rc<[Entry]>, usize),
 }
 
 impl Iterator for PartEntries<'_> {
@@ -202,7 +205,11 @@ impl Iterator for PartEntries<'_> {
     fn next(&mut self) -> Option<Result<Entry>> {
         match self {
             Self::Indexed(entries) => entries.next(),
-            Self::Scanned(entries) => entries.next().map(Ok),
+            Self::Scanned(entries, taken) => {
+                let entry = entries.get(*taken).copied();
+                *taken += 1;
+                entry.map(Ok)
+            }
         }
     }
 }

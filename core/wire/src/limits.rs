@@ -22,6 +22,8 @@ pub struct Limits {
     pub side: u64,
     /// Extents and literals in one rope.
     pub pieces: usize,
+    /// Steps of the work that one mask makes: elements and fields looked at, each by each selection it may be of.
+    pub steps: u64,
     /// Bytes of a `.cpb`'s metadata record.
     pub metadata: u64,
 }
@@ -36,6 +38,7 @@ impl Default for Limits {
             held: 1 << 31,
             side: u64::MAX,
             pieces: 1 << 24,
+            steps: 1 << 24,
             metadata: 256 << 20,
         }
     }

@@ -1,5 +1,8 @@
 //! Field masks: which parts of a message to keep, as a tree of selections.
 
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
 use crate::error::{Kind, Result, WireError};
 use crate::path::{Name, Path, Select};
 
@@ -9,18 +12,16 @@ pub struct Mask {
     /// All of it.
     pub whole: bool,
     /// Otherwise these fields, or elements of them, and what to keep of each.
-    pub picks: Vec<Pick>,
+    pub picks: BTreeMap<Pick, Rc<Mask>>,
 }
 
 /// One field of a mask.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pick {
     /// The field.
     pub name: Name,
     /// Which elements; all when not said.
     pub select: Option<Select>,
-    /// What to keep of each.
-    pub mask: Mask,
 }
 
 impl Mask {
@@ -41,15 +42,27 @@ impl Mask {
         Ok(root)
     }
 
-    fn child(&mut self, name: &Name, select: Option<&Select>) -> &mut Mask {
+    /// The mask that keeps what any of `masks` keeps. `spend` is told of each pick that is looked at.
+    pub fn union(masks: &[Rc<Self>], spend: &mut dyn FnMut() -> Result<()>) -> Result<Rc<Self>> {
+        if let [only] = masks {
+            return Ok(Rc::clone(only));
+        }
+        if let Some(whole) = masks.iter().find(|mask| mask.whole) {
+            return Ok(Rc::clone(whole));
+        }
+        let mut merged: BTreeMap<&Pick, Vec<Rc<Self>>> = BTreeMap::new();
+        for (pick, mask) in masks.iter().flat_map(|mask| &mask.picks) {
+            spend()?;
+            merged.entry(pick).or_default().push(Rc::clone(mask));
+        }
+        let picks = merged.into_iter().map(|(pick, masks)| Ok((pick.clone(), Self::union(&masks, spend)?)));
+        Ok(Rc::new(Self { whole: false, picks: picks.collect::<Result<_>>()? }))
+    }
+
+    fn child(&mut self, name: &Name, select: Option<&Select>) -> &mut Self {
         // `[*]` says the same as no brackets.
         let select = select.filter(|select| !matches!(select, Select::All | Select::Slice(None, None)));
-        let found = self.picks.iter().position(|pick| pick.name == *name && pick.select.as_ref() == select);
-        let at = found.unwrap_or(self.picks.len());
-        if found.is_none() {
-            self.picks.push(Pick { name: name.clone(), select: select.cloned(), mask: Mask::default() });
-        }
-        #[allow(clippy::indexing_slicing, reason = "the pick was found or has just been pushed")]
-        &mut self.picks[at].mask
+        let pick = Pick { name: name.clone(), select: select.cloned() };
+        Rc::make_mut(self.picks.entry(pick).or_default())
     }
 }

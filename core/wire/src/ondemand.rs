@@ -1,8 +1,9 @@
 //! Bytes looked at on demand: where the index has no node, the few bytes concerned are read and scanned.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
+use std::rc::Rc;
 
 use crate::entry::Entry;
 use crate::error::{Kind, Result, WireError};
@@ -27,12 +28,44 @@ pub struct OnDemand<'a> {
     pub limits: Limits,
     source: &'a dyn Source,
     window: RefCell<(u64, Vec<u8>)>,
+    scanned: RefCell<Option<Scanned>>,
+    budget: Cell<Option<u64>>,
 }
+
+/// The fields of a message that was scanned, with its place and type.
+type Scanned = (Range<u64>, Option<TypeId>, Rc<[Entry]>);
 
 impl<'a> OnDemand<'a> {
     /// The bytes of `source`, whose messages `schema` knows.
     pub fn new(schema: &'a Schema, source: &'a dyn Source, limits: Limits) -> Self {
-        Self { schema, limits, source, window: RefCell::default() }
+        Self {
+            schema,
+            limits,
+            source,
+            window: RefCell::default(),
+            scanned: RefCell::default(),
+            budget: Cell::new(None),
+        }
+    }
+
+    /// From now on, what is looked at counts as steps of work, of which [`Limits::steps`] are allowed.
+    pub(crate) fn count_steps(&self) {
+        self.budget.set(Some(self.limits.steps));
+    }
+
+    /// Counts `steps` of work; an error once they are too many, where they are counted.
+    pub(crate) fn spend(&self, steps: u64) -> Result<()> {
+        let Some(left) = self.budget.get() else { return Ok(()) };
+        self.budget.set(Some(left.saturating_sub(steps)));
+        if steps <= left {
+            return Ok(());
+        }
+        let limit = self.limits.steps;
+        let message = format!(
+            "these fields make more than {limit} steps of work, a step for each element and each selection it may be \
+             of: name fewer fields, or fewer elements at a time, such as [0:10000]"
+        );
+        Err(WireError::new(Kind::Limit, message))
     }
 
     /// An error when the work is to end: see [`Source::carry_on`].
@@ -86,6 +119,19 @@ impl<'a> OnDemand<'a> {
             .next_field()?
             .ok_or_else(|| WireError::corrupt(run.start, "a run of scalars is shorter than it was"))?;
         Ok(Entry::new(&field.header, field.start))
+    }
+
+    /// As [`OnDemand::scan`]; the fields of the message asked for last are still known.
+    pub fn scanned(&self, span: Range<u64>, type_id: Option<TypeId>) -> Result<Rc<[Entry]>> {
+        if let Some((known, of, entries)) = &*self.scanned.borrow()
+            && (known, of) == (&span, &type_id)
+        {
+            return Ok(Rc::clone(entries));
+        }
+        let entries: Rc<[Entry]> = self.scan(span.clone(), type_id)?.into();
+        self.spend(entries.len() as u64)?;
+        *self.scanned.borrow_mut() = Some((span, type_id, Rc::clone(&entries)));
+        Ok(entries)
     }
 
     /// The fields at the top level of `span`, read as a message.

@@ -22,7 +22,7 @@ pub struct Segment {
 }
 
 /// A field by name or by number.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
     /// By name, which needs a schema.
     Text(String),
@@ -31,7 +31,7 @@ pub enum Name {
 }
 
 /// What stands in brackets.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Select {
     /// An element by position, or a map's integer key.
     Integer(i128),

@@ -46,7 +46,7 @@ pub enum Target {
     },
 }
 
-impl Document<'_> {
+impl<'a> Document<'a> {
     /// What `path` leads to.
     pub fn resolve(&self, path: &Path) -> Result<Target> {
         let mut at = Target::Message(self.root()?);
@@ -80,7 +80,7 @@ impl Document<'_> {
     }
 
     /// The field of `message` that `name` names: its number, and what the schema knows of it.
-    pub fn field_of(&self, message: &Message, name: &Name) -> Result<(u32, Option<&Field>)> {
+    pub fn field_of(&self, message: &Message, name: &Name) -> Result<(u32, Option<&'a Field>)> {
         let known = message.type_id.and_then(|id| self.schema.message(id));
         let text = match name {
             Name::Number(number) => return Ok((*number, known.and_then(|known| known.field(*number)))),

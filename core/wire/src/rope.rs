@@ -110,6 +110,16 @@ impl Rope {
         Pieces { shared: &self.shared, at, position: self.start, end: self.end }
     }
 
+    /// Where its extents of `source` that have `least` bytes or more lie there, in the order of the rope.
+    pub fn extents(&self, source: SourceId, least: u64) -> impl Iterator<Item = Range<u64>> {
+        self.pieces().filter_map(move |piece| match piece {
+            Piece::Extent { source: of, offset, len } if of == source && len >= least => {
+                Some(offset..offset.saturating_add(len))
+            }
+            _ => None,
+        })
+    }
+
     /// How many pieces it has.
     pub fn piece_count(&self) -> usize {
         let segments = &self.shared.segments;

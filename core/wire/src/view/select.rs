@@ -1,71 +1,129 @@
 //! Which fields of a message a mask selects.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
+use std::rc::Rc;
 
-use crate::document::{Document, Message, Wanted};
+use super::resolved::{Group, Stretch};
+use crate::document::{Document, Message, Part, Wanted};
 use crate::entry::Entry;
 use crate::error::{Kind, Result, WireError};
 use crate::fields::Fields;
 use crate::header::Wire;
 use crate::key::Key;
-use crate::mask::{Mask, Pick};
+use crate::mask::Mask;
 use crate::path::Select;
 use crate::resolve::map_key;
 use crate::schema::{Field, FieldKind};
 
-/// Fields that a mask selects in one piece of a message, by offset, each with what to keep of it.
-pub(super) type Selected<'m> = BTreeMap<u64, (Entry, Vec<&'m Mask>)>;
+/// Elements that are passed over one by one, where the index would find the next one that is selected.
+const NEAR: u64 = 64;
+
+/// Told of each field that is selected: the piece of the message it lies in, the field, and what to keep of it.
+pub(super) type Take<'t> = dyn FnMut(usize, Entry, &Rc<Mask>) -> Result<()> + 't;
 
 impl Document<'_> {
-    /// Adds the occurrences that `pick` selects in `message`.
-    pub(super) fn select<'m>(&self, message: &Message, pick: &'m Pick, selected: &mut [Selected<'m>]) -> Result<()> {
-        let (number, field) = self.field_of(message, &pick.name).map_err(|error| error.on(pick.name.to_string()))?;
-        let mut add = |part: usize, entry: Entry| {
-            if let Some(selected) = selected.get_mut(part) {
-                selected.entry(entry.start).or_insert_with(|| (entry, Vec::new())).1.push(&pick.mask);
-            }
-        };
-        let Some(select) = &pick.select else {
-            if field.is_some_and(|field| !field.repeated) {
-                for entry in self.singular(message, number)? {
-                    add(self.part_at(message, entry.start)?, entry);
-                }
-                return Ok(());
-            }
-            return self.each(message, number, &(0..u64::MAX), &mut add);
-        };
-        match (field, select) {
-            (Some(field), _) if !field.repeated => {
-                let text = format!("{} is not repeated: there is nothing to pick with [{select}]", field.name);
-                Err(WireError::new(Kind::NotFound, text))
-            }
-            (_, Select::Slice(from, to)) => {
-                self.each(message, number, &(from.unwrap_or(0)..to.unwrap_or(u64::MAX)), &mut add)
-            }
-            (_, Select::All) => self.each(message, number, &(0..u64::MAX), &mut add),
-            (field, select) => {
-                if let Some(entry) = self.one(message, number, field, select)? {
-                    add(self.part_at(message, entry.start)?, entry);
-                }
-                Ok(())
+    /// Tells `take` of what `group` selects by keys, or of a singular field.
+    pub(super) fn select_told(
+        &self,
+        message: &Message,
+        number: u32,
+        group: &Group<'_>,
+        take: &mut Take<'_>,
+    ) -> Result<()> {
+        if let Some(mask) = &group.singular {
+            for entry in self.singular(message, number)? {
+                take(self.part_at(message, entry.start)?, entry, mask)?;
             }
         }
+        for (select, mask) in &group.keyed {
+            if let Some(entry) = self.keyed(message, number, group.field, select)? {
+                take(self.part_at(message, entry.start)?, entry, mask)?;
+            }
+        }
+        Ok(())
     }
 
-    /// The one element that `select` picks, if it is there.
-    fn one(&self, message: &Message, number: u32, field: Option<&Field>, select: &Select) -> Result<Option<Entry>> {
+    /// Tells `take` of the elements that `stretches` of field `number` are, in their order.
+    pub(super) fn select_placed(
+        &self,
+        message: &Message,
+        number: u32,
+        group: &Group<'_>,
+        take: &mut Take<'_>,
+    ) -> Result<()> {
+        if group.in_part {
+            self.refuse_packed(message, number, group.field)?;
+        }
+        let mut before = 0u64;
+        for (i, part) in message.parts.iter().enumerate().filter(|_| !group.stretches.is_empty()) {
+            self.placed_in(part, number, before, &group.stretches, &mut |entry, mask| take(i, entry, mask))?;
+            before += self.count(part, number)?;
+        }
+        Ok(())
+    }
+
+    /// The same in one piece of a message, behind `before` elements of others.
+    fn placed_in(
+        &self,
+        part: &Part,
+        number: u32,
+        before: u64,
+        stretches: &[Stretch],
+        take: &mut dyn FnMut(Entry, &Rc<Mask>) -> Result<()>,
+    ) -> Result<()> {
+        // Where the index has elements by position, the way to the next stretch is short; else all are passed anyway.
+        let near = if matches!(part, Part::Node(_)) { NEAR } else { u64::MAX };
+        let end = before.saturating_add(self.count(part, number)?);
+        let mut at = stretches.partition_point(|stretch| stretch.places.end <= before);
+        while let Some(first) = stretches.get(at).filter(|stretch| stretch.places.start < end) {
+            let mut left = false;
+            self.visit(part, number, first.places.start.saturating_sub(before), &mut |ordinal, entry| {
+                let from = before + ordinal;
+                let places = from..from.saturating_add(entry.count);
+                while let Some(stretch) = stretches.get(at).filter(|stretch| stretch.places.start < places.end) {
+                    self.taken(entry, &places, stretch, take)?;
+                    if stretch.places.end > places.end {
+                        return Ok(true);
+                    }
+                    at += 1;
+                }
+                left = stretches.get(at).is_none_or(|next| next.places.start - places.end > near);
+                Ok(!left)
+            })?;
+            if !left {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells `take` of `entry`, which has these places, as far as `stretch` goes.
+    fn taken(
+        &self,
+        entry: &Entry,
+        places: &Range<u64>,
+        stretch: &Stretch,
+        take: &mut dyn FnMut(Entry, &Rc<Mask>) -> Result<()>,
+    ) -> Result<()> {
+        let from = stretch.places.start.max(places.start) - places.start;
+        let to = stretch.places.end.min(places.end).saturating_sub(places.start);
+        if from >= to {
+            return Ok(());
+        }
+        if to - from == entry.count {
+            return take(*entry, &stretch.mask);
+        }
+        self.run_part(entry, from..to)?.into_iter().try_for_each(|entry| take(entry, &stretch.mask))
+    }
+
+    /// The one element that `select` tells by a key, or by one of its fields; none where it is not there.
+    fn keyed(&self, message: &Message, number: u32, field: Option<&Field>, select: &Select) -> Result<Option<Entry>> {
         let type_id = field.filter(|field| field.kind == FieldKind::Message).map(|field| field.target);
         let map = field.filter(|field| self.schema.is_map(field));
         let (key, kind, value) = match select {
             Select::Where(name, value) => {
                 let (key, kind) = self.condition(type_id, name)?;
                 (key, kind, Key::Text(value))
-            }
-            Select::Integer(at) if map.is_none() => {
-                self.refuse_packed(message, number, field)?;
-                let at = u64::try_from(*at).ok();
-                return at.map(|at| self.element(message, number, at)).transpose().map(Option::flatten);
             }
             select => {
                 let kind = map.and_then(|_| self.schema.field(type_id, 1)).map_or(FieldKind::String, |key| key.kind);
@@ -79,36 +137,6 @@ impl Document<'_> {
             self.map_entry(message, &wanted)?
         };
         Ok(found.map(|(_, entry)| entry))
-    }
-
-    /// Gives `add` each occurrence of field `number` at the positions `range`, and the piece it lies in.
-    fn each(
-        &self,
-        message: &Message,
-        number: u32,
-        range: &Range<u64>,
-        add: &mut dyn FnMut(usize, Entry),
-    ) -> Result<()> {
-        let all = *range == (0..u64::MAX);
-        if !all {
-            self.refuse_packed(message, number, self.schema.field(message.type_id, number))?;
-        }
-        let mut before = 0u64;
-        for (i, part) in message.parts.iter().enumerate() {
-            self.visit(part, number, range.start.saturating_sub(before), &mut |at, entry| {
-                let first = before + at;
-                if all || (range.start <= first && first + entry.count <= range.end) {
-                    add(i, *entry);
-                } else if first < range.end {
-                    let from = range.start.saturating_sub(first);
-                    let to = entry.count.min(range.end - first);
-                    self.run_part(entry, from..to)?.into_iter().for_each(|entry| add(i, entry));
-                }
-                Ok(first + entry.count < range.end)
-            })?;
-            before += self.count(part, number)?;
-        }
-        Ok(())
     }
 
     /// The occurrences at the positions `range` of a run.
