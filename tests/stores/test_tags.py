@@ -8,10 +8,11 @@ from protoslice.errors import (
     Conflict,
     IntegrityError,
     InvalidInput,
+    LimitExceeded,
     NotFound,
 )
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
-from protoslice.stores import Stores
+from protoslice.stores import IngestRequest, Stores, records
 from protoslice.testing.stores import in_files, in_memory, onnx, some, upload, visible
 
 
@@ -67,6 +68,23 @@ def test_a_store_of_many_tags_shows_the_first_of_them_and_lists_all() -> None:
         with pytest.raises(NotFound):
             await stores.tags(store="nothing")
         assert (await stores.delete(one)).tags == tuple(names[20:])
+
+
+def test_a_store_has_a_limit_of_tags(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them go when the store is removed."""
+    monkeypatch.setattr(records, "TAGS_OF_A_STORE", 20)
+
+    async def work(stores: Stores, _: Storage) -> None:
+        one, two = await some(stores, 2)
+        for number in range(20):
+            await stores.put_tag(f"t:{number}", one)
+        with pytest.raises(LimitExceeded, match="at most 20 tags"):
+            await stores.put_tag("t:one-more", one)
+        await stores.put_tag("t:0", one)
+        await stores.put_tag("t:one-more", two)
+        with pytest.raises(LimitExceeded, match="at most 20 tags"):
+            await upload(stores, onnx(10, seed=0), IngestRequest(tags=("t:1", "t:again")))
+        assert "t:again" not in (await stores.get(one)).tags
 
     in_memory(work)
 

@@ -15,6 +15,8 @@ from pydantic import (
     model_validator,
 )
 
+from protoslice.stores import TAGS_AT_ONCE
+
 __all__ = [
     "AskMissing",
     "AskedPiece",
@@ -243,7 +245,7 @@ class Register(RequestBody):
     files: dict[str, str] = Field(min_length=1, max_length=10_000, examples=[{"model.onnx": "s3://bucket/key"}])
     type: str | None = None
     root: str | None = None
-    tags: list[str] = []
+    tags: list[str] = Field(default=[], max_length=TAGS_AT_ONCE)
     min_chunk: StrictInt | str | None = Field(default=None, examples=["1MiB"])
     max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
 
@@ -266,7 +268,7 @@ class Assemble(RequestBody):
     )
     type: str | None = None
     root: str | None = None
-    tags: list[str] = []
+    tags: list[str] = Field(default=[], max_length=TAGS_AT_ONCE)
     min_chunk: StrictInt | str | None = Field(default=None, examples=["1MiB"])
     max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
 

@@ -4,6 +4,7 @@ from protoslice.stores.catalogue import StoreOptions, Stores
 from protoslice.stores.garbage import GarbageReport
 from protoslice.stores.ingest import Ingest, Sink
 from protoslice.stores.model import (
+    TAGS_AT_ONCE,
     Created,
     FileInfo,
     IngestRequest,
@@ -20,6 +21,7 @@ from protoslice.stores.recipes import follow
 from protoslice.stores.serving import Representation
 
 __all__ = [
+    "TAGS_AT_ONCE",
     "ChunkInfo",
     "Created",
     "FileInfo",

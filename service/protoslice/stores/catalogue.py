@@ -278,6 +278,7 @@ class Stores:
         self._check_writable()
         check_tag(name)
         manifest = await self._manifests.get(await self.resolve(store))
+        await self._tags.check_room(manifest.id, [name])
         return await self._tags.put(name, manifest.id, if_match=if_match, if_none_match=if_none_match)
 
     async def delete_tag(self, name: str, *, if_match: str | None = None) -> None:
@@ -310,6 +311,8 @@ class Stores:
 
     async def _announce(self, manifest: Manifest, tags: Sequence[str]) -> Created:
         """Publish a store, or find that it exists; then its tags."""
+        if tags:
+            await self._tags.check_room(manifest.id, tags)
         there = await self._manifests.publish(manifest)
         created = there.attempt == manifest.attempt
         if not created:

@@ -13,6 +13,8 @@ from protoslice.identity import Policy, store_id
 from protoslice.stores.seal import seal, unseal
 
 __all__ = [
+    "TAGS_AT_ONCE",
+    "TAGS_OF_A_STORE",
     "UNKNOWN",
     "Created",
     "FileInfo",
@@ -84,6 +86,12 @@ def place_of(cursor: str | None) -> int:
     if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
         raise InvalidInput("this cursor was not given by this service")
     return int(cursor)
+
+
+TAGS_AT_ONCE: Final = 64
+"""Tags that one request may set."""
+TAGS_OF_A_STORE: Final = 1000
+"""Tags that a store may bear: one page of a listing, and all of them go when the store is removed."""
 
 
 @dataclass(frozen=True, slots=True)

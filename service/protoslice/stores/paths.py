@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left
 
 from protoslice.errors import InvalidInput
-from protoslice.stores.model import IngestRequest
+from protoslice.stores.model import TAGS_AT_ONCE, IngestRequest
 
 __all__ = ["FilePaths", "check_file_path", "check_request", "check_schema_name", "check_tag", "is_id", "is_id_prefix"]
 
@@ -50,6 +50,8 @@ def check_request(request: IngestRequest) -> None:
     """Raise unless the request makes sense, before anything is taken in for it."""
     if request.min_chunk < 1 or request.max_chunk < request.min_chunk:
         raise InvalidInput("min_chunk is at least 1, and max_chunk no smaller")
+    if len(request.tags) > TAGS_AT_ONCE:
+        raise InvalidInput(f"{len(request.tags)} tags are asked for; a request sets at most {TAGS_AT_ONCE}")
     for name in request.tags:
         check_tag(name)
     if request.root is not None:

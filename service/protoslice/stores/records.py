@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from protoslice.errors import IntegrityError, NotFound
+from protoslice.errors import IntegrityError, LimitExceeded, NotFound
 from protoslice.storage import ObjectKey, ObjectStat, Storage, quote
 from protoslice.storage.interface import PAGE
 from protoslice.stores import keys
 from protoslice.stores.claims import RENEW_SECONDS
 from protoslice.stores.indexes import Indexes
 from protoslice.stores.listing import everything, side_by_side
-from protoslice.stores.model import Page, Tag, now
+from protoslice.stores.model import TAGS_OF_A_STORE, Page, Tag, now
 from protoslice.stores.named import NamedRecords
 from protoslice.stores.paths import check_tag
 
@@ -82,6 +82,17 @@ class Tags:
         async with self._indexes.entered(lambda: self._indexes.add_tag(store, name), self._late_after):
             etag, created = await self._write(key, store, time, if_match=if_match, if_none_match=if_none_match)
         return Tag(name, store, time, etag), created
+
+    async def check_room(self, store: str, names: Iterable[str]) -> None:
+        """`LimitExceeded` when a store that bore `names` too would have more tags than one may.
+
+        Tags count that point elsewhere by now, until the collector has removed their entries: these are read too.
+        """
+        there = (await self._indexes.tags(store, limit=TAGS_OF_A_STORE, cursor=None)).items
+        if len({*there, *names}) > TAGS_OF_A_STORE:
+            raise LimitExceeded(
+                f"a store has at most {TAGS_OF_A_STORE} tags, counting those moved elsewhere lately: remove some"
+            )
 
     async def of(self, store: str, *, limit: int, cursor: str | None = None) -> Page[Tag]:
         """A page of the tags that point at a store."""

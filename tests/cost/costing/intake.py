@@ -59,7 +59,6 @@ INTAKE: Final = (
         ask=_post(f"filename=model.onnx&{_TAGS}", onnx(14)),
         status=(400, 422),
         budget=Budget(),
-        mend="A10",
     ),
     Row(
         route="POST /v1/stores",
@@ -171,6 +170,5 @@ INTAKE: Final = (
         ask=_register(1, 50_000),
         status=(400, 422),
         budget=Budget(held=60_000),
-        mend="A10",
     ),
 )

@@ -133,6 +133,5 @@ RESUMING: Final = (
         given=_ONE,
         status=(400, 422),
         budget=Budget(held=60_000, calls=20),
-        mend="A10",
     ),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from protoslice.errors import InvalidInput
 from protoslice.server.bodies.paths import file_path
@@ -17,8 +16,6 @@ from protoslice.stores import IngestRequest
 from protoslice.stores.uploads import InconsistentLength, NewUpload
 
 __all__ = ["new_draft_upload", "new_tus_upload"]
-
-_MOST_TAGS: Final = 100
 
 
 def new_tus_upload(fields: Fields, query: Query) -> NewUpload:
@@ -70,8 +67,6 @@ def _request(words: Mapping[str, str], query: Query) -> IngestRequest:
     if type_name is None or "/" in type_name:
         type_name = query.one("type")  # uploaders for browsers send the media type under this name
     tags = tuple(dict.fromkeys((*words.get("tag", "").split(), *query.many("tag"))))
-    if len(tags) > _MOST_TAGS:
-        raise InvalidInput(f"at most {_MOST_TAGS} tags can be set at once")
     plain = IngestRequest()
     sizes = {name: words.get(name) or query.one(name) for name in ("min_chunk", "max_chunk")}
     return IngestRequest(

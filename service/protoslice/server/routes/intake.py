@@ -16,7 +16,7 @@ from protoslice.server.parameters import plain_size
 from protoslice.server.problems import UNSUPPORTED, HttpProblem
 from protoslice.server.services import Given
 from protoslice.server.uploads import take_in
-from protoslice.stores import IngestRequest
+from protoslice.stores import TAGS_AT_ONCE, IngestRequest
 
 router = APIRouter(tags=["stores"])
 
@@ -25,7 +25,7 @@ DEFAULT_MAX_CHUNK = "1GiB"
 
 Type = Annotated[str | None, Query(description="Full message name of the root proto; detected when absent.")]
 Root = Annotated[str | None, Query(description="Which file is the root proto; detected when absent.")]
-Tags = Annotated[list[str], Query(description="A tag to point at the store; repeatable.")]
+Tags = Annotated[list[str], Query(description="A tag to point at the store; repeatable.", max_length=TAGS_AT_ONCE)]
 Filename = Annotated[str | None, Query(description="The name of a body that is one file.", examples=["model.onnx"])]
 MinChunk = Annotated[str, Query(description="Fields at least this big are split out.", examples=["1MiB"])]
 MaxChunk = Annotated[str, Query(description="Runs of repeated elements are cut at this size.", examples=["1GiB"])]
