@@ -125,7 +125,6 @@ READING: Final = (
         given=nodes,
         status=(200, 413, 422),
         budget=Budget(calls=20),
-        mend="A13",
     ),
     _view(
         "merge",
