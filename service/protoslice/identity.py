@@ -1,4 +1,9 @@
-"""The id of a store: a digest of everything that decides which bytes its views give."""
+"""The id of a store, a digest of what decides which bytes its views give; and the versions of what may come to differ.
+
+The URL of a view that the id decides about alone may be kept for ever. What gives the other views may be mended in a
+later program: its version is part of their entity tags, and of the names of facts kept about a store. Whoever changes
+what one of these gives raises its version; `tests/versions` compares what they give with what their versions gave.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Policy", "is_id_of", "store_id"]
+__all__ = ["CPB", "PIECES", "READERS", "RENDERING", "Policy", "is_id_of", "store_id"]
+
+READERS: Final = 1
+"""What formats make of a model: its tensors, their elements in every form, safetensors files and references."""
+
+CPB: Final = 1
+"""Chunked files, as they are written of a store."""
+
+RENDERING: Final = 1
+"""Messages in JSON and as text; the version of the protobuf runtime and the bundled types count beside it."""
+
+PIECES: Final = 1
+"""Where files are cut to be compared. A client of another version cuts otherwise: it finds less, and nothing wrong."""
 
 _SCHEME: Final = "protoslice store 2"
 _FIRST: Final = "protoslice store 1"

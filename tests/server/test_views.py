@@ -58,7 +58,8 @@ def test_the_file_and_the_whole_merge_are_the_upload(client: httpx.Client, store
 def test_ids_are_immutable_and_names_are_not(client: httpx.Client, store: dict[str, Any], view: str) -> None:
     lasting = f"/v1/stores/{store['id']}/{view}"
     by_id = client.get(lasting)
-    assert by_id.headers["cache-control"] == "public, max-age=31536000, immutable, no-transform"
+    kept = "max-age=3600" if view == "cpb" else "max-age=31536000, immutable"
+    assert by_id.headers["cache-control"] == f"public, {kept}, no-transform"
     assert "content-location" not in by_id.headers
     for ref, slash in (("views:1", "/"), ("views%3A1", "/"), (store["id"][:12], "/"), ("views:1", "%2F")):
         by_name = client.get(f"/v1/stores/{ref}{slash}{view}")
@@ -69,6 +70,47 @@ def test_ids_are_immutable_and_names_are_not(client: httpx.Client, store: dict[s
         assert (
             client.get(f"/v1/stores/{ref}/{view}", headers={"if-none-match": by_id.headers["etag"]}).status_code == 304
         )
+
+
+MENDABLE = [
+    ("cpb", "*/*", True),
+    ("tensors", "*/*", False),
+    ("tensors/path:graph.initializer[1]", "*/*", True),
+    ("tensors/path:graph.initializer[1]?format=npy", "*/*", True),
+    ("safetensors", "*/*", False),
+    ("merge", "application/json", True),
+    ("merge", "text/plain", True),
+    ("metadata", "application/json", True),
+]
+"""Views that a later program may mend, and whether their entity tags are made before their bytes."""
+FIXED = ["files/dir/mödel.onnx", "metadata", "chunks/0", "merge", "merge?path=graph", "merge?omit_larger_than=1KiB"]
+
+
+@pytest.mark.parametrize(("view", "accept", "named"), MENDABLE)
+def test_what_a_later_program_may_mend_is_not_kept_for_ever(
+    client: httpx.Client, store: dict[str, Any], view: str, accept: str, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, headers = f"/v1/stores/{store['id']}/{view}", {"accept": accept}
+    before = client.get(url, headers=headers)
+    assert "immutable" not in before.headers["cache-control"]
+    assert before.headers["cache-control"].startswith("public, max-age=3600")
+    monkeypatch.setattr("protoslice.stores.opened.READERS", 2)
+    monkeypatch.setattr("protoslice.stores.opened.CPB", 2)
+    monkeypatch.setattr("protoslice.server.rendered._made_by", lambda: "a later program")
+    after = client.get(f"{url}{'&' if '?' in view else '?'}later", headers=headers)
+    assert (after.headers["etag"] == before.headers["etag"]) == (not named)
+
+
+@pytest.mark.parametrize("view", FIXED)
+def test_what_the_id_decides_about_has_the_same_tag_for_ever(
+    client: httpx.Client, store: dict[str, Any], view: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"/v1/stores/{store['id']}/{view}"
+    before = client.get(url)
+    for version in ("READERS", "CPB"):
+        monkeypatch.setattr(f"protoslice.stores.opened.{version}", 2)
+    assert client.get(url).headers["etag"] == before.headers["etag"]
+    assert "immutable" in before.headers["cache-control"]
 
 
 def test_head_is_get_without_the_body(client: httpx.Client, store: dict[str, Any], view: str) -> None:

@@ -55,6 +55,10 @@ class TypeSchema:
         return self.flat.weight + len(self.canonical)
 
 
+_NO_MEMORY: Final = ("out of memory", "parse file content")
+"""How the runtime says that it found no memory for a type; what it cannot parse here it has just serialized itself."""
+
+
 class MessageTypes:
     """The message types of one descriptor set. The engine reads them; the protobuf runtime only those asked for."""
 
@@ -142,6 +146,8 @@ def _pool_of(descriptor_set: bytes) -> DescriptorPool:
         try:
             pool.AddSerializedFile(file.SerializeToString())
         except Exception as error:  # the runtime raises TypeError today, with a text of any length
+            if any(each in str(error) for each in _NO_MEMORY):
+                raise MemoryError from error
             reason = str(error).rpartition("pool: ")[2].strip() or type(error).__name__
             raise InvalidInput(f"the protobuf runtime does not take this type: {reason[:300]}") from error
     return pool

@@ -24,6 +24,7 @@ _BINARY: Final[Headers] = [
     (b"content-security-policy", b"sandbox"),
 ]
 _IMMUTABLE: Final = b"public, max-age=31536000, immutable, no-transform"
+_VERSIONED: Final = b"public, max-age=3600, no-transform"
 _REVALIDATED: Final = b"no-cache, no-transform"
 _CONDITIONAL: Final = frozenset({b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since"})
 
@@ -55,6 +56,8 @@ class Terms:
     """The lasting URL, when the one asked is not."""
     negotiated: bool = False
     """Whether Accept chooses among representations."""
+    versioned: bool = False
+    """Whether a later program may give other bytes, under another entity tag: then nobody keeps the answer for ever."""
     max_ranges: int = 64
 
 
@@ -86,7 +89,7 @@ def plan_answer(method: str, fields: Fields, facts: Facts, terms: Terms) -> Answ
         if verdict is Verdict.FAILED:
             raise HttpProblem(PRECONDITION, "the representation is another than the one named", etag=facts.etag)
         if verdict is Verdict.NOT_MODIFIED:
-            return Answer(304, _validators(facts.etag, terms.location, terms.negotiated), (), b"", 0)
+            return Answer(304, _validators(facts.etag, terms), (), b"", 0)
     headers = _headers(fields, facts, terms)
     wanted = fields.get(b"range") if method == "GET" else None
     if wanted is None or not _counts(wanted, fields, current, terms):
@@ -99,15 +102,16 @@ def plan_answer(method: str, fields: Fields, facts: Facts, terms: Terms) -> Answ
     return _sliced(headers, facts, selection.ranges)
 
 
-def _validators(etag: str, location: str | None, negotiated: bool) -> Headers:
+def _validators(etag: str, terms: Terms) -> Headers:
     """What 304 carries too."""
+    lasting = _VERSIONED if terms.versioned else _IMMUTABLE
     headers = [
         (b"etag", str(EntityTag(etag)).encode("ascii")),
-        (b"cache-control", _IMMUTABLE if location is None else _REVALIDATED),
-        (b"vary", b"accept, accept-encoding" if negotiated else b"accept-encoding"),
+        (b"cache-control", lasting if terms.location is None else _REVALIDATED),
+        (b"vary", b"accept, accept-encoding" if terms.negotiated else b"accept-encoding"),
     ]
-    if location is not None:
-        headers.append((b"content-location", location.encode("ascii")))
+    if terms.location is not None:
+        headers.append((b"content-location", terms.location.encode("ascii")))
     return headers
 
 
@@ -115,15 +119,15 @@ def _headers(fields: Fields, facts: Facts, terms: Terms) -> Headers:
     """What 200 and 206 carry both, as a list of their own."""
     want = fields.get(b"want-repr-digest")
     digest = facts.sha256 if want is None or wants_sha256(want) else None
-    known = _common(facts.etag, facts.filename, facts.message_type, digest, terms.location, negotiated=terms.negotiated)
+    known = _common(facts.etag, facts.filename, facts.message_type, digest, terms)
     return [*known, *facts.headers]
 
 
 @lru_cache(maxsize=1024)
 def _common(
-    etag: str, filename: str, message_type: str | None, digest: bytes | None, location: str | None, *, negotiated: bool
+    etag: str, filename: str, message_type: str | None, digest: bytes | None, terms: Terms
 ) -> tuple[tuple[bytes, bytes], ...]:
-    headers = [*_validators(etag, location, negotiated), *_BINARY, (b"content-disposition", attachment(filename))]
+    headers = [*_validators(etag, terms), *_BINARY, (b"content-disposition", attachment(filename))]
     if message_type is not None:
         headers.append((b"x-protobuf-message", message_type.encode("ascii")))
     if digest is not None:

@@ -144,7 +144,7 @@ class Express:
         if view.at_hand is None:
             return None
         facts, rope = store.facts_known, view.at_hand(store, rest)
-        terms = Terms(negotiated=view.rendered)
+        terms = Terms(negotiated=view.rendered, versioned=view.versioned)
         whole, part = (plan_answer("GET", fields, rope, terms) for fields in ({}, {b"range": "bytes=0-0"}))
         path = target.decode("ascii")
         return _Prepared(store.info.id, facts, view.path, path, rope, whole=_head(whole), part=_head(part))

@@ -20,7 +20,8 @@ from protoslice.stores import Created, Page, StoreInfo, Stores
 __all__ = ["encoded", "json_answer", "made_answer", "page_answer", "store_json"]
 
 REVALIDATED = "no-cache"
-IMMUTABLE = "public, max-age=31536000, immutable"
+VERSIONED = "public, max-age=3600"
+"""Of a store, under its id: a later program may find more to say of it."""
 
 
 def json_answer(

@@ -55,6 +55,7 @@ class ViewEndpoint:
             terms = Terms(
                 location=None if ref == store.info.id else _lasting(scope, store.info.id),
                 negotiated=view.rendered,
+                versioned=view.versioned,
                 max_ranges=self._services.settings.max_ranges,
             )
             form = _form(fields.get(b"accept"), rope) if view.rendered else None

@@ -32,7 +32,7 @@ _NO_MEMORY = "alloc failed"
 
 @lru_cache(maxsize=8)
 def _types(descriptor_set: bytes) -> schema.MessageTypes:
-    return schema.from_descriptor_set(descriptor_set)
+    return schema.from_descriptor_set(descriptor_set, one_pool=True)
 
 
 def render(type_name: str, form: str, descriptor_set: bytes, data: bytes) -> bytes:
@@ -49,8 +49,9 @@ def render(type_name: str, form: str, descriptor_set: bytes, data: bytes) -> byt
     if form == "text":
         return text_format.MessageToString(message, as_utf8=True, descriptor_pool=pool).encode("utf-8", "replace")
     try:
+        # Sorted: the runtime keeps maps in an order that is another in every process.
         shown = json_format.MessageToJson(
-            message, preserving_proto_field_name=True, ensure_ascii=False, descriptor_pool=pool
+            message, preserving_proto_field_name=True, ensure_ascii=False, descriptor_pool=pool, sort_keys=True
         )
     except (json_format.Error, TypeError) as error:
         raise ValueError(f"this {type_name} has no JSON form: {str(error)[:200]}") from None

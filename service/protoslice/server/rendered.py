@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
+import google.protobuf
 from starlette.types import Scope, Send
 
+from protoslice.identity import RENDERING
+from protoslice.schema.registry import bundled_bytes
 from protoslice.server.answers import Facts, Terms, plan_answer
 from protoslice.server.fields import Fields
 from protoslice.server.negotiation import JSON, PROTOBUF_JSON, TEXT
@@ -16,6 +20,13 @@ from protoslice.server.negotiation import JSON, PROTOBUF_JSON, TEXT
 __all__ = ["send_rendered"]
 
 _MARKS: Final = {PROTOBUF_JSON: "pbjson", JSON: "json", TEXT: "text"}
+
+
+@cache
+def _made_by() -> str:
+    """The versions that a rendered form depends on: ours, the runtime's, and the types that an `Any` may hold."""
+    bundled = hashlib.sha256(bundled_bytes()).hexdigest()[:16]
+    return f"{RENDERING}-{google.protobuf.__version__}-{bundled}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +54,10 @@ async def send_rendered(
 ) -> None:
     """Answer with what `render` makes of the representation; it is not called when the client has it already."""
     ending = "txtpb" if media_type == TEXT else "json"
+    terms = replace(terms, versioned=True)
     shown = _Rendered(
         0,
-        f"{facts.etag}-{_MARKS[media_type]}",
+        f"{facts.etag}-{_MARKS[media_type]}-{_made_by()}",
         f"{facts.filename.rpartition('.')[0] or facts.filename}.{ending}",
         f"{media_type}; charset=utf-8",
         facts.message_type,

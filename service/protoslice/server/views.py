@@ -31,6 +31,8 @@ class View:
     at_hand: Callable[[OpenStore, str], Representation] | None = None
     """The same without waiting, for views that need no planning and no parameters."""
     media_types: tuple[str, ...]
+    versioned: bool = False
+    """Whether its bytes depend on what a later program may mend, and not on the store's id alone."""
     rendered: bool = False
     """Whether messages are also given as JSON and text."""
     parameters: tuple[dict[str, Any], ...] = ()
@@ -158,6 +160,7 @@ VIEWS: Final = (
         summary="The store as one chunked-proto file",
         description="A riegeli file that TensorFlow's Merger reads.",
         select=_cpb,
+        versioned=True,
         media_types=("application/x-riegeli",),
     ),
     View(
@@ -171,6 +174,7 @@ VIEWS: Final = (
             "scalar) say what is sent."
         ),
         select=_tensor,
+        versioned=True,
         media_types=(_BYTES, "application/json"),
         parameters=(
             _query(
@@ -193,6 +197,7 @@ VIEWS: Final = (
         summary="All tensors, or some, as one safetensors file",
         description="What the format has no type for is widened, or left out and named in its metadata.",
         select=_safetensors,
+        versioned=True,
         media_types=(_BYTES,),
         parameters=(
             _query(

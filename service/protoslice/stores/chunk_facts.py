@@ -14,8 +14,9 @@ from protoslice.stores.serving import Representation
 
 __all__ = ["ChunkFacts"]
 
-_DIGESTS: Final = "digests"
-_HASHES: Final = "hashes"
+# Of ids that name schema and planner. Without the number: what an older program kept, maybe of other chunks.
+_DIGESTS: Final = "digests-2"
+_HASHES: Final = "hashes-2"
 
 
 class ChunkFacts:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from protoslice import _core
+from protoslice import _core, schema
 from protoslice.errors import IntegrityError, InvalidInput, NoRoot, NotFound, Unsupported
 from protoslice.formats import model as formats
 from protoslice.formats.registry import formats_of, tensors_of
+from protoslice.identity import CPB, READERS
 from protoslice.pieces import extents_of
 from protoslice.schema import TypeSchema
 from protoslice.storage import Span, Storage
@@ -83,7 +84,7 @@ class OpenStore:
             model,
             lambda: recalling(lambda: self._tensors(model), self._objects, derived, worker),
             worker,
-            self._etag,
+            lambda *view: self._etag(READERS, *view),
         )
         """What is known of the tensors in it."""
 
@@ -208,7 +209,12 @@ class OpenStore:
         rope = await self._worker.run(lambda: proto.plan.cpb(hashes))
         name = (self.manifest.root or "").rpartition("/")[2].rpartition(".")[0] or "model"
         return Representation(
-            rope, proto.sources, self._etag("cpb"), f"{name}.cpb", message_type=None, media_type="application/x-riegeli"
+            rope,
+            proto.sources,
+            self._etag("cpb", CPB),
+            f"{name}.cpb",
+            message_type=None,
+            media_type="application/x-riegeli",
         )
 
     def extents(self) -> list[Span]:
@@ -216,9 +222,13 @@ class OpenStore:
         return list(extents_of(self._proto.plan)) if self._proto is not None else []
 
     def descriptor_set(self) -> bytes | None:
-        """The descriptor set of the root's type and all it reaches; None when the type is not known."""
-        read_by = self._proto.read_by if self._proto is not None else None
-        return read_by.canonical if read_by is not None else None
+        """The descriptor set of the root's type and all it reaches; None when that is as bundled, or not known."""
+        read_by, bundled = self._proto.read_by if self._proto is not None else None, schema.bundled()
+        if read_by is None or (
+            read_by.name in bundled and bundled.kept(read_by.name).fingerprint == read_by.fingerprint
+        ):
+            return None
+        return read_by.canonical
 
     def close(self) -> None:
         """Give back what is held open."""
@@ -242,7 +252,7 @@ class OpenStore:
         return self._proto
 
     def _etag(self, *view: object) -> str:
-        """The validator of a view: stores never change, so the id and the parameters say which bytes they are."""
+        """The entity tag of a view: the id, its parameters, and the version of what made it where that may change."""
         return hashlib.sha256(repr((self.manifest.id, *view)).encode()).hexdigest()
 
 

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from protoslice.errors import IntegrityError
+from protoslice.identity import PIECES
 from protoslice.pieces import cut
 from protoslice.storage import Storage
 from protoslice.stores.derived import Derived
@@ -24,7 +25,7 @@ __all__ = ["PieceInfo", "PieceTable", "Pieces", "Place"]
 T = TypeVar("T")
 
 _ROW: Final = struct.Struct("<IQI32s")  # the number of the file, offset, length, sha-256
-_NAME: Final = "pieces"
+_NAME: Final = f"pieces-{PIECES}"
 _CUTS: Final = 256
 """Pieces that are cut in one go."""
 _MOST_BEGUN: Final = 16

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from protoslice.server.documented import SEEN, problems
-from protoslice.server.json_answers import IMMUTABLE, json_answer, page_answer
+from protoslice.server.json_answers import VERSIONED, json_answer, page_answer
 from protoslice.server.models import ChunkModel, NodeModel, PageModel, TensorModel
 from protoslice.server.services import Given, Services
 from protoslice.stores import OpenStore
@@ -105,9 +105,9 @@ def _at_most(limit: int, services: Services) -> int:
 
 
 def lasting_headers(request: Request, store: OpenStore, ref: str) -> dict[str, str]:
-    """Under a store's id the answer never changes; under another name it says what the lasting URL is."""
+    """Under a store's id the answer may be kept for a while; under another name it says what the lasting URL is."""
     if ref == store.info.id:
-        return {"cache-control": IMMUTABLE}
+        return {"cache-control": VERSIONED}
     rest = request.scope["raw_path"].split(b"/", 4)[4].decode("latin-1")
     query = request.scope["query_string"].decode("latin-1")
     return {"content-location": f"/v1/stores/{store.info.id}/{rest}" + (f"?{query}" if query else "")}
