@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,19 +20,22 @@ from tests.stores.simulation.registers import Deed
 
 from protoslice.errors import Conflict, IntegrityError, NotFound, ProtosliceError, StorageUnavailable
 from protoslice.recipes import Copy, RecipeWriter
+from protoslice.storage import ObjectKey, Storage
 from protoslice.stores import IngestRequest, Stores, follow
-from protoslice.testing.stores import assert_whole
+from protoslice.testing.stores import assert_whole, keys_in
 
 __all__ = [
     "TAGS",
     "Action",
     "Client",
     "Collect",
+    "Damage",
     "DropTag",
     "Look",
     "Read",
     "Recipe",
     "Remove",
+    "Restore",
     "Send",
     "SetTag",
     "pieces",
@@ -256,6 +260,71 @@ class Remove(Action):
                 return
         for begun in _all(entry, deeds):
             ledger.end(begun, sure=sure and isinstance(begun, Entry))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restore(Action):
+    """Take the removal of a store back."""
+
+    content: Content
+
+    async def run(self, client: Client) -> None:
+        """See `Action.run`."""
+        ledger, store = client.ledger, client.ids[self.content.name]
+        entry = ledger.sending(store, again=True)
+        deeds = [ledger.deed(name, Deed("set", entry.began, store, condition="new")) for name in TAGS]
+        sure = False
+        with suppress(StorageUnavailable, NotFound, Conflict):
+            try:
+                await client.ask("restore", lambda stores: stores.restore(store))
+                sure = True
+            except Unreachable:
+                return
+        for begun in _all(entry, deeds):
+            ledger.end(begun, sure=sure)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage(Action):
+    """Destroy an object of a store, as no client can: a stranger has found the storage."""
+
+    content: Content
+
+    async def run(self, client: Client) -> None:
+        """See `Action.run`."""
+        truth, ledger = client.cluster.truth, client.ledger
+        manifests = {store: await _content(truth, f"stores/{store}") for store in ledger.contents}
+        wanted = manifests[client.ids[self.content.name]]
+        attempts = set(_ATTEMPT.findall(wanted))
+        found = [key for key in await keys_in(truth, "objects") if key.split("/")[1] in attempts and _is_content(key)]
+        if not found:
+            return
+        key = client.random.choice(found)
+        for store, manifest in manifests.items():
+            if key.split("/")[1] in manifest:
+                ledger.damaging(store)
+        data = await _content(truth, key)
+        if data and client.random.random() < 0.5:
+            await truth.put(ObjectKey(key), data[:-1].encode("latin-1"))
+        else:
+            await truth.delete(ObjectKey(key))
+        client.say(f"destroys {key}")
+
+
+_ATTEMPT = re.compile(r"[0-9a-f]{10}-[0-9a-f]{20}")
+
+
+def _is_content(key: str) -> bool:
+    return not key.endswith("/claim") and "/of-" not in key
+
+
+async def _content(storage: Storage, key: str) -> str:
+    """An object as text, each byte a letter; empty when there is none."""
+    try:
+        size = (await storage.stat(ObjectKey(key))).size
+        return (await storage.get_range(ObjectKey(key), 0, size)).decode("latin-1")
+    except NotFound:
+        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

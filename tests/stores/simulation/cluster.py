@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
@@ -44,6 +45,8 @@ class Machine:
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.name = name
+        self.skew = cluster.skew * (2 * cluster.request(f"{name}'s clock", "").random.random() - 1)
+        """By how many seconds its clock is wrong."""
         self.dead = False
         self.still_until = 0.0
         self.stores: Stores | None = None
@@ -64,6 +67,7 @@ class Cluster:
         *,
         page: int = PAGE,
         conditional_delete: bool = True,
+        skew: float = 0.0,
     ) -> None:
         self.loop = loop
         self.seed = seed
@@ -74,6 +78,8 @@ class Cluster:
         """As many objects as a page of a listing shows at most."""
         self.conditional_delete = conditional_delete
         """See `Abilities.conditional_delete`: many a bucket has none."""
+        self.skew = skew
+        """By how many seconds the clocks of machines may be wrong."""
         self.at_peace = False
         """Whether calls of the storage take no time, and nothing befalls them: when all is over, and is looked at."""
         self.touched: set[str] = set()
@@ -87,7 +93,8 @@ class Cluster:
 
     def time(self) -> float:
         """See `Nature.time`."""
-        return EPOCH + self.loop.now
+        machine = MACHINE.get()
+        return EPOCH + self.loop.now + (machine.skew if isinstance(machine, Machine) else 0.0)
 
     def token_hex(self, nbytes: int | None = None) -> str:
         """See `Nature.token_hex`."""
@@ -116,11 +123,11 @@ class Cluster:
             task = self.begin(machine, self.request(f"{name} starts", "start"), opening)
             waiting: set[asyncio.Future[Any]] = {task, machine.death}
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if task.done() and task.exception() is None:
-                machine.stores = task.result()
+            with suppress(ProtosliceError, asyncio.InvalidStateError):
+                stores = task.result()
+                stores.uploads  # noqa: B018  # refused where the storage seemed to break its promises
+                machine.stores = stores
                 return machine
-            if task.done() and not isinstance(task.exception(), ProtosliceError):
-                task.result()
             machine.dead = True
             await asyncio.sleep(RESTART_SECONDS)
 
@@ -214,6 +221,9 @@ class _Sent:
         self._request = REQUEST.get()
         self._arrived = False
         there, self._back, self._fate = cluster.fates.of(self._request, name)
+        if self._fate is not None and self._fate.kind == "late":
+            cluster.outside(there + self._back, self._return, None, StorageUnavailable("no answer came in time"))
+            there += self._fate.there
         cluster.outside(there, self._arrive)
 
     def give_up(self) -> None:
@@ -285,5 +295,10 @@ def _outcome(result: object, error: Exception | None, fate: Fate | None) -> str:
             return f"{said}  ({fate.there:.1f} s there, {fate.back:.1f} s back)"
         case Fate("still"):
             return f"{said}  (THE MACHINE STANDS STILL FOR {fate.still:.0f} s)"
-    told = {"fails": "FAILS", "lost": "DONE, BUT THE ANSWER IS LOST", "denied": "DONE, BUT TOLD Conflict"}
+    told = {
+        "fails": "FAILS",
+        "late": f"LATE BY {fate.there:.1f} s, AND BELIEVED TO HAVE FAILED",
+        "lost": "DONE, BUT THE ANSWER IS LOST",
+        "denied": "DONE, BUT TOLD Conflict",
+    }
     return f"{said}  ({told.get(fate.kind, 'THE MACHINE DIES')})"

@@ -13,10 +13,11 @@ __all__ = ["REQUEST", "Fate", "Fates", "Kind", "Request", "Weather"]
 CONDITIONAL = ("put_if_absent", "put_if_same", "delete_if_same")
 """Calls that, tried again after a lost answer, find that somebody was first: it was they."""
 
-Kind = Literal["slow", "fails", "lost", "denied", "dies", "dies after", "still"]
+Kind = Literal["slow", "fails", "lost", "denied", "late", "dies", "dies after", "still"]
 """slow: the call, or its answer, takes long. fails: nothing was done. lost: it was done, and the answer says that it
-failed. denied: it was done, and the answer says that somebody else was first. dies: the machine does, before the call
-is made or after it took effect. still: the machine stands still once the call took effect."""
+failed. denied: it was done, and the answer says that somebody else was first. late: the answer says that it failed,
+and it is done later. dies: the machine does, before the call is made or after it took effect. still: the machine stands
+still once the call took effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Weather:
     slow_seconds: float = 5.0
     fails: float = 0.0
     lost: float = 0.0
+    late: float = 0.0
     dies: float = 0.0
     still: float = 0.0
     still_seconds: float = 300.0
@@ -53,6 +55,7 @@ class Weather:
             slow_seconds=random.choice((1.0, 10.0, 100.0)),
             fails=some(0.005, 0.02),
             lost=some(0.005, 0.02),
+            late=some(0.005) if random.random() < 0.2 else 0.0,
             dies=some(0.002, 0.005, 0.01),
             still=some(0.002, 0.01),
             still_seconds=random.choice((10.0, 400.0)),
@@ -99,6 +102,8 @@ class Fates:
         if fate is None:
             return there, back, None
         self.met[place] = fate
+        if fate.kind == "late":
+            return there, back, fate
         return there + fate.there, back + fate.back, fate
 
     def _drawn(self, chance: float, amount: float, name: str) -> Fate | None:
@@ -107,6 +112,7 @@ class Fates:
             ("slow", weather.slow),
             ("fails", weather.fails),
             ("lost", weather.lost),
+            ("late", weather.late),
             ("dies", weather.dies),
             ("still", weather.still),
         ):
@@ -121,6 +127,8 @@ class Fates:
             case "slow":
                 seconds = amount * amount * self._weather.slow_seconds
                 return Fate("slow", there=seconds) if half else Fate("slow", back=seconds)
+            case "late":
+                return Fate("late", there=amount * self._weather.slow_seconds)
             case "lost":
                 return Fate("denied" if half and name in CONDITIONAL else "lost")
             case "dies":

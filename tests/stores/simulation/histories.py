@@ -56,9 +56,17 @@ def _play(plan: Plan, settle: Setting, fates: Fates, journal: Journal, ids: dict
     uploads = UploadOptions(lifetime_seconds=plan.lifetime, part_bytes=plan.part_bytes)
     options = StoreOptions(uploads=uploads)
     cluster = Cluster(
-        loop, plan.seed, fates, journal, options, page=plan.page, conditional_delete=plan.conditional_delete
+        loop,
+        plan.seed,
+        fates,
+        journal,
+        options,
+        page=plan.page,
+        conditional_delete=plan.conditional_delete,
+        skew=plan.skew,
     )
     ledger = Ledger({ids[content.name]: content for content in CONTENTS})
+    ledger.late = plan.weather.late > 0
     memory._tags = count(1)
     settle(cluster)
 

@@ -28,6 +28,8 @@ class Entry:
     began: int
     ended: int = FOR_EVER
     sure: bool = False
+    made: int = -1
+    """When its bytes came: when it was begun, unless it is an old store that is restored."""
     created: bool = False
     """Whether that client was told that it made the store, which was not there before."""
 
@@ -40,6 +42,10 @@ class Ledger:
         """What the stores hold, by id."""
         self.sent: list[Entry] = []
         self.removed: list[Entry] = []
+        self.damaged: list[Entry] = []
+        """Stores of which a stranger destroyed something."""
+        self.late = False
+        """Whether what failed may have its effect later."""
         self.tags: dict[str, list[Deed]] = {}
         self._moments = count(1)
 
@@ -47,10 +53,16 @@ class Ledger:
         """Now: later than all moments before."""
         return next(self._moments)
 
-    def sending(self, store: str) -> Entry:
-        """A client begins to send a store."""
-        self.sent.append(Entry(store, self.moment()))
+    def sending(self, store: str, *, again: bool = False) -> Entry:
+        """A client begins to send a store, or to take its removal back: then it comes `again` as it was."""
+        began = self.moment()
+        self.sent.append(Entry(store, began, made=0 if again else began))
         return self.sent[-1]
+
+    def damaging(self, store: str) -> None:
+        """A stranger has destroyed something of a store."""
+        moment = self.moment()
+        self.damaged.append(Entry(store, moment, moment))
 
     def removing(self, store: str) -> Entry:
         """A client begins to remove a store; the tags that point at it may go too."""
@@ -64,6 +76,8 @@ class Ledger:
 
     def end(self, entry: Entry | Deed, *, sure: bool) -> None:
         """What was begun has ended; nothing of it happens any more."""
+        if self.late and not (sure and (isinstance(entry, Entry) or entry.told != "unsure")):
+            return
         entry.ended = self.moment()
         if isinstance(entry, Entry):
             entry.sure = sure
@@ -71,9 +85,22 @@ class Ledger:
     def must_be(self, store: str, began: int, ended: int) -> bool:
         """Whether a look between two moments must find a store: it was sent before, and not removed since."""
         return any(
-            entry.sure and entry.store == store and entry.ended <= began and not self._removed(entry, ended)
+            entry.sure
+            and entry.store == store
+            and entry.ended <= began
+            and not self._removed(entry, ended)
+            and not self._damaged(entry)
             for entry in self.sent
         )
+
+    def may_be_damaged(self, store: str) -> bool:
+        """Whether a stranger destroyed something of a store, and nobody sent it again since."""
+        return any(entry.store == store for entry in self.damaged) and not any(
+            entry.sure and entry.store == store and not self._damaged(entry) for entry in self.sent
+        )
+
+    def _damaged(self, sent: Entry) -> bool:
+        return any(entry.store == sent.store and entry.began > sent.made for entry in self.damaged)
 
     def _removed(self, sent: Entry, before: int) -> bool:
         return any(

@@ -6,7 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
-from tests.stores.simulation.clients import TAGS, Action, Collect, DropTag, Look, Read, Recipe, Remove, Send, SetTag
+from tests.stores.simulation.clients import (
+    TAGS,
+    Action,
+    Collect,
+    Damage,
+    DropTag,
+    Look,
+    Read,
+    Recipe,
+    Remove,
+    Restore,
+    Send,
+    SetTag,
+)
 from tests.stores.simulation.contents import CONTENTS, Content
 from tests.stores.simulation.faults import Fate, Place, Weather
 from tests.stores.simulation.uploading import Resumable
@@ -14,7 +27,7 @@ from tests.stores.simulation.uploading import Resumable
 __all__ = ["PROFILES", "Plan", "Script", "drawn"]
 
 LIFETIME_SECONDS = 600.0
-GRACES = (50.0, 200.0)
+GRACES = (5.0, 50.0, 200.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +51,7 @@ class Plan:
     part_bytes: int = 64
     page: int = 1000
     conditional_delete: bool = True
+    skew: float = 0.0
     lifetime: float = LIFETIME_SECONDS
     grace: float = 50.0
 
@@ -62,6 +76,7 @@ def drawn(seed: int, profile: str = "all") -> Plan:
         part_bytes=random.choice((32, 64, 1000)),
         page=random.choice((4, 1000)),
         conditional_delete=random.random() < 0.5,
+        skew=random.choice((0.0, 20.0)),
         grace=grace,
     )
 
@@ -116,7 +131,16 @@ def _tagger(random: Random, contents: list[Content], grace: float) -> list[Actio
 
 
 def _remover(random: Random, contents: list[Content], grace: float) -> list[Action]:
-    return [Remove(wait=_wait(random), content=random.choice(contents)) for _ in range(random.randint(1, 3))]
+    def remove() -> Action:
+        kind = random.choice((Remove, Remove, Restore))
+        return kind(wait=_wait(random), content=random.choice(contents))
+
+    return [remove() for _ in range(random.randint(1, 4))]
+
+
+def _stranger(random: Random, contents: list[Content], grace: float) -> list[Action]:
+    content = random.choice(contents)
+    return [Damage(wait=_wait(random), content=content), Send(wait=_wait(random), content=content)]
 
 
 def _reader(random: Random, contents: list[Content], grace: float) -> list[Action]:
@@ -134,7 +158,7 @@ def _collector(random: Random, contents: list[Content], grace: float) -> list[Ac
 
 
 PROFILES = {
-    "all": (_senders, _uploader, _tagger, _remover, _reader, _copier, _collector),
+    "all": (_senders, _uploader, _tagger, _remover, _reader, _copier, _collector, _stranger),
     "uploads": (_uploader,),
     "tags": (_tagger, _remover, _senders),
     "garbage": (_collector, _senders, _uploader, _copier),

@@ -13,7 +13,15 @@ from tests.stores.simulation.cluster import Unreachable
 from tests.stores.simulation.contents import Content
 from tests.stores.simulation.ledger import Entry, Violation
 
-from protoslice.errors import ChecksumMismatch, Conflict, Gone, NotFound, StorageUnavailable
+from protoslice.errors import (
+    ChecksumMismatch,
+    Conflict,
+    Gone,
+    IntegrityError,
+    NotFound,
+    ProtosliceError,
+    StorageUnavailable,
+)
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.uploads import AlreadyComplete, Body, NewUpload, Upload, WrongOffset
 
@@ -62,7 +70,7 @@ class Sending:
     def take(self, upload: Upload) -> None:
         """Hold what is told of the upload against what was told before."""
         self.at(upload.offset)
-        if upload.state == "failed":
+        if upload.state == "failed" and not self._client.ledger.damaged:
             raise Violation("sound bytes make a store", f"{upload.failure}")
         if upload.state == "stored" and self.entry is not None:
             if upload.store != self.entry.store:
@@ -125,7 +133,11 @@ class Resumable(Action):
         found = [sending for sending in sendings if sending is not None]
         for sending in found:
             await asyncio.gather(self._send(client, sending), self._watch(client.another(sending.id), sending))
-        if self.streams > 1 and len(found) == len(parts) and all(sending.done for sending in found):
+        if (
+            self.streams > 1
+            and len(found) == len(parts)
+            and all(sending.done and not sending.ended for sending in found)
+        ):
             await self._join(client, found)
 
     async def _begin(self, client: Client, data: bytes) -> Sending | None:
@@ -153,17 +165,13 @@ class Resumable(Action):
     async def _go_on(self, client: Client, sending: Sending) -> None:
         sure = True
         for _ in range(TRIES + 2 * len(sending.data) // self.step):
+            if self.ended and not sending.done and sending.offset > len(sending.data) // 2:
+                await self._end(client, sending)
             if sending.done or sending.ended:
                 return
-            if self.ended and sending.offset > len(sending.data) // 2:
-                await self._end(client, sending)
-                return
             try:
-                if not sure or client.random.random() < self.look:
-                    sending.take(await client.ask("head", lambda stores: stores.uploads.get(sending.id)))
-                    sure = True
-                if not sending.done:
-                    await self._append(client, sending)
+                await self._next(client, sending, sure=sure)
+                sure = True
             except WrongOffset as error:
                 sending.at(error.expected)
             except (Conflict, AlreadyComplete, StorageUnavailable, Unreachable) as error:
@@ -171,15 +179,21 @@ class Resumable(Action):
                 if isinstance(error, Unreachable) and sending.entry is not None:
                     client.ledger.sending(sending.entry.store)  # that request may come to its end much later
                 await asyncio.sleep(0.5)
-            except (Gone, NotFound) as error:
+            except (Gone, NotFound, IntegrityError) as error:
                 self._gone(client, [sending], error)
-                return
+
+    async def _next(self, client: Client, sending: Sending, *, sure: bool) -> None:
+        """Ask where the upload is, unless that is sure, and send what comes next."""
+        if not sure or client.random.random() < self.look:
+            sending.take(await client.ask("head", lambda stores: stores.uploads.get(sending.id)))
+        if not sending.done:
+            await self._append(client, sending)
 
     async def _watch(self, watcher: Client, sending: Sending) -> None:
         seen = 0
         while self.watched and not (sending.done or sending.ended or sending.left):
             await asyncio.sleep(self.watched * watcher.random.random())
-            with suppress(StorageUnavailable, Unreachable, Conflict, NotFound):
+            with suppress(StorageUnavailable, Unreachable, Conflict, NotFound, IntegrityError):
                 offset = (await watcher.ask("watch", lambda stores: stores.uploads.get(sending.id))).offset
                 if offset < seen:
                     raise Violation("an upload never goes back", f"seen at {seen}, then at {offset}")
@@ -189,7 +203,7 @@ class Resumable(Action):
         begin = sending.offset
         data = sending.data[begin : begin + self.step]
         last = begin + len(data) == len(sending.data)
-        wrong = self.checksums and client.random.random() < 0.1
+        wrong = bool(data) and self.checksums and client.random.random() < 0.1
         digest = hashlib.sha256(data + b"?" * wrong).digest()
         began = client.cluster.loop.now
 
@@ -217,12 +231,17 @@ class Resumable(Action):
         with suppress(StorageUnavailable, Unreachable, Conflict, NotFound):
             await client.ask("end", lambda stores: stores.uploads.remove(sending.id))
 
-    def _gone(self, client: Client, sendings: Sequence[Sending], error: NotFound) -> None:
-        now = client.cluster.loop.now
-        if not any(sending.moved + self.lifetime < now for sending in sendings):
-            raise Violation("an upload is there until it expires", f"{error}")
+    def _gone(self, client: Client, sendings: Sequence[Sending], error: ProtosliceError) -> None:
         for sending in sendings:
             sending.ended = True
+        if isinstance(error, IntegrityError):
+            if not client.ledger.damaged:
+                raise error
+            return
+        now = client.cluster.loop.now
+        lifetime = self.lifetime - 2 * client.cluster.skew
+        if not any(sending.moved + lifetime < now for sending in sendings):
+            raise Violation("an upload is there until it expires", f"{error}")
 
     async def _join(self, client: Client, sendings: Sequence[Sending]) -> None:
         ids = [sending.id for sending in sendings]
@@ -241,7 +260,7 @@ class Resumable(Action):
         except (StorageUnavailable, Conflict):
             client.ledger.end(entry, sure=False)
             return
-        except (Gone, NotFound) as error:
+        except (Gone, NotFound, IntegrityError) as error:
             self._gone(client, sendings, error)
             return
         if made != store:
