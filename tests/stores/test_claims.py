@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TypeVar
 
 import pytest
 
-from protoslice.errors import Conflict
+from protoslice.errors import Conflict, StorageUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey
+from protoslice.storage.around import AroundStorage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.claims import Claims, Collected, Lease
 from protoslice.testing.interrupted import InterruptedStorage
 from protoslice.testing.stores import assert_whole, in_memory, keys_in, onnx, opened, upload, visible
+
+T = TypeVar("T")
 
 
 def test_a_collection_between_any_two_calls_of_an_upload_costs_no_acknowledged_store() -> None:
@@ -135,3 +140,22 @@ def test_an_upload_that_wrote_nothing_leaves_no_claim() -> None:
         assert await keys_in(storage, "objects") == []
 
     in_memory(work)
+
+
+class Breaking(AroundStorage):
+    """Takes no more bytes, and does not even let a writer end."""
+
+    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        if name in {"write", "abort"}:
+            raise StorageUnavailable(f"{name} failed")
+        return await call()
+
+
+def test_an_upload_that_cannot_even_be_aborted_shows_no_more_signs_of_life() -> None:
+    async def run() -> None:
+        async with opened(Breaking(MemoryStorage())) as stores:
+            with pytest.raises(StorageUnavailable):
+                await upload(stores, onnx(3 << 20))
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(run())

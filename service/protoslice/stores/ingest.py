@@ -93,8 +93,10 @@ class Ingest:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        await self.abort()
-        await self._lease.end()
+        try:
+            await self.abort()
+        finally:
+            await self._lease.end()
 
     async def file(self, path: str) -> Sink:
         """Begin the next file; the one before must be closed."""
@@ -167,9 +169,11 @@ class Ingest:
     async def abort(self) -> None:
         """Stop taking the open file. What is durable already is garbage: no manifest names it."""
         sink, self._sink = self._sink, None
-        if sink is not None:
-            await sink.abort()
-        await self._packs.abort()
+        try:
+            if sink is not None:
+                await sink.abort()
+        finally:
+            await self._packs.abort()
 
     def _check_room(self, path: str) -> None:
         if self._sink is not None:

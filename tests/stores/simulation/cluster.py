@@ -28,7 +28,7 @@ T = TypeVar("T")
 EPOCH = 1_800_000_000.0
 """When every history begins."""
 RESTART_SECONDS = 5.0
-SETTLED_SECONDS = 2000.0
+SETTLED_SECONDS = 50_000.0
 """Longer than anything takes."""
 
 

@@ -41,7 +41,7 @@ class Weather:
     late: float = 0.0
     dies: float = 0.0
     still: float = 0.0
-    still_seconds: float = 300.0
+    still_seconds: float = 3000.0
 
     @classmethod
     def drawn(cls, random: Random) -> Weather:
@@ -52,13 +52,13 @@ class Weather:
 
         return cls(
             slow=some(0.02, 0.1, 0.3),
-            slow_seconds=random.choice((1.0, 10.0, 100.0)),
+            slow_seconds=random.choice((1.0, 30.0, 1000.0)),
             fails=some(0.005, 0.02),
             lost=some(0.005, 0.02),
             late=some(0.005) if random.random() < 0.2 else 0.0,
             dies=some(0.002, 0.005, 0.01),
             still=some(0.002, 0.01),
-            still_seconds=random.choice((10.0, 400.0)),
+            still_seconds=random.choice((30.0, 4000.0)),
         )
 
 

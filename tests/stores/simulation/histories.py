@@ -53,7 +53,7 @@ def play(plan: Plan, settle: Setting, *, lines: bool = False) -> Outcome:
 
 def _play(plan: Plan, settle: Setting, fates: Fates, journal: Journal, ids: dict[str, str]) -> None:
     loop = SimulatedLoop()  # type: ignore[abstract]  # no signals, no processes, no sockets
-    uploads = UploadOptions(lifetime_seconds=plan.lifetime, part_bytes=plan.part_bytes)
+    uploads = UploadOptions(lifetime_seconds=plan.lifetime, begin_seconds=plan.lifetime, part_bytes=plan.part_bytes)
     options = StoreOptions(uploads=uploads)
     cluster = Cluster(
         loop,

@@ -26,8 +26,9 @@ from tests.stores.simulation.uploading import Resumable
 
 __all__ = ["PROFILES", "Plan", "Script", "drawn"]
 
-LIFETIME_SECONDS = 600.0
-GRACES = (5.0, 50.0, 200.0)
+LIFETIME_SECONDS = 6000.0
+GRACES = (700.0, 2000.0)
+"""Longer than writers at work take to show a sign of life."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Plan:
     conditional_delete: bool = True
     skew: float = 0.0
     lifetime: float = LIFETIME_SECONDS
-    grace: float = 50.0
+    grace: float = 700.0
 
 
 def drawn(seed: int, profile: str = "all") -> Plan:
@@ -83,7 +84,7 @@ def drawn(seed: int, profile: str = "all") -> Plan:
 
 def _wait(random: Random) -> float:
     """Mostly at once, sometimes after the grace."""
-    return random.choice((0.0, random.random(), 10 * random.random(), 300 * random.random()))
+    return random.choice((0.0, random.random(), 10 * random.random(), 3000 * random.random()))
 
 
 def _senders(random: Random, contents: list[Content], grace: float) -> list[Action]:
@@ -101,7 +102,7 @@ def _uploader(random: Random, contents: list[Content], grace: float) -> list[Act
         content = random.choice([content for content in contents if content in single] or single)
         return Resumable(
             wait=_wait(random),
-            patience=random.choice((5.0, 60.0)),
+            patience=random.choice((5.0, 60.0, 1000.0)),
             content=content,
             step=-(-len(content.data) // random.choice((1, 3, 10, 16, 17, 31))),
             streams=random.choice((1, 1, 1, 2, 3)),
@@ -153,7 +154,7 @@ def _copier(random: Random, contents: list[Content], grace: float) -> list[Actio
 
 
 def _collector(random: Random, contents: list[Content], grace: float) -> list[Action]:
-    times, every = random.choice(((3, 100.0), (6, 60.0), (20, 5.0)))
+    times, every = random.choice(((3, 1000.0), (6, 600.0), (20, 50.0)))
     return [Collect(wait=_wait(random), grace=grace, times=times, every=every * (0.5 + random.random()))]
 
 
