@@ -8,8 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from protoslice.errors import Conflict, CorruptModel, InvalidInput, NotFound, StorageDenied, Unsupported
-from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage, Storage
+from protoslice.errors import (
+    Conflict,
+    CorruptModel,
+    InvalidInput,
+    LimitExceeded,
+    NotFound,
+    StorageDenied,
+    StorageUnavailable,
+    Unsupported,
+)
+from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage, ObjectKey, ObjectStat, Storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores, in_place
 from protoslice.testing.stores import assert_whole, keys_in, onnx, opened, read, upload, visible
 
@@ -95,6 +104,54 @@ def test_indexing_reads_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         view = (await stores.view(info.id)).file("model.onnx")
         assert len(await read(view, 7_000_000, 7_000_100)) == 100
         assert sum(call.bytes_read for call in calls) == 100
+
+    registering(tmp_path, work)
+
+
+def test_an_object_is_looked_at_once_however_many_files_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Call] = []
+    monkeypatch.setattr(
+        in_place, "open_source", lambda root, **_: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
+    )
+    model, notes = put(tmp_path, "model.onnx", onnx(100)), put(tmp_path, "notes", b"a text")
+    files = {f"{n}": notes for n in range(50)} | {"model.onnx": model} | {f"more/{n}": notes for n in range(50)}
+
+    async def work(stores: Stores, _: Storage) -> None:
+        info = (await stores.register(files, IngestRequest(root="model.onnx"))).store
+        assert [file.path for file in info.files] == list(files)
+        assert sum(call.name == "stat" for call in calls) < 10
+
+    registering(tmp_path, work)
+
+
+def test_reads_of_the_root_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_place, "REQUESTS", 2)
+    uri = put(tmp_path, "model.onnx", onnx(*[2_000_000] * 10))
+
+    async def work(stores: Stores, storage: Storage) -> None:
+        before = await keys_in(storage)
+        with pytest.raises(LimitExceeded, match="more than 2 reads"):
+            await stores.register({"model.onnx": uri}, IngestRequest())
+        assert await keys_in(storage) == before
+
+    registering(tmp_path, work)
+
+
+def test_objects_that_never_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(FileStorage):
+        async def stat(self, key: ObjectKey) -> ObjectStat:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    monkeypatch.setattr(in_place, "SECONDS", 0.05)
+    monkeypatch.setattr(in_place, "open_source", lambda root, **_: Silent(str(tmp_path)))
+    uri = put(tmp_path, "model.onnx", MODEL)
+
+    async def work(stores: Stores, storage: Storage) -> None:
+        before = await keys_in(storage)
+        with pytest.raises(StorageUnavailable, match=r"0\.05 seconds"):
+            await stores.register({"model.onnx": uri}, IngestRequest())
+        assert await keys_in(storage) == before
 
     registering(tmp_path, work)
 

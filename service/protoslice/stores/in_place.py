@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from protoslice import schema
-from protoslice.errors import Conflict, InvalidInput, NotFound, Unsupported
+from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, StorageUnavailable, Unsupported
 from protoslice.schema.detect import HEAD
 from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.sources import allowed, open_source
 from protoslice.stores import keys
 from protoslice.stores.claims import Claims
+from protoslice.stores.ingest import FILES
 from protoslice.stores.keep import keep
+from protoslice.stores.listing import side_by_side
 from protoslice.stores.model import FileInfo, IngestRequest, Manifest, Stored
 from protoslice.stores.objects import CHANGED, StoredObject
 from protoslice.stores.packs import Place
@@ -30,10 +33,15 @@ from protoslice.stores.prepare import (
     prepare_found,
 )
 from protoslice.stores.receive import Received, Scan, Types
-from protoslice.stores.roots import choose_root
+from protoslice.stores.roots import Root, choose_root
 from protoslice.stores.runner import Worker
 
 __all__ = ["Places"]
+
+SECONDS: Final = 600
+"""The longest that objects are read for one registration."""
+REQUESTS: Final = 100_000
+"""Reads of the root, the most for one registration."""
 
 
 class Places:
@@ -71,10 +79,26 @@ class Places:
         claims: Claims,
     ) -> Manifest:
         """What the manifest of a store over `files` (path to URI) is to be; index and plan are kept in `storage`."""
-        if not files:
-            raise InvalidInput("no files are named")
-        await worker.run(lambda: _check_paths(files))
-        received = [await self._look(path, uri, worker) for path, uri in files.items()]
+        try:
+            async with asyncio.timeout(SECONDS):
+                received, root = await self._received(files, request, types, worker)
+        except TimeoutError as error:
+            raise StorageUnavailable(
+                f"the objects were not read within {SECONDS} seconds: nothing was stored"
+            ) from error
+        request = replace(request, source="register")
+        attempt = keys.new_attempt()
+        await claims.stake(attempt)
+        return await keep(storage, attempt, request, received, root, worker=worker)
+
+    async def _received(
+        self, files: Mapping[str, str], request: IngestRequest, types: Types, worker: Worker
+    ) -> tuple[list[Received], Root]:
+        """The files, in their order, and the root among them."""
+        places = await worker.run(lambda: self._by_place(files))
+        looked = await side_by_side(lambda place: self._look(*place), places.items())
+        found = {received.info.path: received for each in looked for received in each}
+        received = [found[path] for path in files]
         root = await choose_root(
             received,
             request,
@@ -82,22 +106,38 @@ class Places:
             worker=worker,
             prepare=lambda file: self._prepare(file, request, types, worker),
         )
-        request = replace(request, source="register")
-        attempt = keys.new_attempt()
-        await claims.stake(attempt)
-        return await keep(storage, attempt, request, received, root, worker=worker)
+        return received, root
 
-    async def _look(self, path: str, uri: str, worker: Worker) -> Received:
+    def _by_place(self, files: Mapping[str, str]) -> dict[str, list[str]]:
+        """The paths of the files, by URI: each one allowed, and read once however many files it is."""
+        if not files:
+            raise InvalidInput("no files are named")
+        if len(files) > FILES:
+            raise InvalidInput(f"an upload holds at most {FILES} files")
+        found: dict[str, list[str]] = {}
+        for path, uri in files.items():
+            allowed(uri, self._prefixes)
+            found.setdefault(uri, []).append(path)
+        paths = FilePaths()
+        for path in files:
+            paths.add(path)
+        return found
+
+    async def _look(self, uri: str, paths: Sequence[str]) -> list[Received]:
+        """The files that the object at `uri` is, by two requests."""
         storage, key = self._place(uri)
         try:
             stat = await storage.stat(key)
         except NotFound:
-            raise NotFound(f"there is no object for {path!r} at the URI given") from None
+            raise NotFound(f"there is no object for {paths[0]!r} at the URI given") from None
         stored = Stored(stat.size, uri=uri, etag=stat.etag)
         head = await storage.get_range(key, 0, min(HEAD, stat.size), if_etag=stat.etag)
-        detection = schema.detect(head, path.rpartition("/")[2], stat.size)
-        scan = Scan(detection.type_name if detection.kind == "proto" else None)
-        return Received(FileInfo(path, stat.size, None), Place(stored), detection, scan)
+        found = []
+        for path in paths:
+            detection = schema.detect(head, path.rpartition("/")[2], stat.size)
+            scan = Scan(detection.type_name if detection.kind == "proto" else None)
+            found.append(Received(FileInfo(path, stat.size, None), Place(stored), detection, scan))
+        return found
 
     async def _prepare(
         self, root: Received, request: IngestRequest, types: Types, worker: Worker
@@ -107,18 +147,20 @@ class Places:
             raise Unsupported(f"{root.detection.why}; only serialized protos are registered in place")
         if kind == "refused" and request.type is None:
             raise NotARoot(root.detection.why)
-        source = await self.open(root.stored, worker)
+        opened = await self.open(root.stored, worker)
+        source = _Bounded(opened)
         try:
             if kind in NOT_PROTOS and request.type is None:
-                await worker.run(lambda: check_known(source, root, request))
+                await worker.bulk(lambda: check_known(source, root, request))
                 return None, None
             if kind != "riegeli":
-                return await worker.run(lambda: prepare_found(source, root, types, request)), None
-            chunked = await worker.run(lambda: chunked_of(source, _NoSide()))
+                return await worker.bulk(lambda: prepare_found(source, root, types, request)), None
+            chunked = await worker.bulk(lambda: chunked_of(source, _NoSide()))
             sources: list[RangeSource] = [source, BytesSource(b"")]
-            return await worker.run(lambda: prepare_chunked(chunked, sources, root.info.path, types, request)), None
+            return await worker.bulk(lambda: prepare_chunked(chunked, sources, root.info.path, types, request)), None
         finally:
-            source.close()
+            source.end()
+            opened.close()
 
     def _place(self, uri: str) -> tuple[Storage, ObjectKey]:
         place = allowed(uri, self._prefixes)
@@ -126,6 +168,26 @@ class Places:
         if storage is None:
             storage = self._storages[place.root] = open_source(place.root, networks=self._networks)
         return storage, place.key
+
+
+class _Bounded:
+    """An object that is read for its index: so often at most, and no more once the client has its answer."""
+
+    def __init__(self, source: RangeSource) -> None:
+        self.size = source.size
+        self._source = source
+        self._left = REQUESTS
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """See `RangeSource.read`."""
+        self._left -= 1
+        if self._left < 0:
+            raise LimitExceeded(f"indexing the object takes more than {REQUESTS} reads of it: upload it instead")
+        return self._source.read(offset, length)
+
+    def end(self) -> None:
+        """Refuse further reads: a thread cannot be ended from outside."""
+        self._left = 0
 
 
 class _Compressed(Unsupported):

@@ -11,11 +11,12 @@ from protoslice.errors import StorageDenied
 from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.documented import BINARY, header, problems
 from protoslice.server.json_answers import made_answer
+from protoslice.server.leaving import Leaving
 from protoslice.server.models import Register, StoreModel
 from protoslice.server.parameters import plain_size
 from protoslice.server.problems import UNSUPPORTED, HttpProblem
 from protoslice.server.services import Given
-from protoslice.server.uploads import take_in
+from protoslice.server.uploads import counted, take_in
 from protoslice.stores import TAGS_AT_ONCE, IngestRequest
 
 router = APIRouter(tags=["stores"])
@@ -114,7 +115,9 @@ async def register_store(request: Request, services: Given, body: Register) -> R
         max_chunk=plain_size(body.max_chunk or DEFAULT_MAX_CHUNK),
     )
     try:
-        made = await services.stores.register(body.files, wanted)
+        with counted(services, request):
+            async with Leaving(request.receive):
+                made = await services.stores.register(body.files, wanted)
     except StorageDenied as error:
         # Not our own storage: the source is the client's choice.
         raise HttpProblem(UNSUPPORTED, "the operator does not allow this source, or it refuses to be read") from error
