@@ -107,7 +107,7 @@ class StoreModel(BaseModel):
     min_chunk: int = Field(ge=1)
     max_chunk: int = Field(ge=1)
     created: datetime
-    tags: list[str] = Field(description="The first 100 of its tags; `GET /v1/tags?store=` lists all.")
+    tags: list[str] = Field(description="Some of its tags, at most 100; `GET /v1/tags?store=` lists all.")
     files: list[FileModel]
     source: str
     schema_: Sha256 | None = Field(
