@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from protoslice import schema
-from protoslice.errors import CorruptModel, Unsupported
+from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.testing.stores import assert_whole, in_memory, upload
+from protoslice.testing.stores import assert_whole, in_memory, read, upload, visible
 
 GOLDEN = Path(__file__).parents[1] / "formats/golden/tf_sm_pbtxt"
 TEXT = b'node { name: "a" op: "Const" }\nversions { producer: 9 }\n'
@@ -78,5 +78,36 @@ def test_an_empty_message_has_no_bytes() -> None:
     async def work(stores: Stores, _: MemoryStorage) -> None:
         created = await upload(stores, {"g.pbtxt": b"# nothing\nnode { }"}, IngestRequest(type="tensorflow.GraphDef"))
         assert (await assert_whole(stores, created.store))["merge"] == b"\x0a\x00"
+
+    in_memory(work)
+
+
+def test_long_text_is_parsed_by_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this one it would hold the interpreter's lock, and with it every other request, for seconds."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a long text was parsed in the process of the service")
+
+    text = b'doc_string: "' + b"\\001" * 40_000 + b'"'
+    monkeypatch.setattr("google.protobuf.text_format.Parse", refuse)
+
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        info = (await upload(stores, {"m.pbtxt": text}, IngestRequest(type="onnx.ModelProto"))).store
+        merged = await (await stores.view(info.id)).merge("doc_string", None, None)
+        assert await read(merged) == b"\x01" * 40_000
+        with pytest.raises(CorruptModel, match="line 1, column"):
+            await upload(stores, {"m.pbtxt": text + b" node"}, IngestRequest(type="onnx.ModelProto"))
+
+    in_memory(work)
+
+
+def test_a_text_that_takes_too_much_is_refused_and_nothing_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protoslice.schema.text_worker.sys.executable", "/bin/false")
+    text = b'doc_string: "' + b"x" * 100_000 + b'"'
+
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        with pytest.raises(LimitExceeded, match="serialized"):
+            await upload(stores, {"m.pbtxt": text}, IngestRequest(type="onnx.ModelProto"))
+        assert await visible(stores) == {}
 
     in_memory(work)

@@ -29,7 +29,11 @@ def serialized(text: bytes, read_by: TypeSchema) -> bytes:
     bytes the text stands for.
     """
     check_text_size(len(text))
-    message = read_by.message_class()()
+    return serialized_as(text, read_by.message_class()())
+
+
+def serialized_as(text: bytes, message: Message) -> bytes:
+    """What `text` says of `message`, which is empty, serialized."""
     try:
         _parse(text.decode(), message)
         return message.SerializePartialToString(deterministic=True)

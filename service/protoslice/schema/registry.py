@@ -34,6 +34,11 @@ MAX_PARTS: Final = 250_000
 """Messages, fields, enum values, imports and the like in one set."""
 
 
+def message_class_of(descriptor_set: bytes, name: str) -> type[Message]:
+    """A class of the protobuf runtime for a type, in a pool of just what the descriptor set declares."""
+    return message_factory.GetMessageClass(_pool_of(descriptor_set).FindMessageTypeByName(name))
+
+
 @dataclass(frozen=True, slots=True)
 class TypeSchema:
     """The schema of one type: as the engine reads it, in its one form, and by its fingerprint."""
@@ -47,7 +52,7 @@ class TypeSchema:
 
     def message_class(self) -> type[Message]:
         """A class of the protobuf runtime, in a pool of just what the type reaches. It is made anew every time."""
-        return message_factory.GetMessageClass(_pool_of(self.canonical).FindMessageTypeByName(self.name))
+        return message_class_of(self.canonical, self.name)
 
     @property
     def weight(self) -> int:

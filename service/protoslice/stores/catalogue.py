@@ -20,6 +20,7 @@ from protoslice.stores.in_place import Places
 from protoslice.stores.ingest import Ingest, IntakeOptions, drop_attempt
 from protoslice.stores.joined import open_file_object
 from protoslice.stores.layout import check_layout
+from protoslice.stores.listing import side_by_side
 from protoslice.stores.lists import Lists
 from protoslice.stores.manifests import Manifests
 from protoslice.stores.model import (
@@ -200,9 +201,12 @@ class Stores:
         tags = [tag async for tag in self._tags.all_of(store_id)]
         await self._manifests.remove(store_id, [tag.name for tag in tags])
         self._opened.pop(store_id, None)
-        for tag in tags:
+
+        async def untag(tag: Tag) -> None:
             with suppress(NotFound, Conflict):
                 await self._tags.delete(tag.name, if_match=tag.etag)
+
+        await side_by_side(untag, tags)
         return Removed(store_id, tuple(tag.name for tag in tags), now() + timedelta(seconds=GRACE_SECONDS))
 
     async def restore(self, store_id: str) -> Restored:
@@ -215,14 +219,17 @@ class Stores:
             there = await self._manifests.publish(tombstone.manifest)
         except Collected:
             raise Conflict(f"objects of store {store_id} have been collected since: send it again") from None
-        taken = []
-        for name in tombstone.tags:
-            try:
-                await self._tags.put(name, store_id, if_match=None, if_none_match=True)
-            except Conflict:
-                taken.append(name)
+        free = await side_by_side(lambda name: self._set_if_free(name, store_id), tombstone.tags)
         await self._storage.delete(tombstone.key)
-        return Restored(await self._lists.described(there), tuple(taken))
+        taken = tuple(name for name, was_free in zip(tombstone.tags, free, strict=True) if not was_free)
+        return Restored(await self._lists.described(there), taken)
+
+    async def _set_if_free(self, name: str, store_id: str) -> bool:
+        """Set a tag unless there is one of that name; whether there was none."""
+        with suppress(Conflict):
+            await self._tags.put(name, store_id, if_match=None, if_none_match=True)
+            return True
+        return False
 
     def at_hand(self, store_id: str) -> OpenStore | None:
         """The store with this very id, if it is open and was just known to exist."""

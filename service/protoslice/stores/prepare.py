@@ -12,6 +12,7 @@ from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
 from protoslice.formats.model import Model
 from protoslice.formats.registry import formats_of
 from protoslice.schema.detect import BY_NAME
+from protoslice.schema.text_worker import serialized_apart
 from protoslice.sources import RangeSource
 from protoslice.storage import Writer
 from protoslice.stores.model import IngestRequest
@@ -30,6 +31,8 @@ __all__ = [
     "prepare_text",
 ]
 
+_TEXT_AT_ONCE: Final = 64 << 10
+"""Bytes of text that are parsed here: some milliseconds. Longer text holds the interpreter's lock for too long."""
 _DECODED_RATIO: Final = 128
 """Bytes that a byte of a compressed chunked proto may decode to; who has better ratios sends it without compression."""
 _DECODED_FREE: Final = 16 << 20
@@ -157,7 +160,8 @@ def prepare_chunked(
 def binary_of(source: RangeSource, type_name: str, types: Types, side: SideWriter) -> None:
     """Write to `side` the bytes that the message of type `type_name` in a text stands for."""
     schema.check_text_size(source.size)
-    side.write(schema.serialized(source.read(0, source.size), types.of(type_name)))
+    parse = schema.serialized if source.size <= _TEXT_AT_ONCE else serialized_apart
+    side.write(parse(source.read(0, source.size), types.of(type_name)))
 
 
 def prepare_text(sources: Sequence[RangeSource], type_name: str, types: Types, request: IngestRequest) -> Prepared:

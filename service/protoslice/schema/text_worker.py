@@ -1,0 +1,75 @@
+"""Text parsed in a process of its own: `python -m protoslice.schema.text_worker`.
+
+The protobuf runtime parses text in single calls that hold the interpreter's lock for seconds: in the process of a
+service no request would be answered meanwhile. A process of its own can be limited, too.
+
+On standard input: a length of 4 bytes (big-endian) and a JSON head of that length, then the descriptor set and the text
+whose lengths the head gives. On standard output: a head in the same way, then the message, serialized.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import struct
+import subprocess
+import sys
+from typing import Final
+
+from protoslice.errors import CorruptModel, LimitExceeded
+from protoslice.schema.parsing import check_text_size, serialized_as
+from protoslice.schema.registry import TypeSchema, message_class_of
+
+__all__ = ["serialized_apart"]
+
+_LENGTH: Final = struct.Struct(">I")
+_CPU_SECONDS: Final = 60
+_WALL_SECONDS: Final = 300
+_MEMORY: Final = 4 << 30
+
+
+def serialized_apart(text: bytes, read_by: TypeSchema) -> bytes:
+    """The message in `text`, of the type of `read_by`, serialized by another process; blocks.
+
+    `CorruptModel` says where the text breaks; `LimitExceeded` when it takes more time or memory than a text may.
+    """
+    check_text_size(len(text))
+    head = json.dumps({"type": read_by.name, "schema": len(read_by.canonical)}).encode()
+    request = b"".join((_LENGTH.pack(len(head)), head, read_by.canonical, text))
+    command = [sys.executable, "-m", "protoslice.schema.text_worker"]
+    try:
+        done = subprocess.run(command, input=request, capture_output=True, timeout=_WALL_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise _too_much() from None
+    if done.returncode != 0:
+        raise _too_much()
+    (size,) = _LENGTH.unpack_from(done.stdout)
+    said = json.loads(done.stdout[_LENGTH.size : _LENGTH.size + size])
+    if said["error"] is not None:
+        raise CorruptModel(said["error"], said["offset"])
+    return done.stdout[_LENGTH.size + size :]
+
+
+def _too_much() -> LimitExceeded:
+    return LimitExceeded("parsing the text takes more time or memory than a text may: send the message serialized")
+
+
+def main() -> None:
+    """Parse the text on standard input."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    head = json.loads(source.read(_LENGTH.unpack(source.read(_LENGTH.size))[0]))
+    message = message_class_of(source.read(head["schema"]), head["type"])()
+    said: dict[str, object] = {"error": None, "offset": None}
+    data = b""
+    try:
+        data = serialized_as(source.read(), message)
+    except CorruptModel as error:
+        said = {"error": error.message, "offset": error.offset}
+    answer = json.dumps(said).encode()
+    sink.write(_LENGTH.pack(len(answer)) + answer + data)
+
+
+if __name__ == "__main__":
+    main()
