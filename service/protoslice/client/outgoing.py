@@ -50,7 +50,7 @@ class _Body(Iterator[bytes]):
         raise _Failed  # outside of the handler: an error that knows the other would hold all that its frames hold
 
     def taken(self) -> Exception:
-        """What the content has raised, which is held here no longer."""
+        """The error that the content raised; the body lets go of it."""
         failure, self._failure = self._failure, None
         assert failure is not None, "nothing else raises this"
         return failure

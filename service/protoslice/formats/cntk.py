@@ -74,7 +74,7 @@ class _Maker:
 
     @property
     def count(self) -> int:
-        """How many arrays there are."""
+        """The number of arrays."""
         return len(self._arrays)
 
     def called(self, number: int) -> tuple[str, str]:

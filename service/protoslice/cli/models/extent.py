@@ -1,4 +1,4 @@
-"""Which files of the disk a model takes, and how large they are."""
+"""The files on the disk that a model takes, with their sizes."""
 
 from __future__ import annotations
 

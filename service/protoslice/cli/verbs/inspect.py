@@ -22,7 +22,7 @@ _FORMS: Final = {
     "chunked": ("chunked proto", "merged"),
     "text": ("text", "serialized"),
 }
-"""What the form of a file is called, and what its message is the size of."""
+"""Names for the forms of files, each with what the size of its message counts."""
 
 
 def info(file: FileName, type_name: TypeName = None, as_json: Json = False) -> None:

@@ -96,7 +96,7 @@ def _found(held: ExitStack, address: Address, wants_store: bool) -> _Removal:
 
 
 def _agreed(removals: Sequence[_Removal]) -> bool:
-    """Whether tags that nobody named may go with their stores; asked on a terminal, refused elsewhere."""
+    """Permission for unnamed tags to go with their stores; a terminal is asked, anything else is refused."""
     named = {removal.ref for removal in removals}
     for removal in removals:
         tags = removal.tags(named)
