@@ -130,6 +130,7 @@ def test_clients_behind_a_proxy_that_is_trusted(serving: Any, header: bytes) -> 
         assert_over(asked(live, "127.0.0.9", said[2]), "1 uploads under way")
         # Of anybody else it is not believed.
         held.enter_context(connected(live, GREEDY)).sendall(said[0])
+        until(lambda: under_way(live) == 3)
         assert_over(asked(live, GREEDY, HANGING + header % b"192.0.2.3" + b"\r\n\x0a"), "1 uploads under way")
 
 
