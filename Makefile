@@ -66,10 +66,10 @@ protos: .venv/ready ## compile protos/ into the descriptor set that the package 
 		--descriptor_set_out=service/protoslice/schema/bundled/types.binpb $(PROTOS)
 
 bench: .venv/core ## ratios against peers, from one run; results in bench/results
-	$(BIN)/python bench/run.py
-	$(BIN)/python bench/run.py service
-	$(BIN)/python bench/run.py client
-	$(BIN)/python bench/run.py tensors
+	$(BIN)/python -m bench.run
+	$(BIN)/python -m bench.run service
+	$(BIN)/python -m bench.run client
+	$(BIN)/python -m bench.run tensors
 
 GATEWAY := .make/versitygw-v1.8.0
 $(GATEWAY):
@@ -86,7 +86,7 @@ nginx: .venv/core ## try the nginx files of docker/ in a real nginx (Debian's is
 
 browser: .venv/core ## try a browser's fetch against the service (Debian's chromium is installed if there is none)
 	@command -v chromium >/dev/null || apt-get install --yes --no-install-recommends chromium
-	$(BIN)/python -m pytest -n 2 tests/clients/chromium.py
+	$(BIN)/python -m pytest -n 2 tests/interop/chromium.py
 
 tus: .venv/core ## tus-js-client under Node (and npm), directly and through nginx, with the service killed meanwhile
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from bench.service import running_service
+from bench.timing import Row, seconds
+from tests.support.proxy import faulty_proxy
+from tests.support.relay import Relay
 
-import models
+from bench import models
 from protoslice.client import Client
-from protoslice.testing.proxy import faulty_proxy
-from protoslice.testing.relay import Relay
-from service import running_service
-from timing import Row, seconds
 
 __all__ = ["client"]
 

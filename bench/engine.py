@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import models
+from bench.timing import Row, pair, seconds
+
 import protoslice
+from bench import models
 from protoslice import _core, schema
 from protoslice.sources import FileSource
-from timing import Row, pair, seconds
 
 __all__ = ["feeding", "indexing", "memory", "opening", "ropes", "splitting"]
 
@@ -145,7 +146,11 @@ def memory(folder: Path, scale: float) -> Iterator[Row]:
     """How much a process grows while a stream of 6 GiB is indexed."""
     count = max(1, round(6 * scale))
     grown = subprocess.run(
-        [sys.executable, __file__, str(count)], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+        [sys.executable, "-m", "bench.engine", str(count)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[1],
     )
     mib = int(grown.stdout) / 1024
     yield Row("growth while a stream of 6 GiB is indexed", f"{mib:.1f} MiB", "64 MiB", mib / 64, 1, False)

@@ -8,12 +8,13 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from bench.timing import Row, pair, seconds
+from tests.support.bundles import Layout, Variable, bundle
+
 from protoslice import schema
-from protoslice.formats.bundle import BundleTensors
-from protoslice.formats.tensorflow_types import TYPES
+from protoslice.formats.tensorflow.bundle import BundleTensors
+from protoslice.formats.tensorflow.types import TYPES
 from protoslice.sources import FileSource
-from protoslice.testing.bundles import Layout, Variable, bundle
-from timing import Row, pair, seconds
 
 __all__ = ["formats"]
 

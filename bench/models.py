@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.support.protos.writer import varint
+
 from protoslice import schema
-from protoslice.testing.protos.writer import varint
 
 __all__ = ["GRAPH", "big_constants", "small_nodes", "stream_of_constants"]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.timing import Row, pair
+
 from protoslice.riegeli import RecordReader, RecordWriter
-from timing import Row, pair
 
 __all__ = ["records"]
 

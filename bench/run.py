@@ -1,4 +1,4 @@
-"""Measures everything, or what is named: `python bench/run.py [NAME…] [--scale S] [--keep NAME]`.
+"""Measures everything, or what is named: `python -m bench.run [NAME…] [--scale S] [--keep NAME]`.
 
 Ratios from one run, medians of five. Results go to `bench/results/`.
 """
@@ -12,13 +12,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import client
-import engine
-import formats
-import records
-import service
-import tensors
-from timing import Row
+from bench.timing import Row
+
+from bench import client, engine, formats, records, service, tensors
 
 RESULTS = Path(__file__).parent / "results"
 SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {

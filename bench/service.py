@@ -20,9 +20,9 @@ from functools import partial
 from pathlib import Path
 
 import httpx
+from bench.timing import Row, seconds
 
-import models
-from timing import Row, seconds
+from bench import models
 
 __all__ = ["running_service", "service"]
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import httpx
 import onnx
+from bench.service import CURL, running_service
+from bench.timing import Row, pair, seconds
 from onnx import TensorProto, helper
 
 import protoslice
-from service import CURL, running_service
-from timing import Row, pair, seconds
 
 __all__ = ["tensors"]
 

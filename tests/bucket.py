@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from protoslice.testing.backends import VARIABLE
+from tests.support.backends import VARIABLE
 
 KEY_ID, SECRET = "an-id-of-nobody", "a-secret-of-nobody"
 BUCKET = "contract"

@@ -5,8 +5,12 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+from tests.support.backends import BACKENDS, VARIABLE, Backend, backend
 
-from protoslice.testing.backends import BACKENDS, VARIABLE, Backend, backend
+# No test judges time: a busy machine is slow, and not wrong.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 # Whoever runs the tests may ignore these, as nohup and a shell's `&` do; programs that a test starts would inherit it.
 for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

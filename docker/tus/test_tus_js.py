@@ -18,9 +18,8 @@ from random import Random
 import httpx
 import pytest
 from front import free_port, nginx
-
-from protoslice.testing.process import ServiceProcess, service_process
-from protoslice.testing.stores import onnx
+from tests.support.process import ServiceProcess, service_process
+from tests.support.stores import onnx
 
 PUSH = Path(__file__).with_name("push.mjs")
 DATA = onnx(3_000_000, 1_500_000, *[20_000] * 30, seed=11)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from protoslice import _core, schema
 from protoslice.errors import OF_MODELS
 from protoslice.ropes import Rope
-from protoslice.schema.detect import HEAD
+from protoslice.schema.detection.detect import HEAD
 from protoslice.sources import RangeSource
 
 __all__ = ["tell_type"]

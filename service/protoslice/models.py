@@ -13,17 +13,17 @@ from typing import Final, Self
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NoRoot, NotFound, Unsupported
+from protoslice.formats.coreml.packages import LARGEST, is_manifest, named_root
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.model import Proto as Root
-from protoslice.formats.packages import LARGEST, is_manifest, named_root
-from protoslice.formats.reading import Reading, read
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.roots import rank
 from protoslice.formats.selection import each, single, wanted
+from protoslice.formats.tensors.reading import Reading, read
 from protoslice.library import Proto
 from protoslice.opening import look_at, open_looked_at
 from protoslice.ropes import Rope
-from protoslice.schema.detect import BY_NAME
+from protoslice.schema.detection.detect import BY_NAME
 from protoslice.sources import FileSource, RangeSource
 
 __all__ = ["LocalModel", "files_in", "model_around", "model_over", "open_model", "root_in"]

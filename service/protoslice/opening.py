@@ -12,7 +12,7 @@ from protoslice import _core, schema
 from protoslice.chunked import tell_type
 from protoslice.errors import CorruptModel, InvalidInput, Unsupported
 from protoslice.library import FLOOR, SMALLEST_FLOOR, Proto
-from protoslice.schema.detect import HEAD
+from protoslice.schema.detection.detect import HEAD
 from protoslice.sources import BytesSource, FileObjectSource, FileSource, RangeSource, SourceLike, as_source
 
 __all__ = ["look_at", "open_looked_at", "open_proto"]

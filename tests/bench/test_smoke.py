@@ -14,10 +14,11 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize(("names", "rows"), [([], 13), (["client"], 8)])
 def test_every_benchmark_runs(names: list[str], rows: int) -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "bench/run.py"), *names, "--scale", "0.002"],
+        [sys.executable, "-m", "bench.run", *names, "--scale", "0.002"],
         capture_output=True,
         text=True,
         check=False,
+        cwd=ROOT,
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.bundles import Variable, bundle
 from typer.testing import CliRunner, Result
 
 from protoslice import schema
 from protoslice.cli import app as program
 from protoslice.client import Client
-from protoslice.testing.bundles import Variable, bundle
 
 GRAPH = "tensorflow.GraphDef"
 Call = Callable[..., Result]

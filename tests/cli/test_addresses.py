@@ -17,14 +17,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.support.bundles import Variable, bundle
+from tests.support.protos.writer import varint
+from tests.support.relay import Relay
+from tests.support.serving import in_a_thread
 from typer.testing import CliRunner
 
 from protoslice.cli import app as program
 from protoslice.cli.probing import waiting
-from protoslice.testing.bundles import Variable, bundle
-from protoslice.testing.protos.writer import varint
-from protoslice.testing.relay import Relay
-from protoslice.testing.serving import in_a_thread
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
 SECRET = "Bearer of-good-news"

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import bundles
+from tests.support.bundles import Variable, bundle
+from tests.support.proxy import Fault, FaultyProxy, faulty_proxy
 
 from protoslice import _core, schema
 from protoslice.client import Client
-from protoslice.testing import bundles
-from protoslice.testing.bundles import Variable, bundle
-from protoslice.testing.proxy import Fault, FaultyProxy, faulty_proxy
 
 
 @pytest.fixture

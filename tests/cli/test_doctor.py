@@ -15,10 +15,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.support.serving import in_a_thread
 
 from protoslice.cli.probing import patient, probes, waiting
 from protoslice.client import Client
-from protoslice.testing.serving import in_a_thread
 
 PATIENCE_SECONDS = 2.0
 PAUSE_SECONDS = 1.0

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.proxy import FaultyProxy, faulty_proxy
 
 from protoslice import schema
 from protoslice.cli.comparing.comparison import Cuts, Piece
 from protoslice.cli.comparing.shifts import BLOCK, Local, places_in
 from protoslice.client import Client
 from protoslice.sources import BytesSource
-from protoslice.testing.proxy import FaultyProxy, faulty_proxy
 
 STEP = 10 * BLOCK
 CONTENT = random.Random(3).randbytes(STEP * 6 + 777)
@@ -55,7 +55,7 @@ class _Fetched:
 
 
 @given(EDITS, EDITS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_whatever_is_found_is_the_piece(here: list[Edit], there: list[Edit]) -> None:
     near, far = _edited(here), _edited(there)
     local = Local(BytesSource(near), Cuts(_pieces(near)))

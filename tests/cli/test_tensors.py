@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy
 from safetensors.numpy import load_file
-
-from protoslice.testing.bundles import Variable, bundle
+from tests.support.bundles import Variable, bundle
 
 
 def test_an_array_is_written_as_one(call: Any, store: str, model: Path, tmp_path: Path) -> None:

@@ -20,8 +20,7 @@ from termios import TIOCSWINSZ
 from urllib.parse import urlsplit
 
 import pytest
-
-from protoslice.testing.serving import in_a_thread
+from tests.support.serving import in_a_thread
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
 COLUMNS, ROWS = 100, 24

@@ -11,9 +11,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from tests.support.stores import keys_in, onnx, opened, upload
 
 from protoslice.storage import FileStorage, ObjectKey
-from protoslice.testing.stores import keys_in, onnx, opened, upload
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import bundles
+from tests.support.bundles import Variable, bundle
+from tests.support.proxy import faulty_proxy
 from typer.testing import CliRunner
 
 from protoslice import _core, open_model
 from protoslice.cli import app as program
 from protoslice.client import Client
 from protoslice.sizes import format_size
-from protoslice.testing import bundles
-from protoslice.testing.bundles import Variable, bundle
-from protoslice.testing.proxy import faulty_proxy
 
 
 def test_a_sound_store_is_told_to_be(call: Any, store: str) -> None:

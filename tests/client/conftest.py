@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.live import LiveServer, live_server
+from tests.support.proxy import FaultyProxy, faulty_proxy
 
 from protoslice import schema
 from protoslice.client import Client
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
-from protoslice.server.uvicorn_config import uvicorn_config
-from protoslice.testing.live import LiveServer, live_server
-from protoslice.testing.proxy import FaultyProxy, faulty_proxy
+from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 
 @pytest.fixture(autouse=True)

@@ -9,14 +9,15 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from tests.support.proxy import Fault, FaultyProxy
 
-from protoslice.client import Cache, Client, Downloaded, remote
-from protoslice.client.download import same_file
-from protoslice.client.model import Store
-from protoslice.client.partial import PartialFile
-from protoslice.client.parts import Facts, judge
+from protoslice.client import Cache, Client, Downloaded
+from protoslice.client.download import remote
+from protoslice.client.download.files import same_file
+from protoslice.client.download.partial import PartialFile
+from protoslice.client.facts import Store
+from protoslice.client.http.range_answers import Facts, judge
 from protoslice.errors import IntegrityError, NotFound, StorageDenied, StorageError, StorageUnavailable
-from protoslice.testing.proxy import Fault, FaultyProxy
 
 GRAPH = "tensorflow.GraphDef"
 MIB = 1 << 20

@@ -19,8 +19,12 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.certificates import certificate
+from tests.support.live import LiveServer
+from tests.support.process import service_process
 
-from protoslice.client import AsyncClient, Client, remote
+from protoslice.client import AsyncClient, Client
+from protoslice.client.download import remote
 from protoslice.errors import (
     LimitExceeded,
     ProtosliceError,
@@ -28,9 +32,6 @@ from protoslice.errors import (
     StorageFull,
     StorageUnavailable,
 )
-from protoslice.testing.certificates import certificate
-from protoslice.testing.live import LiveServer
-from protoslice.testing.process import service_process
 
 SIZE = 48 << 20
 """A push of one request; more than the buffers of two sockets hold."""

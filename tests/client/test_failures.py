@@ -9,15 +9,15 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.live import LiveServer
+from tests.support.proxy import Fault, FaultyProxy
 
 from protoslice import errors
 from protoslice.client import Client
-from protoslice.client.connection import Patience
-from protoslice.client.failures import BY_PROBLEM, error_of_answer, error_of_transport, may_pass
-from protoslice.client.model import Chunk, Node, Store, read_json
-from protoslice.server.problems import PROBLEMS, READING, HttpProblem, problem_response
-from protoslice.testing.live import LiveServer
-from protoslice.testing.proxy import Fault, FaultyProxy
+from protoslice.client.facts import Chunk, Node, Store, read_json
+from protoslice.client.http.connection import Patience
+from protoslice.client.http.failures import BY_PROBLEM, error_of_answer, error_of_transport, may_pass
+from protoslice.server.api.problems import PROBLEMS, READING, HttpProblem, problem_response
 
 
 def answered(problem: Any, **members: Any) -> errors.ProtosliceError:

@@ -11,16 +11,15 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.proxy import FAULTS, Fault, FaultyProxy, Kind
 
-from protoslice.client import Client, remote
-from protoslice.client.model import Store
+from protoslice.client import Client
+from protoslice.client.download import remote
+from protoslice.client.facts import Store
 from protoslice.errors import ProtosliceError
-from protoslice.testing.proxy import FAULTS, Fault, FaultyProxy, Kind
 
 scripts = st.lists(st.builds(Fault, st.sampled_from(FAULTS), st.floats(0, 1, exclude_max=True)), max_size=8)
-few = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+few = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.fixture(scope="module")

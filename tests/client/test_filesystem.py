@@ -7,11 +7,11 @@ from typing import Any
 
 import fsspec
 import pytest
+from tests.support.live import LiveServer
 
 from protoslice.client import Client
 from protoslice.client.filesystem import StoreFileSystem
 from protoslice.errors import InvalidInput
-from protoslice.testing.live import LiveServer
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.support.live import LiveServer
+from tests.support.proxy import FaultyProxy
 
 from protoslice.client import Cache, Client
-from protoslice.client.folders import SMALL, each_file
-from protoslice.client.model import File
+from protoslice.client.download.folders import SMALL, each_file
+from protoslice.client.facts import File
 from protoslice.errors import StorageUnavailable
-from protoslice.testing.live import LiveServer
-from protoslice.testing.proxy import FaultyProxy
 
 SIZES = [10, SMALL, SMALL + 1, 20, SMALL + 2, 0]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from tests.support.proxy import Fault, FaultyProxy
 
 from protoslice.client import Client
 from protoslice.errors import ChecksumMismatch
-from protoslice.testing.proxy import Fault, FaultyProxy
 
 DESCRIPTORS = FileDescriptorSet(file=[FileDescriptorProto(name="garbled.proto", package="garbled")]).SerializeToString()
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.live import LiveServer
 
 import protoslice
 from protoslice import schema
 from protoslice.client import AsyncClient, Client
-from protoslice.client.model import Store
+from protoslice.client.facts import Store
 from protoslice.errors import Conflict, InvalidInput, NotFound
-from protoslice.testing.live import LiveServer
 
 GRAPH = "tensorflow.GraphDef"
 
@@ -37,8 +37,8 @@ def test_stores_are_listed(client: Client, store: Store) -> None:
 
 
 def test_long_lists_come_page_by_page(client: Client, store: Store) -> None:
-    from protoslice.client.model import Piece
-    from protoslice.client.pages import each
+    from protoslice.client.facts import Piece
+    from protoslice.client.http.pages import each
 
     pieces = list(each(client._connection, Piece, f"/v1/stores/{store.id}/pieces", limit=2))
     assert pieces == list(client.pieces(store.id))

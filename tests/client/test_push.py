@@ -10,13 +10,13 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.live import LiveServer
+from tests.support.proxy import Fault, FaultyProxy
 
 from protoslice import schema
 from protoslice.client import Client
 from protoslice.errors import Conflict, CorruptModel, InvalidInput, NoRoot, NotFound, StorageError
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
-from protoslice.testing.live import LiveServer
-from protoslice.testing.proxy import Fault, FaultyProxy
 
 GRAPH = "tensorflow.GraphDef"
 

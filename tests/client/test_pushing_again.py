@@ -18,14 +18,15 @@ from unittest.mock import patch
 
 import httpx
 import pytest
+from tests.support.live import LiveServer
+from tests.support.protos.writer import varint
+from tests.support.proxy import Fault, FaultyProxy
+from tests.support.relay import Relay
 
-from protoslice.client import AsyncClient, Client, push, resumable
-from protoslice.client.journal import Journal
+from protoslice.client import AsyncClient, Client
+from protoslice.client.upload import push, resumable
+from protoslice.client.upload.journal import Journal
 from protoslice.errors import InvalidInput, ProtosliceError, StorageError, StorageUnavailable
-from protoslice.testing.live import LiveServer
-from protoslice.testing.protos.writer import varint
-from protoslice.testing.proxy import Fault, FaultyProxy
-from protoslice.testing.relay import Relay
 
 MIB = 1 << 20
 GIVEN = 12 * MIB
@@ -257,7 +258,7 @@ def test_where_nothing_can_be_noted_nothing_is(
 
 
 def test_a_disk_that_is_full_costs_the_journal_and_no_push(ours: Client, model: Path, state: Path) -> None:
-    with patch("protoslice.client.journal.os.write", side_effect=OSError(errno.ENOSPC, "full")):
+    with patch("protoslice.client.upload.journal.os.write", side_effect=OSError(errno.ENOSPC, "full")):
         error = broken_off(ours, model)
         assert ours.push(model, base=[], type="tensorflow.GraphDef", min_chunk=98767).created
     assert not hasattr(error, "__notes__")

@@ -8,13 +8,14 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from tests.support.live import LiveServer
+from tests.support.proxy import FaultyProxy
 
-from protoslice.client import Client, push, resumable
-from protoslice.client.bodies import items_of
-from protoslice.client.plans import Literal, Plan, recipe_item
+from protoslice.client import Client
+from protoslice.client.upload import push, resumable
+from protoslice.client.upload.bodies import items_of
+from protoslice.client.upload.plans import Literal, Plan, recipe_item
 from protoslice.recipes import Copy, RecipeEnd, RecipeFile, RecipeReader
-from protoslice.testing.live import LiveServer
-from protoslice.testing.proxy import FaultyProxy
 
 MIB = 1 << 20
 GRAPH = "tensorflow.GraphDef"

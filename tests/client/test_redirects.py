@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from tests.support.serving import in_a_thread
 
 from protoslice.client import Client
 from protoslice.client.filesystem import StoreFileSystem
 from protoslice.errors import ProtosliceError, StorageDenied
-from protoslice.testing.serving import in_a_thread
 
 SECRETS = {"Authorization": "Bearer secret", "X-Api-Key": "secret", "Cookie": "session=secret"}
 PAGE = json.dumps({"items": [{"name": "a", "store": "1" * 64, "updated": "2026-11-21T10:00:00Z"}], "next": None})

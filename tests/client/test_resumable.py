@@ -12,11 +12,12 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.live import LiveServer
+from tests.support.proxy import FAULTS, Fault, FaultyProxy
 
-from protoslice.client import Client, push, resumable
+from protoslice.client import Client
+from protoslice.client.upload import push, resumable
 from protoslice.errors import ProtosliceError, StorageUnavailable
-from protoslice.testing.live import LiveServer
-from protoslice.testing.proxy import FAULTS, Fault, FaultyProxy
 
 GRAPH = "tensorflow.GraphDef"
 PART = 4 << 20
@@ -162,7 +163,7 @@ def test_a_flipped_bit_in_the_last_word_costs_a_word(patient: Client, proxy: Fau
 
 
 @given(script=st.lists(st.builds(Fault, st.sampled_from(FAULTS), st.floats(0, 1, exclude_max=True)), max_size=6))
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 def test_a_push_makes_that_store_or_none(
     script: list[Fault], ours: Client, proxy: FaultyProxy, client: Client, versions: Any
 ) -> None:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.certificates import certificate
+from tests.support.live import LiveServer, live_server
 
 from protoslice.client import Client
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, StorageDenied, StorageUnavailable
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
-from protoslice.server.uvicorn_config import uvicorn_config
-from protoslice.testing.certificates import certificate
-from protoslice.testing.live import LiveServer, live_server
+from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 
 class Door:

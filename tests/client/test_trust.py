@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.serving import in_a_thread
 
 from protoslice.client import Client, Store
-from protoslice.client.digests import digest_of
+from protoslice.client.http.digests import digest_of
 from protoslice.errors import IntegrityError, NotFound
-from protoslice.testing.serving import in_a_thread
 
 GRAPH = b"\x0a\x05\x0a\x03one"
 OTHER = b"\x0a\x05\x0a\x03two"

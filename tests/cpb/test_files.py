@@ -7,11 +7,11 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.support.chunked import METADATA, TYPES, M, at, chunked, fill, merged
 
 import protoslice
 from protoslice.errors import CorruptModel, InconsistentChunks
 from protoslice.riegeli import RecordWriter
-from protoslice.testing.chunked import METADATA, TYPES, M, at, chunked, fill, merged
 
 
 @pytest.mark.parametrize("options", ["", "uncompressed", "zstd", "snappy", "transpose", "uncompressed,chunk_size:1"])

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.protos import canonical
 
 import protoslice
 from protoslice import _core
 from protoslice.riegeli import RecordReader
 from protoslice.schema import bundled
-from protoslice.testing.protos import canonical
 
 GOLDEN = Path(__file__).parent.parent / "merging" / "golden"
 CASES = json.loads((GOLDEN / "manifest.json").read_text())

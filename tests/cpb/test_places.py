@@ -7,9 +7,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.support.chunked import M, at, chunked, merged
 
 from protoslice.merging import Merger
-from protoslice.testing.chunked import M, at, chunked, merged
 
 
 def test_an_empty_tag_appends() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.chunked import METADATA, TYPES, M, chunked, file_of, fill
 
 import protoslice
 from protoslice import _core
@@ -14,7 +15,6 @@ from protoslice.errors import InconsistentChunks, NotFound, Unsupported
 from protoslice.merging import Merger
 from protoslice.riegeli import RecordReader, RecordWriter
 from protoslice.schema import bundled
-from protoslice.testing.chunked import METADATA, TYPES, M, chunked, file_of, fill
 
 EXAMPLE = bundled().message_class("tensorflow.NodeDef")
 

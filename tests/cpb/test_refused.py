@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support.chunked import METADATA, NUMBERS, TYPES, M, Tag, at, chunked, file_of, merged
 
 import protoslice
 from protoslice import _core
 from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded
-from protoslice.testing.chunked import METADATA, NUMBERS, TYPES, M, Tag, at, chunked, file_of, merged
 
 BROKEN: list[tuple[list[Tag], int | None, str, str]] = [
     (["subs", at(1)], 0, "would leave a gap", "subs[1]"),

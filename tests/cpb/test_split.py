@@ -91,7 +91,7 @@ def test_an_executable(options: str) -> None:
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_records_in_any_order(data: st.DataObject) -> None:
     records: list[Record] = []
     for _ in range(data.draw(st.integers(0, 8))):

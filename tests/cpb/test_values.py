@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support.chunked import M, merged
 
 from protoslice.errors import InconsistentChunks
-from protoslice.testing.chunked import M, merged
 
 
 def one(name: str, text: bytes) -> Any:

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.live import live_server
+from tests.support.process import service_process
 
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings, environment_name
-from protoslice.server.uvicorn_config import uvicorn_config
-from protoslice.testing.live import live_server
-from protoslice.testing.process import service_process
+from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from tests.support.stores import assert_whole, keys_in, onnx, opened, upload, visible
 
 from protoslice.errors import IntegrityError, NotFound
-from protoslice.server.metrics import Metrics
+from protoslice.server.observability.metrics import Metrics
 from protoslice.server.settings import Settings, environment_name
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.upgrade import upgrade
-from protoslice.testing.stores import assert_whole, keys_in, onnx, opened, upload, visible
+from protoslice.stores.layout.upgrade import upgrade
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/deployment.md").read_text()

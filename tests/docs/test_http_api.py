@@ -10,16 +10,16 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.support.live import live_server
+from tests.support.stores import field, onnx
 
 from protoslice.ranges import MAX_HEADER, MAX_RANGES
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
 from protoslice.schema.parsing import MAX_TEXT
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
-from protoslice.server.uvicorn_config import uvicorn_config
-from protoslice.stores.ingest import FILES
-from protoslice.testing.live import live_server
-from protoslice.testing.stores import field, onnx
+from protoslice.server.transport.uvicorn_config import uvicorn_config
+from protoslice.stores.ingest.ingest import FILES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/http-api.md").read_text()

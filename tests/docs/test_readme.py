@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.live import live_server
 
 from protoslice.client import Client
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
-from protoslice.server.uvicorn_config import uvicorn_config
-from protoslice.testing.live import live_server
+from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "http://127.0.0.1:8000"

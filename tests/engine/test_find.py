@@ -9,6 +9,9 @@ import pytest
 from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.protos import ROOT, Case, cases
+from tests.support.protos.wire import Field, fields
+from tests.support.protos.writer import is_map
 
 import protoslice
 from protoslice import _core, schema
@@ -16,9 +19,6 @@ from protoslice.errors import LimitExceeded
 from protoslice.ropes import Rope
 from protoslice.schema import MessageTypes, from_descriptor_set
 from protoslice.sources import BytesSource
-from protoslice.testing.protos import ROOT, Case, cases
-from protoslice.testing.protos.wire import Field, fields
-from protoslice.testing.protos.writer import is_map
 
 SMALL = 40
 _LONGEST_KEY = 4096

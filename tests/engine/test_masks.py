@@ -8,14 +8,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
-
-import protoslice
-from protoslice import _core, schema
-from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, Unsupported
-from protoslice.ropes import Rope
-from protoslice.schema import from_descriptor_set
-from protoslice.sources import BytesSource
-from protoslice.testing.protos import (
+from tests.support.protos import (
     ROOT,
     Case,
     Step,
@@ -31,7 +24,14 @@ from protoslice.testing.protos import (
     tokens,
     without_large,
 )
-from protoslice.testing.stores import field
+from tests.support.stores import field
+
+import protoslice
+from protoslice import _core, schema
+from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, Unsupported
+from protoslice.ropes import Rope
+from protoslice.schema import from_descriptor_set
+from protoslice.sources import BytesSource
 
 
 def opened(case: Case) -> protoslice.Proto:

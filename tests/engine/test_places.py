@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.protos import ROOT, Case, canonical, cases, places
 
 import protoslice
 from protoslice.errors import NotFound
 from protoslice.schema import from_descriptor_set
-from protoslice.testing.protos import ROOT, Case, canonical, cases, places
 
 _LONGEST_PATH = 4096
 

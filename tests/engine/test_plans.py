@@ -5,10 +5,10 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.protos import ROOT, Case, canonical, cases, merge_chunks
 
 import protoslice
 from protoslice.schema import bundled, from_descriptor_set
-from protoslice.testing.protos import ROOT, Case, canonical, cases, merge_chunks
 
 METADATA = bundled().message_class("tensorflow.proto_splitter.ChunkMetadata")
 _MESSAGE, _BYTES = 1, 2

@@ -8,12 +8,12 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.protos import ROOT, Case, cases
 
 from protoslice import _core
 from protoslice.errors import CorruptModel, ProtosliceError
 from protoslice.schema import from_descriptor_set
 from protoslice.sources import BytesSource
-from protoslice.testing.protos import ROOT, Case, cases
 
 _MOST_STEPS = 20_000
 

@@ -5,11 +5,11 @@ from itertools import islice
 
 from google.protobuf.message import Message
 from hypothesis import given
+from tests.support.protos import ROOT, Case, cases
 
 import protoslice
 from protoslice.errors import NotFound
 from protoslice.schema import from_descriptor_set
-from protoslice.testing.protos import ROOT, Case, cases
 
 _MOST_NODES = 400
 

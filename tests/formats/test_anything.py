@@ -14,8 +14,8 @@ import protoslice
 from protoslice.errors import LimitExceeded
 from protoslice.formats import anything
 from protoslice.formats.model import Model, Proto, Tensors
-from protoslice.formats.reading import read
 from protoslice.formats.registry import formats_of, tensors_of
+from protoslice.formats.tensors.reading import read
 from protoslice.ropes import Rope
 from protoslice.schema import from_descriptor_set
 from protoslice.sources import BytesSource

@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.bundles import Box, Layout, Variable, bundle, table
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, NotFound, ProtosliceError, Unsupported
-from protoslice.formats.bundle import Bundle, BundleTensors
-from protoslice.formats.listing import items, row, row_text
 from protoslice.formats.model import Fault, Model, Stored, Tensor, Tiled
-from protoslice.formats.reading import read
+from protoslice.formats.outputs.listing import items, row, row_text
+from protoslice.formats.tensorflow.bundle import Bundle, BundleTensors
+from protoslice.formats.tensors.reading import read
 from protoslice.models import open_model
 from protoslice.ropes import Rope
 from protoslice.sources import BytesSource
-from protoslice.testing.bundles import Box, Layout, Variable, bundle, table
 
 GOLDEN = Path(__file__).parent / "golden"
 NUMBERS = {
@@ -201,7 +201,7 @@ def bundles(draw: st.DrawFn) -> tuple[Layout, list[Variable], dict[str, Any]]:
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_what_is_written_is_read(data: st.DataObject) -> None:
     layout, variables, truth = data.draw(bundles())
     found = opened(bundle("ck", variables, layout))

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.stores import in_memory, upload
 
 from protoslice.errors import NotFound, ProtosliceError
 from protoslice.formats.model import Fault, Later
 from protoslice.models import LocalModel, open_model
 from protoslice.schema import bundled
-from protoslice.testing.stores import in_memory, upload
 
 MODEL: Any = bundled().message_class("CoreML.Specification.Model")
 TYPES: Any = MODEL.DESCRIPTOR.file.pool.FindEnumTypeByName("CoreML.Specification.MILSpec.DataType").values_by_name

@@ -7,16 +7,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
+from tests.support.stores import onnx
+from tests.support.tensors import content, tensor
 
 import protoslice
 from protoslice.errors import IntegrityError, ProtosliceError, StorageUnavailable
 from protoslice.formats.model import Bytes, Later, Model, Stored, Tensor
 from protoslice.formats.model import Proto as Root
 from protoslice.formats.onnx import Onnx
-from protoslice.formats.references import references
-from protoslice.formats.safetensors import safetensors
-from protoslice.testing.stores import onnx
-from protoslice.testing.tensors import content, tensor
+from protoslice.formats.outputs.references import references
+from protoslice.formats.outputs.safetensors import safetensors
 
 KIND = "onnx.ModelProto"
 

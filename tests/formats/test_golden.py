@@ -11,7 +11,7 @@ import pytest
 
 from protoslice.errors import ProtosliceError
 from protoslice.formats.model import Bytes, Fault, Tensor, Tensors
-from protoslice.formats.reading import read
+from protoslice.formats.tensors.reading import read
 from protoslice.models import LocalModel, open_model
 from protoslice.ropes import Rope
 

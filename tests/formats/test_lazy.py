@@ -9,16 +9,16 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.support.tensors import tensor
 
 from protoslice import _core, schema
-from protoslice.formats import drafts
 from protoslice.formats import model as formats
-from protoslice.formats.lazy import HashIndex, Lazy
-from protoslice.formats.listing import items
 from protoslice.formats.model import Listed, Model, Proto, Tensor
+from protoslice.formats.outputs.listing import items
 from protoslice.formats.registry import tensors_of
+from protoslice.formats.tensors import drafts
+from protoslice.formats.tensors.lazy import HashIndex, Lazy
 from protoslice.sources import BytesSource
-from protoslice.testing.tensors import tensor
 
 MANY = 20_000
 

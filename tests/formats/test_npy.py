@@ -7,12 +7,12 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.support.tensors import content, stored, tensor
 
-from protoslice.formats import npy
-from protoslice.formats.dtypes import DTYPES
 from protoslice.formats.model import Encoding, Filled
-from protoslice.formats.reading import read
-from protoslice.testing.tensors import content, stored, tensor
+from protoslice.formats.outputs import npy
+from protoslice.formats.tensors.dtypes import DTYPES
+from protoslice.formats.tensors.reading import read
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 0), (4, 3, 2), (1,) * 32])

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.paddle import TYPES, Parameter, blob, combined, json_program, program, variable
+from tests.support.tensors import content
 
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, ProtosliceError, Unsupported
-from protoslice.formats import paddle_programs
-from protoslice.formats.dtypes import DTYPES
 from protoslice.formats.model import Fault, Model, Tensors
-from protoslice.formats.paddle import Paddle
-from protoslice.formats.paddle_blobs import Heads
-from protoslice.formats.reading import place, read
+from protoslice.formats.paddle import programs
+from protoslice.formats.paddle.blobs import Heads
+from protoslice.formats.paddle.models import Paddle
+from protoslice.formats.tensors.dtypes import DTYPES
+from protoslice.formats.tensors.reading import place, read
 from protoslice.models import LocalModel, open_model
 from protoslice.sources import BytesSource, RangeSource
-from protoslice.testing.paddle import TYPES, Parameter, blob, combined, json_program, program, variable
-from protoslice.testing.tensors import content
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -73,7 +73,7 @@ def written(files: Files, folder: Path) -> LocalModel:
     for path, data in files.items():
         (folder / path).write_bytes(data)
     root = next(iter(files))
-    return open_model(folder, root, None if root.endswith("json") else paddle_programs.PROGRAM)
+    return open_model(folder, root, None if root.endswith("json") else programs.PROGRAM)
 
 
 def tensors(files: Files, folder: Path) -> Tensors:
@@ -84,7 +84,7 @@ def tensors(files: Files, folder: Path) -> Tensors:
 LAYOUTS = ["combined", "old combined", "json", "separate json", "separate"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PARAMETERS, st.sampled_from(LAYOUTS))
 def test_what_is_saved_is_listed_and_read(
     tmp_path_factory: pytest.TempPathFactory, parameters: list[Parameter], layout: str
@@ -279,7 +279,7 @@ def test_json_that_is_no_program(text: bytes) -> None:
 
 
 def test_json_without_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paddle_programs, "_MOST_JSON", 100)
+    monkeypatch.setattr(programs, "_MOST_JSON", 100)
     with pytest.raises(LimitExceeded, match="more than 100"):
         Paddle().tensors(in_memory(saved(GOOD, "json")))
 

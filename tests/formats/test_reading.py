@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.protos.writer import varint as unsigned_varint
+from tests.support.tensors import content, stored, tensor
 
 from protoslice import _core
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, Unsupported
-from protoslice.formats.dtypes import DTYPES
 from protoslice.formats.model import (
     Bytes,
     Data,
@@ -32,11 +33,10 @@ from protoslice.formats.model import (
     Tile,
     Tiled,
 )
-from protoslice.formats.reading import Place, place, read
+from protoslice.formats.tensors.dtypes import DTYPES
+from protoslice.formats.tensors.reading import Place, place, read
 from protoslice.ropes import Rope
 from protoslice.sources import BytesSource, FileSource
-from protoslice.testing.protos.writer import varint as unsigned_varint
-from protoslice.testing.tensors import content, stored, tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -180,7 +180,7 @@ def random_slice(shape: Sequence[int], seed: int) -> str:
     return ",".join(ITEMS[rng.integers(len(ITEMS))](length, rng) for length in shape)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from(sorted(NUMPY)), st.lists(st.integers(0, 7), max_size=4), st.integers(0, 1 << 32))
 def test_every_way_to_write_an_array_is_read_back(name: str, shape: list[int], seed: int) -> None:
     array = random_array(name, shape, seed)
@@ -198,7 +198,7 @@ def test_every_way_to_write_an_array_is_read_back(name: str, shape: list[int], s
             assert content(read(subject, form="packed").bytes) == as_bits(array, name), way
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from(sorted(NUMPY)), st.integers(0, 1 << 32), st.data())
 def test_every_range_of_a_reading_is_that_part_of_it(name: str, seed: int, data: st.DataObject) -> None:
     array = random_array(name, (5, 3, 7), seed)
@@ -211,7 +211,7 @@ def test_every_range_of_a_reading_is_that_part_of_it(name: str, seed: int, data:
             assert rope.read(start, stop - start) == all_of_it[start:stop]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from(sorted(NUMPY)), st.integers(0, 9), st.integers(0, 40), st.integers(0, 1 << 32), st.data())
 def test_the_last_element_stands_for_all_that_are_missing(
     name: str, first: int, more: int, seed: int, data: st.DataObject

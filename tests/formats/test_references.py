@@ -12,13 +12,13 @@ import ml_dtypes
 import numpy as np
 import zarr
 from fsspec.implementations.reference import ReferenceFileSystem
+from tests.support.tensors import content, stored, tensor
 
 from protoslice.errors import NotFound
 from protoslice.formats.model import Bytes, Encoding, Fault, Stored, Strided, Strings, Tensor
-from protoslice.formats.reading import read
-from protoslice.formats.references import references
+from protoslice.formats.outputs.references import references
+from protoslice.formats.tensors.reading import read
 from protoslice.sources import FileSource
-from protoslice.testing.tensors import content, stored, tensor
 
 
 def opened(tensors: Iterable[Tensor], folder: Path, files: dict[str, FileSource] | None = None) -> Any:

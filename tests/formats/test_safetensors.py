@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import deserialize
 from safetensors.numpy import load
+from tests.support.tensors import content, stored, tensor
 
 from protoslice.errors import LimitExceeded, NotFound, Unsupported
-from protoslice.formats import safetensors as ours
-from protoslice.formats.dtypes import DTYPES
 from protoslice.formats.model import Bytes, Encoding, Fault, Filled, Stored, Strings
+from protoslice.formats.outputs import safetensors as ours
+from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.ropes import Rope
 from protoslice.sources import BytesSource, RangeSource
-from protoslice.testing.tensors import content, stored, tensor
 
 NAMED = [dtype for dtype in DTYPES.values() if dtype.safetensors]
 
@@ -36,7 +36,7 @@ def head(data: bytes) -> dict[str, Any]:
     return found
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(
         st.tuples(

@@ -7,11 +7,11 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.tensors import tensor
 
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.formats.model import Listed
 from protoslice.formats.selection import chosen, wanted
-from protoslice.testing.tensors import tensor
 
 
 def matches(pattern: str, name: str) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protoslice.errors import InvalidInput
-from protoslice.formats.slices import Cut, cut, whole
+from protoslice.formats.tensors.slices import Cut, cut, whole
 
 NUMBERS = st.integers(-7, 7)
 SLICES = st.builds(

@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.bundles import crc32c, masked
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, ProtosliceError, Unsupported
 from protoslice.formats.model import Model, Proto, Tensor
-from protoslice.formats.reading import read
 from protoslice.formats.registry import formats_of, tensors_of
+from protoslice.formats.tensors.reading import read
 from protoslice.models import open_model
 from protoslice.opening import open_proto
 from protoslice.ropes import Rope
 from protoslice.sources import BytesSource
-from protoslice.testing.bundles import crc32c, masked
 
 GOLDEN = Path(__file__).parent / "golden"
 TYPED = {
@@ -77,7 +77,7 @@ def values_of(number: int, flat: Any) -> list[Any]:
 
 
 @given(arrays(), st.sampled_from(["packed", "pieces", "unpacked", "content"]))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_a_tensor_is_read_however_it_is_written(given_: tuple[int, Any, int], how: str) -> None:
     number, array, written = given_
     field = TYPED[number][0]

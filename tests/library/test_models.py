@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.stores import onnx
 
 from protoslice import open_model, schema
-from protoslice.testing.stores import onnx
 
 
 def test_the_root_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

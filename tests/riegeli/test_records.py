@@ -43,14 +43,14 @@ choices = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(edges, max_size=6), choices)
 def test_what_is_written_is_read(sizes: list[int], options: str) -> None:
     records = [random.Random(size).randbytes(size) for size in sizes]
     assert read(written(records, options)) == records
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**18), st.binary(max_size=200))
 def test_any_bytes_are_an_error_or_nothing(numeric: int, data: bytes) -> None:
     for source in (data, written([b"x"] * 5) + data, data + written([b"x"] * 5)):

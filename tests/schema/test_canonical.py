@@ -11,9 +11,9 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.protos import ROOT, Case, cases
 
 from protoslice.schema import bundled, from_descriptor_set
-from protoslice.testing.protos import ROOT, Case, cases
 
 F = descriptor_pb2.FieldDescriptorProto
 File = descriptor_pb2.FileDescriptorProto

@@ -12,13 +12,13 @@ import pytest
 from google.protobuf import descriptor_pb2
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.support.protos.writer import varint
 
 from protoslice.schema import Detection, bundled, detect, detect_message
-from protoslice.schema.agreement import agrees
-from protoslice.schema.detect import HEAD
+from protoslice.schema.detection.agreement import agrees
+from protoslice.schema.detection.detect import HEAD
+from protoslice.schema.detection.text import outer_fields
 from protoslice.schema.registry import bundled_bytes
-from protoslice.schema.text import outer_fields
-from protoslice.testing.protos.writer import varint
 
 GOLDEN = Path(__file__).parent / "golden"
 

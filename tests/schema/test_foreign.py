@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.support.foreign import NAMES, foreign_files
+from tests.support.stores import opened, upload
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded, Unsupported
@@ -19,8 +21,6 @@ from protoslice.library import Proto
 from protoslice.opening import open_proto
 from protoslice.sources import BytesSource
 from protoslice.storage import MemoryStorage
-from protoslice.testing.foreign import NAMES, foreign_files
-from protoslice.testing.stores import opened, upload
 
 TESTS = Path(__file__).parent.parent
 PLAIN, BLANK, NONE = "this is plain text", "this is blank text", "it looks like none of the known types; name its type"

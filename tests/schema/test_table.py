@@ -9,11 +9,11 @@ import pytest
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from hypothesis import given
+from tests.support.protos import ROOT, Case, cases, descriptor_of
 
 from protoslice._core import Schema
 from protoslice.errors import InvalidInput
 from protoslice.schema import bundled, from_descriptor_set
-from protoslice.testing.protos import ROOT, Case, cases, descriptor_of
 
 F = descriptor_pb2.FieldDescriptorProto
 FieldRow = tuple[int, str, int, bool, int, int]

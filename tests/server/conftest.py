@@ -8,14 +8,14 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.backends import Backend
+from tests.support.live import LiveServer, live_server
+from tests.support.protos.writer import varint
+from tests.support.stores import field
 
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
-from protoslice.server.uvicorn_config import uvicorn_config
-from protoslice.testing.backends import Backend
-from protoslice.testing.live import LiveServer, live_server
-from protoslice.testing.protos.writer import varint
-from protoslice.testing.stores import field
+from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 Serving = Callable[..., AbstractContextManager[LiveServer]]
 

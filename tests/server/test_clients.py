@@ -12,13 +12,13 @@ from typing import Any
 import httpx
 import pytest
 from starlette.types import Scope
+from tests.support.live import LiveServer, RawAnswer, exchange, read_answer
+from tests.support.problems import assert_problem
 
 from protoslice.errors import InvalidInput
-from protoslice.server import limits
-from protoslice.server.clients import Clients, Shares, network_of, pseudonym
+from protoslice.server.middleware import body_limits
+from protoslice.server.middleware.clients import Clients, Shares, network_of, pseudonym
 from protoslice.server.settings import Settings, read_settings
-from protoslice.testing.live import LiveServer, RawAnswer, exchange, read_answer
-from protoslice.testing.problems import assert_problem
 
 PING = b"GET /v1/tags HTTP/1.1\r\nhost: localhost\r\n\r\n"
 HANGING = b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n"
@@ -261,8 +261,8 @@ def test_the_log_has_the_client_that_the_proxy_tells_of(serving: Any, capfd: pyt
 
 def test_a_quick_start_pays_for_no_trickle(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the mean from the start, a megabyte at once would have bought a quarter of an hour."""
-    monkeypatch.setattr(limits, "_GRACE_SECONDS", 0.3)
-    monkeypatch.setattr(limits, "_WINDOW_SECONDS", 0.3)
+    monkeypatch.setattr(body_limits, "_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(body_limits, "_WINDOW_SECONDS", 0.3)
     with serving(body_min_bytes_per_second=1000) as live, live.connect() as connection:
         connection.sendall(HANGING.replace(b"1000", b"9000000") + b"\r\n\x0a" + bytes(1 << 20))
         connection.settimeout(0.02)

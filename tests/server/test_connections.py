@@ -14,13 +14,13 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.live import LiveServer, exchange, read_answer
+from tests.support.problems import assert_problem
+from tests.support.process import service_process
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from protoslice.server import limits
-from protoslice.testing.live import LiveServer, exchange, read_answer
-from protoslice.testing.problems import assert_problem
-from protoslice.testing.process import service_process
+from protoslice.server.middleware import body_limits
 
 PING = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
@@ -55,7 +55,7 @@ def await_answer(live: LiveServer) -> None:
 @pytest.mark.parametrize("framing", [b"content-length: 100000\r\n", b"transfer-encoding: chunked\r\n"])
 def test_an_upload_that_only_trickles(serving: Any, monkeypatch: pytest.MonkeyPatch, framing: bytes) -> None:
     """It is never silent for long, so only its rate gives it away."""
-    monkeypatch.setattr(limits, "_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(body_limits, "_GRACE_SECONDS", 0.3)
     drop = b"1\r\n\x00\r\n" if b"chunked" in framing else b"\x00"
     with serving(body_timeout_seconds=5, body_min_bytes_per_second=1000) as live, live.connect() as connection:
         connection.settimeout(0.02)
@@ -81,7 +81,7 @@ def trickled(connection: socket.socket, drop: bytes) -> bool:
 
 
 def test_a_steady_upload_may_be_slow(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(body_limits, "_GRACE_SECONDS", 0.3)
     with serving(body_timeout_seconds=5, body_min_bytes_per_second=1) as live, live.connect() as connection:
         connection.sendall(upload_head(b"content-length: 20\r\n") + b"\x0a\x12")
         for _ in range(18):

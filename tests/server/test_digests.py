@@ -9,9 +9,8 @@ from base64 import b64encode
 import httpx
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
-
-from protoslice.testing.live import LiveServer, exchange
-from protoslice.testing.problems import assert_problem
+from tests.support.live import LiveServer, exchange
+from tests.support.problems import assert_problem
 
 pytestmark = pytest.mark.contract
 

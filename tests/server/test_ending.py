@@ -17,9 +17,8 @@ from typing import Any
 
 import httpx
 import pytest
-
-from protoslice.testing.live import LiveServer
-from protoslice.testing.process import ServiceProcess, service_process
+from tests.support.live import LiveServer
+from tests.support.process import ServiceProcess, service_process
 
 ROOM = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
 SIZE = 8 << 20

@@ -11,14 +11,14 @@ from typing import Any
 import httpx
 import pytest
 import structlog
+from tests.support.live import LiveServer, live_server, read_answer
 
-from protoslice.server import express
 from protoslice.server.app import Application, create_app
-from protoslice.server.context import RequestContext
-from protoslice.server.logs import RequestLog, configure_logs
+from protoslice.server.middleware.context import RequestContext
+from protoslice.server.observability.logs import RequestLog, configure_logs
 from protoslice.server.settings import Settings
-from protoslice.server.uvicorn_config import uvicorn_config
-from protoslice.testing.live import LiveServer, live_server, read_answer
+from protoslice.server.transport import fastpath
+from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 SLOW = {"dnt": "1"}
 """A header that only the ordinary way takes."""
@@ -77,7 +77,7 @@ def test_both_ways_say_the_same(watched: Watched, store: str, path: str, wanted:
     headers = {"x-request-id": "the-same-for-both"} | ({} if wanted is None else {"range": wanted})
     (quick, at_once), (slow, not_at_once) = (watched.ask(f"{store}/{path}", headers | more) for more in ({}, SLOW))
     # Of the message around the tensors, few bytes lie together.
-    assert at_once == (len(slow.content) <= express.LARGEST) or path == "chunks/0"
+    assert at_once == (len(slow.content) <= fastpath.LARGEST) or path == "chunks/0"
     assert not not_at_once
     assert quick.status_code == slow.status_code
     assert quick.content == slow.content
@@ -145,7 +145,7 @@ def test_what_was_prepared_does_not_outlive_the_store(watched: Watched, model: b
 
 
 def test_little_is_kept_prepared(watched: Watched, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(express, "_MOST_PREPARED", 2)
+    monkeypatch.setattr(fastpath, "_MOST_PREPARED", 2)
     paths = ("chunks/1", "chunks/2", "files/model.onnx") * 2
     found = {path: watched.ask(f"{store}/{path}", {"range": "bytes=0-99"}) for path in paths}
     for path, (answer, at_once) in found.items():

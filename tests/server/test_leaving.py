@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from starlette.types import Message, Scope
+from tests.support.stores import onnx, upload
 
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
-from protoslice.testing.stores import onnx, upload
 
 ROUTES = [
     ("GET", "/v1/stores/{id}/cpb", b""),

@@ -11,11 +11,11 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.problems import assert_problem
+from tests.support.stores import onnx
+from tests.support.tus import BODY, base64
 
 from protoslice.recipes import MEDIA_TYPE, RecipeWriter
-from protoslice.testing.problems import assert_problem
-from protoslice.testing.stores import onnx
-from protoslice.testing.tus import BODY, base64
 
 MOST = 64
 MODEL = onnx(100)

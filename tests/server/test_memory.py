@@ -18,11 +18,10 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-
-from protoslice.testing.chunked import chunked
-from protoslice.testing.large import LargeGraph
-from protoslice.testing.process import ServiceProcess, service_process
-from protoslice.testing.stores import onnx
+from tests.support.chunked import chunked
+from tests.support.large import LargeGraph
+from tests.support.process import ServiceProcess, service_process
+from tests.support.stores import onnx
 
 SIZE = int(os.environ.get("PROTOSLICE_SOAK_BYTES", 256 << 20))
 SECONDS = float(os.environ.get("PROTOSLICE_SOAK_SECONDS", "0"))

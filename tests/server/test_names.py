@@ -7,8 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from google.protobuf import descriptor_pb2
-
-from protoslice.testing.problems import assert_problem
+from tests.support.problems import assert_problem
 
 pytestmark = pytest.mark.contract
 

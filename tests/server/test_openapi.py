@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import CHECKS as CHECKS_BY_NAME
 from schemathesis.checks import load_all_checks
 from schemathesis.transport.serialization import Binary
+from tests.support.live import LiveServer
 
-from protoslice.server.openapi_file import document_text
-from protoslice.testing.live import LiveServer
+from protoslice.server.api.openapi_file import document_text
 
 COMMITTED = Path(__file__).parents[2] / "openapi" / "openapi.json"
 DOCUMENT: dict[str, Any] = json.loads(COMMITTED.read_text())
@@ -57,7 +57,7 @@ def operations() -> list[tuple[str, str, dict[str, Any]]]:
 
 def test_the_committed_document_is_the_applications() -> None:
     assert COMMITTED.read_text() == document_text(), (
-        "run `python -m protoslice.server.openapi_file > openapi/openapi.json`"
+        "run `python -m protoslice.server.api.openapi_file > openapi/openapi.json`"
     )
 
 

@@ -13,16 +13,16 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.live import LiveServer, exchange, live_server, read_answer
+from tests.support.process import ServiceProcess, service_process
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from protoslice.server.app import create_app
-from protoslice.server.pacing import HEAD_PIECES, PIECES, TURNS, Turns
 from protoslice.server.settings import Settings
-from protoslice.server.uvicorn_config import uvicorn_config
-from protoslice.testing.live import LiveServer, exchange, live_server, read_answer
-from protoslice.testing.process import ServiceProcess, service_process
+from protoslice.server.transport.pacing import HEAD_PIECES, PIECES, TURNS, Turns
+from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 PING = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 LAST = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from protoslice.server.api_page import ApiPage
-from protoslice.server.home import home_page
-from protoslice.server.problems import PROBLEMS
+from protoslice.server.api.problems import PROBLEMS
+from protoslice.server.pages.api_reference import ApiPage
+from protoslice.server.pages.home import home_page
 
 VOID = {"meta", "link", "path", "br"}
 PAGES = ["/", "/docs", *(problem.type for problem in PROBLEMS)]
@@ -113,7 +113,7 @@ def test_examples_go_to_where_the_page_came_from(client: httpx.Client) -> None:
 
 def test_the_page_is_made_once(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     before = client.get("/docs").text
-    monkeypatch.setattr("protoslice.server.api_page.page", lambda *_: pytest.fail("the page is made again"))
+    monkeypatch.setattr("protoslice.server.pages.api_reference.page", lambda *_: pytest.fail("the page is made again"))
     again = client.get("/docs", headers={"host": f"localhost:{client.base_url.port}"}).text
     assert again == before.replace("127.0.0.1", "localhost")
 

@@ -13,11 +13,11 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.problems import assert_problem
 
 from protoslice.errors import InvalidInput
 from protoslice.recipes import MEDIA_TYPE, RecipeWriter
-from protoslice.stores.paths import FilePaths
-from protoslice.testing.problems import assert_problem
+from protoslice.stores.names import FilePaths
 
 DATA = b"\x0a\x05paths"
 CLASHES = [("a", "a/b"), ("a/b", "a"), ("x/y/z.pb", "x"), ("x", "x/y/z.pb")]

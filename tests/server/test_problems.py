@@ -9,12 +9,12 @@ import httpx
 import pytest
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from tests.support.live import LiveServer, exchange
+from tests.support.problems import assert_problem
 
 from protoslice import errors
-from protoslice.server.failures import problem_of
-from protoslice.server.problems import PROBLEMS, READING, UPLOADING, Problem, problem_of_error, problem_response
-from protoslice.testing.live import LiveServer, exchange
-from protoslice.testing.problems import assert_problem
+from protoslice.server.api.failures import problem_of
+from protoslice.server.api.problems import PROBLEMS, READING, UPLOADING, Problem, problem_of_error, problem_response
 
 
 def classes(kind: type[errors.ProtosliceError]) -> list[type[errors.ProtosliceError]]:

@@ -10,16 +10,17 @@ from typing import TypeVar
 
 import httpx
 import pytest
+from tests.support.live import live_server
+from tests.support.stores import field, onnx
 
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
-from protoslice.server import limits, services
+from protoslice.server import services
 from protoslice.server.app import create_app
+from protoslice.server.middleware import body_limits
 from protoslice.server.settings import Settings
-from protoslice.server.uvicorn_config import uvicorn_config
+from protoslice.server.transport.uvicorn_config import uvicorn_config
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.storage.around import AroundStorage
-from protoslice.testing.live import live_server
-from protoslice.testing.stores import field, onnx
+from protoslice.storage.interceptor import AroundStorage
 
 T = TypeVar("T")
 MODEL = onnx(2_000_000)
@@ -42,7 +43,7 @@ class SlowStorage(AroundStorage):
 
 def test_a_long_copy_is_not_taken_for_a_slow_client(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = SlowStorage()
-    monkeypatch.setattr(limits, "monotonic", lambda: time.monotonic() + storage.clock)
+    monkeypatch.setattr(body_limits, "monotonic", lambda: time.monotonic() + storage.clock)
     monkeypatch.setattr(services, "open_storage", lambda *_: storage)
     settings = Settings(storage="memory://", body_min_bytes_per_second=1000)
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.live import LiveServer
+from tests.support.problems import assert_problem
+from tests.support.stores import field
 
-from protoslice.server import rendering
-from protoslice.testing.live import LiveServer
-from protoslice.testing.problems import assert_problem
-from protoslice.testing.stores import field
+from protoslice.server.rendering import pool
 
 JSON = {"accept": "application/json"}
 GRAPH = "type=tensorflow.GraphDef"
@@ -92,7 +92,7 @@ def test_a_message_that_takes_too_much_memory(serving: Any, monkeypatch: pytest.
     with shown(serving, max_rendered_bytes=4 << 20) as (client, small):
         assert_shown(client, small)
         (worker,) = workers()
-        monkeypatch.setattr(rendering, "_MEMORY_BYTES", address_space(worker) + room - 40 * (4 << 20))
+        monkeypatch.setattr(pool, "_MEMORY_BYTES", address_space(worker) + room - 40 * (4 << 20))
         os.kill(worker, signal.SIGKILL)
         store = client.put(f"/v1/stores?{GRAPH}", content=b"\x0a\x00" * 1_500_000).json()["id"]
         for _ in range(2):

@@ -16,18 +16,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
+from tests.support.live import LiveServer, exchange, live_server, read_answer
+from tests.support.problems import assert_problem
 
 from protoslice.errors import IntegrityError
-from protoslice.server.answers import Terms
-from protoslice.server.edge import Edge
-from protoslice.server.fields import read_fields
-from protoslice.server.leaving import Leaving
-from protoslice.server.metrics import Metrics
-from protoslice.server.responses import send_representation
+from protoslice.server.http.headers import read_fields
+from protoslice.server.http.plan import Terms
+from protoslice.server.http.stream import send_representation
+from protoslice.server.middleware.disconnect import Leaving
+from protoslice.server.middleware.request import Edge
+from protoslice.server.observability.metrics import Metrics
 from protoslice.server.settings import Settings
-from protoslice.server.uvicorn_config import uvicorn_config
-from protoslice.testing.live import LiveServer, exchange, live_server, read_answer
-from protoslice.testing.problems import assert_problem
+from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 CONTENT = bytes(range(256)) * 16
 BIG = 64 << 20
@@ -238,7 +238,7 @@ def test_several_ranges(client: httpx.Client) -> None:
         max_size=4,
     )
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_ranges_give_what_a_slice_gives(client: httpx.Client, asked: list[str]) -> None:
     answer = client.get("/plain", headers={"range": "bytes=" + ", ".join(asked)})
     wanted = {place for text in asked for place in naive(text, len(CONTENT))}

@@ -10,9 +10,9 @@ from random import Random
 
 import httpx
 import pytest
+from tests.support.problems import assert_problem
 
 from protoslice.recipes import MEDIA_TYPE, RecipeWriter
-from protoslice.testing.problems import assert_problem
 
 TREE = {"README.md": b"# Words\n", "config.json": b'{"a": 1}', "weights.bin": Random(7).randbytes(70_000)}
 VIEWS = [

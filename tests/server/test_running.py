@@ -14,11 +14,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.support.live import read_answer
+from tests.support.problems import assert_problem
+from tests.support.process import service_process
 
-from protoslice.server.logs import _Lines
-from protoslice.testing.live import read_answer
-from protoslice.testing.problems import assert_problem
-from protoslice.testing.process import service_process
+from protoslice.server.observability.logs import _Lines
 
 ROOM = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.live import LiveServer, exchange
+from tests.support.problems import assert_problem
 
 from protoslice.errors import InvalidInput
+from protoslice.server.middleware.origin_policy import Sites
 from protoslice.server.settings import Settings, read_settings
-from protoslice.server.sites import Sites
-from protoslice.testing.live import LiveServer, exchange
-from protoslice.testing.problems import assert_problem
 
 VIEWER = "https://viewer.example"
 FORM = {"file": ("model.pb", b"\x0a\x04form")}

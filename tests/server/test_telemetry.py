@@ -16,9 +16,8 @@ import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
-
-from protoslice.testing.process import ServiceProcess, service_process
-from protoslice.testing.serving import in_a_thread
+from tests.support.process import ServiceProcess, service_process
+from tests.support.serving import in_a_thread
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 

@@ -19,9 +19,8 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
-
-from protoslice.testing.live import LiveServer
-from protoslice.testing.problems import assert_problem
+from tests.support.live import LiveServer
+from tests.support.problems import assert_problem
 
 RANDOM = np.random.default_rng(7)
 WEIGHT = RANDOM.standard_normal((37, 11, 5)).astype("<f4")
@@ -120,7 +119,7 @@ def test_an_npy_download_can_be_mapped(client: httpx.Client, base: str, tmp_path
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_range_of_a_slice_is_a_slice_of_the_slice(client: httpx.Client, base: str, data: st.DataObject) -> None:
     parts: list[Any] = []
     for length in WEIGHT.shape:

@@ -17,10 +17,9 @@ from typing import Any
 
 import httpx
 import pytest
-
-from protoslice.testing.live import LiveServer, exchange, read_answer
-from protoslice.testing.problems import assert_problem
-from protoslice.testing.web import web_server
+from tests.support.live import LiveServer, exchange, read_answer
+from tests.support.problems import assert_problem
+from tests.support.web import web_server
 
 pytestmark = pytest.mark.contract
 

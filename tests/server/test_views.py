@@ -12,10 +12,10 @@ import pytest
 from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.live import LiveServer, exchange
+from tests.support.problems import assert_problem
 
 from protoslice import schema
-from protoslice.testing.live import LiveServer, exchange
-from protoslice.testing.problems import assert_problem
 
 pytestmark = pytest.mark.contract
 
@@ -94,9 +94,9 @@ def test_what_a_later_program_may_mend_is_not_kept_for_ever(
     before = client.get(url, headers=headers)
     assert "immutable" not in before.headers["cache-control"]
     assert before.headers["cache-control"].startswith("public, max-age=3600")
-    monkeypatch.setattr("protoslice.stores.opened.READERS", 2)
-    monkeypatch.setattr("protoslice.stores.opened.CPB", 2)
-    monkeypatch.setattr("protoslice.server.rendered._made_by", lambda: "a later program")
+    monkeypatch.setattr("protoslice.stores.reading.opened.READERS", 2)
+    monkeypatch.setattr("protoslice.stores.reading.opened.CPB", 2)
+    monkeypatch.setattr("protoslice.server.http.rendered._made_by", lambda: "a later program")
     after = client.get(f"{url}{'&' if '?' in view else '?'}later", headers=headers)
     assert (after.headers["etag"] == before.headers["etag"]) == (not named)
 
@@ -108,7 +108,7 @@ def test_what_the_id_decides_about_has_the_same_tag_for_ever(
     url = f"/v1/stores/{store['id']}/{view}"
     before = client.get(url)
     for version in ("READERS", "CPB"):
-        monkeypatch.setattr(f"protoslice.stores.opened.{version}", 2)
+        monkeypatch.setattr(f"protoslice.stores.reading.opened.{version}", 2)
     assert client.get(url).headers["etag"] == before.headers["etag"]
     assert "immutable" in before.headers["cache-control"]
 
@@ -143,7 +143,7 @@ def test_head_of_everything_else(client: httpx.Client, store: dict[str, Any], pa
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_range_of_any_view_is_a_slice_of_the_whole(
     client: httpx.Client, store: dict[str, Any], data: st.DataObject
 ) -> None:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from protoslice.merging import Merger
 from protoslice.splitting import AutoSplitter, SplitPolicy, tensorflow_readable
-from protoslice.splitting.measure import message_size
-from protoslice.splitting.plan import Entry
-from protoslice.splitting.shape import descriptor_of, present
+from protoslice.splitting.planning.measure import message_size
+from protoslice.splitting.planning.plan import Entry
+from protoslice.splitting.planning.shape import descriptor_of, present
 
 F = descriptor_pb2.FieldDescriptorProto
 SCALARS = [kind for kind in range(1, 19) if kind not in (F.TYPE_GROUP, F.TYPE_MESSAGE, F.TYPE_ENUM)]
@@ -154,7 +154,7 @@ def wire(message: Message) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-relaxed = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+relaxed = settings(max_examples=50, suppress_health_check=list(HealthCheck))
 
 
 @given(messages(), policies())

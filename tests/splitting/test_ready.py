@@ -23,7 +23,7 @@ from protoslice.splitting import (
     SplitPolicy,
     tensorflow_readable,
 )
-from protoslice.splitting.shape import descriptor_of
+from protoslice.splitting.planning.shape import descriptor_of
 from protoslice.splitting.tags import path_of, show
 
 F = descriptor_pb2.FieldDescriptorProto

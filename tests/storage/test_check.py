@@ -7,10 +7,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.support.s3 import RawBucket, emulator
 
 from protoslice.storage import FileStorage, ObjectKey
 from protoslice.testing import StorageConformance, check
-from protoslice.testing.s3 import RawBucket, emulator
 
 
 def test_a_directory_passes_and_keeps_what_it_had(tmp_path: Path) -> None:

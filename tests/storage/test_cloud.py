@@ -3,10 +3,11 @@
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 
+from tests.support.s3 import RawBucket, emulator
+
 from protoslice.storage import Storage
-from protoslice.storage.cloud import CloudStorage
+from protoslice.storage.cloud.backend import CloudStorage
 from protoslice.testing import Raw, StorageConformance
-from protoslice.testing.s3 import RawBucket, emulator
 
 
 class TestS3(StorageConformance):

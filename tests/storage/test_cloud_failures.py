@@ -8,6 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from obstore.exceptions import GenericError, PermissionDeniedError, UnauthenticatedError
+from tests.support.s3 import RawBucket, emulator
+from tests.support.serving import in_a_thread
 
 from protoslice.errors import (
     Conflict,
@@ -20,12 +22,10 @@ from protoslice.errors import (
     StorageUnavailable,
 )
 from protoslice.storage import Buffer, ObjectKey, open_storage
-from protoslice.storage.cloud import CloudStorage
-from protoslice.storage.cloud_errors import explained
-from protoslice.storage.cloud_writer import CloudWriter
+from protoslice.storage.cloud.backend import CloudStorage
+from protoslice.storage.cloud.errors import explained
+from protoslice.storage.cloud.writer import CloudWriter
 from protoslice.testing import StorageConformance
-from protoslice.testing.s3 import RawBucket, emulator
-from protoslice.testing.serving import in_a_thread
 
 KEY = ObjectKey("a/b.pb")
 SECRET = "Error performing GET https://host/bucket?X-Signature=abcdef - Server returned non-2xx status code: "

@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
+from tests.support.backends import bucket_folder
+from tests.support.s3 import RawBucket
+
 from protoslice.storage import Storage
-from protoslice.storage.cloud import CloudStorage
+from protoslice.storage.cloud.backend import CloudStorage
 from protoslice.testing import Raw, RawThroughStorage, StorageConformance
-from protoslice.testing.backends import bucket_folder
-from protoslice.testing.s3 import RawBucket
 
 
 @asynccontextmanager

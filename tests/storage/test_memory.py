@@ -3,9 +3,10 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tests.support.backends import odd_etag
+
 from protoslice.storage import MemoryStorage, Storage
 from protoslice.testing import Raw, RawThroughStorage, StorageConformance
-from protoslice.testing.backends import odd_etag
 
 
 class TestMemory(StorageConformance):

@@ -3,10 +3,11 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tests.support.web import web_server
+
 from protoslice.storage import Storage
-from protoslice.storage.web import WebStorage
+from protoslice.storage.web.backend import WebStorage
 from protoslice.testing import Raw, ReadingConformance
-from protoslice.testing.web import web_server
 
 
 class TestWeb(ReadingConformance):

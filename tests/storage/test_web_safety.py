@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from tests.support.certificates import certificate
+from tests.support.web import web_server
 
 from protoslice.errors import (
     Conflict,
@@ -19,9 +21,7 @@ from protoslice.errors import (
 )
 from protoslice.storage import ObjectKey, open_storage
 from protoslice.storage.sources import open_source
-from protoslice.storage.web import WebStorage
-from protoslice.testing.certificates import certificate
-from protoslice.testing.web import web_server
+from protoslice.storage.web.backend import WebStorage
 
 KEY = ObjectKey("a.pb")
 HERE = ["127.0.0.0/8", "::1/128"]

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from tests.support.stores import assert_whole, keys_in, onnx, read, upload, visible
 
 from protoslice.errors import Conflict, CorruptModel, InvalidInput, NotFound
 from protoslice.storage import FileStorage, MemoryStorage, Storage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.testing.stores import assert_whole, keys_in, onnx, read, upload, visible
 
 T = TypeVar("T")
 CONTENTS = {seed: onnx(10, 70_000, seed=seed) for seed in range(4)}
@@ -221,6 +221,6 @@ class StoresInFiles(StoresMachine):
 
 
 TestInMemory = StoresMachine.TestCase
-TestInMemory.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
+TestInMemory.settings = settings(max_examples=30, stateful_step_count=40)
 TestInFiles = StoresInFiles.TestCase
-TestInFiles.settings = settings(max_examples=6, stateful_step_count=30, deadline=None)
+TestInFiles.settings = settings(max_examples=6, stateful_step_count=30)

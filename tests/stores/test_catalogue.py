@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, some, upload, visible
 
 from protoslice.errors import (
     IntegrityError,
@@ -12,7 +13,6 @@ from protoslice.errors import (
 )
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey
 from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.testing.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, some, upload, visible
 
 
 def test_a_damaged_manifest_harms_no_other_store_and_can_be_deleted() -> None:

@@ -7,12 +7,12 @@ import hashlib
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.support.stores import onnx, opened, read, upload
 
 from protoslice.storage import MemoryStorage
 from protoslice.storage.metered import Call, MeteredStorage
 from protoslice.stores import IngestRequest, OpenStore
-from protoslice.stores import opened as module
-from protoslice.testing.stores import onnx, opened, read, upload
+from protoslice.stores.reading import opened as module
 
 BLOCK = 64 << 10
 MODEL = onnx(*[3 * BLOCK] * 40)

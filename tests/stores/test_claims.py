@@ -8,14 +8,14 @@ from contextlib import suppress
 from typing import TypeVar
 
 import pytest
+from tests.support.interrupted import InterruptedStorage
+from tests.support.stores import assert_whole, in_memory, keys_in, onnx, opened, upload, visible
 
 from protoslice.errors import Conflict, StorageUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.storage.around import AroundStorage
+from protoslice.storage.interceptor import AroundStorage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.claims import Claims, Collected, Lease
-from protoslice.testing.interrupted import InterruptedStorage
-from protoslice.testing.stores import assert_whole, in_memory, keys_in, onnx, opened, upload, visible
+from protoslice.stores.catalog.claims import Claims, Collected, Lease
 
 T = TypeVar("T")
 

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.support.chunked import METADATA, chunked
+from tests.support.stores import in_memory, onnx, read, upload
 
 from protoslice.errors import LimitExceeded, Unsupported
 from protoslice.opening import open_proto
 from protoslice.riegeli import RecordWriter
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.prepare import SideWriter
-from protoslice.testing.chunked import METADATA, chunked
-from protoslice.testing.stores import in_memory, onnx, read, upload
+from protoslice.stores.ingest.prepare import SideWriter
 
 MIB = 1 << 20
 CODECS = ["brotli", "zstd", "snappy", "transpose"]

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests.support.stores import assert_whole, keys_in, onnx, opened, upload, visible
 
 from protoslice.errors import NotFound, ProtosliceError
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import Created, IngestRequest, Removed, Stores
 from protoslice.testing import FaultyStorage
-from protoslice.testing.stores import assert_whole, keys_in, onnx, opened, upload, visible
 
 GOLDEN = Path(__file__).parent / "golden"
 OLD = onnx(90_000, seed=1)

@@ -9,11 +9,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from tests.support.stores import every_view, in_files, in_memory, keys_in, onnx, opened, read, upload
 
 from protoslice.errors import IntegrityError, Unsupported
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Span
 from protoslice.stores import IngestRequest, Stores
-from protoslice.testing.stores import every_view, in_files, in_memory, keys_in, onnx, opened, read, upload
 
 GOLDEN = Path(__file__).parent / "golden"
 FLIPS = int(os.environ.get("PROTOSLICE_FLIPS", "150"))

@@ -5,11 +5,11 @@ import time
 from contextlib import aclosing
 
 import pytest
+from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, upload, visible
 
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.garbage import collect_garbage
-from protoslice.testing.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, upload, visible
+from protoslice.stores.catalog.garbage import collect_garbage
 
 HOUR = 3600.0
 

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.stores import in_memory, onnx, upload
 
 from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.storage.metered import Call, MeteredStorage
-from protoslice.stores import Stores, keys
-from protoslice.stores.claims import Claims
-from protoslice.stores.manifests import Manifests
-from protoslice.stores.opened import open_proto
-from protoslice.testing.stores import in_memory, onnx, upload
+from protoslice.stores import Stores
+from protoslice.stores.catalog.claims import Claims
+from protoslice.stores.catalog.manifests import Manifests
+from protoslice.stores.layout import keys
+from protoslice.stores.reading.opened import open_proto
 
 
 def open_files(below: Path) -> list[str]:
@@ -40,7 +41,7 @@ def test_closing_waits_for_a_store_that_is_being_opened(
             stores = await Stores.open(storage)
             info = (await upload(stores, onnx(90_000))).store
             held = open_files(tmp_path)
-            monkeypatch.setattr("protoslice.stores.catalogue.open_proto", slowly)
+            monkeypatch.setattr("protoslice.stores.service.open_proto", slowly)
             view = asyncio.create_task(stores.view(info.id))
             await begun.wait()
             if not waiting:

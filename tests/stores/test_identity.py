@@ -7,13 +7,13 @@ from contextlib import suppress
 
 import pytest
 from google.protobuf import descriptor_pb2
+from tests.support.stores import every_view, field, in_memory, onnx, opened, read, upload
 
 from protoslice import identity, schema
 from protoslice.errors import Conflict
 from protoslice.schema.registry import bundled_bytes
 from protoslice.storage import MemoryStorage, Storage
 from protoslice.stores import IngestRequest, StoreInfo, Stores
-from protoslice.testing.stores import every_view, field, in_memory, onnx, opened, read, upload
 
 F = descriptor_pb2.FieldDescriptorProto
 THING = field(1, b"N" * 40) + field(2, b"K" * 60) + field(3, field(1, b"x" * 90))
@@ -169,7 +169,7 @@ def test_an_upgrade_with_another_bundled_type_changes_no_store(monkeypatch: pyte
 def test_another_planner_makes_another_store(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(stores: Stores, _: Storage) -> None:
         old = (await upload(stores, onnx(3000))).store
-        monkeypatch.setattr("protoslice.stores.keep.PLANNER", old.planner + 1 if old.planner else 0)
+        monkeypatch.setattr("protoslice.stores.ingest.persist.PLANNER", old.planner + 1 if old.planner else 0)
         new = (await upload(stores, onnx(3000))).store
         assert (new.planner, new.id == old.id) == ((old.planner or 0) + 1, False)
 

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from tests.support.stores import assert_whole, keys_in, onnx, opened, read, upload, visible
 
 from protoslice.errors import (
     Conflict,
@@ -19,8 +20,8 @@ from protoslice.errors import (
     Unsupported,
 )
 from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage, ObjectKey, ObjectStat, Storage
-from protoslice.stores import IngestRequest, StoreOptions, Stores, in_place
-from protoslice.testing.stores import assert_whole, keys_in, onnx, opened, read, upload, visible
+from protoslice.stores import IngestRequest, StoreOptions, Stores
+from protoslice.stores.ingest import external
 
 GOLDEN = Path(__file__).parent / "golden"
 MODEL = onnx(100, 70_000, 3_000_000, 10)
@@ -91,7 +92,7 @@ def test_chunked_protos_in_place(tmp_path: Path) -> None:
 def test_indexing_reads_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Call] = []
     monkeypatch.setattr(
-        in_place, "open_source", lambda root, **_: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
+        external, "open_source", lambda root, **_: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
     )
     uri = put(tmp_path, "model.onnx", onnx(*[2_000_000] * 10))
 
@@ -111,7 +112,7 @@ def test_indexing_reads_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_an_object_is_looked_at_once_however_many_files_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Call] = []
     monkeypatch.setattr(
-        in_place, "open_source", lambda root, **_: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
+        external, "open_source", lambda root, **_: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
     )
     model, notes = put(tmp_path, "model.onnx", onnx(100)), put(tmp_path, "notes", b"a text")
     files = {f"{n}": notes for n in range(50)} | {"model.onnx": model} | {f"more/{n}": notes for n in range(50)}
@@ -125,7 +126,7 @@ def test_an_object_is_looked_at_once_however_many_files_it_is(tmp_path: Path, mo
 
 
 def test_reads_of_the_root_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_place, "REQUESTS", 2)
+    monkeypatch.setattr(external, "REQUESTS", 2)
     uri = put(tmp_path, "model.onnx", onnx(*[2_000_000] * 10))
 
     async def work(stores: Stores, storage: Storage) -> None:
@@ -143,8 +144,8 @@ def test_objects_that_never_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             await asyncio.Event().wait()
             raise AssertionError
 
-    monkeypatch.setattr(in_place, "SECONDS", 0.05)
-    monkeypatch.setattr(in_place, "open_source", lambda root, **_: Silent(str(tmp_path)))
+    monkeypatch.setattr(external, "SECONDS", 0.05)
+    monkeypatch.setattr(external, "open_source", lambda root, **_: Silent(str(tmp_path)))
     uri = put(tmp_path, "model.onnx", MODEL)
 
     async def work(stores: Stores, storage: Storage) -> None:

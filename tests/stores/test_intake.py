@@ -7,13 +7,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onnx, read, upload, visible
 
 import protoslice
 from protoslice import schema
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.stores import Created, IngestRequest, StoreOptions, Stores
-from protoslice.testing.stores import assert_whole, in_files, in_memory, keys_in, onnx, read, upload, visible
 
 GOLDEN = Path(__file__).parent / "golden"
 SMALL = IngestRequest(min_chunk=20_000, max_chunk=100_000)

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from protoslice.concurrency.lru import Recent
+from protoslice.concurrency.singleflight import Kept, Once
 from protoslice.errors import InvalidInput, NotFound
-from protoslice.stores.once import Kept, Once
-from protoslice.stores.recent import Recent
 
 
 def test_what_was_not_used_for_longest_goes_first() -> None:

@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 from random import Random
 
+from tests.support.store_writer import content
+from tests.support.stores import assert_whole, keys_in, opened, visible
+
 from protoslice.storage import FileStorage
-from protoslice.testing.store_writer import content
-from protoslice.testing.stores import assert_whole, keys_in, opened, visible
 
 KILLS = int(os.environ.get("PROTOSLICE_KILLS", "25"))
 
@@ -82,7 +83,7 @@ async def look(folder: Path, expected: Expected, whole: set[str], *, last: bool)
 
 def test_kills(tmp_path: Path) -> None:
     expected, whole, random = Expected(), set[str](), Random(KILLS)
-    command = [sys.executable, "-m", "protoslice.testing.store_writer", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.support.store_writer", str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writers:
         for seed in range(KILLS):
             expected.hear(killed(writers, seed, random.uniform(0, 0.2)))

@@ -5,6 +5,7 @@ import json
 from contextlib import suppress
 
 import pytest
+from tests.support.stores import in_files, in_memory, onnx, opened, some, upload
 
 from protoslice.errors import (
     InvalidInput,
@@ -12,8 +13,7 @@ from protoslice.errors import (
 )
 from protoslice.storage import MemoryStorage, ObjectKey, ObjectStat, Page, Storage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.model import PageRoom
-from protoslice.testing.stores import in_files, in_memory, onnx, opened, some, upload
+from protoslice.stores.domain import PageRoom
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 8])

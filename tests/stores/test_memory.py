@@ -8,8 +8,8 @@ PROGRAM = '''
 import asyncio, hashlib, resource, sys
 from protoslice.storage import FileStorage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.testing.protos.writer import varint
-from protoslice.testing.stores import field, onnx, upload
+from tests.support.protos.writer import varint
+from tests.support.stores import field, onnx, upload
 
 TENSORS, SIZE = int(sys.argv[2]), 64 << 20
 PIECE = bytes(range(256)) * 4096

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, upload, visible
 
 from protoslice.errors import IntegrityError
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.testing.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, upload, visible
 
 MODEL = onnx(3000, 90_000, seed=4)
 FILES = {"model.onnx": MODEL, "large.bin": bytes(range(256)) * 8000, "note": b"text"}

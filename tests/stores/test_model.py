@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from protoslice.errors import IntegrityError
-from protoslice.stores.model import FileInfo, Manifest, Stored, upgraded
-from protoslice.stores.seal import seal, unseal
+from protoslice.stores.domain import FileInfo, Manifest, Stored, upgraded
+from protoslice.stores.layout.envelope import seal, unseal
 
 MANIFEST = Manifest(
     id="",

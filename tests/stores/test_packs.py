@@ -10,14 +10,15 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.stores import assert_whole, in_files, in_memory, keys_in, objects_in, onnx, opened, read, upload
 
 from protoslice.errors import IntegrityError
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.storage.metered import Call, MeteredStorage
-from protoslice.stores import IngestRequest, StoreOptions, Stores, packs
-from protoslice.stores.arriving import BATCH
-from protoslice.stores.objects import BLOCK
-from protoslice.testing.stores import assert_whole, in_files, in_memory, keys_in, objects_in, onnx, opened, read, upload
+from protoslice.stores import IngestRequest, StoreOptions, Stores
+from protoslice.stores.ingest import packs
+from protoslice.stores.ingest.writers import BATCH
+from protoslice.stores.reading.objects import BLOCK
 
 SIZES = st.lists(st.sampled_from([0, 1, 100, BLOCK - 1, BLOCK, 150_000, BATCH - 1, BATCH, 1_300_000]), max_size=6)
 
@@ -28,7 +29,7 @@ def folder(sizes: list[int]) -> dict[str, bytes]:
     return {"model.onnx": onnx(10)} | {f"f{number}": random.randbytes(size) for number, size in enumerate(sizes)}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(sizes=SIZES, verify=st.booleans(), on_disk=st.booleans(), data=st.data())
 def test_every_range_of_every_file_is_what_it_was(
     sizes: list[int], verify: bool, on_disk: bool, data: st.DataObject

@@ -8,15 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.support.stores import in_memory, onnx, opened, read, upload
 
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.pieces import BLOCK
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.metered import MeteredStorage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.pieces import PieceInfo
+from protoslice.stores.reading.pieces import PieceInfo
 from protoslice.testing.faults import FaultyStorage, InjectedFault
-from protoslice.testing.stores import in_memory, onnx, opened, read, upload
 
 GOLDEN = Path(__file__).parent / "golden"
 MODEL = onnx(100, 70_000, 2_300_000, 10, BLOCK + 5, 1_048_576)

@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests.support.stores import in_files, keys_in, onnx, opened, read, upload
 
 from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage
-from protoslice.stores import IngestRequest, StoreOptions, Stores, in_place, keys
-from protoslice.stores.objects import BLOCK
-from protoslice.stores.reads import Noted
-from protoslice.testing.stores import in_files, keys_in, onnx, opened, read, upload
+from protoslice.stores import IngestRequest, StoreOptions, Stores
+from protoslice.stores.ingest import external
+from protoslice.stores.layout import keys
+from protoslice.stores.reading.objects import BLOCK
+from protoslice.stores.reading.read_memo import Noted
 
 COUNT = 150
 MODEL = onnx(*[70_000] * COUNT)
@@ -32,7 +34,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """Every call for objects in place, which lie below the temporary folder."""
     calls: list[Call] = []
     monkeypatch.setattr(
-        in_place, "open_source", lambda root, **_: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
+        external, "open_source", lambda root, **_: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
     )
     return calls
 

@@ -7,13 +7,13 @@ import hashlib
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from tests.support.stores import onnx, opened, upload
 
 from protoslice.errors import Conflict, CorruptModel, InvalidInput, LimitExceeded, ProtosliceError
 from protoslice.recipes import Copy, RecipeWriter
 from protoslice.storage import MemoryStorage
 from protoslice.storage.metered import Call, MeteredStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores, follow
-from protoslice.testing.stores import onnx, opened, upload
 
 MIB = 1 << 20
 MODEL = onnx(2 * MIB)

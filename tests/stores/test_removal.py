@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.support.stores import assert_whole, in_memory, keys_in, onnx, opened, some, upload, visible
 
 from protoslice.errors import (
     Conflict,
@@ -10,7 +11,6 @@ from protoslice.errors import (
 )
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import Removed, Stores
-from protoslice.testing.stores import assert_whole, in_memory, keys_in, onnx, opened, some, upload, visible
 
 
 def test_a_store_that_is_deleted_is_gone_with_its_tags() -> None:

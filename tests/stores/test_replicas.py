@@ -6,11 +6,11 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.stores import assert_whole, keys_in, onnx, opened, read, upload, visible
 
 from protoslice.errors import NotFound
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.testing.stores import assert_whole, keys_in, onnx, opened, read, upload, visible
 
 MODEL = onnx(100, 2_500_000)
 

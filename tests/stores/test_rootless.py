@@ -10,13 +10,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from tests.support.protos.writer import varint
+from tests.support.stores import assert_whole, field, in_files, in_memory, onnx, opened, read, upload
 
 from protoslice.errors import CorruptModel, NoRoot, NotFound, ProtosliceError, Unsupported
 from protoslice.riegeli import RecordWriter
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.testing.protos.writer import varint
-from protoslice.testing.stores import assert_whole, field, in_files, in_memory, onnx, opened, read, upload
 
 SAFETENSORS = (lambda header: len(header).to_bytes(8, "little") + header + bytes(16))(
     b'{"w":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}'

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.singleflight import Once
 from protoslice.errors import NotFound
-from protoslice.stores.once import Once
-from protoslice.stores.runner import Worker
 
 
 def run(work: Callable[[Worker], Awaitable[None]], threads: int = 4) -> None:

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pytest
 from google.protobuf import descriptor_pb2
+from tests.support.stores import in_files, in_memory, opened, read, upload
 
 from protoslice import schema
+from protoslice.concurrency.lru import Recent
 from protoslice.errors import (
     Conflict,
     InvalidInput,
@@ -18,10 +20,10 @@ from protoslice.errors import (
 )
 from protoslice.schema.registry import bundled_bytes
 from protoslice.storage import MemoryStorage, Storage
-from protoslice.stores import IngestRequest, Stores, keys, schemas
-from protoslice.stores.recent import Recent
-from protoslice.stores.seal import seal
-from protoslice.testing.stores import in_files, in_memory, opened, read, upload
+from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.catalog import schemas
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.envelope import seal
 
 
 def descriptor_set(*names: str) -> bytes:

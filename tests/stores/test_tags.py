@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.support.stores import in_files, in_memory, onnx, some, upload, visible
 
 from protoslice.errors import (
     Conflict,
@@ -12,8 +13,8 @@ from protoslice.errors import (
     NotFound,
 )
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
-from protoslice.stores import IngestRequest, Stores, records
-from protoslice.testing.stores import in_files, in_memory, onnx, some, upload, visible
+from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.catalog import tags
 
 
 def test_tags_are_set_and_compared() -> None:
@@ -72,7 +73,7 @@ def test_a_store_of_many_tags_shows_the_first_of_them_and_lists_all() -> None:
 
 def test_a_store_has_a_limit_of_tags(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them go when the store is removed."""
-    monkeypatch.setattr(records, "TAGS_OF_A_STORE", 20)
+    monkeypatch.setattr(tags, "TAGS_OF_A_STORE", 20)
 
     async def work(stores: Stores, _: Storage) -> None:
         one, two = await some(stores, 2)

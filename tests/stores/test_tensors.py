@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tests.support.protos.writer import varint
+from tests.support.stores import field, in_memory, opened, read, upload
 
 from protoslice.errors import CorruptModel, InvalidInput
 from protoslice.storage import MemoryStorage
 from protoslice.storage.metered import Call, MeteredStorage
-from protoslice.stores import OpenStore, Stores, tensors
-from protoslice.testing.protos.writer import varint
-from protoslice.testing.stores import field, in_memory, opened, read, upload
+from protoslice.stores import OpenStore, Stores
+from protoslice.stores.reading import tensors
 
 IDS = np.random.default_rng(1).integers(0, 1 << 40, 300_000)
 

@@ -5,12 +5,12 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support.stores import assert_whole, in_memory, read, upload, visible
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.testing.stores import assert_whole, in_memory, read, upload, visible
 
 GOLDEN = Path(__file__).parents[1] / "formats/golden/tf_sm_pbtxt"
 TEXT = b'node { name: "a" op: "Const" }\nversions { producer: 9 }\n'

@@ -11,14 +11,14 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from tests.support.stores import assert_whole, keys_in, onnx, opened, upload, visible
 
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.layout import MARK
-from protoslice.stores.upgrade import upgrade
+from protoslice.stores.layout.upgrade import upgrade
+from protoslice.stores.layout.version import MARK
 from protoslice.testing import FaultyStorage
-from protoslice.testing.stores import assert_whole, keys_in, onnx, opened, upload, visible
 
 GOLDEN = Path(__file__).parent / "golden" / "layout1.tar.xz"
 MODEL = "fc10c07cacef9c91ffa186ecc57a17d28b53f26c6bdf10cf05a875eeb9a3f23e"

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.stores import assert_whole, every_view, field, in_files, in_memory, onnx, opened, read, upload
 
 import protoslice
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.stores import ChunkInfo, IngestRequest, OpenStore, StoreOptions, Stores
-from protoslice.testing.stores import assert_whole, every_view, field, in_files, in_memory, onnx, opened, read, upload
 
 GOLDEN = Path(__file__).parent / "golden"
 MODEL = onnx(100, 70_000, 2_300_000, 10, 1_048_576)
@@ -32,7 +32,7 @@ async def store_of(stores: Stores, name: str = "raw") -> OpenStore:
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("verify", [True, False])
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(data=st.data())
 def test_ranges_are_slices_of_the_whole(name: str, verify: bool, data: st.DataObject) -> None:
     async def work(stores: Stores, _: object) -> None:

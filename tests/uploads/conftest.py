@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
+from tests.support.backends import Backend
+from tests.support.live import LiveServer, live_server
+from tests.support.tus import TusClient, tus_client
 
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
-from protoslice.server.uvicorn_config import uvicorn_config
-from protoslice.testing.backends import Backend
-from protoslice.testing.live import LiveServer, live_server
-from protoslice.testing.tus import TusClient, tus_client
+from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 Serving = Callable[..., AbstractContextManager[LiveServer]]
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from tests.support.stores import assert_whole, onnx
 
 from protoslice.errors import ChecksumMismatch, CorruptModel, Gone, InvalidInput, LimitExceeded, ProtosliceError
 from protoslice.storage import FileStorage, MemoryStorage, Storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions, WrongOffset
-from protoslice.testing.stores import assert_whole, onnx
 
 T = TypeVar("T")
 CONTENTS = [onnx(70_000, 300, seed=1), onnx(10, seed=2), onnx(200_000, seed=3)[:-7], b""]
@@ -205,6 +205,6 @@ class FileUploadsMachine(UploadsMachine):
 
 
 TestInMemory = UploadsMachine.TestCase
-TestInMemory.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestInMemory.settings = settings(max_examples=40, stateful_step_count=20)
 TestInFiles = FileUploadsMachine.TestCase
-TestInFiles.settings = settings(max_examples=8, stateful_step_count=15, deadline=None)
+TestInFiles.settings = settings(max_examples=8, stateful_step_count=15)

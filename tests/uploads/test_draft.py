@@ -6,10 +6,9 @@ import hashlib
 
 import httpx
 import pytest
-
-from protoslice.testing.problems import assert_problem
-from protoslice.testing.stores import onnx
-from protoslice.testing.tus import TusClient, base64
+from tests.support.problems import assert_problem
+from tests.support.stores import onnx
+from tests.support.tus import TusClient, base64
 
 pytestmark = pytest.mark.contract
 

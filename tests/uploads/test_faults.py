@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import pytest
+from tests.support.stores import assert_whole, keys_in, onnx, opened, visible
 
 from protoslice.errors import ProtosliceError
 from protoslice.storage import MemoryStorage
 from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions, Uploads
 from protoslice.testing import FaultyStorage
-from protoslice.testing.stores import assert_whole, keys_in, onnx, opened, visible
 
 DATA = onnx(300_000, 20_000, seed=5)
 OPTIONS = StoreOptions(uploads=UploadOptions(part_bytes=100_000))

@@ -16,10 +16,9 @@ from pathlib import Path
 from random import Random
 
 import httpx
-
-from protoslice.testing.process import ServiceProcess, service_process
-from protoslice.testing.stores import onnx
-from protoslice.testing.tus import TusClient, metadata
+from tests.support.process import ServiceProcess, service_process
+from tests.support.stores import onnx
+from tests.support.tus import TusClient, metadata
 
 KILLS = int(os.environ.get("PROTOSLICE_KILLS", "4"))
 SETTINGS = {"PROTOSLICE_UPLOAD_CHECKPOINT_BYTES": "256KiB", "PROTOSLICE_LOG_LEVEL": "error"}

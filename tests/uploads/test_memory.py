@@ -11,8 +11,8 @@ import asyncio, sys
 from protoslice.storage import FileStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.uploads import Body, NewUpload, UploadOptions
-from protoslice.testing.protos.writer import varint
-from protoslice.testing.stores import onnx, upload
+from tests.support.protos.writer import varint
+from tests.support.stores import onnx, upload
 
 TENSORS, SIZE = int(sys.argv[2]), 32 << 20
 PIECE = bytes(range(256)) * 1024

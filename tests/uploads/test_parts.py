@@ -11,18 +11,18 @@ import pytest
 from google.protobuf import descriptor_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.stores import assert_whole, field, in_memory, keys_in, objects_in, onnx, opened, read, upload
 
 from protoslice import _core
+from protoslice.concurrency.executor import Worker
 from protoslice.errors import IntegrityError, NotFound, ProtosliceError, Unsupported
 from protoslice.schema import from_descriptor_set
 from protoslice.storage import Call, MemoryStorage, MeteredStorage, ObjectKey, Span, Storage
 from protoslice.stores import IngestRequest, Representation, StoreOptions, Stores
-from protoslice.stores.examine import Examination, Types
-from protoslice.stores.joined import open_file_object
-from protoslice.stores.model import Manifest, Stored
-from protoslice.stores.runner import Worker
+from protoslice.stores.domain import Manifest, Stored
+from protoslice.stores.ingest.inspection import Examination, Types
+from protoslice.stores.reading.joined import open_file_object
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
-from protoslice.testing.stores import assert_whole, field, in_memory, keys_in, objects_in, onnx, opened, read, upload
 
 BLOCK = 64 << 10
 
@@ -103,7 +103,7 @@ async def stored(storage: Storage, number: int, content: bytes) -> Stored:
     return Stored(len(content), key=str(key), etag=etag)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from([1, 7, BLOCK - 1, BLOCK, BLOCK + 1, 150_000]), min_size=2, max_size=5), st.data())
 def test_joined_objects_read_like_their_bytes(sizes: list[int], data: st.DataObject) -> None:
     whole = Random(1).randbytes(sum(sizes))
@@ -154,7 +154,7 @@ def test_no_block_of_a_part_is_read_twice() -> None:
     asyncio.run(work())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, 90_000), min_size=1, max_size=6), st.sampled_from(["model.onnx", "odd.bin", "a.txt"]))
 def test_an_examination_may_be_left_after_any_piece(sizes: list[int], path: str) -> None:
     data = {"a.txt": b"name: 'x' " * 20_000}.get(path, onnx(80_000, 70_000, 200, seed=3))

@@ -7,11 +7,11 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.problems import assert_problem
+from tests.support.stores import onnx
+from tests.support.tus import TusClient
 
 from protoslice.recipes import Copy, RecipeWriter
-from protoslice.testing.problems import assert_problem
-from protoslice.testing.stores import onnx
-from protoslice.testing.tus import TusClient
 
 pytestmark = pytest.mark.contract
 

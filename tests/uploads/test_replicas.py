@@ -8,14 +8,14 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from tests.support.interrupted import InterruptedStorage
+from tests.support.s3 import RawBucket, emulator
+from tests.support.stores import assert_whole, onnx, opened, upload
 
 from protoslice.errors import Conflict, StorageUnavailable
 from protoslice.storage import FileStorage, MemoryStorage, Storage, open_storage
 from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
-from protoslice.testing.interrupted import InterruptedStorage
-from protoslice.testing.s3 import RawBucket, emulator
-from protoslice.testing.stores import assert_whole, onnx, opened, upload
 
 DATA = onnx(400_000, 90_000, seed=31)
 # The emulator closes an object that is being read when it is replaced: what a client sees of that can be tried again.

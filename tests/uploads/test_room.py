@@ -8,16 +8,16 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from tests.support.stores import in_memory, opened
 
 from protoslice.errors import ClientLimit, Gone, TooMany
-from protoslice.server.resumable.answers import about, as_json
+from protoslice.server.intake.resumable.answers import about, as_json
 from protoslice.server.settings import Settings
 from protoslice.storage import Call, MemoryStorage, MeteredStorage, Storage
 from protoslice.stores import StoreOptions, Stores
-from protoslice.stores.model import now
+from protoslice.stores.domain import now
 from protoslice.stores.uploads import Body, NewUpload, UploadOptions, append, room
 from protoslice.stores.uploads.records import Records
-from protoslice.testing.stores import in_memory, opened
 
 DAY = timedelta(days=1)
 OPTIONS = StoreOptions(uploads=UploadOptions(max_open=8, max_open_per_client=3))

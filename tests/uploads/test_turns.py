@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
-
-from protoslice.testing.live import LiveServer, RawAnswer, read_answer
-from protoslice.testing.problems import assert_problem
-from protoslice.testing.stores import onnx
-from protoslice.testing.tus import BODY, TusClient, metadata, tus_client
+from tests.support.live import LiveServer, RawAnswer, read_answer
+from tests.support.problems import assert_problem
+from tests.support.stores import onnx
+from tests.support.tus import BODY, TusClient, metadata, tus_client
 
 DATA = onnx(3_000_000, seed=4)
 NAMED = metadata(filename="model.onnx")

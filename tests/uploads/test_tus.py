@@ -7,11 +7,11 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 import pytest
+from tests.support.problems import assert_problem
+from tests.support.stores import onnx
+from tests.support.tus import BODY, TusClient, base64, metadata
 
 from protoslice import _core
-from protoslice.testing.problems import assert_problem
-from protoslice.testing.stores import onnx
-from protoslice.testing.tus import BODY, TusClient, base64, metadata
 
 pytestmark = pytest.mark.contract
 

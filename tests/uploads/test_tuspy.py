@@ -13,12 +13,11 @@ from typing import Any
 import httpx
 import pytest
 import requests
+from tests.support.live import LiveServer
+from tests.support.process import service_process
+from tests.support.stores import onnx
 from tusclient.client import TusClient
 from tusclient.exceptions import TusCommunicationError, TusUploadFailed
-
-from protoslice.testing.live import LiveServer
-from protoslice.testing.process import service_process
-from protoslice.testing.stores import onnx
 
 DATA = onnx(900_000, *[10_000] * 10, seed=21)
 BROKEN = (TusCommunicationError, TusUploadFailed, requests.RequestException)

@@ -15,15 +15,15 @@ import pytest
 import protoslice
 from protoslice import _core, identity, pieces
 from protoslice.errors import ProtosliceError
-from protoslice.formats.listing import row_text
 from protoslice.formats.model import Bytes, Tensor, Tensors
-from protoslice.formats.reading import read
-from protoslice.formats.references import references
-from protoslice.formats.safetensors import safetensors
+from protoslice.formats.outputs.listing import row_text
+from protoslice.formats.outputs.references import references
+from protoslice.formats.outputs.safetensors import safetensors
+from protoslice.formats.tensors.reading import read
 from protoslice.models import open_model
 from protoslice.ropes import Rope
 from protoslice.schema import bundled
-from protoslice.server.render_worker import render
+from protoslice.server.rendering.worker import render
 
 MODELS: Final = Path(__file__).parents[1] / "formats" / "golden"
 CHUNKED: Final = Path(__file__).parents[1] / "merging" / "golden"

@@ -1,13 +1,13 @@
 """The client of a service: `Client`, and `AsyncClient` with the same methods. See `docs/client.md`."""
 
 from protoslice.client.asynchronous import AsyncClient
-from protoslice.client.bodies import Pushable
-from protoslice.client.cache import Cache
 from protoslice.client.client import Client, ClientOptions
-from protoslice.client.download import Downloaded, Progress
-from protoslice.client.model import Chunk, File, Node, Piece, Pushed, Removed, Restored, Schema, Store, Tag, Tensor
-from protoslice.client.push import PushOptions
-from protoslice.client.remote import Remote
+from protoslice.client.download.cache import Cache
+from protoslice.client.download.files import Downloaded, Progress
+from protoslice.client.download.remote import Remote
+from protoslice.client.facts import Chunk, File, Node, Piece, Pushed, Removed, Restored, Schema, Store, Tag, Tensor
+from protoslice.client.upload.bodies import Pushable
+from protoslice.client.upload.push import PushOptions
 
 __all__ = [
     "AsyncClient",

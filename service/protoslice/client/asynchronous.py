@@ -11,14 +11,14 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
-from protoslice.client.bodies import Pushable
 from protoslice.client.client import Client, ClientOptions, M
-from protoslice.client.connection import Params
-from protoslice.client.crew import Crew
-from protoslice.client.download import Downloaded, Progress
-from protoslice.client.model import Chunk, Node, Piece, Pushed, Removed, Restored, Schema, Store, Tag, Tensor
-from protoslice.client.push import PushOptions
+from protoslice.client.download.files import Downloaded, Progress
+from protoslice.client.facts import Chunk, Node, Piece, Pushed, Removed, Restored, Schema, Store, Tag, Tensor
+from protoslice.client.http.connection import Params
+from protoslice.client.pool import Crew
 from protoslice.client.tensors import Slice
+from protoslice.client.upload.bodies import Pushable
+from protoslice.client.upload.push import PushOptions
 from protoslice.errors import ProtosliceError
 
 __all__ = ["AsyncClient"]

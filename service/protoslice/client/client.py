@@ -8,12 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack, overload
 
-from protoslice.client.bodies import Pushable
-from protoslice.client.cache import Cache
-from protoslice.client.connection import Connection, Params, Patience, path_of
-from protoslice.client.download import Download, Downloaded, Progress, afresh, read_whole, same_file
-from protoslice.client.folders import PiecesByFile, each_file
-from protoslice.client.model import (
+from protoslice.client.download.cache import Cache
+from protoslice.client.download.files import Download, Downloaded, Progress, afresh, read_whole, same_file
+from protoslice.client.download.folders import PiecesByFile, each_file
+from protoslice.client.download.remote import Remote
+from protoslice.client.download.trust import trusted
+from protoslice.client.facts import (
     Chunk,
     File,
     Node,
@@ -28,11 +28,11 @@ from protoslice.client.model import (
     Tensor,
     read_json,
 )
-from protoslice.client.pages import each
-from protoslice.client.push import Push, PushOptions
-from protoslice.client.remote import Remote
+from protoslice.client.http.connection import Connection, Params, Patience, path_of
+from protoslice.client.http.pages import each
 from protoslice.client.tensors import Slice, as_array, as_strings, shape_of, slice_text
-from protoslice.client.trust import trusted
+from protoslice.client.upload.bodies import Pushable
+from protoslice.client.upload.push import Push, PushOptions
 from protoslice.errors import Conflict, IntegrityError, NotFound, Unsupported
 
 __all__ = ["Client", "ClientOptions", "merge_params"]

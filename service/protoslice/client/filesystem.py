@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from protoslice.client.client import Client
-from protoslice.client.remote import Remote
+from protoslice.client.download.remote import Remote
 from protoslice.errors import InvalidInput, NoRoot, NotFound
 
 __all__ = ["StoreFileSystem"]

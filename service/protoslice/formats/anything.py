@@ -9,10 +9,10 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.errors import LimitExceeded, NotFound
-from protoslice.formats.drafts import Draft
-from protoslice.formats.dtypes import DTYPES
-from protoslice.formats.fields import Place, numbers, places_of
 from protoslice.formats.model import Bytes, Data, Encoding, Model, Proto, Stored, Tensor, Tensors
+from protoslice.formats.tensors.drafts import Draft
+from protoslice.formats.tensors.dtypes import DTYPES
+from protoslice.formats.tensors.fields import Place, numbers, places_of
 from protoslice.ropes import Rope
 
 __all__ = ["Anything"]

@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel
-from protoslice.formats.drafts import Draft, parsed
-from protoslice.formats.dtypes import DTYPES
-from protoslice.formats.fields import fixed_count, numbers
-from protoslice.formats.lazy import Lazy
 from protoslice.formats.model import Bytes, Data, Encoding, Listed, Model, Proto, Stored, Tensor, Tensors
-from protoslice.formats.shapes import element_count
+from protoslice.formats.tensors.drafts import Draft, parsed
+from protoslice.formats.tensors.dtypes import DTYPES
+from protoslice.formats.tensors.fields import fixed_count, numbers
+from protoslice.formats.tensors.lazy import Lazy
+from protoslice.formats.tensors.shapes import element_count
 
 __all__ = ["Caffe"]
 

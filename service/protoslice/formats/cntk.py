@@ -8,12 +8,12 @@ from typing import Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.drafts import Draft, parsed
-from protoslice.formats.dtypes import DTYPES
-from protoslice.formats.fields import content, numbers
-from protoslice.formats.lazy import HashIndex, Lazy
 from protoslice.formats.model import Bytes, Data, Encoding, Later, Listed, Model, Proto, Stored, Tensor, Tensors
-from protoslice.formats.shapes import checked, element_count
+from protoslice.formats.tensors.drafts import Draft, parsed
+from protoslice.formats.tensors.dtypes import DTYPES
+from protoslice.formats.tensors.fields import content, numbers
+from protoslice.formats.tensors.lazy import HashIndex, Lazy
+from protoslice.formats.tensors.shapes import checked, element_count
 
 __all__ = ["Cntk"]
 

@@ -10,10 +10,6 @@ from typing import Any, Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.drafts import Draft, parsed
-from protoslice.formats.dtypes import DTYPES, Dtype
-from protoslice.formats.fields import content, numbers
-from protoslice.formats.lazy import Lazy
 from protoslice.formats.model import (
     Bytes,
     Data,
@@ -27,7 +23,11 @@ from protoslice.formats.model import (
     Tensor,
     Tensors,
 )
-from protoslice.formats.shapes import checked, element_count, stored_size
+from protoslice.formats.tensors.drafts import Draft, parsed
+from protoslice.formats.tensors.dtypes import DTYPES, Dtype
+from protoslice.formats.tensors.fields import content, numbers
+from protoslice.formats.tensors.lazy import Lazy
+from protoslice.formats.tensors.shapes import checked, element_count, stored_size
 
 __all__ = ["Hlo"]
 

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from protoslice import _core
 from protoslice.errors import NotFound, ProtosliceError
-from protoslice.formats.dtypes import Dtype
+from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.sources import RangeSource
 
 __all__ = [

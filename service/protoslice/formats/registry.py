@@ -11,17 +11,17 @@ from typing import Final
 
 from protoslice.errors import Unsupported
 from protoslice.formats.anything import Anything
-from protoslice.formats.bundle import Bundle
 from protoslice.formats.caffe import Caffe
 from protoslice.formats.cntk import Cntk
-from protoslice.formats.coreml import CoreMl
+from protoslice.formats.coreml.models import CoreMl
 from protoslice.formats.hlo import Hlo
-from protoslice.formats.listing import items
 from protoslice.formats.model import Format, Model, Tensor, Tensors
 from protoslice.formats.onnx import Onnx
-from protoslice.formats.paddle import Paddle
-from protoslice.formats.tensorflow import TensorFlow
-from protoslice.formats.warmup import Warmup
+from protoslice.formats.outputs.listing import items
+from protoslice.formats.paddle.models import Paddle
+from protoslice.formats.tensorflow.bundle import Bundle
+from protoslice.formats.tensorflow.protos import TensorFlow
+from protoslice.formats.tensorflow.warmup import Warmup
 
 __all__ = ["formats_of", "tensors_of"]
 

@@ -10,11 +10,11 @@ from itertools import islice
 from typing import Any, Final
 
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
-from protoslice.formats.counting import parts_of
 from protoslice.formats.model import Fault, MissingFile, Model, Strings, Tensor, Tensors
-from protoslice.formats.reading import read
 from protoslice.formats.registry import tensors_of
 from protoslice.formats.selection import each
+from protoslice.formats.tensors.counting import parts_of
+from protoslice.formats.tensors.reading import read
 
 __all__ = ["Check", "Damage", "ModelReport", "comparing", "report_on"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from protoslice.errors import Conflict, InvalidInput, NotFound
-from protoslice.formats.dtypes import DTYPES
 from protoslice.formats.model import Tensor, Tensors
+from protoslice.formats.tensors.dtypes import DTYPES
 
 __all__ = ["Wanted", "chosen", "each", "single", "wanted"]
 

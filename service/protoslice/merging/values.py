@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
-from protoslice.splitting.shape import INT_32, WHOLE, Shape
+from protoslice.splitting.planning.shape import INT_32, WHOLE, Shape
 
 _Field = FieldDescriptor
 _INTEGER = re.compile(r"[ \t\n\v\f\r]*([+-]?[0-9]+)", re.ASCII)

@@ -1,6 +1,6 @@
 """Message types: the bundled ones, those of descriptor sets, and which one a file is."""
 
-from protoslice.schema.detect import Detection, candidates, detect, detect_message
+from protoslice.schema.detection.detect import Detection, candidates, detect, detect_message
 from protoslice.schema.parsing import check_text_size, serialized
 from protoslice.schema.registry import MessageTypes, TypeSchema, bundled, find
 from protoslice.schema.uploads import from_descriptor_set

@@ -12,27 +12,27 @@ from fastapi import FastAPI
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from protoslice.server.api_page import ApiPage
-from protoslice.server.context import context_of
-from protoslice.server.cors import AllowOrigins, Preflight
-from protoslice.server.edge import Edge
-from protoslice.server.express import Express
-from protoslice.server.failures import HANDLED, answer_exception, send_failure
-from protoslice.server.fields import Headers
-from protoslice.server.lane import Lane, ViewEndpoint
-from protoslice.server.leaving import Leaving
-from protoslice.server.limits import GuardedBody, body_digest, body_limit, check_length
-from protoslice.server.logs import RequestLog
-from protoslice.server.openapi import openapi_document
-from protoslice.server.problems import HttpProblem
-from protoslice.server.resumable.answers import PREFIX as UPLOADS
-from protoslice.server.resumable.answers import speaking_tus
-from protoslice.server.routes import chunks, intake, operations, schemas, stores, tags, uploads, views
+from protoslice.server.api.failures import HANDLED, answer_exception, send_failure
+from protoslice.server.api.openapi import openapi_document
+from protoslice.server.api.problems import HttpProblem
+from protoslice.server.api.routes import chunks, intake, operations, schemas, stores, tags, uploads, views
+from protoslice.server.api.views import VIEWS
+from protoslice.server.http.headers import Headers
+from protoslice.server.http.view_router import Lane, ViewEndpoint
+from protoslice.server.intake.resumable.answers import PREFIX as UPLOADS
+from protoslice.server.intake.resumable.answers import speaking_tus
+from protoslice.server.middleware.body_limits import GuardedBody, body_digest, body_limit, check_length
+from protoslice.server.middleware.context import context_of
+from protoslice.server.middleware.cors import AllowOrigins, Preflight
+from protoslice.server.middleware.disconnect import Leaving
+from protoslice.server.middleware.origin_policy import Sites
+from protoslice.server.middleware.request import Edge
+from protoslice.server.observability.logs import RequestLog
+from protoslice.server.observability.telemetry import FRAMEWORK_SPANS_OFF, Traced
+from protoslice.server.pages.api_reference import ApiPage
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
-from protoslice.server.sites import Sites
-from protoslice.server.telemetry import FRAMEWORK_SPANS_OFF, Traced
-from protoslice.server.views import VIEWS
+from protoslice.server.transport.fastpath import Express
 
 __all__ = ["Application", "create_app"]
 

@@ -9,10 +9,10 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from protoslice.server.clients import Clients
-from protoslice.server.metrics import Metrics
-from protoslice.server.problems import DRAINING, HttpProblem
-from protoslice.server.rendering import Renderer
+from protoslice.server.api.problems import DRAINING, HttpProblem
+from protoslice.server.middleware.clients import Clients
+from protoslice.server.observability.metrics import Metrics
+from protoslice.server.rendering.pool import Renderer
 from protoslice.server.settings import Settings
 from protoslice.storage import open_storage
 from protoslice.stores import StoreOptions, Stores

@@ -22,7 +22,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, Settin
 from protoslice.errors import InvalidInput
 from protoslice.server.environment import PREFIX, refuse_unknown
 from protoslice.sizes import parse_size
-from protoslice.storage.guard import Networks
+from protoslice.storage.web.address_policy import Networks
 
 __all__ = ["PREFIX", "UNIX", "Settings", "check_environment", "default_storage", "environment_name", "read_settings"]
 

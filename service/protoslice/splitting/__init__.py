@@ -2,7 +2,7 @@
 
 from protoslice.splitting.base import ComposableSplitter, Splitter
 from protoslice.splitting.composed import LargeMessageSplitter, RepeatedMessageSplitter, SplitBasedOnSize
-from protoslice.splitting.plan import Entry, Plan, Run
+from protoslice.splitting.planning.plan import Entry, Plan, Run
 from protoslice.splitting.policy import SplitPolicy
 from protoslice.splitting.readable import tensorflow_readable
 from protoslice.splitting.ready import AutoSplitter, GraphDefSplitter, OnnxSplitter, SavedModelSplitter

@@ -9,11 +9,11 @@ from typing import Any
 from google.protobuf.message import Message
 
 from protoslice.errors import InvalidInput
-from protoslice.splitting.draft import Chunk, Draft, Piece, given
-from protoslice.splitting.ledger import Ledger, Node
 from protoslice.splitting.metadata import version_def
+from protoslice.splitting.planning.draft import Chunk, Draft, Piece, given
+from protoslice.splitting.planning.ledger import Ledger, Node
+from protoslice.splitting.planning.shape import descriptor_of
 from protoslice.splitting.policy import SplitPolicy
-from protoslice.splitting.shape import descriptor_of
 from protoslice.splitting.tags import Fields, Key, Path, find, listed, path_of, show, tags_of
 from protoslice.splitting.writer import write_chunks, write_whole
 

@@ -9,9 +9,9 @@ from google.protobuf.message import Message
 
 from protoslice.errors import InvalidInput
 from protoslice.splitting.base import ComposableSplitter
-from protoslice.splitting.measure import delimited, message_size, value_size
-from protoslice.splitting.plan import Cut, cut
-from protoslice.splitting.shape import Shape, descriptor_of
+from protoslice.splitting.planning.measure import delimited, message_size, value_size
+from protoslice.splitting.planning.plan import Cut, cut
+from protoslice.splitting.planning.shape import Shape, descriptor_of
 from protoslice.splitting.tags import Fields, find, listed, path_of
 
 SizeCheck: TypeAlias = Callable[[int], bool]

@@ -10,11 +10,11 @@ from google.protobuf.message import Message
 
 from protoslice.errors import InvalidInput
 from protoslice.splitting.base import ComposableSplitter
-from protoslice.splitting.draft import Draft, Piece
-from protoslice.splitting.ledger import Ledger, Node
-from protoslice.splitting.plan import Entry, Plan, plan
+from protoslice.splitting.planning.draft import Draft, Piece
+from protoslice.splitting.planning.ledger import Ledger, Node
+from protoslice.splitting.planning.plan import Entry, Plan, plan
+from protoslice.splitting.planning.shape import Shape, descriptor_of
 from protoslice.splitting.policy import SplitPolicy
-from protoslice.splitting.shape import Shape, descriptor_of
 from protoslice.splitting.tags import Path, path_of, tags_of
 
 

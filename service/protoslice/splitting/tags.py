@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from protoslice.errors import InvalidInput
 from protoslice.splitting.metadata import field_index
-from protoslice.splitting.shape import INT_32, INT_64, UINT_32, UINT_64, WHOLE, Shape, field_by_number, shape
+from protoslice.splitting.planning.shape import INT_32, INT_64, UINT_32, UINT_64, WHOLE, Shape, field_by_number, shape
 
 Key: TypeAlias = str | int | bool
 Fields: TypeAlias = Key | Sequence[Key]

@@ -11,9 +11,9 @@ from google.protobuf.message import EncodeError, Message
 
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, StorageError
 from protoslice.riegeli import RecordWriter
-from protoslice.splitting.draft import Chunk, Piece
-from protoslice.splitting.measure import message_size
 from protoslice.splitting.metadata import chunk_metadata
+from protoslice.splitting.planning.draft import Chunk, Piece
+from protoslice.splitting.planning.measure import message_size
 from protoslice.splitting.policy import LARGEST
 
 _MESSAGE, _BYTES = 1, 2

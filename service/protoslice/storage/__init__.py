@@ -1,6 +1,5 @@
 """Objects behind a URI scheme."""
 
-from protoslice.storage.files import FileStorage
 from protoslice.storage.interface import (
     INTERFACE,
     Abilities,
@@ -13,6 +12,7 @@ from protoslice.storage.interface import (
     Writer,
 )
 from protoslice.storage.keys import ObjectKey, quote, unquote
+from protoslice.storage.local.backend import FileStorage
 from protoslice.storage.memory import MemoryStorage
 from protoslice.storage.metered import Call, MeteredStorage
 from protoslice.storage.prefix import PrefixStorage

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from protoslice.storage.around import AroundStorage
+from protoslice.storage.interceptor import AroundStorage
 from protoslice.storage.interface import Storage
 from protoslice.storage.keys import ObjectKey
 

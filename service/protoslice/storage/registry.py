@@ -43,7 +43,7 @@ def _factory(scheme: str) -> Factory:
 
 
 def _open_files(uri: str, options: Mapping[str, str]) -> Storage:
-    from protoslice.storage.files import FileStorage
+    from protoslice.storage.local.backend import FileStorage
 
     _refuse_options("file", options)
     return FileStorage("/" + "/".join(parse_root(uri).segments))
@@ -60,7 +60,7 @@ def _open_memory(uri: str, options: Mapping[str, str]) -> Storage:
 
 def _open_cloud(uri: str, options: Mapping[str, str]) -> Storage:
     try:
-        from protoslice.storage.cloud import CloudStorage
+        from protoslice.storage.cloud.backend import CloudStorage
     except ImportError:
         raise Unsupported("buckets need the extra: pip install 'protoslice[cloud]'") from None
     return CloudStorage.from_uri(uri, options)
@@ -68,7 +68,7 @@ def _open_cloud(uri: str, options: Mapping[str, str]) -> Storage:
 
 def _open_web(uri: str, options: Mapping[str, str]) -> Storage:
     try:
-        from protoslice.storage.web import WebStorage
+        from protoslice.storage.web.backend import WebStorage
     except ImportError:
         raise Unsupported("web sources need the extra: pip install 'protoslice[cloud]'") from None
     _refuse_options("https", options)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from protoslice.errors import StorageDenied
-from protoslice.storage.files import FileStorage
 from protoslice.storage.interface import Storage
 from protoslice.storage.keys import ObjectKey
+from protoslice.storage.local.backend import FileStorage
 from protoslice.storage.locations import Location, parse_location, parse_root
 from protoslice.storage.registry import open_storage
 
@@ -46,7 +46,7 @@ def open_source(root: str, options: Mapping[str, str] | None = None, *, networks
     if place.scheme == "file":
         return FileStorage("/" + "/".join(place.segments), create=False)
     if place.is_web:
-        from protoslice.storage.web import WebStorage
+        from protoslice.storage.web.backend import WebStorage
 
         return WebStorage(root, networks=networks)
     return open_storage(root, options)

@@ -1,9 +1,7 @@
 """The use cases of the service, without HTTP: taking stores in, finding them, and giving their views."""
 
-from protoslice.stores.catalogue import StoreOptions, Stores
-from protoslice.stores.garbage import GarbageReport
-from protoslice.stores.ingest import Ingest, Sink
-from protoslice.stores.model import (
+from protoslice.stores.catalog.garbage import GarbageReport
+from protoslice.stores.domain import (
     TAGS_AT_ONCE,
     Created,
     FileInfo,
@@ -15,10 +13,12 @@ from protoslice.stores.model import (
     StoreInfo,
     Tag,
 )
-from protoslice.stores.opened import ChunkInfo, OpenStore
-from protoslice.stores.pieces import PieceInfo, Place
-from protoslice.stores.recipes import follow
-from protoslice.stores.serving import Representation
+from protoslice.stores.ingest.ingest import Ingest, Sink
+from protoslice.stores.ingest.recipes import follow
+from protoslice.stores.reading.opened import ChunkInfo, OpenStore
+from protoslice.stores.reading.pieces import PieceInfo, Place
+from protoslice.stores.reading.serving import Representation
+from protoslice.stores.service import StoreOptions, Stores
 
 __all__ = [
     "TAGS_AT_ONCE",

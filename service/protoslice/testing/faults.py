@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from protoslice.errors import StorageUnavailable
-from protoslice.storage.around import AroundStorage
+from protoslice.storage.interceptor import AroundStorage
 from protoslice.storage.interface import Storage
 from protoslice.storage.keys import ObjectKey
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from protoslice.storage import Abilities, ObjectKey, Span, Storage
-from protoslice.storage.around import AroundStorage
+from protoslice.storage.interceptor import AroundStorage
 from protoslice.storage.interface import Buffer, Writer
 
 __all__ = ["CountedStorage"]

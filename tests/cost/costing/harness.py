@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import httpx
-
-from protoslice.testing.live import LiveServer
-from protoslice.testing.stores import onnx
+from tests.support.live import LiveServer
+from tests.support.stores import onnx
 
 __all__ = ["Cost", "Measured", "Wire", "measured_service"]
 

@@ -7,13 +7,14 @@ import time
 from contextlib import ExitStack
 from typing import Any, Final
 
+from tests.support.protos.writer import varint
+from tests.support.stores import field, onnx
+
 from costing.harness import Wire
 from costing.makings import bomb, form, medium, recipe_of_copies, schemas, tar
 from costing.steps import MOST
 from costing.table import KIB, MIB, Budget, Row, request
 from protoslice.recipes import MEDIA_TYPE as RECIPE
-from protoslice.testing.protos.writer import varint
-from protoslice.testing.stores import field, onnx
 
 __all__ = ["INTAKE"]
 

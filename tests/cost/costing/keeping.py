@@ -6,11 +6,11 @@ import json
 from typing import Any, Final
 
 import httpx
+from tests.support.stores import onnx
 
 from costing.makings import FAR, descriptors, empty_tensors, far, long_paths, schemas, small, stored, tags, tar
 from costing.steps import MOST
 from costing.table import KIB, MIB, Budget, Row, get, request
-from protoslice.testing.stores import onnx
 
 __all__ = ["KEEPING"]
 

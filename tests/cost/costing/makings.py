@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import httpx
+from tests.support.chunked import METADATA
+from tests.support.protos.writer import varint
+from tests.support.stores import field, onnx
+from tests.support.tus import metadata
 
 from protoslice.recipes import Copy, RecipeWriter
 from protoslice.riegeli import RecordWriter
-from protoslice.testing.chunked import METADATA
-from protoslice.testing.protos.writer import varint
-from protoslice.testing.stores import field, onnx
-from protoslice.testing.tus import metadata
 
 __all__ = [
     "EMPTY",

@@ -23,10 +23,10 @@ from costing.memory import forget_peak, peak, resident
 from costing.steps import MOST, Steps, Work
 from costing.weighed import weigh
 from protoslice import _core
-from protoslice.server import run as running
 from protoslice.server import services
 from protoslice.server.app import Application, create_app
 from protoslice.server.settings import Settings, read_settings
+from protoslice.server.transport import run as running
 from protoslice.storage import Storage, open_storage
 
 POLL_SECONDS = 0.02

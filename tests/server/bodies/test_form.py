@@ -4,12 +4,12 @@ import random
 from collections.abc import Iterable, Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protoslice.errors import InvalidInput, LimitExceeded, ProtosliceError
-from protoslice.server.bodies.events import MOST_FILES, Event, FileEnd, FileStart
-from protoslice.server.bodies.form import FormReader
+from protoslice.server.intake.bodies.events import MOST_FILES, Event, FileEnd, FileStart
+from protoslice.server.intake.bodies.form import FormReader
 
 BOUNDARY = "----x'()+_,-./:=?x"
 FILES = [
@@ -72,7 +72,6 @@ contents = (
 )
 
 
-@settings(deadline=None)
 @given(st.lists(contents, min_size=1, max_size=5), st.integers(1, 200))
 def test_any_content_in_any_cut(contents: list[bytes], size: int) -> None:
     files = [(f"f{n}", content) for n, content in enumerate(contents)]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from protoslice.server.bodies import files_of
+from protoslice.server.intake.bodies import files_of
 
 SIZE = 64 << 20
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, ProtosliceError, Unsupported
-from protoslice.server.bodies.events import MOST_FILES, Event, FileEnd, FileStart
-from protoslice.server.bodies.tar import TarReader
+from protoslice.server.intake.bodies.events import MOST_FILES, Event, FileEnd, FileStart
+from protoslice.server.intake.bodies.tar import TarReader
 
 Format = Literal[0, 1, 2]
 FORMATS: list[Format] = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
@@ -100,7 +100,6 @@ paths = st.lists(segment.filter(lambda text: text not in {".", ".."}), min_size=
 trees = st.dictionaries(paths.filter(lambda path: len(path.encode()) <= 1024), st.binary(max_size=1500), min_size=1)
 
 
-@settings(deadline=None)
 @given(trees, st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]), st.integers(1, 3000))
 def test_any_tree_in_any_cut(files: dict[str, bytes], format: Format, size: int) -> None:
     assert read(cut(archive(files, format), size)) == files

@@ -17,12 +17,12 @@ from tests.stores.simulation.contents import Content
 from tests.stores.simulation.faults import REQUEST
 from tests.stores.simulation.ledger import Entry, Ledger, Violation
 from tests.stores.simulation.registers import Deed
+from tests.support.stores import assert_whole, keys_in
 
 from protoslice.errors import Conflict, IntegrityError, NotFound, ProtosliceError, StorageUnavailable
 from protoslice.recipes import Copy, RecipeWriter
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores import IngestRequest, Stores, follow
-from protoslice.testing.stores import assert_whole, keys_in
 
 __all__ = [
     "TAGS",

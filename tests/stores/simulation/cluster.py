@@ -17,7 +17,7 @@ from tests.stores.simulation.loop import MACHINE, SimulatedLoop, Stuck
 
 from protoslice.errors import Conflict, ProtosliceError, StorageUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.storage.around import AroundStorage
+from protoslice.storage.interceptor import AroundStorage
 from protoslice.storage.interface import PAGE, Abilities, Buffer, Page
 from protoslice.stores import StoreOptions, Stores
 

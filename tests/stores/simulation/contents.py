@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from protoslice.testing.stores import onnx
+from tests.support.stores import onnx
 
 __all__ = ["CONTENTS", "Content"]
 

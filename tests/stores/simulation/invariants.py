@@ -9,10 +9,10 @@ from tests.stores.simulation.clients import TAGS
 from tests.stores.simulation.cluster import Cluster, Machine
 from tests.stores.simulation.ledger import Ledger, Violation
 from tests.stores.simulation.registers import Deed, linearizable
+from tests.support.stores import assert_whole, keys_in, read, visible
 
 from protoslice.errors import NotFound, ProtosliceError
 from protoslice.stores import StoreInfo, Stores
-from protoslice.testing.stores import assert_whole, keys_in, read, visible
 
 __all__ = ["check"]
 

@@ -13,7 +13,7 @@ from protoslice.cli.comparing.sides import Side
 from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import ProtosliceError
 from protoslice.formats.model import Bytes, Fault, Strings, Tensor
-from protoslice.formats.reading import read
+from protoslice.formats.tensors.reading import read
 
 __all__ = ["Change", "Difference", "differences"]
 

@@ -15,7 +15,7 @@ from protoslice.cli.models.subjects import Listing, Part, Policy, Row
 from protoslice.errors import Unsupported
 from protoslice.formats.model import Fault, Model, Tensor
 from protoslice.formats.model import Proto as Root
-from protoslice.formats.safetensors import safetensors
+from protoslice.formats.outputs.safetensors import safetensors
 from protoslice.library import FLOOR, MAX_CHUNK, MIN_CHUNK, SMALLEST_FLOOR
 from protoslice.models import model_around
 from protoslice.sources import FileSource

@@ -18,7 +18,7 @@ from protoslice.cli.probing.probes import PROBES, Probe
 from protoslice.cli.service import check_environment
 from protoslice.cli.terminal.show import coloured, print_json, print_wrapped, say
 from protoslice.errors import InvalidInput
-from protoslice.splitting.shape import varint
+from protoslice.splitting.planning.shape import varint
 
 __all__ = ["doctor"]
 

@@ -34,7 +34,7 @@ def serve(host: Host = None, port: Port = None, storage: StorageUri = None, rest
     if rest:
         raise InvalidInput(f"serve takes options alone; a verb stands by itself: protoslice {' '.join(rest)}")
     settings = service_settings(host=host, port=port, storage=storage)
-    from protoslice.server.run import run
+    from protoslice.server.transport.run import run
 
     try:
         run(settings)

@@ -8,14 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
 
+from protoslice.concurrency.executor import Worker
 from protoslice.errors import ProtosliceError
 from protoslice.storage import ObjectKey, Storage
-from protoslice.stores import keys
-from protoslice.stores.arriving import Batches, SummedObject
-from protoslice.stores.examine import Examination
-from protoslice.stores.fresh import put_new
-from protoslice.stores.model import now
-from protoslice.stores.runner import Worker
+from protoslice.stores.domain import now
+from protoslice.stores.ingest.inspection import Examination
+from protoslice.stores.ingest.writers import Batches, SummedObject
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.fresh import put_new
 from protoslice.stores.uploads.model import Saved, Upload
 from protoslice.stores.uploads.records import Held
 

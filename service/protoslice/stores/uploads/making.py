@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
+from protoslice.concurrency.executor import Worker
 from protoslice.errors import Conflict, InvalidInput, ProtosliceError, StorageError
 from protoslice.storage import Storage
-from protoslice.stores.examine import Types
-from protoslice.stores.ingest import Ingest
-from protoslice.stores.model import Created, FileInfo, IngestRequest, Stored
-from protoslice.stores.packs import Place
-from protoslice.stores.receive import Received
-from protoslice.stores.runner import Worker
+from protoslice.stores.domain import Created, FileInfo, IngestRequest, Stored
+from protoslice.stores.ingest.ingest import Ingest
+from protoslice.stores.ingest.inspection import Types
+from protoslice.stores.ingest.packs import Place
+from protoslice.stores.ingest.receive import Received
 from protoslice.stores.uploads.model import Failure, Upload, UploadOptions
 from protoslice.stores.uploads.parts import read_on, taken_up
 

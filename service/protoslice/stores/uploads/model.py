@@ -9,8 +9,8 @@ from typing import Any, Literal, Self
 
 from protoslice import errors
 from protoslice.errors import IntegrityError, LimitExceeded, ProtosliceError
-from protoslice.stores.model import IngestRequest, Stored, now, stored_as_dict, stored_from_dict
-from protoslice.stores.seal import seal, unseal
+from protoslice.stores.domain import IngestRequest, Stored, now, stored_as_dict, stored_from_dict
+from protoslice.stores.layout.envelope import seal, unseal
 
 __all__ = ["Failure", "NewUpload", "Saved", "State", "Upload", "UploadOptions"]
 

@@ -6,17 +6,17 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 
+from protoslice.concurrency.executor import Worker
 from protoslice.errors import ProtosliceError
 from protoslice.sources import RangeSource
 from protoslice.storage import ObjectKey, Storage
-from protoslice.stores import keys
-from protoslice.stores.arriving import BATCH, SummedObject
-from protoslice.stores.examine import Examination, Types
-from protoslice.stores.joined import open_file_object
-from protoslice.stores.listing import everything
-from protoslice.stores.model import Stored
-from protoslice.stores.objects import open_object
-from protoslice.stores.runner import Worker
+from protoslice.stores.domain import Stored
+from protoslice.stores.ingest.inspection import Examination, Types
+from protoslice.stores.ingest.writers import BATCH, SummedObject
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.listing import everything
+from protoslice.stores.reading.joined import open_file_object
+from protoslice.stores.reading.objects import open_object
 from protoslice.stores.uploads.model import Upload
 
 __all__ = ["bytes_of", "compacted", "drop_parts", "read_on", "sweep", "taken_up"]

@@ -10,10 +10,10 @@ from datetime import datetime
 
 from protoslice.errors import Conflict, Gone, IntegrityError, NotFound
 from protoslice.storage import ObjectStat, Storage
-from protoslice.stores import keys
-from protoslice.stores.fresh import put_new
-from protoslice.stores.listing import everything
-from protoslice.stores.model import now
+from protoslice.stores.domain import now
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.fresh import put_new
+from protoslice.stores.layout.listing import everything
 from protoslice.stores.uploads.model import Upload
 
 __all__ = ["Held", "Records", "end_upload", "end_uploads", "load_record"]

@@ -9,9 +9,9 @@ from typing import Final
 
 from protoslice.errors import ClientLimit, ProtosliceError, TooMany
 from protoslice.storage import ObjectStat, Storage
-from protoslice.stores import keys
-from protoslice.stores.listing import everything
-from protoslice.stores.model import now
+from protoslice.stores.domain import now
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.listing import everything
 from protoslice.stores.uploads.model import UploadOptions
 from protoslice.stores.uploads.records import Records, end_upload, load_record
 

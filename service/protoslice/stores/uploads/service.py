@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Protocol
 
+from protoslice.concurrency.executor import Worker
 from protoslice.errors import (
     ChecksumMismatch,
     Conflict,
@@ -16,13 +17,12 @@ from protoslice.errors import (
     LimitExceeded,
 )
 from protoslice.storage import Storage
-from protoslice.stores import keys
-from protoslice.stores.claims import Claims
-from protoslice.stores.examine import Examination
-from protoslice.stores.ingest import drop_attempt
-from protoslice.stores.model import Created, IngestRequest, now
-from protoslice.stores.paths import check_file_path, check_request
-from protoslice.stores.runner import Worker
+from protoslice.stores.catalog.claims import Claims
+from protoslice.stores.domain import Created, IngestRequest, now
+from protoslice.stores.ingest.ingest import drop_attempt
+from protoslice.stores.ingest.inspection import Examination
+from protoslice.stores.layout import keys
+from protoslice.stores.names import check_file_path, check_request
 from protoslice.stores.uploads.append import Appender, Means
 from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, WrongOffset
 from protoslice.stores.uploads.making import Ingesting, Making, Typing, digests_of
@@ -30,7 +30,7 @@ from protoslice.stores.uploads.model import NewUpload, Upload, UploadOptions
 from protoslice.stores.uploads.parts import bytes_of, compacted, drop_parts, read_on, sweep, taken_up
 from protoslice.stores.uploads.records import Held, Records
 from protoslice.stores.uploads.room import Room
-from protoslice.stores.uploads.turns import Turn, Turns
+from protoslice.stores.uploads.upload_lock import Turn, Turns
 
 __all__ = ["Body", "Checksum", "Uploads"]
 

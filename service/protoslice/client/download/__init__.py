@@ -1,0 +1,1 @@
+"""Downloads: ranges in parallel, resumed, verified."""

@@ -1,0 +1,83 @@
+"""The files of a store on their way into a folder: small ones side by side, then large ones one by one, in parts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from protoslice.client.download.files import Progress
+from protoslice.client.download.remote import DIGESTED
+from protoslice.client.facts import File, Piece
+from protoslice.client.pool import Crew
+
+__all__ = ["PiecesByFile", "each_file"]
+
+SMALL: Final = DIGESTED
+"""Of such a file a single answer brings all: what it costs is the waiting."""
+
+T = TypeVar("T")
+Fetch = Callable[[File, Progress | None], T]
+
+
+def each_file(files: Sequence[File], fetch: Fetch[T], parallel: int, progress: Progress | None) -> list[T]:
+    """What `fetch` gives for each file, in their order; progress is told of all of them together."""
+    total = _Total(sum(file.size for file in files), progress)
+    done: dict[str, T] = {}
+
+    def one(file: File) -> None:
+        done[file.path] = fetch(file, total.part())
+
+    with Crew(parallel, "protoslice-file") as crew:
+        for waiting in [crew.submit(partial(one, file)) for file in files if file.size <= SMALL]:
+            waiting.result()
+    for file in files:
+        if file.size > SMALL:
+            one(file)
+    return [done[file.path] for file in files]
+
+
+class PiecesByFile:
+    """The pieces of a store, which are asked for once, when those of a file are first wanted."""
+
+    def __init__(self, ask: Callable[[], Iterable[Piece]]) -> None:
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._found: dict[str, list[Piece]] | None = None
+
+    def of(self, path: str) -> list[Piece]:
+        """Those of a file, in order."""
+        with self._lock:
+            if self._found is None:
+                found: dict[str, list[Piece]] = {}
+                for piece in self._ask():
+                    found.setdefault(piece.file, []).append(piece)
+                self._found = found
+            return self._found.get(path, [])
+
+
+class _Total:
+    """What is done of several files, which different threads tell of."""
+
+    def __init__(self, size: int, progress: Progress | None) -> None:
+        self._size = size
+        self._progress = progress
+        self._done = 0
+        self._lock = threading.Lock()
+
+    def part(self) -> Progress | None:
+        """Who is to be told of one of them."""
+        if self._progress is None:
+            return None
+        before = 0
+
+        def told(done: int, _: int | None) -> None:
+            nonlocal before
+            with self._lock:
+                self._done += done - before
+                before = done
+                if self._progress is not None:
+                    self._progress(self._done, self._size)
+
+        return told

@@ -1,0 +1,220 @@
+"""One representation on a service, read by ranges: every byte that is given has been verified.
+
+Of a representation whose sha-256 the service knows, whoever reads it whole compares that. Of any other, and of every
+read of a part, the bytes come in answers of a mebibyte that carry a digest of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from functools import partial
+from time import perf_counter
+from typing import Final
+
+import httpx
+
+from protoslice.client.download.ordered_transfers import Transfer, in_order
+from protoslice.client.http.connection import Connection, Params
+from protoslice.client.http.range_answers import Facts, Judged, judge
+from protoslice.errors import IntegrityError, InvalidInput, ProtosliceError, StorageUnavailable
+
+__all__ = ["ALONE", "DIGESTED", "FAST", "PARALLEL", "PART", "Remote"]
+
+PARALLEL: Final = 4
+"""How many requests a large read makes at a time, unless it is told."""
+PART: Final = 8 << 20
+"""What one of several requests at a time asks for."""
+FAST: Final = 256 << 20
+"""Bytes a second. Where one connection brings as much, more of them would only cost processor time, at both ends."""
+ALONE: Final = (4 << 20, 64 << 20)
+"""What the first request of a transfer asks for, and the longest, while one connection is fast enough."""
+DIGESTED: Final = 1 << 20
+"""The longest answer that the service gives a Content-Digest for."""
+_PROGRESS: Final = 64 << 10
+"""Whoever has brought as much has not failed in vain."""
+
+
+class Remote:
+    """A representation. It is a `RangeSource`: `protoslice.open` takes it."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        path: str,
+        params: Params = (),
+        *,
+        size: int | None = None,
+        sha256: str | None = None,
+        lean: bool = False,
+    ) -> None:
+        self.received = 0
+        """How many bytes of it have come over the wire."""
+        self._connection = connection
+        self._path = path
+        self._params = params
+        self._expected = size, sha256
+        self._lean = lean  # so that nothing comes that nobody may want
+        self._lock = threading.Lock()
+        self._counting = threading.Lock()
+        self._head = b""
+        self._facts: Facts | None = None
+        self._ranged = True
+
+    @property
+    def facts(self) -> Facts:
+        """What is known of it; asks for its first mebibyte when nothing is yet."""
+        with self._lock:
+            if self._facts is None:
+                begin = self._look if self._lean else self._read_head
+                self._facts = self._connection.patience.insist(begin)
+            return self._facts
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return self.facts.size
+
+    @property
+    def name(self) -> str:
+        """The last part of its path, by which types are detected."""
+        return self._path.rpartition("/")[2]
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Exactly the `length` bytes at `offset`, verified."""
+        end = offset + length
+        if offset < 0 or length < 0 or end > self.size:
+            raise InvalidInput(f"bytes {offset} to {end} are not in something of {self.size}")
+        if end <= len(self._head):
+            return self._head[offset:end]
+        if length <= DIGESTED:
+            return b"".join(self._transfer(offset, end, True, threading.Event()))
+        return b"".join(in_order(self._transfers(offset, end, DIGESTED, digested=True), PARALLEL))
+
+    def read_unverified(self, offset: int, length: int) -> bytes:
+        """The `length` bytes at `offset` in one answer, for whoever knows a digest of them: only the length is sure."""
+        return b"".join(self._transfer(offset, offset + length, False, threading.Event()))
+
+    def parts(self, start: int, parallel: int) -> Generator[bytes, None, None]:
+        """All bytes from `start` on, in order, as they come in so many answers at a time; in one while that is fast.
+
+        Where the sha-256 of the whole is known, that is still to be compared; the bytes of any other are verified.
+        """
+        facts = self.facts
+        if not self._ranged:
+            yield from self._transfer(start, facts.size, False, threading.Event())
+            return
+        if start < len(self._head):
+            yield self._head[start:]
+            start = len(self._head)
+        if facts.sha256 is None:
+            yield from in_order(self._transfers(start, facts.size, DIGESTED, digested=True), parallel)
+            return
+        start = yield from self._while_fast(start)
+        yield from in_order(self._transfers(start, facts.size, PART, digested=False), parallel)
+
+    def _while_fast(self, start: int) -> Generator[bytes, None, int]:
+        """The bytes from `start` on over one connection, as long as it is fast; returns where that ended."""
+        at, (step, longest) = start, ALONE
+        while at < self.size:
+            end, waited, asked = min(self.size, at + step), 0.0, perf_counter()
+            for piece in self._transfer(at, end, False, threading.Event()):
+                waited += perf_counter() - asked
+                yield piece
+                asked = perf_counter()  # what is done with it is not the connection's time
+            if end - at < FAST * waited:
+                return end
+            at, step = end, min(2 * step, longest)
+        return at
+
+    def _transfers(self, start: int, end: int, step: int, *, digested: bool) -> Iterator[Transfer]:
+        for at in range(start, end, step):
+            yield partial(self._transfer, at, min(end, at + step), digested)
+
+    def _transfer(self, start: int, end: int, digested: bool, stop: threading.Event) -> Iterator[bytes]:
+        """The bytes from `start` to `end`; goes on where an answer broke off, and gives up when nothing moves."""
+        at, failures = start, 0
+        while at < end:
+            before = at
+            try:
+                for piece in self._brought(at, end, digested):
+                    at += len(piece)
+                    yield piece
+                    if stop.is_set():
+                        raise StorageUnavailable("the transfer has been stopped")
+            except ProtosliceError as error:
+                failures = 1 if at - before >= _PROGRESS else failures + 1
+                pause = self._connection.patience.pause(failures, error)
+                if pause is None or stop.wait(pause):
+                    raise
+
+    def _brought(self, start: int, end: int, digested: bool) -> Iterator[bytes]:
+        """What one answer brings; digested, in one piece that is right."""
+        with self._answer(start, end, self.facts, digested) as (judged, pieces):
+            if digested:
+                data = b"".join(pieces)
+                _compare(data, judged.digest)
+                yield data
+            else:
+                yield from pieces
+
+    @contextmanager
+    def _answer(
+        self, start: int, end: int, known: Facts | None, digested: bool
+    ) -> Iterator[tuple[Judged, Iterator[bytes]]]:
+        headers = {"range": f"bytes={start}-{end - 1}"}
+        if digested:
+            headers["want-content-digest"] = "sha-256=1"
+        with self._connection.stream("GET", self._path, params=self._params, headers=headers) as answer:
+            judged = judge(answer.status_code, answer.headers, start, end, known)
+            yield judged, self._wanted(answer, judged, start, end)
+
+    def _wanted(self, answer: httpx.Response, judged: Judged, start: int, end: int) -> Iterator[bytes]:
+        """What of the bytes from `start` to `end` comes, where an answer may bring more."""
+        at, due = judged.start, min(end, judged.facts.size)
+        for piece in answer.iter_raw():
+            with self._counting:
+                self.received += len(piece)
+            wanted = piece[max(0, start - at) : max(0, due - at)]
+            at += len(piece)
+            if wanted:
+                yield wanted
+            if at >= due:
+                return
+        if at < due:
+            raise StorageUnavailable("the service broke off in the middle of an answer")
+
+    def _look(self) -> Facts:
+        with self._connection.stream("HEAD", self._path, params=self._params) as answer:
+            facts = judge(answer.status_code, answer.headers, 0, 0, None).facts
+        self._check(facts)
+        return facts
+
+    def _read_head(self) -> Facts:
+        with self._answer(0, DIGESTED, None, True) as (judged, pieces):
+            head, facts = b"".join(pieces), judged.facts
+        self._check(facts)
+        self._ranged = judged.end <= DIGESTED
+        if self._ranged and head:
+            _compare(head, facts.sha256 if len(head) == facts.size and facts.sha256 else judged.digest)
+            self._head = head
+        if not self._ranged and facts.sha256 is None:
+            raise IntegrityError("something on the way ignores ranges, and of this no digest is known to verify it by")
+        return facts
+
+    def _check(self, facts: Facts) -> None:
+        """Raise unless the facts are what is known from elsewhere."""
+        size, sha256 = self._expected
+        if size is not None and facts.size != size:
+            raise IntegrityError(f"the service gives {facts.size} bytes where there should be {size}")
+        if sha256 is not None and facts.sha256 is not None and facts.sha256.hex() != sha256:
+            raise IntegrityError("the service gives another digest than the one it listed")
+
+
+def _compare(data: bytes, expected: bytes | None) -> None:
+    if expected is None:
+        raise IntegrityError("an answer came without a digest: it cannot be verified")
+    if hashlib.sha256(data).digest() != expected:
+        raise IntegrityError("what came does not have the digest it came with")

@@ -1,0 +1,37 @@
+"""Ids recomputed: a store that was asked for by its id is that store, whoever answers."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from protoslice.client.facts import Store
+from protoslice.errors import IntegrityError
+from protoslice.identity import Policy, is_id_of
+
+__all__ = ["trusted"]
+
+_ID: Final = re.compile("[0-9a-f]{12,64}")
+_UNKNOWN: Final = "unknown"
+"""The type of a root whose type is not known, as the API writes it."""
+
+
+def trusted(store: Store, ref: str) -> Store:
+    """`store`, if it is what `ref` asks for, and its files and policy have its id; else an `IntegrityError`.
+
+    A tag may point anywhere, and a file that was registered in place has no digest to compute an id from.
+    """
+    if _ID.fullmatch(ref) and not store.id.startswith(ref):
+        raise IntegrityError(f"the service gives store {store.id} where {ref} was asked for")
+    files = [(file.path, file.size, file.sha256) for file in store.files if file.sha256 is not None]
+    policy = Policy(
+        root=store.root,
+        type=None if store.type == _UNKNOWN else store.type,
+        min_chunk=store.min_chunk,
+        max_chunk=store.max_chunk,
+        schema=store.schema,
+        planner=store.planner,
+    )
+    if len(files) == len(store.files) and not is_id_of(store.id, files, policy):
+        raise IntegrityError(f"the service lists files for store {store.id} that are not those its id stands for")
+    return store

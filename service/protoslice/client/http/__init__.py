@@ -1,0 +1,1 @@
+"""HTTP to a service: connections, retries, failures."""

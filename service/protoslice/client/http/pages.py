@@ -1,0 +1,34 @@
+"""Lists, page after page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from protoslice.client.facts import read_json
+from protoslice.client.http.connection import Connection, Params
+from protoslice.errors import IntegrityError
+
+__all__ = ["each"]
+
+T = TypeVar("T")
+
+
+def each(
+    connection: Connection, kind: type[T], path: str, params: Params = (), *, limit: int = 1000, slow: bool = False
+) -> Iterator[T]:
+    """Everything in a list, asked for page by page while it is taken."""
+    cursor: str | None = None
+    while True:
+        more = [("cursor", cursor)] if cursor is not None else []
+        page = connection.call("GET", path, params=[*params, ("limit", str(limit)), *more], slow=slow).json()
+        if not isinstance(page, dict) or not isinstance(page.get("items"), list):
+            raise IntegrityError("the service answered with something that is no page of a list")
+        for item in page["items"]:
+            yield read_json(kind, item)
+        following = page.get("next")
+        if following is None:
+            return
+        if not isinstance(following, str) or following == cursor:
+            raise IntegrityError("the service lists the same page again and again")
+        cursor = following

@@ -1,0 +1,88 @@
+"""Whether an answer is what a request for a range has to get: a pure judgement of its head."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from protoslice.client.http.digests import digest_in
+from protoslice.errors import Conflict, IntegrityError
+
+__all__ = ["Facts", "Judged", "judge"]
+
+_RANGE: Final = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})", re.ASCII)
+_LENGTH: Final = re.compile(r"\d{1,19}", re.ASCII)
+_STRONG: Final = re.compile(r'"[\x21\x23-\x7e]*"', re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a representation."""
+
+    size: int
+    etag: str
+    sha256: bytes | None
+    headers: Mapping[str, str]
+    """Of the first answer: type, dtype, shape."""
+
+    def is_same(self, other: Facts) -> bool:
+        """Whether parts of both may be put together."""
+        return (self.size, self.etag, self.sha256) == (other.size, other.etag, other.sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What an answer brings: bytes from `start` up to `end`, of a representation with these facts."""
+
+    facts: Facts
+    start: int
+    end: int
+    digest: bytes | None
+    """The sha-256 of just these bytes, where the answer gives it."""
+
+
+def judge(status: int, headers: Mapping[str, str], start: int, end: int, known: Facts | None) -> Judged:
+    """What the answer to a request for bytes `start` to `end` brings.
+
+    Raises `IntegrityError` for an answer that contradicts the request or itself, `Conflict` for one of another
+    representation than `known`. An answer of 200 brings the whole, whatever was asked for.
+    """
+    if headers.get("content-encoding", "identity") != "identity":
+        raise IntegrityError("something on the way compresses what must not be: its ranges cannot be trusted")
+    if status == 206:
+        first, last, size = _content_range(headers)
+        if first != start or last + 1 != min(end, size):
+            raise IntegrityError(f"bytes {start} to {end} were asked for, and {first} to {last + 1} of {size} came")
+    elif status == 200:
+        first, size = 0, _content_length(headers)
+        last = size - 1
+    else:
+        raise IntegrityError(f"the service answered {status} to a request for bytes")
+    if "content-length" in headers and _content_length(headers) != last + 1 - first:
+        raise IntegrityError("Content-Length and Content-Range contradict each other")
+    etag = headers.get("etag", "")
+    if not _STRONG.fullmatch(etag):
+        raise IntegrityError("the answer has no strong entity tag: its parts cannot be put together")
+    facts = Facts(size, etag, digest_in(headers.get("repr-digest")), headers)
+    if known is not None and not facts.is_same(known):
+        raise Conflict("what is read has changed while it was read")
+    return Judged(facts, first, last + 1, digest_in(headers.get("content-digest")))
+
+
+def _content_range(headers: Mapping[str, str]) -> tuple[int, int, int]:
+    found = _RANGE.fullmatch(headers.get("content-range", ""))
+    if found is None:
+        raise IntegrityError("an answer of 206 has no Content-Range that says what it is")
+    first, last, size = map(int, found.groups())
+    if not first <= last < size < 1 << 63:
+        raise IntegrityError(f"Content-Range {found[0]!r} contradicts itself")
+    return first, last, size
+
+
+def _content_length(headers: Mapping[str, str]) -> int:
+    text = headers.get("content-length", "")
+    if not _LENGTH.fullmatch(text):
+        raise IntegrityError("an answer has no Content-Length: nobody could tell whether it is whole")
+    return int(text)

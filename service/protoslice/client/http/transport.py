@@ -1,0 +1,124 @@
+"""The wire below httpx: answers come in steps of a mebibyte or what the network has, where httpx's own takes 64 KiB.
+
+The bytes of a model cost a copy out of the kernel and nothing more; in small steps Python would be most of the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Final
+from urllib.parse import unquote
+from urllib.request import getproxies, proxy_bypass
+
+import httpx
+import urllib3
+from urllib3 import exceptions as failures
+from urllib3.util import Timeout, make_headers, parse_url
+
+from protoslice.client.http.sockets import POOLS
+
+__all__ = ["Wire"]
+
+_STEP: Final = 1 << 20
+_QUICK: Final = 100 << 20
+"""Bytes a second. A line as fast fills a whole step before anybody could notice the waiting."""
+_KNOWN_TO_COME_AND_GO: Final = 16 << 20
+_KEPT: Final = 16
+"""Connections that are kept for the next request; more are opened when they are needed."""
+
+_MEANING: Final[Mapping[type[Exception], type[httpx.TransportError]]] = {
+    failures.ReadTimeoutError: httpx.ReadTimeout,
+    failures.NewConnectionError: httpx.ConnectError,
+    failures.ConnectTimeoutError: httpx.ConnectTimeout,
+    failures.ProxyError: httpx.ProxyError,
+    failures.LocationValueError: httpx.UnsupportedProtocol,
+    failures.ProtocolError: httpx.RemoteProtocolError,
+    failures.HTTPError: httpx.NetworkError,
+}
+"""What httpx calls each failure; the first that fits."""
+
+
+class Wire(httpx.BaseTransport):
+    """Connections to a service, or to the proxy that the environment names for its host."""
+
+    def __init__(self, service: httpx.URL) -> None:
+        _let_memory_stay()
+        self._pool = _pool(service.scheme, service.host)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """The answer, its body still to come."""
+        seconds = request.extensions.get("timeout", {})
+        framed = "content-length" in request.headers or "transfer-encoding" in request.headers
+        with _as_httpx(httpx.ConnectError):
+            answer = self._pool.urlopen(
+                request.method,
+                str(request.url),
+                body=request.stream if framed else None,
+                headers=urllib3.HTTPHeaderDict(request.headers.multi_items()),
+                timeout=Timeout(connect=seconds.get("connect"), read=seconds.get("read")),
+                retries=False,
+                redirect=False,
+                preload_content=False,
+                decode_content=False,
+            )
+        return httpx.Response(answer.status, headers=list(answer.headers.items()), stream=_Body(answer))
+
+    def close(self) -> None:
+        """Close the connections."""
+        # Clearing leaves a pool to the garbage collector, and so to answers that refer to themselves.
+        for key in self._pool.pools.keys():  # noqa: SIM118 - it is no dict
+            self._pool.pools[key].close()
+        self._pool.clear()
+
+
+class _Body(httpx.SyncByteStream):
+    def __init__(self, answer: urllib3.BaseHTTPResponse) -> None:
+        self._answer = answer
+
+    def __iter__(self) -> Iterator[bytes]:
+        quick, before = False, perf_counter()
+        with _as_httpx(httpx.ReadError):
+            while piece := self._answer.read(_STEP) if quick else self._answer.read1(_STEP):
+                yield piece
+                now = perf_counter()
+                quick, before = len(piece) > _QUICK * (now - before), now
+
+    def close(self) -> None:
+        """The connection goes back when the body has come whole; else it is of no more use."""
+        self._answer.close()
+
+
+def _let_memory_stay() -> None:
+    """Have the memory of each piece there for the next one.
+
+    glibc gives back what is freed at the end of its heap, so that the kernel has to clear every page again for every
+    piece, unless blocks as large as this have come and gone. That was a fifth of a download's processor time.
+    """
+    bytes(_KNOWN_TO_COME_AND_GO)
+
+
+@contextmanager
+def _as_httpx(tls: type[httpx.TransportError]) -> Iterator[None]:
+    """Failures as httpx has them; those of TLS as `tls`, since urllib3 does not tell when they came."""
+    try:
+        yield
+    except failures.SSLError as error:
+        raise tls(str(error)) from error
+    except failures.HTTPError as error:
+        kind = next(meant for kind, meant in _MEANING.items() if isinstance(error, kind))
+        raise kind(str(error)) from error
+
+
+def _pool(scheme: str, host: str) -> urllib3.PoolManager:
+    named = getproxies()
+    proxy = named.get(scheme) or named.get("all")
+    if proxy is None or proxy_bypass(host):
+        pool = urllib3.PoolManager(maxsize=_KEPT)
+    else:
+        auth = parse_url(proxy).auth
+        headers = make_headers(proxy_basic_auth=unquote(auth)) if auth else None
+        pool = urllib3.ProxyManager(proxy, maxsize=_KEPT, proxy_headers=headers)
+    pool.pool_classes_by_scheme = POOLS
+    return pool

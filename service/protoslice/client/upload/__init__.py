@@ -1,0 +1,1 @@
+"""Uploads: plans, recipes, resumable transfers."""

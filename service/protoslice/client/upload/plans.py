@@ -1,0 +1,212 @@
+"""How files are pushed: what of them is sent and what is copied, and the recipe that says so.
+
+A recipe is sent as it is read, or, where it is to survive a broken connection, is itself what is uploaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+
+from protoslice.client.download.files import Progress
+from protoslice.client.http.digests import Hashing
+from protoslice.client.upload.bodies import Item, Stamp
+from protoslice.errors import ProtosliceError
+from protoslice.library import MAX_CHUNK, MIN_CHUNK
+from protoslice.opening import open_proto
+from protoslice.pieces import cut, extents_of
+from protoslice.recipes import Copy, RecipeWriter
+
+__all__ = ["Literal", "Plan", "Surveyed", "content_length", "recipe_item", "recipe_of", "survey"]
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """Bytes of the local file that are sent."""
+
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one file is pushed."""
+
+    item: Item
+    steps: Sequence[Literal | Copy] | None = None
+    """None for one whose size nobody knows: its pieces are sent as they come."""
+    sha256: str | None = None
+    """Known already, when somebody looked at the file for what of it need not be sent."""
+
+    @classmethod
+    def whole(cls, item: Item) -> Plan:
+        """All of it is sent."""
+        if item.size is None:
+            return cls(item)
+        return cls(item, [Literal(0, item.size)] if item.size else [])
+
+    @property
+    def copied(self) -> int:
+        """How many bytes of content are copied at the service."""
+        return sum(step.length for step in self.steps or () if isinstance(step, Copy))
+
+    @property
+    def sent(self) -> int | None:
+        """How many bytes of content are sent."""
+        if self.steps is None:
+            return None
+        return sum(step.length for step in self.steps if isinstance(step, Literal))
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """A file with the digests of its pieces."""
+
+    item: Item
+    pieces: Sequence[tuple[int, int, str]]
+    """Of each its offset, its length and its sha-256."""
+    sha256: str
+
+    def plan(self, places: Mapping[str, Copy]) -> Plan:
+        """How it is pushed when `places` tells, by digest, what the service has; neighbours are joined."""
+        steps: list[Literal | Copy] = []
+        for offset, length, sha256 in self.pieces:
+            step = places.get(sha256) or Literal(offset, length)
+            joined = _join(steps[-1], step) if steps else None
+            if joined is None:
+                steps.append(step)
+            else:
+                steps[-1] = joined
+        return Plan(self.item, steps, self.sha256)
+
+
+def survey(item: Item, *, type: str | None, min_chunk: int | None, max_chunk: int | None) -> Surveyed:
+    """The pieces of a local file, cut as the service cuts those of the stores it has."""
+    assert item.local is not None
+    assert item.size is not None
+    spans = cut(item.size, _extents(item.local, type, min_chunk or MIN_CHUNK, max_chunk or MAX_CHUNK))
+    pieces = []
+    with Hashing() as hashing:
+        for start, end in spans:
+            data = b"".join(item.read(start, end - start))
+            hashing.update((data,))
+            pieces.append((start, end - start, hashlib.sha256(data).hexdigest()))
+        return Surveyed(item, pieces, hashing.hexdigest())
+
+
+def recipe_of(plans: Sequence[Plan], progress: Progress | None) -> Iterator[bytes]:
+    """The recipe, piece by piece, while the files are read and digested."""
+    writer, sent = RecipeWriter(), 0
+    sizes = [plan.sent for plan in plans]
+    total = None if None in sizes else sum(size or 0 for size in sizes)
+    for plan in plans:
+        yield writer.file(plan.item.path)
+        with Hashing() as hashing:
+            size = 0
+            for piece, is_content in _content(plan, writer):
+                if is_content:
+                    if plan.sha256 is None:
+                        hashing.update((piece,))
+                    size, sent = size + len(piece), sent + len(piece)
+                yield piece
+                if is_content and progress is not None:
+                    progress(sent, total)
+            whole = plan.item.size if plan.sha256 is not None else size
+            yield writer.end(whole or 0, plan.sha256 or hashing.hexdigest())
+    yield writer.done()
+
+
+def recipe_item(plans: Sequence[Plan]) -> Item:
+    """The recipe as something that can be read from anywhere, again and again, in this process or another.
+
+    Files that nobody has looked at yet are digested first.
+    """
+    writer, parts = RecipeWriter(), list[bytes | tuple[Item, Literal]]()
+    for plan in plans:
+        parts.append(writer.file(plan.item.path))
+        for step in plan.steps or ():
+            parts += [writer.copy(step)] if isinstance(step, Copy) else [writer.literal(step.length), (plan.item, step)]
+        parts.append(writer.end(plan.item.size or 0, plan.sha256 or _digest(plan.item)))
+    last = writer.done()
+    parts.append(last)
+    starts = [0, *accumulate(len(part) if isinstance(part, bytes) else part[1].length for part in parts)]
+    # The last line is a digest of all others, and those have the digests of the files.
+    stamp = Stamp(starts[-1], int.from_bytes(hashlib.sha256(last).digest()[:8]), 0)
+    return Item("", starts[-1], partial(_read_parts, parts, starts), stamp=stamp)
+
+
+def _read_parts(
+    parts: Sequence[bytes | tuple[Item, Literal]], starts: Sequence[int], offset: int, length: int | None
+) -> Iterator[bytes]:
+    end = starts[-1] if length is None else offset + length
+    for number in range(bisect_right(starts, offset) - 1, len(parts)):
+        at = starts[number]
+        if at >= end:
+            return
+        low, high = max(0, offset - at), min(end, starts[number + 1]) - at
+        part = parts[number]
+        if isinstance(part, bytes):
+            yield part[low:high]
+        elif low < high:
+            item, literal = part
+            yield from item.read(literal.offset + low, high - low)
+
+
+def _digest(item: Item) -> str:
+    sha = hashlib.sha256()
+    for piece in item.read(0, None):
+        sha.update(piece)
+    return sha.hexdigest()
+
+
+def content_length(plans: Sequence[Plan]) -> int | None:
+    """How long the recipe will be, when that can be told: its lines are as long whatever the digests are."""
+    writer, length, digest = RecipeWriter(), 0, "0" * 64
+    for plan in plans:
+        if plan.steps is None or plan.item.size is None:
+            return None
+        lines = [writer.copy(step) if isinstance(step, Copy) else writer.literal(step.length) for step in plan.steps]
+        length += len(writer.file(plan.item.path)) + sum(map(len, lines)) + (plan.sent or 0)
+        length += len(writer.end(plan.item.size, digest))
+    return length + len(writer.done())
+
+
+def _content(plan: Plan, writer: RecipeWriter) -> Iterator[tuple[bytes, bool]]:
+    """What stands between the first and the last line of a file, and of each part whether it is content."""
+    if plan.steps is None:
+        for piece in plan.item.read(0, None):
+            yield writer.literal(len(piece)), False
+            yield piece, True
+        return
+    for step in plan.steps:
+        if isinstance(step, Copy):
+            yield writer.copy(step), False
+            continue
+        yield writer.literal(step.length), False
+        all_of_it = step.length == plan.item.size
+        for piece in plan.item.read(step.offset, None if all_of_it else step.length):
+            yield piece, True
+
+
+def _join(before: Literal | Copy, step: Literal | Copy) -> Literal | Copy | None:
+    """Both as one, where one goes on where the other ends."""
+    if isinstance(before, Literal) and isinstance(step, Literal):
+        return Literal(before.offset, before.length + step.length)
+    if isinstance(before, Copy) and isinstance(step, Copy):
+        follows = (before.store, before.file, before.offset + before.length) == (step.store, step.file, step.offset)
+        return Copy(before.store, before.file, before.offset, before.length + step.length) if follows else None
+    return None
+
+
+def _extents(path: Path, type: str | None, min_chunk: int, max_chunk: int) -> list[tuple[int, int]]:
+    """Where the chunks of the file lie; nowhere, for a file that is no proto."""
+    try:
+        with open_proto(path, type) as proto:
+            return list(extents_of(proto.split(min_chunk=min_chunk, max_chunk=max_chunk).plan))
+    except ProtosliceError:
+        return []

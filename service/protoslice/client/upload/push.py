@@ -1,0 +1,190 @@
+"""A push: every file goes in a recipe, and the service compares its digest before the store can be seen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Final, TypedDict
+
+from protoslice.client.download.files import Progress
+from protoslice.client.download.trust import trusted
+from protoslice.client.facts import Missing, Pushed, Store, read_json
+from protoslice.client.http.connection import Answer, Connection, Params, path_of
+from protoslice.client.http.failures import believed
+from protoslice.client.http.pages import each
+from protoslice.client.upload.bodies import Pushable, items_of
+from protoslice.client.upload.journal import Journal
+from protoslice.client.upload.plans import Plan, Surveyed, content_length, recipe_item, recipe_of, survey
+from protoslice.client.upload.resumable import MOST_FILES, WORTH_RESUMING, Uploads
+from protoslice.errors import Conflict, IntegrityError, NotFound
+from protoslice.recipes import MEDIA_TYPE, Copy
+from protoslice.sizes import parse_size
+
+__all__ = ["Push", "PushOptions", "size_of"]
+
+WORTH_A_LOOK: Final = 8 << 20
+"""Files smaller than this are sent whole: finding out what the service has of them would cost as much."""
+ASKED_AT_ONCE: Final = 4000
+BASES: Final = 4
+
+
+class PushOptions(TypedDict, total=False):
+    """What a push asks for."""
+
+    filename: str
+    """What one file is called in the store; its own name unless given, `model.pb` for what has none."""
+    type: str
+    """Full message name of the root proto; detected unless given."""
+    root: str
+    """Which file is the root proto; detected unless given."""
+    tags: Sequence[str]
+    """Tags to point at the store."""
+    min_chunk: int | str
+    """Fields of at least this size become chunks: bytes, or a size such as 1MiB."""
+    max_chunk: int | str
+    """Runs of repeated elements are cut at this size."""
+    base: Sequence[str]
+    """Stores that may hold parts of it already, which are copied there and not sent. Unless given: those that a tag
+    given points to, or another one of the same name (`resnet50:3` for `resnet50:4`). Empty sends everything."""
+    resume: bool
+    """Whether files of 64 MiB and more go on where a push of them that broke off was, be it one of another process.
+    True unless given."""
+    progress: Progress | None
+    """Told how many bytes have been sent, of how many."""
+
+
+class Push:
+    """One push to one service."""
+
+    def __init__(self, connection: Connection, what: Pushable, options: PushOptions) -> None:
+        self._connection = connection
+        self._options = options
+        self._items = items_of(what, options.get("filename"))
+        self._local = Path(what) if isinstance(what, str | os.PathLike) else None
+        self._tags = tuple(options.get("tags", ()))
+        descriptor = getattr(what, "DESCRIPTOR", None)
+        self._type: str | None = options.get("type") or getattr(descriptor, "full_name", None)
+
+    def run(self) -> Pushed:
+        """The store. What can be read again is sent again when the connection breaks."""
+        plans = self._plans()
+        try:
+            return self._send(plans)
+        except Conflict:
+            if not any(plan.copied for plan in plans):
+                raise
+            # What was to be copied is gone since it was found.
+            return self._send([Plan.whole(item) for item in self._items])
+
+    def _plans(self) -> list[Plan]:
+        """How each file is sent: in part, where the service has the rest."""
+        looked = [item for item in self._items if item.local is not None and (item.size or 0) >= WORTH_A_LOOK]
+        bases = self._bases() if looked else []
+        if not bases:
+            return [Plan.whole(item) for item in self._items]
+        least, most = size_of(self._options.get("min_chunk")), size_of(self._options.get("max_chunk"))
+        surveyed = {id(item): survey(item, type=self._type, min_chunk=least, max_chunk=most) for item in looked}
+        places = self._places(surveyed.values(), bases)
+        return [surveyed[id(item)].plan(places) if id(item) in surveyed else Plan.whole(item) for item in self._items]
+
+    def _bases(self) -> list[str]:
+        """The ids of stores that may hold parts of what is pushed."""
+        named = self._options.get("base")
+        if named is not None:
+            return list(dict.fromkeys(self._store(ref).id for ref in named))
+        found: dict[str, None] = {}
+        for tag in self._tags:
+            try:
+                found[self._store(tag).id] = None
+            except NotFound:
+                name, colon, _ = tag.rpartition(":")
+                family = each(self._connection, Store, "/v1/stores", [("tag", name + colon)]) if colon else iter(())
+                found |= {store.id: None for store in islice(family, 1)}
+        return list(found)[:BASES]
+
+    def _store(self, ref: str) -> Store:
+        return trusted(read_json(Store, self._connection.call("GET", path_of("v1", "stores", ref)).json()), ref)
+
+    def _places(self, surveyed: Iterable[Surveyed], bases: Sequence[str]) -> dict[str, Copy]:
+        """Where in the bases the pieces lie that are there, by digest."""
+        sizes = {sha256: size for file in surveyed for _, size, sha256 in file.pieces}
+        places: dict[str, Copy] = {}
+        pairs = list(sizes.items())
+        for at in range(0, len(pairs), ASKED_AT_ONCE):
+            batch = pairs[at : at + ASKED_AT_ONCE]
+            asked = {"stores": bases, "chunks": [{"sha256": sha256, "size": size} for sha256, size in batch]}
+            answer = self._connection.call("POST", "/v1/chunks/missing", json=asked, slow=True)
+            for place in read_json(Missing, answer.json()).found:
+                if sizes.get(place.sha256) == place.size:
+                    places[place.sha256] = Copy(place.store, place.file, place.offset, place.size)
+        return places
+
+    def _send(self, plans: Sequence[Plan]) -> Pushed:
+        answer = self._upload(plans) if self._is_worth_resuming(plans) else self._follow(plans)
+        store = read_json(Store, answer.json())
+        self._check(store, plans)
+        copied = sum(plan.copied for plan in plans)
+        return Pushed(store, answer.status == 201, store.size - copied, copied)
+
+    def _is_worth_resuming(self, plans: Sequence[Plan]) -> bool:
+        """Whether what breaks off is to go on where it was."""
+        known = all(plan.item.again and plan.sent is not None for plan in plans)
+        return known and sum(plan.sent or 0 for plan in plans) >= WORTH_RESUMING
+
+    def _upload(self, plans: Sequence[Plan]) -> Answer:
+        """Files as they are, where the service has nothing of them and they are not too many; else a recipe."""
+        wanted: dict[str, object] = {name: value for name, value in self._params() if name != "tag"}
+        plain = len(plans) <= MOST_FILES and not any(plan.copied for plan in plans)
+        items = [plan.item for plan in plans] if plain else [recipe_item(plans)]
+        progress = self._options.get("progress")
+        with self._journal() as journal:
+            uploads = Uploads(self._connection, items, type=self._type, progress=progress, journal=journal)
+            return uploads.assemble(wanted | {"tags": self._tags})
+
+    def _journal(self) -> Journal:
+        """Where it is kept what was begun: for what lies on the disk, so that another process finds it there too."""
+        if self._local is None or not self._options.get("resume", True):
+            return Journal()
+        return Journal.of(self._connection.url, self._local, self._type)
+
+    def _follow(self, plans: Sequence[Plan]) -> Answer:
+        headers = {"content-type": MEDIA_TYPE}
+        length, again = content_length(plans), all(plan.item.again for plan in plans)
+        if length is not None:
+            headers["content-length"] = str(length)
+
+        def attempt() -> Answer:
+            return self._connection.call(
+                "POST",
+                "/v1/stores",
+                params=self._params(),
+                body=lambda: recipe_of(plans, self._options.get("progress")),
+                headers=headers,
+                again=again,
+                slow=True,
+            )
+
+        is_small = length is not None and length < WORTH_RESUMING and len(plans) <= MOST_FILES
+        return believed(attempt) if again and is_small else attempt()
+
+    def _params(self) -> Params:
+        sizes = ((name, self._options.get(name)) for name in ("min_chunk", "max_chunk"))
+        given = [("type", self._type), ("root", self._options.get("root")), *sizes]
+        return [(name, str(value)) for name, value in given if value is not None] + [("tag", tag) for tag in self._tags]
+
+    def _check(self, store: Store, plans: Sequence[Plan]) -> None:
+        """Raise unless the store is what was asked for: a query can be garbled on the way as well."""
+        sizes = {plan.item.path: plan.item.size for plan in plans}
+        same = sizes.keys() == {file.path for file in store.files} and all(
+            sizes[file.path] in {None, file.size} for file in store.files
+        )
+        if not same or not set(self._tags) <= set(store.tags):
+            raise IntegrityError(f"the service made {store.id}, which is not the store that was pushed")
+        trusted(store, store.id)
+
+
+def size_of(given: int | str | None) -> int | None:
+    """A size in bytes, given as one or as people write it."""
+    return parse_size(given) if isinstance(given, str) else given

@@ -1,0 +1,1 @@
+"""Work off the event loop, one flight for many callers, and a weighted LRU."""

@@ -1,0 +1,1 @@
+"""Core ML: neural networks, ML programs, packages and blob files."""

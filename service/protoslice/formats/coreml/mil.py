@@ -1,0 +1,191 @@
+"""ML programs of Core ML: the constants of operations, immediate ones and those in blob files."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from protoslice import _core, schema
+from protoslice.errors import CorruptModel, Unsupported
+from protoslice.formats.coreml.blobs import blob
+from protoslice.formats.model import Bytes, Data, Encoding, Later, Model, Proto, Stored, Strings, Tensor
+from protoslice.formats.tensors.drafts import Draft, parsed
+from protoslice.formats.tensors.dtypes import DTYPES, Dtype
+from protoslice.formats.tensors.fields import content, contents, numbers
+from protoslice.formats.tensors.locations import beside
+from protoslice.formats.tensors.shapes import checked, element_count
+from protoslice.ropes import Rope
+
+__all__ = ["PARTS", "Constants"]
+
+_SPACE: Final = "CoreML.Specification.MILSpec"
+_OPERATION: Final = f"{_SPACE}.Operation"
+_VALUE: Final = f"{_SPACE}.Value"
+_IMMEDIATE, _BLOB = 3, 5
+_MODEL_PATH: Final = "@model_path/"
+
+_DTYPES: Final = {
+    1: "BOOL", 2: "STRING", 10: "F16", 11: "F32", 12: "F64", 13: "BF16", 40: "F8_E4M3FN", 41: "F8_E5M2",
+    21: "I8", 22: "I16", 23: "I32", 24: "I64", 25: "I4",
+    31: "U8", 32: "U16", 33: "U32", 34: "U64", 35: "U4", 36: "U2", 37: "U1",
+}  # fmt: skip
+"""By number. 3- and 6-bit integers have no name among our types."""
+
+_INTEGERS: Final = frozenset(name for name in _DTYPES.values() if name[0] in "IU" and DTYPES[name].bits >= 8)
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A list of values of one kind, which types may be in it, and how they are written there."""
+
+    type: str
+    dtypes: frozenset[str]
+    encoding: Encoding = Encoding.PLAIN
+
+
+_MEMBERS: Final = {
+    "floats": _Member("RepeatedFloats", frozenset({"F32"})),
+    "doubles": _Member("RepeatedDoubles", frozenset({"F64"})),
+    "ints": _Member("RepeatedInts", _INTEGERS, Encoding.VARINT),
+    "longInts": _Member("RepeatedLongInts", _INTEGERS, Encoding.VARINT),
+    "bools": _Member("RepeatedBools", frozenset({"BOOL"}), Encoding.VARINT),
+    "strings": _Member("RepeatedStrings", frozenset({"STRING"})),
+    "bytes": _Member("RepeatedBytes", frozenset(_DTYPES.values()) - {"STRING"}),
+}
+"""By the field of a tensor's value."""
+
+PARTS: Final = (_OPERATION, _VALUE, *(f"{_SPACE}.TensorValue.{member.type}" for member in _MEMBERS.values()))
+"""The messages to find."""
+
+_PLACE: Final = re.compile(r'\.(attributes|inputs)\["((?:[^"\\]|\\.)*)"\](?:\.arguments\[0\]\.value)?(.*)', re.DOTALL)
+
+
+_NAMING: Final = ("attributes", "name", "")
+
+
+class Constants:
+    """Makes tensors out of the values among the findings in one model."""
+
+    def __init__(self, model: Model, proto: Proto, found: _core.Findings) -> None:
+        self._model = model
+        self._proto = proto
+        self._found = found
+        self._operations: list[tuple[int, str]] = []
+        """Numbers and paths of the operations that enclose the finding asked about last, the outermost first."""
+        types = schema.bundled()
+        self._operation, self._value = types.message_class(_OPERATION), types.message_class(_VALUE)
+
+    def owner(self, number: int) -> int | None:
+        """The operation that a finding is a constant of; None where it is no tensor, or only names an operation.
+
+        It is to be asked of all findings, in their order.
+        """
+        found = self._found[number]
+        while self._operations and not found.path.startswith(self._operations[-1][1] + "."):
+            self._operations.pop()
+        if found.type == _OPERATION:
+            self._operations.append((number, found.path))
+        if found.type != _VALUE or not self._operations or not _held(found):
+            return None
+        owner, path = self._operations[-1]
+        if _place(found.path, path) == _NAMING:
+            return None
+        try:
+            value = parsed(self._value, found)
+        except CorruptModel:
+            return owner
+        return None if value.HasField("type") and not value.type.HasField("tensorType") else owner
+
+    def name(self, number: int, owner: int) -> str:
+        """After the operation `owner`, and the attribute or input of it."""
+        path, operation = self._found[number].path, self._found[owner]
+        place = _place(path, operation.path)
+        if place is None:
+            return path
+        _, key, rest = place
+        return f"{self._called(operation)}{'' if key == 'val' else ':' + key}{rest}"
+
+    def tensor(self, number: int, owner: int) -> Tensor:
+        """The tensor that a finding is, a constant of the operation `owner`."""
+        found = self._found[number]
+        kind, file = ("blob", None) if _held(found)[-1] == _BLOB else ("immediate", self._model.root)
+        draft = Draft(self.name(number, owner), found.path, kind, file)
+        try:
+            value = parsed(self._value, found)
+        except CorruptModel as error:
+            return draft.fault(error)
+        return draft.tensor(lambda draft: self._data(draft, number, value))
+
+    def _called(self, operation: _core.Finding) -> str:
+        """What the first output of `operation` is called, as people know it."""
+        try:
+            outputs = parsed(self._operation, operation).outputs
+        except CorruptModel:
+            return operation.path
+        return next((output.name for output in outputs if output.name), operation.path)
+
+    def _data(self, draft: Draft, number: int, value: Any) -> Data:
+        dtype, shape = _typed(draft, value)
+        if draft.kind == "blob":
+            return self._outside(draft, value.blobFileValue, dtype, element_count(shape))
+        values = self._found[number + 1] if number + 1 < len(self._found) else None
+        prefix = f"{self._found[number].path}.immediateValue.tensor."
+        name = values.path.removeprefix(prefix) if values is not None else ""
+        if values is None or name not in _MEMBERS or not values.path.startswith(prefix):
+            raise CorruptModel("a constant has the type of a tensor, and no values of one")
+        if dtype.name not in _MEMBERS[name].dtypes:
+            raise CorruptModel(f"a constant of {dtype.name} has its values among the {name}")
+        return self._listed(values, name, dtype, shape)
+
+    def _listed(self, values: _core.Finding, name: str, dtype: Dtype, shape: tuple[int, ...]) -> Data:
+        if name == "strings":
+            texts = list(contents(self._proto, values, 1))
+            if len(texts) != element_count(shape):
+                raise CorruptModel(f"a constant of {element_count(shape)} strings has {len(texts)}")
+            return Strings(lambda: [Rope(text.rope, text.sources).read() for text in texts])
+        data: Stored | Later[Stored] | None
+        if name == "bytes":
+            raw = content(self._proto, values, 1)
+            data = None if raw is None else Stored(raw, Encoding.PACKED if dtype.narrow else Encoding.PLAIN)
+        else:
+            data = numbers(self._proto, values, 1, _MEMBERS[name].encoding)
+        data = data or Stored(Bytes(_core.Rope([]), []))
+        return checked(data, dtype, shape) if isinstance(data, Stored) else data
+
+    def _outside(self, draft: Draft, place: Any, dtype: Dtype, count: int) -> Data:
+        name, offset = place.fileName, place.offset
+        if not name.startswith(_MODEL_PATH):
+            raise CorruptModel(f"a constant lies in {name[:200]!r}, which does not begin with {_MODEL_PATH}")
+        draft.file = beside(self._model.root, name.removeprefix(_MODEL_PATH))
+        source = self._model.beside(draft.file)
+        return Later(lambda: blob(source, offset, dtype, count))
+
+
+def _held(found: _core.Finding) -> list[int]:
+    """The fields that say where the values of a constant are; the last one counts."""
+    return [number for number, *_ in found.places if number in {_IMMEDIATE, _BLOB}]
+
+
+def _place(path: str, operation: str) -> tuple[str, ...] | None:
+    """Where in its operation a value stands: among the attributes or the inputs, under which key, and the rest."""
+    place = _PLACE.fullmatch(path[len(operation) :])
+    return None if place is None else place.groups()
+
+
+def _typed(draft: Draft, value: Any) -> tuple[Dtype, tuple[int, ...]]:
+    """What the type of `value` says; it is noted in `draft`."""
+    tensor = value.type.tensorType
+    if not value.type.HasField("tensorType"):
+        raise CorruptModel("a constant has no type, or one with too much in it")
+    if any(not each.HasField("constant") for each in tensor.dimensions):
+        raise CorruptModel("a constant has a dimension of which only somebody else knows the length")
+    shape = tuple(each.constant.size for each in tensor.dimensions)
+    element_count(shape)
+    draft.shape = shape
+    if tensor.dataType not in _DTYPES:
+        known = tensor.DESCRIPTOR.fields_by_name["dataType"].enum_type.values_by_number
+        name = known[tensor.dataType].name if tensor.dataType in known else f"number {tensor.dataType}"
+        raise Unsupported(f"constants of type {name} are not given out: no dtype here is the same as that")
+    draft.dtype = DTYPES[_DTYPES[tensor.dataType]]
+    return draft.dtype, shape

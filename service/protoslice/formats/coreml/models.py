@@ -1,0 +1,101 @@
+"""Core ML: the weights of neural networks, and the constants of ML programs, whose bytes may lie in a file beside."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+from protoslice import _core
+from protoslice.errors import CorruptModel
+from protoslice.formats.coreml.mil import PARTS, Constants
+from protoslice.formats.model import Data, Encoding, Listed, Model, Proto, Stored, Tensor, Tensors
+from protoslice.formats.tensors.drafts import Draft
+from protoslice.formats.tensors.dtypes import DTYPES
+from protoslice.formats.tensors.fields import content, fixed_count, numbers
+from protoslice.formats.tensors.lazy import Lazy
+
+__all__ = ["CoreMl"]
+
+_WEIGHTS: Final = "CoreML.Specification.WeightParams"
+_LAYER: Final = "CoreML.Specification.NeuralNetworkLayer"
+_FLOATS: Final = 1
+_BYTES: Final = {2: "F16", 30: "U8", 31: "I8"}
+"""The fields of weights that are bytes: quantized ones are given as they are stored."""
+_SMALL: Final = 1024
+
+
+class CoreMl:
+    """Models, pipelines of them, packages."""
+
+    name = "coreml"
+
+    def wants(self, model: Model) -> bool:
+        """Whether the root is a message of Core ML."""
+        return model.proto is not None and (model.type or "").startswith("CoreML.")
+
+    def tensors(self, model: Model) -> Tensors:
+        """Weights, wherever a layer keeps them, and the constants of operations."""
+        proto = model.proto
+        if proto is None:
+            return Listed(())
+        found = proto.document.find([_WEIGHTS, *PARTS], small=_SMALL)
+        constants = Constants(model, proto, found)
+        numbers, owners = array("I"), array("I")
+        for number in range(len(found)):
+            each = found[number]
+            owner = (0 if _fields(each) else None) if each.type == _WEIGHTS else constants.owner(number)
+            if owner is not None:
+                numbers.append(number)
+                owners.append(owner)
+
+        def make(at: int) -> Tensor:
+            each = found[numbers[at]]
+            if each.type == _WEIGHTS:
+                return _weights(model, proto, each)
+            return constants.tensor(numbers[at], owners[at])
+
+        def called(at: int) -> tuple[str, str]:
+            each = found[numbers[at]]
+            name = _name(each) if each.type == _WEIGHTS else constants.name(numbers[at], owners[at])
+            return name, f"path:{each.path}"
+
+        return Lazy(len(numbers), make, called)
+
+
+def _fields(found: _core.Finding) -> list[int]:
+    """The fields of weights that have values."""
+    return [place[0] for place in found.places if place[0] == _FLOATS or place[0] in _BYTES]
+
+
+def _weights(model: Model, proto: Proto, found: _core.Finding) -> Tensor:
+    fields = _fields(found)
+    draft = Draft(_name(found), found.path, "weight", model.root)
+    return draft.tensor(lambda draft: _data(draft, proto, found, fields[0]))
+
+
+def _data(draft: Draft, proto: Proto, found: _core.Finding, field: int) -> Data:
+    draft.dtype = dtype = DTYPES[_BYTES.get(field, "F32")]
+    if field == _FLOATS:
+        draft.shape = (fixed_count(found, field, dtype.width),)
+        values: Data | None = numbers(proto, found, field, Encoding.PLAIN)
+    else:
+        data = content(proto, found, field)
+        size = 0 if data is None else data.size
+        draft.shape = (size // dtype.width,)
+        if size % dtype.width:
+            raise CorruptModel(f"weights of {dtype.name} have {size} bytes")
+        values = None if data is None else Stored(data)
+    if values is None:
+        raise CorruptModel("the weights have no values of their type")
+    return values
+
+
+def _name(found: _core.Finding) -> str:
+    """The layer, and which of its weights; the path where no layer has a name."""
+    layers = [name for kind, name in found.names if kind == _LAYER and name]
+    _, inside, within = found.path.rpartition("layers[")
+    # Behind the number of the layer comes the kind it is of, and then the weights.
+    steps = within.split(".", 2)
+    if not layers or not inside or len(steps) < 3:
+        return found.path
+    return f"{layers[-1].decode('utf-8', 'backslashreplace')}.{steps[2]}"

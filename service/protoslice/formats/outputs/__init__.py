@@ -1,0 +1,1 @@
+"""Tensors given out: `.npy`, safetensors, zarr references, listings."""

@@ -1,0 +1,1 @@
+"""PaddlePaddle: programs and parameter files."""

@@ -1,0 +1,135 @@
+"""Parameters as Paddle saves them: a head of a few dozen bytes, then the elements. Nothing says how long one is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from protoslice import schema
+from protoslice.errors import CorruptModel, ProtosliceError, Unsupported
+from protoslice.formats.tensors.dtypes import DTYPES, Dtype
+from protoslice.formats.tensors.shapes import element_count
+from protoslice.sources import RangeSource
+
+__all__ = ["Blob", "Heads", "dtype_of"]
+
+_DESC: Final = "paddle.framework.proto.VarType.TensorDesc"
+_AHEAD: Final = 4096
+"""Bytes read at once: those of a small tensor often reach as far as the next head."""
+_MOST_LEVELS: Final = 1024
+_MOST_DESC: Final = 4096
+
+_TYPES: Final = {
+    0: "BOOL", 1: "I16", 2: "I32", 3: "I64", 4: "F16", 5: "F32", 6: "F64", 19: "U64", 20: "U8", 21: "I8", 22: "BF16",
+    23: "C64", 24: "C128", 32: "F8_E4M3FN", 33: "F8_E5M2", 36: "U16", 37: "U32", 38: "U64",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """One saved tensor."""
+
+    dtype: Dtype
+    shape: tuple[int, ...]
+    start: int
+    """Where its elements begin in the file."""
+    end: int
+    """Where they end, and it with them."""
+
+
+def dtype_of(number: int) -> Dtype | None:
+    """The type that Paddle numbers so; none where it has no elements of one width."""
+    return DTYPES.get(_TYPES.get(number, ""))
+
+
+class Heads:
+    """The blobs of one file, read from head to head."""
+
+    def __init__(self, source: RangeSource, path: str) -> None:
+        self._source = source
+        self._path = path
+        self._at = 0
+        self._start = 0
+        self._bytes = b""
+        self._desc = schema.bundled().message_class(_DESC)
+
+    @property
+    def at(self) -> int:
+        """Where the next blob begins."""
+        return self._at
+
+    @property
+    def size(self) -> int:
+        """Where the file ends."""
+        return self._source.size
+
+    def next(self, *, rows: bool = False) -> Blob:
+        """The next blob, up to its end: of some `rows` of a tensor only, where it is said to be one of those."""
+        try:
+            self._version("the blob")
+            self._rows() if rows else self._levels()
+            self._version("the tensor")
+            return self._tensor()
+        except ProtosliceError as error:
+            error.path = error.path or self._path
+            raise
+
+    def finish(self) -> None:
+        """An error unless the file ends here."""
+        if self._at != self.size:
+            raise self._bad(f"{self.size - self._at} bytes follow the last tensor")
+
+    def _version(self, what: str) -> None:
+        version = self._number(4)
+        if version != 0:
+            raise self._bad(f"{what} has version {version}, and only 0 is known", back=4)
+
+    def _levels(self) -> None:
+        """Past the levels of detail: where sequences begin among the rows, which is nothing to the elements."""
+        levels = self._number(8)
+        if levels > _MOST_LEVELS:
+            raise self._bad(f"a tensor with {levels} levels of detail", back=8)
+        for _ in range(levels):
+            length = self._number(8)
+            if length % 8:
+                raise self._bad(f"a level of detail takes {length} bytes, which are no whole numbers", back=8)
+            self._skip(length)
+
+    def _rows(self) -> None:
+        """Past the numbers of the rows that are there, and how many rows the tensor would have."""
+        self._skip(8 * self._number(8) + 8)
+
+    def _tensor(self) -> Blob:
+        length = int.from_bytes(self._take(4), "little", signed=True)
+        if not 0 < length <= _MOST_DESC:
+            raise self._bad(f"what a tensor is takes {length} bytes", back=4)
+        try:
+            desc: Any = self._desc.FromString(self._take(length))
+        except DecodeError as error:
+            raise self._bad(f"what a tensor is does not parse: {error}", back=length) from error
+        dtype, shape = dtype_of(desc.data_type), tuple(desc.dims)
+        if dtype is None:
+            raise Unsupported(f"nobody knows the elements of Paddle's data type {desc.data_type}", self._at - length)
+        start = self._at
+        self._skip(element_count(shape) * dtype.width)
+        return Blob(dtype, shape, start, self._at)
+
+    def _number(self, width: int) -> int:
+        return int.from_bytes(self._take(width), "little")
+
+    def _take(self, length: int) -> bytes:
+        at = self._at
+        self._skip(length)
+        if not self._start <= at <= self._at <= self._start + len(self._bytes):
+            self._start, self._bytes = at, self._source.read(at, min(_AHEAD, self.size - at))
+        return self._bytes[at - self._start : self._at - self._start]
+
+    def _skip(self, length: int) -> None:
+        if length > self.size - self._at:
+            raise self._bad(f"{length} bytes are due where {self.size - self._at} are left")
+        self._at += length
+
+    def _bad(self, what: str, *, back: int = 0) -> CorruptModel:
+        return CorruptModel(f"the parameters do not fit: {what}", self._at - back, self._path)

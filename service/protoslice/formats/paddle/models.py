@@ -1,0 +1,135 @@
+"""PaddlePaddle: parameters in one file or in one each; their names stand in the program alone."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from protoslice.errors import CorruptModel, Unsupported
+from protoslice.formats.model import Bytes, Data, MissingFile, Model, Stored, Tensor, Tensors
+from protoslice.formats.paddle.blobs import Blob, Heads
+from protoslice.formats.paddle.programs import PROGRAM, Variable, is_json_program, variables
+from protoslice.formats.tensors.drafts import Draft
+from protoslice.formats.tensors.lazy import Lazy
+from protoslice.formats.tensors.locations import beside
+from protoslice.sources import RangeSource
+
+__all__ = ["Paddle"]
+
+_KIND: Final = "parameter"
+_MODEL: Final = "__model__"
+_PARAMETERS: Final = "__params__"
+_ENDING: Final = ".pdiparams"
+
+
+class Paddle:
+    """Inference models: `.pdmodel`, `__model__`, and the `.json` of Paddle 3."""
+
+    name = "paddle"
+
+    def wants(self, model: Model) -> bool:
+        """Whether the root is a program of Paddle."""
+        if model.proto is not None:
+            return model.type == PROGRAM
+        return model.root in model.files and is_json_program(model.files[model.root])
+
+    def tensors(self, model: Model) -> Tensors:
+        """All parameters, by name; the heads of all of them are read."""
+        wanted = variables(model)
+        combined = next((path for path in _combined(model.root) if path in model.files), None)
+        if combined is not None and wanted:
+            source, blobs = model.files[combined], list(_from_one(model.files[combined], combined, wanted))
+            return Lazy(
+                len(wanted),
+                lambda number: _in_one(source, combined, wanted[number], blobs[number]),
+                lambda number: _called(wanted[number]),
+            )
+        return Lazy(
+            len(wanted),
+            lambda number: _from_own(model, wanted[number]),
+            lambda number: _called(wanted[number]),
+        )
+
+
+def _combined(root: str) -> Sequence[str]:
+    """Where all parameters may lie together."""
+    folder, name = posixpath.split(root)
+    stem = name.removesuffix(".json").removesuffix(".pdmodel")
+    return posixpath.join(folder, stem + _ENDING), posixpath.join(folder, _PARAMETERS)
+
+
+def _from_one(source: RangeSource, path: str, wanted: Sequence[Variable]) -> Iterator[Blob]:
+    """The blobs of a file that has them all in the order of their names, and says no name."""
+    _refuse_pickle(source, path)
+    heads = Heads(source, path)
+    for variable in wanted:
+        start = heads.at
+        if variable.odd is not None or variable.rows:
+            raise CorruptModel(f"{variable.name!r} is no tensor, and cannot lie in a file with others", path=path)
+        if start == heads.size:
+            raise CorruptModel(f"the file ends before {variable.name!r}: {len(wanted)} tensors are due", start, path)
+        blob = heads.next()
+        if (problem := _misfit(blob, variable)) is not None:
+            raise CorruptModel(f"{problem}: the names of the program are not those of this file", start, path)
+        yield blob
+    heads.finish()
+
+
+def _in_one(source: RangeSource, path: str, variable: Variable, blob: Blob) -> Tensor:
+    """A tensor that lies in a file with others."""
+    name, address = _called(variable)
+    return Tensor(name, address, blob.dtype, blob.shape, _KIND, path, _stored(source, blob))
+
+
+def _called(variable: Variable) -> tuple[str, str]:
+    return variable.name, f"path:{variable.path}"
+
+
+def _from_own(model: Model, variable: Variable) -> Tensor:
+    """A tensor from the file that bears its name."""
+    draft = Draft(variable.name, variable.path, _KIND, None, variable.dtype, variable.shape)
+    return draft.tensor(lambda draft: _own(model, variable, draft))
+
+
+def _own(model: Model, variable: Variable, draft: Draft) -> Data:
+    if draft.shape is not None and min(draft.shape, default=0) < 0:
+        draft.shape = None  # until its file says which it is
+    if variable.odd is not None:
+        raise Unsupported(f"a variable of Paddle's kind {variable.odd} is no tensor")
+    path = beside(model.root, variable.name)
+    if path not in model.files:
+        together = "" if _MODEL in model.root else f", nor {_combined(model.root)[0]!r} with all of them"
+        raise MissingFile(f"among the files of the model there is no {path!r} with this parameter{together}", path)
+    draft.file = path
+    source = model.beside(path)
+    _refuse_pickle(source, path)
+    heads = Heads(source, path)
+    blob = heads.next(rows=variable.rows)
+    heads.finish()
+    if (problem := _misfit(blob, variable)) is not None:
+        raise CorruptModel(problem, path=path)
+    draft.dtype, draft.shape = blob.dtype, blob.shape
+    return _stored(source, blob)
+
+
+def _stored(source: RangeSource, blob: Blob) -> Stored:
+    return Stored(Bytes.of(source, blob.start, blob.end))
+
+
+def _misfit(blob: Blob, variable: Variable) -> str | None:
+    """In what way `blob` is not the variable; None where it may be."""
+    same = variable.shape is None or (
+        len(variable.shape) == len(blob.shape)
+        and all(due in (-1, found) for due, found in zip(variable.shape, blob.shape, strict=True))
+    )
+    if same and variable.dtype in (None, blob.dtype):
+        return None
+    due = f"{variable.dtype.name if variable.dtype else ''} {list(variable.shape or ())}".strip()
+    return f"{blob.dtype.name} {list(blob.shape)} stands where {variable.name!r} is due, {due}"
+
+
+def _refuse_pickle(source: RangeSource, path: str) -> None:
+    head = source.read(0, min(2, source.size))
+    if head[:1] == b"\x80" and b"\x02" <= head[1:] <= b"\x05":
+        raise Unsupported(f"{path!r} is a Python pickle, which is never opened: save the parameters for inference")

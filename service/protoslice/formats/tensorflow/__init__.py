@@ -1,0 +1,1 @@
+"""TensorFlow's protos, tensor bundles and record files."""

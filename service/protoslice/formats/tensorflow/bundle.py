@@ -1,0 +1,273 @@
+"""Tensor bundles: the variables of a SavedModel, and bare checkpoints. An index, and shards of data beside it."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from math import prod
+from typing import Final
+
+from protoslice import _core
+from protoslice.errors import OF_MODELS, CorruptModel, NotFound
+from protoslice.formats.model import (
+    Bytes,
+    Data,
+    Encoding,
+    Fault,
+    MissingFile,
+    Model,
+    Stored,
+    Strings,
+    Tensor,
+    Tile,
+    Tiled,
+)
+from protoslice.formats.outputs.listing import row_text
+from protoslice.formats.tensorflow.bundle_strings import strings
+from protoslice.formats.tensorflow.checksums import check, crc_of
+from protoslice.formats.tensorflow.object_graph import GRAPH, full_names, plain_key
+from protoslice.formats.tensorflow.types import TYPES, dtype_of
+from protoslice.formats.tensors.dtypes import Dtype
+from protoslice.formats.tensors.shapes import checked
+from protoslice.schema.detection.magic import TABLE_MAGIC, is_table
+from protoslice.sources import RangeSource
+
+__all__ = ["Bundle", "BundleTensors"]
+
+_ENDING: Final = ".index"
+_VARIABLES: Final = "variables/variables"
+_SAVED_MODEL: Final = "tensorflow.SavedModel"
+_HEAD: Final = 256
+_SHARDS: Final = 10_000
+"""So many shards are known by their sizes; tensors in others are listed one by one."""
+_ESCAPED: Final = re.compile(rb"\\x([0-9a-f]{2})")
+_WIDTHS: Final = {number: (dtype.name, dtype.width) for number, dtype in TYPES.items()}
+
+Entry = tuple[int, tuple[int, ...] | None, int, int, int, int | None]
+"""Type, shape, shard, offset there, size there, masked checksum."""
+
+
+class Bundle:
+    """Checkpoints of TensorFlow since its first version 2 format."""
+
+    name = "tensor bundle"
+
+    def wants(self, model: Model) -> bool:
+        """Whether the root is the index of a bundle, or has one among its variables."""
+        return _prefix(model) is not None
+
+    def tensors(self, model: Model) -> BundleTensors:
+        """All variables; those that were kept in slices, whole."""
+        prefix = _prefix(model)
+        if prefix is None:
+            raise NotFound(f"{model.root} is no tensor bundle and has none beside it")
+        return BundleTensors(model.files, prefix, model.beside(_index(model, prefix)))
+
+
+def _prefix(model: Model) -> str | None:
+    """What the names of all files of the bundle begin with."""
+    if model.proto is not None:
+        variables = posixpath.join(posixpath.dirname(model.root), _VARIABLES)
+        return variables if model.type == _SAVED_MODEL and variables + _ENDING in model.files else None
+    root = model.files.get(model.root)
+    if root is None:
+        return None
+    head, tail = root.read(0, min(root.size, _HEAD)), root.read(max(0, root.size - 8), min(root.size, 8))
+    # A damaged index is one by its name and its end: opening it says what is wrong with its beginning.
+    named = model.root.endswith(_ENDING) and tail == TABLE_MAGIC
+    return model.root.removesuffix(_ENDING) if named or is_table(head, None, tail) else None
+
+
+def _index(model: Model, prefix: str) -> str:
+    return prefix if prefix == model.root else prefix + _ENDING
+
+
+class BundleTensors:
+    """The tensors of one bundle, made when they are asked for."""
+
+    def __init__(self, files: Mapping[str, RangeSource], prefix: str, index: RangeSource) -> None:
+        """Reads all of `index`, and checks it."""
+        self._files = files
+        self._prefix = prefix
+        try:
+            self._index = _core.Bundle(index, _WIDTHS)
+        except CorruptModel as error:
+            error.path = error.path or prefix + _ENDING
+            raise
+        self._sound: set[tuple[int, int]] = set()
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[number] for number in range(len(self)))
+
+    def __getitem__(self, number: int, /) -> Tensor:
+        """Tensor `number`, in the order of the keys."""
+        name = self._name(number)
+        type_number, shape, *_ = entry = self._index.entry(number)
+        slices = self._index.slices(number)
+        parts = [part for _, part in slices] or [entry]
+        shards = {part and part[2] for part in parts}
+        shard = shards.pop() if len(shards) == 1 else None
+        file = None if shard is None else self._shard(shard)
+        kind = "object_graph" if name == GRAPH else "variable"
+        dtype = TYPES.get(type_number)
+        data = self._data(name, entry, slices)
+        return Tensor(name, f"bundle:{name}", dtype, shape, kind, file, data)
+
+    def numbers(self, name_or_address: str) -> Sequence[int]:
+        """The tensor of that key or address; else those that the objects of a checkpoint know by that name."""
+        key = name_or_address.encode("utf-8", "surrogateescape")
+        for each in (key, key.removeprefix(b"bundle:"), _unescaped(key.removeprefix(b"bundle:"))):
+            number = self._index.find(each)
+            if number is not None and not each.startswith(b"\0"):
+                return [number]
+        found = (self._index.find(each.encode()) for each in self._known_as.get(name_or_address, ()))
+        return [number for number in found if number is not None]
+
+    def items(self, start: int, limit: int, dtype: str | None = None) -> tuple[bytes, int, int]:
+        """As `listing.items`, but no `Tensor` is made of what lies in one piece where it should."""
+        texts: list[bytes] = []
+        number, left = start, limit
+        while left > 0 and number < len(self):
+            text, count, number = self._index.items(self._prefix, self._room, number, left, dtype)
+            texts += [text] if count else []
+            left -= count
+            if left > 0 and number < len(self):  # in slices, or something is wrong with it
+                tensor = self[number]
+                number += 1
+                if dtype is None or (tensor.dtype is not None and tensor.dtype.name == dtype):
+                    texts.append(row_text(tensor))
+                    left -= 1
+        return b",".join(texts), limit - left, number
+
+    @cached_property
+    def _room(self) -> Sequence[int | None]:
+        """How many bytes each shard has, as far as it is there."""
+        paths = (self._shard(shard) for shard in range(min(self._index.shards, _SHARDS)))
+        return [self._files[path].size if path in self._files else None for path in paths]
+
+    @cached_property
+    def _known_as(self) -> Mapping[str, Sequence[str]]:
+        """The keys behind the names that a checkpoint's objects have."""
+        names: dict[str, list[str]] = {}
+        for number in range(len(self)):
+            key = self._name(number)
+            if (plain := plain_key(key)) != key:
+                names.setdefault(plain, []).append(key)
+        graph = self._index.find(GRAPH.encode())
+        data = None if graph is None else self[graph].data
+        if isinstance(data, Strings):
+            for key, name in full_names(data.read()):
+                keys = names.setdefault(name, [])
+                if key not in keys:
+                    keys.append(key)
+        return names
+
+    def _name(self, number: int) -> str:
+        return self._index.name(number).decode("utf-8", "backslashreplace")
+
+    def _shard(self, shard: int) -> str:
+        return f"{self._prefix}.data-{shard:05d}-of-{self._index.shards:05d}"
+
+    def _data(
+        self, name: str, entry: Entry, slices: Sequence[tuple[list[tuple[int, int | None]], Entry | None]]
+    ) -> Data:
+        try:
+            dtype = dtype_of(entry[0])
+            if entry[1] is None:
+                raise CorruptModel(f"the shape of {name!r} makes no sense, or is not known")
+            if not slices:
+                return self._whole(name, dtype, entry[1], entry)
+            if not dtype.bits:
+                raise CorruptModel(f"{name!r} is kept in slices, which strings cannot be")
+            return _plain(Tiled(tuple(self._tile(name, dtype, entry[1], *each) for each in slices)), entry[1])
+        except OF_MODELS as error:
+            return Fault(error)
+
+    def _whole(self, name: str, dtype: Dtype, shape: tuple[int, ...], entry: Entry) -> Stored | Strings:
+        """The elements of an entry that has them all."""
+        data, crc = self._bytes(name, entry), entry[5]
+        if not dtype.bits:
+            return Strings(lambda: self._strings(name, data, prod(shape), entry))
+        encoding = Encoding.LOOSE if dtype.narrow else Encoding.PLAIN
+        if self._index.big_endian and dtype.width > 1:
+            encoding = Encoding.BIG_ENDIAN
+        compare = None if crc is None else lambda: self._compare(name, data, entry)
+        return checked(Stored(data, encoding, compare), dtype, shape)
+
+    def _tile(
+        self,
+        name: str,
+        dtype: Dtype,
+        shape: tuple[int, ...],
+        extents: Sequence[tuple[int, int | None]],
+        entry: Entry | None,
+    ) -> Tile:
+        """One slice of a tensor."""
+        if len(extents) != len(shape):
+            raise CorruptModel(f"{name!r} has {len(shape)} dimensions and a slice of {len(extents)}")
+        if entry is None:
+            raise CorruptModel(f"a slice of {name!r} is missing from the index")
+        pairs = list(zip(extents, shape, strict=True))
+        start = tuple(start if length is not None and length >= 0 else 0 for (start, length), _ in pairs)
+        lengths = tuple(length if length is not None and length >= 0 else full for (_, length), full in pairs)
+        if (entry[0], entry[1]) != (_number_of(entry, dtype), lengths):
+            raise CorruptModel(f"a slice of {name!r} has another type or shape than the index says of it")
+        part = self._whole(name, dtype, lengths, entry)
+        assert isinstance(part, Stored)
+        return Tile(start, lengths, part)
+
+    def _bytes(self, name: str, entry: Entry) -> Bytes:
+        """The bytes of an entry, which must lie in their shard."""
+        shard, offset, size = entry[2:5]
+        if not 0 <= shard < self._index.shards:
+            raise CorruptModel(f"{name!r} lies in shard {shard} of {self._index.shards}")
+        path = self._shard(shard)
+        if path not in self._files:
+            raise MissingFile(f"{name!r} lies in {path!r}, which is not among the files", path)
+        source = self._files[path]
+        if offset < 0 or size < 0 or offset + size > source.size:
+            message = f"{name!r} has {size} bytes at byte {offset} of {path!r}, which ends after {source.size}"
+            raise CorruptModel(message, max(offset, 0), path)
+        return Bytes.of(source, offset, offset + size)
+
+    def _compare(self, name: str, data: Bytes, entry: Entry) -> None:
+        """Compare with the checksum once: files do not change."""
+        place = entry[2], entry[3]
+        if place not in self._sound and entry[5] is not None:
+            with self._blaming(entry):
+                check(f"tensor {name!r}", crc_of(data), entry[5])
+            self._sound.add(place)
+
+    def _strings(self, name: str, data: Bytes, count: int, entry: Entry) -> Sequence[bytes]:
+        with self._blaming(entry):
+            return strings(data, count, entry[5], name)
+
+    @contextmanager
+    def _blaming(self, entry: Entry) -> Iterator[None]:
+        """Offsets of errors count from where the entry lies: tell where that is, and in which file."""
+        try:
+            yield
+        except CorruptModel as error:
+            error.offset, error.path = entry[3] + (error.offset or 0), self._shard(entry[2])
+            raise
+
+
+def _plain(tiled: Tiled, shape: tuple[int, ...]) -> Tiled | Stored:
+    """What lies in one slice lies in one piece."""
+    whole = len(tiled.tiles) == 1 and tiled.tiles[0].shape == shape
+    return tiled.tiles[0].stored if whole else tiled
+
+
+def _number_of(entry: Entry, dtype: Dtype) -> int:
+    return entry[0] if TYPES.get(entry[0]) is dtype else -1
+
+
+def _unescaped(key: bytes) -> bytes:
+    r"""The key behind a name in which bytes that are no UTF-8 were written as `\xff`."""
+    return _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), key)

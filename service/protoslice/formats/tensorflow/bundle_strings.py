@@ -1,0 +1,42 @@
+"""String tensors as tensor bundles keep them: all lengths, a checksum of these, all strings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Final
+
+from protoslice._core import crc32c
+from protoslice.errors import CorruptModel, LimitExceeded
+from protoslice.formats.model import Bytes
+from protoslice.formats.tensorflow.checksums import check
+from protoslice.formats.tensors.string_lengths import lengths_of
+from protoslice.ropes import Rope
+
+__all__ = ["strings"]
+
+_MOST: Final = 64 << 20
+_CHECKSUM: Final = 4
+_SHORT: Final = 0xFFFF_FFFF
+"""Lengths up to this count as four bytes for the checksums, longer ones as eight."""
+
+
+def strings(data: Bytes, count: int, crc: int | None, name: str) -> Sequence[bytes]:
+    """The `count` strings of tensor `name`, whose masked checksum is `crc` where its writer took one."""
+    if data.size > _MOST:
+        raise LimitExceeded(f"the strings of {name!r} have {data.size} bytes; at most {_MOST} are read at once")
+    stored = Rope(data.rope, data.sources).read()
+    lengths, start = lengths_of(stored, count)
+    content = start + _CHECKSUM
+    if content > len(stored):
+        raise CorruptModel(f"the lengths of the strings of {name!r} leave no room for their checksum", start)
+    summed = 0
+    for length in lengths:
+        summed = crc32c(length.to_bytes(4 if length <= _SHORT else 8, "little"), summed)
+    check(f"the lengths of the strings of {name!r}", summed, int.from_bytes(stored[start:content], "little"))
+    if content + sum(lengths) != len(stored):
+        raise CorruptModel(f"the strings of {name!r} take {content + sum(lengths)} bytes, and there are {len(stored)}")
+    if crc is not None:
+        check(f"the strings of {name!r}", crc32c(stored[content:], crc32c(stored[start:content], summed)), crc)
+    ends = accumulate(lengths, initial=content)
+    return [stored[begin:end] for begin, end in pairwise(ends)]

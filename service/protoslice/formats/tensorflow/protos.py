@@ -1,0 +1,115 @@
+"""TensorFlow's protos: constants of graphs and functions, attributes, defaults of signatures, lone tensors."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from protoslice import _core
+from protoslice.errors import OF_MODELS, CorruptModel
+from protoslice.formats.model import Data, Fault, Listed, Model, Proto, Tensor, Tensors
+from protoslice.formats.tensorflow.tensor_protos import TENSOR, TensorProtos
+from protoslice.formats.tensorflow.types import known
+from protoslice.formats.tensors.dtypes import Dtype
+from protoslice.formats.tensors.lazy import Lazy
+from protoslice.formats.tensors.shapes import element_count
+from protoslice.ropes import Rope
+
+__all__ = ["GraphTensors", "TensorFlow"]
+
+_PACKAGE: Final = "tensorflow."
+_NODE: Final = "tensorflow.NodeDef"
+_CONSTANT: Final = 'attr["value"].tensor'
+_FUNCTION: Final = re.compile(r"((?:.*\.)?function\[\d+\]\.|)node_def\[\d+\]\.")
+_KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+class TensorFlow:
+    """SavedModels, graphs, and any other message of TensorFlow."""
+
+    name = "tensorflow"
+
+    def wants(self, model: Model) -> bool:
+        """Whether the root is a message of TensorFlow."""
+        return model.proto is not None and (model.type or "").startswith(_PACKAGE)
+
+    def tensors(self, model: Model) -> Tensors:
+        """Every TensorProto, wherever it hides."""
+        return Listed(()) if model.proto is None else GraphTensors(model.root, model.proto)
+
+
+class GraphTensors(Lazy):
+    """The tensors of one proto, made when they are asked for."""
+
+    def __init__(self, root: str, proto: Proto) -> None:
+        self._root = root
+        self._proto = proto
+        self._protos = TensorProtos(proto)
+        self._found = proto.document.find([TENSOR])
+        self._functions: dict[str, str] = {}
+        super().__init__(len(self._found), self._tensor, self._naming)
+
+    def _tensor(self, number: int) -> Tensor:
+        """Tensor `number`, in the order of the proto."""
+        found = self._found[number]
+        name, address, kind = self._name(found), f"path:{found.path}", self._kind(found)
+        dtype: Dtype | None = None
+        shape: tuple[int, ...] | None = None
+        data: Data
+        try:
+            head = self._protos.head(found)
+            dtype = known(head.dtype)
+            dims = tuple(dim.size for dim in head.tensor_shape.dim)
+            if head.tensor_shape.unknown_rank:
+                raise CorruptModel("a tensor does not say how many dimensions it has")
+            element_count(dims)
+            shape = dims
+            data = self._protos.data(found, head.dtype, dims)
+        except OF_MODELS as error:
+            error.path = error.path or found.path
+            data = Fault(error)
+        return Tensor(name, address, dtype, shape, kind, self._root, data)
+
+    def _naming(self, number: int) -> tuple[str, str]:
+        found = self._found[number]
+        return self._name(found), f"path:{found.path}"
+
+    def _name(self, found: _core.Finding) -> str:
+        """That of the node whose value it is, behind that of its function if it is in one; else its path."""
+        if not _is_constant(found):
+            return found.path or "tensor"
+        node = _text(found.names[-2][1])
+        function = _FUNCTION.match(found.path)
+        return node if function is None else f"{self._function(function[1])}/{node}"
+
+    def _function(self, path: str) -> str:
+        """The name of the function at `path`."""
+        name = self._functions.get(path)
+        if name is None:
+            try:
+                _, _, rope = self._proto.document.view(f"{path}signature.name")
+                name = _text(Rope(rope, self._proto.sources).read())
+            except OF_MODELS:  # it has none
+                name = ""
+            self._functions[path] = name
+        return name
+
+    def _kind(self, found: _core.Finding) -> str:
+        if _is_constant(found):
+            return "const" if _FUNCTION.match(found.path) is None else "function_const"
+        steps = _KEY.sub("", found.path).split(".")  # keys may say anything
+        if steps[-1].startswith("defaults["):
+            return "signature_default"
+        if any(step.startswith("attr[") for step in steps):
+            return "attr"
+        return "other" if found.path else "tensor"
+
+
+def _is_constant(found: _core.Finding) -> bool:
+    """Whether it is the value of a node, as that of nodes of the kind Const is."""
+    owner = found.names[-2:-1]
+    return bool(owner) and owner[0][0] == _NODE and (f".{found.path}").endswith(f".{_CONSTANT}")
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")

@@ -1,0 +1,142 @@
+"""TensorFlow's `TensorProto`: its elements in one piece, or in a field for each type, the last standing for more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Any, Final, overload
+
+from google.protobuf.message import DecodeError
+
+from protoslice import _core, schema
+from protoslice.errors import CorruptModel, LimitExceeded
+from protoslice.formats.model import Bytes, Data, Encoding, Filled, Later, Proto, Stored, Strings
+from protoslice.formats.tensorflow.types import dtype_of
+from protoslice.formats.tensors.dtypes import Dtype
+from protoslice.formats.tensors.fields import content, contents, numbers
+from protoslice.formats.tensors.shapes import checked, element_count
+from protoslice.formats.tensors.string_lengths import lengths_of
+from protoslice.ropes import Rope
+
+__all__ = ["TENSOR", "TensorProtos"]
+
+TENSOR: Final = "tensorflow.TensorProto"
+
+_CONTENT, _STRINGS, _FLOAT8 = 4, 8, 18
+_FIXED: Final = {"F32": 5, "F64": 6, "C64": 9, "C128": 12}
+_VARINTS: Final = {"I64": 10, "BOOL": 11, "F16": 13, "BF16": 13, "U32": 16, "U64": 17}
+_INTS: Final = 7
+"""Integers of 32 bits and less."""
+_PACKED_STRINGS: Final = 64 << 20
+_LOOKED_AT: Final = 1 << 20
+_EMPTY: Final = Bytes.joined(())
+
+
+class TensorProtos:
+    """Tells what the tensors of one proto are."""
+
+    def __init__(self, proto: Proto) -> None:
+        self._proto = proto
+        self._message = schema.bundled().message_class(TENSOR)
+
+    def head(self, found: _core.Finding) -> Any:
+        """The message without its elements."""
+        try:
+            return self._message.FromString(found.skeleton)
+        except DecodeError as error:
+            raise CorruptModel(f"a TensorProto does not parse: {error}", path=found.path) from error
+
+    def data(self, found: _core.Finding, number: int, shape: Sequence[int]) -> Data:
+        """The elements of a tensor whose type has this number."""
+        dtype, count = dtype_of(number), element_count(shape)
+        whole = content(self._proto, found, _CONTENT)
+        if not dtype.bits:
+            return self._strings(found, whole, count)
+        if whole is not None and whole.size:
+            return checked(Stored(whole, Encoding.LOOSE if dtype.narrow else Encoding.PLAIN), dtype, shape)
+        if not count:
+            return Stored(_EMPTY)
+        match self._typed(found, dtype):
+            case None:
+                return Filled(Stored(_EMPTY))
+            case Later(look):
+                return Later(lambda: _filled(look(), dtype, count))
+            case stored:
+                return _looked_at(stored, count) if dtype.name == "BOOL" else _filled(stored, dtype, count)
+
+    def _typed(self, found: _core.Finding, dtype: Dtype) -> Stored | Later[Stored] | None:
+        """What stands in the field for values of this type."""
+        if dtype.name in _FIXED:
+            return numbers(self._proto, found, _FIXED[dtype.name], Encoding.PLAIN)
+        if dtype.name.startswith("F8"):
+            values = content(self._proto, found, _FLOAT8)
+            return None if values is None else Stored(values)
+        return numbers(self._proto, found, _VARINTS.get(dtype.name, _INTS), Encoding.VARINT)
+
+    def _strings(self, found: _core.Finding, whole: Bytes | None, count: int) -> Strings:
+        if whole is not None and whole.size:
+            return Strings(lambda: _unpacked(whole, count))
+        places = list(contents(self._proto, found, _STRINGS))
+        if len(places) > count > 0:
+            raise CorruptModel(f"a tensor of {count} strings has {len(places)}")
+
+        def read() -> Sequence[bytes]:
+            values = [Rope(place.rope, place.sources).read() for place in places[:count]]
+            return _Continued(values or [b""], count)
+
+        return Strings(read)
+
+
+def _filled(stored: Stored, dtype: Dtype, count: int) -> Stored | Filled:
+    """`stored` where it has all elements; else its last one stands for those that are missing."""
+    if stored.encoding is not Encoding.PLAIN:
+        return Filled(stored)
+    have, rest = divmod(stored.bytes.size, dtype.width)
+    if rest or have > count:
+        raise CorruptModel(f"a tensor of {count} elements of {dtype.name} has {stored.bytes.size} bytes of them")
+    return stored if have == count else Filled(stored)
+
+
+def _looked_at(stored: Stored, count: int) -> Later[Stored | Filled] | Filled:
+    """Truth values: as many bytes as elements, none of them above one, are the elements themselves."""
+    if stored.bytes.size != count or count > _LOOKED_AT:
+        return Filled(stored)
+
+    def look() -> Stored | Filled:
+        plain = max(Rope(stored.bytes.rope, stored.bytes.sources).read()) <= 1
+        return Stored(stored.bytes) if plain else Filled(stored)
+
+    return Later(look)
+
+
+def _unpacked(whole: Bytes, count: int) -> Sequence[bytes]:
+    """Strings in one piece: all lengths, then all strings."""
+    if whole.size > _PACKED_STRINGS:
+        raise LimitExceeded(f"the strings of a tensor have {whole.size} bytes; at most {_PACKED_STRINGS} are read")
+    data = Rope(whole.rope, whole.sources).read()
+    lengths, at = lengths_of(data, count)
+    if at + sum(lengths) != len(data):
+        raise CorruptModel(f"the strings of a tensor take {at + sum(lengths)} bytes, and there are {len(data)}")
+    return [data[start:stop] for start, stop in pairwise(accumulate(lengths, initial=at))]
+
+
+class _Continued(Sequence[bytes]):
+    """Values, the last of which stands for all that follow."""
+
+    def __init__(self, values: list[bytes], count: int) -> None:
+        self._values = values
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int, /) -> bytes: ...
+    @overload
+    def __getitem__(self, at: slice, /) -> Sequence[bytes]: ...
+    def __getitem__(self, at: int | slice, /) -> bytes | Sequence[bytes]:
+        if isinstance(at, slice):
+            return [self[each] for each in range(*at.indices(self._count))]
+        if not 0 <= at < self._count:
+            raise IndexError(at)
+        return self._values[min(at, len(self._values) - 1)]

@@ -1,0 +1,43 @@
+"""TFRecord files: records one after the other, each with a checksum of its length and one of its content."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from protoslice._core import crc32c
+from protoslice.errors import CorruptModel, ProtosliceError
+from protoslice.formats.model import Bytes
+from protoslice.formats.tensorflow.checksums import check, crc_of
+from protoslice.sources import RangeSource
+
+__all__ = ["records"]
+
+_HEAD: Final = 12
+_TAIL: Final = 4
+
+
+def records(source: RangeSource) -> Iterator[Bytes]:
+    """The content of each record; both checksums are compared before it is given."""
+    at = 0
+    while at < source.size:
+        try:
+            record = _record(source, at)
+        except ProtosliceError as error:
+            error.offset = at if error.offset is None else error.offset
+            raise
+        yield record
+        at += _HEAD + record.size + _TAIL
+
+
+def _record(source: RangeSource, at: int) -> Bytes:
+    if at + _HEAD > source.size:
+        raise CorruptModel(f"a record is cut off: {source.size - at} bytes are no head", at)
+    head = source.read(at, _HEAD)
+    check("the length of a record", crc32c(head[:8]), int.from_bytes(head[8:], "little"))
+    length, start = int.from_bytes(head[:8], "little"), at + _HEAD
+    if start + length + _TAIL > source.size:
+        raise CorruptModel(f"a record claims {length} bytes, and the file ends after {source.size - start}", at)
+    record = Bytes.of(source, start, start + length)
+    check("a record", crc_of(record), int.from_bytes(source.read(start + length, _TAIL), "little"))
+    return record

@@ -1,0 +1,1 @@
+"""Tensors: dtypes, shapes, slices, elements, and reading them."""

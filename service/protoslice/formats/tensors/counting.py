@@ -1,0 +1,57 @@
+"""Varints counted: as many as there are elements, and where they begin is known from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from protoslice.formats.model import Data, Fault, Filled, Later, Stored, Strided, Strings, Tiled
+from protoslice.formats.tensors.dtypes import Dtype
+from protoslice.formats.tensors.elements import VARINTS, worked_out
+from protoslice.ropes import Rope
+
+__all__ = ["Placed", "counted", "parts_of"]
+
+Placed = Stored | Filled | Strided | Tiled
+"""Elements of which it is known where they lie."""
+
+
+def parts_of(data: Data) -> Sequence[Stored]:
+    """The pieces in which `data` lies, as far as that is known."""
+    match data:
+        case Stored():
+            return [data]
+        case Filled():
+            return [data.first]
+        case Strided():
+            return [data.stored]
+        case Tiled():
+            return [tile.stored for tile in data.tiles]
+        case Later() | Strings() | Fault():
+            return []
+
+
+def counted(data: Placed, dtype: Dtype, shape: Sequence[int]) -> Placed:
+    """The same without varints; a `CorruptModel` unless they are as many as the elements. Reads them all."""
+    match data:
+        case Stored():
+            return _counted(data, dtype, prod(shape))
+        case Filled() if data.first.encoding in VARINTS:
+            return _counted(data.first, dtype, prod(shape), repeat=True)
+        case Strided():
+            return replace(data, stored=_counted(data.stored, dtype, prod(shape)))
+        case Tiled():
+            tiles = (replace(tile, stored=_counted(tile.stored, dtype, prod(tile.shape))) for tile in data.tiles)
+            return Tiled(tuple(tiles))
+        case _:
+            return data
+
+
+def _counted(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False) -> Stored:
+    if stored.encoding not in VARINTS:
+        return stored
+    found = worked_out(stored, dtype, count, repeat=repeat)
+    # The last byte cannot be told before all are counted: whether they fit shows now, and not midway.
+    Rope(found.bytes.rope, found.bytes.sources).read(max(found.bytes.size - 1, 0))
+    return found

@@ -1,0 +1,52 @@
+"""Tensors in the making: what goes wrong with one of them becomes its Fault, and the others stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import DecodeError, Message
+
+from protoslice import _core
+from protoslice.errors import OF_MODELS, CorruptModel, ProtosliceError
+from protoslice.formats.model import Data, Fault, Tensor
+from protoslice.formats.tensors.dtypes import Dtype
+
+__all__ = ["Draft", "parsed"]
+
+
+def parsed(message_class: type[Message], found: _core.Finding) -> Any:
+    """What `found` is without its large fields; `CorruptModel` where that is no such message."""
+    try:
+        return message_class.FromString(found.skeleton)
+    except DecodeError as error:
+        raise CorruptModel(f"a {found.type} does not parse: {error}", path=found.path) from error
+
+
+@dataclass(slots=True)
+class Draft:
+    """What is known of the tensor at `path` so far."""
+
+    name: str
+    path: str
+    kind: str
+    file: str | None
+    dtype: Dtype | None = None
+    shape: tuple[int, ...] | None = None
+
+    def tensor(self, find: Callable[[Draft], Data]) -> Tensor:
+        """The tensor, with the data that `find` gives, which notes in the draft what it comes to know."""
+        try:
+            data = find(self)
+        except OF_MODELS as error:
+            error.path = error.path or self.path
+            data = Fault(error)
+        return self._finished(data)
+
+    def fault(self, error: ProtosliceError) -> Tensor:
+        """The tensor, of which no more can be known because of `error`."""
+        return self._finished(Fault(error))
+
+    def _finished(self, data: Data) -> Tensor:
+        return Tensor(self.name, f"path:{self.path}", self.dtype, self.shape, self.kind, self.file, data)

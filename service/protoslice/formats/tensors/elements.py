@@ -1,0 +1,151 @@
+"""The elements of tensors one by one, whatever way they are written: little-endian, each in bytes of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Final
+
+from protoslice._core import Computed
+from protoslice.errors import CorruptModel, Unsupported
+from protoslice.formats.model import Bytes, Encoding, Filled, Stored, Strided, Tile, Tiled
+from protoslice.formats.tensors.dtypes import Dtype
+from protoslice.formats.tensors.slices import Cut, whole
+
+__all__ = ["VARINTS", "selected", "worked_out"]
+
+VARINTS: Final = frozenset({Encoding.VARINT, Encoding.ZIGZAG, Encoding.PACKED_VARINT})
+_DIGITS: Final = {Encoding.VARINT: "plain", Encoding.ZIGZAG: "zigzag"}
+
+
+def selected(data: Stored | Filled | Strided | Tiled, dtype: Dtype, shape: Sequence[int], cut: Cut) -> Bytes:
+    """The elements that `cut` selects of a tensor, row by row. What lies in one run stays as it lies."""
+    match data:
+        case Stored():
+            return _of_rows(_plain(data, dtype, prod(shape)), dtype, shape, cut)
+        case Filled():
+            return _of_rows(_filled(data.first, dtype, prod(shape)), dtype, shape, cut)
+        case _ if not cut.count:
+            return Bytes.joined(())
+        case Strided():
+            elements = _plain(data.stored, dtype, prod(shape))
+            return _gathered([((0,) * len(shape), tuple(shape), data.strides, elements)], dtype, shape, cut)
+        case Tiled():
+            return _of_tiles(data.tiles, dtype, shape, cut)
+
+
+def worked_out(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False) -> Stored:
+    """`stored` without varints: sources of what they stand for, which remember where those begin once it is known.
+
+    With `repeat` the last element stands for all that follow, up to `count`.
+    """
+    rope, sources = stored.bytes.rope, stored.bytes.sources
+    match stored.encoding:
+        case Encoding.VARINT | Encoding.ZIGZAG:
+            digits = "truth" if dtype.name == "BOOL" else _DIGITS[stored.encoding]
+            elements = Computed.varints(rope, sources, digits, dtype.width, count, repeat=repeat)
+            return Stored(Bytes.of(elements), Encoding.LOOSE, stored.compare)
+        case Encoding.PACKED_VARINT if repeat:
+            raise Unsupported("elements of which several share a varint cannot stand for those that are missing")
+        case Encoding.PACKED_VARINT:
+            stream = Computed.varints(rope, sources, "plain", 1, -(-count * dtype.bits // 8))
+            return Stored(Bytes.of(stream), Encoding.PACKED, stored.compare)
+    return stored
+
+
+def _plain(stored: Stored, dtype: Dtype, count: int) -> Bytes:
+    """All `count` elements of `stored`."""
+    stored = worked_out(stored, dtype, count)
+    rope, sources = stored.bytes.rope, stored.bytes.sources
+    packed = stored.encoding is Encoding.PACKED and dtype.narrow
+    _check_size(stored, -(-count * dtype.bits // 8) if packed else count * dtype.width)
+    match stored.encoding:
+        case Encoding.PACKED if packed:
+            return Bytes.of(Computed.unpacked(rope, sources, dtype.bits, count, signed=dtype.signed))
+        case Encoding.LOOSE if dtype.narrow:
+            return Bytes.of(Computed.cleaned(rope, sources, dtype.bits, signed=dtype.signed))
+        case Encoding.BIG_ENDIAN if dtype.part > 1:
+            return Bytes.of(Computed.swapped(rope, sources, dtype.part))
+    return stored.bytes
+
+
+def _filled(first: Stored, dtype: Dtype, count: int) -> Bytes:
+    """The elements of `first`, the last of them repeated until there are `count`."""
+    if first.encoding in VARINTS:
+        return _plain(worked_out(first, dtype, count, repeat=True), dtype, count)
+    bits = dtype.bits if first.encoding is Encoding.PACKED else 8 * dtype.width
+    elements = _plain(first, dtype, first.bytes.size * 8 // bits)
+    if elements.size >= count * dtype.width:
+        _check_size(Stored(elements), count * dtype.width)
+        return elements
+    return Bytes.of(Computed.filled(elements.rope, elements.sources, dtype.width, count))
+
+
+def _check_size(stored: Stored, need: int) -> None:
+    if stored.bytes.size != need:
+        raise CorruptModel(f"the tensor has {stored.bytes.size} bytes where its elements take {need}")
+
+
+def _of_rows(elements: Bytes, dtype: Dtype, shape: Sequence[int], cut: Cut) -> Bytes:
+    """What `cut` selects of elements that lie row by row."""
+    if (run := _run(shape, cut)) is not None:
+        return elements.part(run[0] * dtype.width, run[1] * dtype.width)
+    return _gathered([((0,) * len(shape), tuple(shape), _strides(shape), elements)], dtype, shape, cut)
+
+
+def _of_tiles(tiles: Sequence[Tile], dtype: Dtype, shape: Sequence[int], cut: Cut) -> Bytes:
+    if any(not 0 <= number < 1 << 63 for tile in tiles for number in (*tile.start, *tile.shape)):
+        raise CorruptModel("a part of the tensor begins or ends where no tensor can be")
+    parts = [
+        (tile.start, tile.shape, _strides(tile.shape), _plain(tile.stored, dtype, prod(tile.shape))) for tile in tiles
+    ]
+    gathered = _gathered(parts, dtype, shape, cut)  # which also checks that they make up the tensor
+    if cut == whole(shape) and (runs := _whole_runs(tiles, shape)) is not None:
+        return Bytes.joined(parts[number][-1] for number in runs)
+    return gathered
+
+
+def _whole_runs(tiles: Sequence[Tile], shape: Sequence[int]) -> list[int] | None:
+    """The tiles in the order of their elements, where those of each make one run of the tensor."""
+    strides = _strides(shape)
+    order: list[tuple[int, int]] = []
+    for number, tile in enumerate(tiles):
+        run = _run(shape, Cut(tile.start, (1,) * len(shape), tile.shape, tile.shape))
+        if run is None:
+            return None
+        order.append((sum(at * stride for at, stride in zip(tile.start, strides, strict=True)), number))
+    return [number for _, number in sorted(order)]
+
+
+def _run(shape: Sequence[int], cut: Cut) -> tuple[int, int] | None:
+    """Where the elements that `cut` selects begin and end, where it selects all that lie between."""
+    if not cut.count:
+        return 0, 0
+    inside = True  # whether all of what lies further in is selected
+    first = 0
+    for length, start, step, count, stride in zip(
+        reversed(shape), *map(reversed, (cut.starts, cut.steps, cut.counts, _strides(shape))), strict=True
+    ):
+        if count > 1 and not (inside and step == 1):
+            return None
+        inside = inside and count == length
+        first += start * stride
+    return first, first + cut.count
+
+
+def _gathered(
+    tiles: Sequence[tuple[Sequence[int], Sequence[int], Sequence[int], Bytes]],
+    dtype: Dtype,
+    shape: Sequence[int],
+    cut: Cut,
+) -> Bytes:
+    parts = [(start, lengths, strides, bytes_.rope, bytes_.sources) for start, lengths, strides, bytes_ in tiles]
+    return Bytes.of(Computed.gathered(parts, shape, dtype.width, (cut.starts, cut.steps, cut.counts)))
+
+
+def _strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """How many elements further the next one lies, in each dimension, where they lie row by row."""
+    strides = [1]
+    for length in reversed(shape[1:]):
+        strides.append(strides[-1] * length)
+    return tuple(reversed(strides)) if shape else ()

@@ -1,0 +1,192 @@
+"""Tensors, and slices of them, as bytes of one form or another; nothing is read that is not asked for."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+from typing import Final, Literal, get_args
+
+from protoslice._core import Computed
+from protoslice.errors import OF_MODELS, CorruptModel, InvalidInput, LimitExceeded, Unsupported
+from protoslice.formats.model import Bytes, Data, Encoding, Fault, Later, Stored, Strings, Tensor
+from protoslice.formats.outputs import npy
+from protoslice.formats.tensors.counting import Placed, counted, parts_of
+from protoslice.formats.tensors.dtypes import Dtype
+from protoslice.formats.tensors.elements import VARINTS, selected
+from protoslice.formats.tensors.slices import Cut, cut, whole
+from protoslice.sources import RangeSource
+
+__all__ = ["FORMS", "Form", "Place", "Reading", "is_ready", "looked_up", "place", "read", "ready"]
+
+Form = Literal["raw", "packed", "npy", "json"]
+"""How a tensor is given out: `raw` elements, one to a byte where they are narrower; as bits; a file; text."""
+
+FORMS: Final[tuple[Form, ...]] = get_args(Form)
+
+_LARGEST: Final = (1 << 63) - 1
+_MOST_COMPARED: Final = 64 << 20
+"""The largest piece of a tensor whose checksum is compared before all of it is given out."""
+_MOST_STRINGS: Final = 1 << 20
+_MOST_TEXT: Final = 64 << 20
+_LEAST: Final = 256
+_COUNTED_AS_ONE: Final = 8192
+"""Of so many bytes of varints it is remembered where they begin, in no more than a byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A tensor or a slice of it in some form."""
+
+    bytes: Bytes
+    dtype: Dtype
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the elements of a tensor lie as they are given out."""
+
+    file: str
+    offset: int
+    length: int
+
+
+def read(tensor: Tensor, slice_: str | None = None, form: str = "raw", *, compare: bool = True) -> Reading:
+    """The elements of `tensor`, or those that `slice_` selects, in one of `FORMS`.
+
+    All of a tensor is compared with the checksum that its model has of it, if any, and its varints are counted, unless
+    `compare` is false.
+    """
+    with _blaming(tensor):
+        reading = _read(tensor, slice_, form, count=compare)
+        if compare and slice_ is None:
+            for part in parts_of(tensor.data):
+                if part.compare is not None and part.bytes.size <= _MOST_COMPARED:
+                    part.compare()
+        return reading
+
+
+def is_ready(tensor: Tensor) -> bool:
+    """Whether a reading of it takes no more than what is read."""
+    return not isinstance(tensor.data, Later) and all(part.encoding not in VARINTS for part in parts_of(tensor.data))
+
+
+def ready(tensor: Tensor) -> tuple[Tensor, int]:
+    """The same tensor, of which nothing has to be looked up or counted again; and about how many bytes it holds."""
+    with _blaming(tensor):
+        dtype, shape = _known(tensor)
+        data = _placed(tensor.data)
+        return replace(tensor, data=counted(data, dtype, shape)), _held(data)
+
+
+def looked_up(tensor: Tensor) -> tuple[Tensor, int]:
+    """The same tensor, and about how many bytes it holds; itself where that fails, as a reading will."""
+    try:
+        data = tensor.data.look() if isinstance(tensor.data, Later) else tensor.data
+    except OF_MODELS:
+        return tensor, _LEAST
+    return replace(tensor, data=data), _held(data)
+
+
+def _held(data: Data) -> int:
+    return sum(_LEAST + part.bytes.literals + part.bytes.size // _COUNTED_AS_ONE for part in parts_of(data))
+
+
+@contextmanager
+def _blaming(tensor: Tensor) -> Iterator[None]:
+    """Errors of a model that name no place are about `tensor`."""
+    try:
+        yield
+    except CorruptModel as error:
+        if error.path is None:
+            error.path = tensor.address.removeprefix("path:")
+        raise
+
+
+def place(tensor: Tensor, elements: Bytes, files: Mapping[str, RangeSource]) -> Place | None:
+    """Where in its file among `files` the `elements` lie that `read` gave, in one piece; None if they do not."""
+    source = None if tensor.file is None else files.get(tensor.file)
+    match elements.rope.pieces():
+        case [(int(number), int(offset), int(length))] if elements.sources[number] is source and source is not None:
+            return Place(str(tensor.file), offset, length)
+    return None
+
+
+def _read(tensor: Tensor, slice_: str | None, form: str, *, count: bool) -> Reading:
+    if form not in FORMS:
+        raise InvalidInput(f"{form!r} is not a form of tensors: there are {', '.join(FORMS)}")
+    dtype, shape = _known(tensor)
+    wanted = whole(shape) if slice_ is None else cut(slice_, shape)
+    if isinstance(tensor.data, Strings):
+        return Reading(_strings(tensor.data, dtype, shape, wanted, form), dtype, wanted.shape)
+    if form == "json":
+        raise Unsupported(f"json is for tensors of strings; this one is {dtype.name}: ask for raw, packed or npy")
+    data = _placed(tensor.data)
+    if count and wanted.count:
+        data = counted(data, dtype, shape)
+    elements = selected(data, dtype, shape, wanted)  # which also checks that they are as many as they should be
+    if form == "packed" and dtype.narrow:
+        if slice_ is None and isinstance(data, Stored) and data.encoding is Encoding.PACKED:
+            elements = data.bytes
+        else:
+            elements = Bytes.of(Computed.packed(elements.rope, elements.sources, dtype.bits))
+    if form == "npy":
+        elements = Bytes.joined([npy.head(dtype, wanted.shape), elements])
+    return Reading(elements, dtype, wanted.shape)
+
+
+def _known(tensor: Tensor) -> tuple[Dtype, tuple[int, ...]]:
+    """The type and the shape of a tensor that can be read."""
+    if isinstance(tensor.data, Fault):
+        raise tensor.data.error.with_traceback(None)
+    dtype, shape = tensor.dtype, tensor.shape
+    if dtype is None or shape is None:
+        raise CorruptModel(f"nobody knows the type or the shape of tensor {tensor.name!r}", path=tensor.address)
+    if prod(shape) * max(dtype.width, 1) > _LARGEST:
+        raise LimitExceeded(f"tensor {tensor.name!r} of shape {list(shape)} has more than 2^63 bytes")
+    return dtype, shape
+
+
+def _placed(data: Data) -> Placed:
+    """Where the elements lie, looked up where that has to be."""
+    found = data.look() if isinstance(data, Later) else data
+    assert not isinstance(found, Strings | Fault), "these have been dealt with"
+    return found
+
+
+def _strings(data: Strings, dtype: Dtype, shape: Sequence[int], wanted: Cut, form: str) -> Bytes:
+    if form != "json":
+        raise Unsupported(f"a tensor of strings has no {form} form: ask for format=json")
+    if wanted.count > _MOST_STRINGS:
+        raise LimitExceeded(f"{wanted.count} strings are more than {_MOST_STRINGS} at once: ask for a slice")
+    values = data.read()
+    if len(values) != prod(shape):
+        raise CorruptModel(f"the tensor has {len(values)} strings where its shape wants {prod(shape)}")
+    texts: list[str] = []
+    length = 0
+    for number in _numbers(shape, wanted):
+        texts.append(base64.b64encode(values[number]).decode())
+        length += len(texts[-1])
+        if length > _MOST_TEXT:
+            raise LimitExceeded(f"these strings have more than {_MOST_TEXT} characters of text: ask for a slice")
+    document = {"dtype": dtype.name, "shape": list(wanted.shape), "values": texts}
+    return Bytes.joined([json.dumps(document, separators=(",", ":")).encode()])
+
+
+def _numbers(shape: Sequence[int], wanted: Cut) -> Iterator[int]:
+    """The numbers, row by row, of the elements that are `wanted`."""
+    if not wanted.count:
+        return iter(())
+    ranges: list[range] = []
+    stride = 1
+    for length, start, step, count in zip(
+        reversed(shape), *map(reversed, (wanted.starts, wanted.steps, wanted.counts)), strict=True
+    ):
+        ranges.append(range(start * stride, (start + count * step) * stride, step * stride))
+        stride *= length
+    return map(sum, product(*reversed(ranges)))

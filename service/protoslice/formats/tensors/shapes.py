@@ -1,0 +1,51 @@
+"""How many elements a tensor has, and whether its bytes can be those: from dimensions that may be anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protoslice.errors import CorruptModel
+from protoslice.formats.model import Encoding, Stored
+from protoslice.formats.tensors.dtypes import Dtype
+
+__all__ = ["checked", "element_count", "stored_size"]
+
+_MOST = 1 << 63
+
+
+def element_count(shape: Sequence[int]) -> int:
+    """The number of elements; `CorruptModel` for a dimension below zero, and for more than anybody can address."""
+    count = 1
+    for length in shape:
+        if length < 0:
+            raise CorruptModel(f"a tensor has a dimension of {length}: its shape is {_shown(shape)}")
+        count *= length
+    if count >= _MOST:
+        raise CorruptModel(f"a tensor of shape {_shown(shape)} has more elements than can be addressed")
+    return count
+
+
+def stored_size(dtype: Dtype, count: int, encoding: Encoding) -> int | None:
+    """How many bytes `count` elements take, written so; none where that depends on their values."""
+    match encoding:
+        case Encoding.PACKED:
+            return -(-count * dtype.bits // 8)
+        case Encoding.PLAIN | Encoding.LOOSE | Encoding.BIG_ENDIAN:
+            return count * dtype.width
+        case _:
+            return None
+
+
+def checked(stored: Stored, dtype: Dtype, shape: Sequence[int]) -> Stored:
+    """`stored`; `CorruptModel` if its length is not that of such a tensor."""
+    due = stored_size(dtype, element_count(shape), stored.encoding)
+    if due is None or due == stored.bytes.size:
+        return stored
+    raise CorruptModel(
+        f"a tensor of {dtype.name} and shape {_shown(shape)} takes {due} bytes, and there are {stored.bytes.size}"
+    )
+
+
+def _shown(shape: Sequence[int]) -> str:
+    shown = ", ".join(map(str, shape[:16]))
+    return f"({shown}{', …' if len(shape) > 16 else ''})"

@@ -1,0 +1,1 @@
+"""Detection of the type of a file: by magic bytes, name and structure."""

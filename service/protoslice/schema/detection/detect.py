@@ -1,0 +1,132 @@
+"""What a file is, from its first kilobytes and its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from protoslice.schema.detection import magic, names, text
+from protoslice.schema.detection.agreement import agrees
+from protoslice.schema.detection.probe import Evidence, Shape, probe
+from protoslice.schema.detection.roots import CANDIDATES, shows_marks
+from protoslice.schema.registry import bundled
+
+HEAD = 64 * 1024
+"""As much of a file as detection looks at: from more of it nothing else would be told."""
+
+BY_NAME = 0.5
+"""The confidence in what its name alone says of a file; there is less in what nothing says."""
+
+Kind = Literal["proto", "riegeli", "table", "tfrecord", "text", "json", "refused", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """What a file is taken for.
+
+    `kind` is `proto` (with its type when known), `riegeli` (chunked or split protos, records), `table` (a tensor
+    bundle's index), `tfrecord`, `text` (a proto in text format), `json`, `refused` (`why` says what to do instead) or
+    `unknown`. `confidence` runs from 0 to 1.
+    """
+
+    kind: Kind
+    type_name: str | None
+    why: str
+    confidence: float
+
+
+def detect(head: bytes, filename: str | None = None, size: int | None = None) -> Detection:
+    """What a file of `size` bytes is, whose first bytes are `head`: 64 KiB are plenty, fewer will often do."""
+    head = bytes(head[:HEAD])
+    refused = magic.refusal(head, size)
+    if refused is not None:
+        return Detection("refused", None, f"this is {refused}", 1.0)
+    if magic.is_riegeli(head):
+        return Detection("riegeli", None, "it begins with the riegeli signature", 1.0)
+    if magic.is_tfrecord(head):
+        of = detect_message(magic.first_tfrecord(head), filename)
+        type_name = of.type_name if of.confidence > BY_NAME or names.means_records(filename) else None
+        return Detection("tfrecord", type_name, "it begins with a checked TFRecord length", 1.0)
+    if magic.is_table(head, size):
+        return Detection("table", None, "it is laid out as the index of a tensor bundle", 0.95)
+    if head and not head.strip():
+        return Detection("refused", None, "this is blank text", 0.9)
+    content = text.decoded(head)
+    return detect_message(head, filename) if content is None else _text(content, head, filename)
+
+
+def detect_message(head: bytes, filename: str | None = None) -> Detection:
+    """Which message type `head` begins: a raw proto, or chunk 0 of a chunked one, or the first record of a file."""
+    head = bytes(head[:HEAD])
+    named = names.expected(filename)
+    found = {name: _evidence(head, name) for name in dict.fromkeys((*named, *CANDIDATES))}
+    eligible = [name for name in found if name in named or shows_marks(name, found[name])]
+    ranked = sorted(eligible, key=lambda name: found[name].score + 0.5 * (name in named), reverse=True)
+    if ranked and _convinces(found[ranked[0]]) and _stands_out(ranked, found):
+        best = ranked[0]
+        also = ", and its name agrees" if best in named else ""
+        return Detection("proto", best, f"its fields are those of {best}{also}", 0.99 if best in named else 0.9)
+    return _by_name(head, named, found)
+
+
+def candidates() -> tuple[str, ...]:
+    """The types that a file is tried as, whatever its name."""
+    return tuple(CANDIDATES)
+
+
+def _evidence(head: bytes, name: str) -> Evidence:
+    evidence = probe(head, _shape(name))
+    if agrees(head, name):
+        evidence.weight += 8
+    return evidence
+
+
+def _convinces(evidence: Evidence) -> bool:
+    return evidence.weight >= 5 and evidence.doubt <= 0.25 * evidence.weight
+
+
+def _stands_out(ranked: list[str], found: dict[str, Evidence]) -> bool:
+    """Whether the first is clearly ahead of what comes next, its own relatives aside."""
+    rivals = [name for name in ranked[1:] if name.rpartition(".")[0] != ranked[0].rpartition(".")[0]]
+    return not rivals or found[ranked[0]].score >= 1.5 * found[rivals[0]].score
+
+
+def _by_name(head: bytes, named: tuple[str, ...], found: dict[str, Evidence]) -> Detection:
+    fitting = [name for name in named if not found[name].broken and found[name].doubt <= 2 + 0.5 * found[name].weight]
+    if fitting:
+        best = max(fitting, key=lambda name: found[name].score)
+        return Detection("proto", best, f"its name says {best}, and nothing in it says otherwise", BY_NAME)
+    if not head:
+        return Detection("unknown", None, "it is empty, and looks like none of the known types; name its type", 0.0)
+    if named:
+        return Detection("unknown", None, f"its name says {named[0]}, but its content does not fit", 0.0)
+    return Detection("unknown", None, "it looks like none of the known types; name its type", 0.0)
+
+
+def _text(content: str, head: bytes, filename: str | None) -> Detection:
+    """What `head` is, whose `content` is text: a binary proto of nothing but printable characters has to convince."""
+    if text.is_json(content):
+        return Detection("json", None, "it is JSON", 0.9)
+    outer = text.outer_fields(content)
+    if outer:
+        named = names.expected(filename)
+        best = next((name for name in (*named, *CANDIDATES) if outer <= _field_names(name)), None)
+        if best is not None:
+            return Detection("text", best, "it is a message in text format", 0.9)
+        return Detection("text", None, "it may be a message in text format, of a type that is not known", 0.5)
+    found = detect_message(head, filename)
+    # A proto of printable characters alone begins with a string in field 1, whose tag is a line feed.
+    if found.confidence > BY_NAME or head[:1] == b"\n":
+        return found
+    return Detection("refused", None, "this is plain text", 0.9)
+
+
+@cache
+def _shape(name: str) -> Shape:
+    return Shape.of(bundled().flat(name))
+
+
+@cache
+def _field_names(name: str) -> frozenset[str]:
+    return frozenset(row[1] for row in bundled().flat(name).messages[0][2])

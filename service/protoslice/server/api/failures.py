@@ -1,0 +1,102 @@
+"""Which problem an exception is, wherever it was raised: in a route, in the framework, in the library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
+from starlette.types import Receive, Scope, Send
+
+from protoslice.errors import ProtosliceError
+from protoslice.server.api.problems import (
+    BAD_REQUEST,
+    INTERNAL,
+    INVALID,
+    STATUSES,
+    HttpProblem,
+    Problem,
+    problem_of_error,
+    problem_response,
+)
+from protoslice.server.middleware.context import context_of, request_id_of
+from protoslice.server.middleware.disconnect import ClientGone
+
+__all__ = ["HANDLED", "answer_exception", "problem_of", "send_failure"]
+
+HANDLED: tuple[type[Exception], ...] = (HttpProblem, ProtosliceError, HTTPException, RequestValidationError, Exception)
+
+
+def problem_of(error: Exception) -> HttpProblem:
+    """The problem that answers `error`."""
+    if isinstance(error, HttpProblem):
+        return error
+    if isinstance(error, ProtosliceError):
+        return problem_of_error(error)
+    if isinstance(error, RequestValidationError):
+        return HttpProblem(INVALID, "a parameter or the body does not parse", errors=list(_mistakes(error.errors())))
+    if isinstance(error, HTTPException):
+        return _of_status(error)
+    return HttpProblem(INTERNAL, INTERNAL.advice)
+
+
+def _of_status(error: HTTPException) -> HttpProblem:
+    problem = STATUSES.get(error.status_code) or (BAD_REQUEST if error.status_code < 500 else INTERNAL)
+    said = str(error.detail)
+    plain = said == _phrase(error.status_code) or problem.status >= 500
+    return HttpProblem(problem, problem.advice if plain else said, headers=error.headers)
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
+
+
+def _mistakes(found: Iterable[Any]) -> Iterable[dict[str, str]]:
+    """Where and what, without the values: they may be secrets, or megabytes."""
+    for mistake in found:
+        where, *name = [str(step) for step in mistake["loc"]]
+        yield {"in": where, "name": ".".join(name), "detail": str(mistake["msg"])}
+
+
+async def answer_exception(request: Request, error: Exception) -> Response:
+    """The handler of every exception, for the framework; one that nobody is left to be told of goes on to our edge."""
+    if isinstance(error, ClientGone):
+        raise error
+    if isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        error.headers = {"allow": ", ".join(_allowed(request.scope))}
+    return _response(request.scope, error)
+
+
+def _allowed(scope: Scope) -> Iterable[str]:
+    """The methods that any route takes at this path; the framework tells of the first route alone."""
+    routes: Iterable[BaseRoute] = scope["app"].router.routes
+    for method in ("GET", "PUT", "POST", "PATCH", "DELETE"):
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes):
+            yield method
+            if method == "GET":
+                yield "HEAD"
+
+
+async def send_failure(scope: Scope, receive: Receive, send: Send, error: Exception) -> None:
+    """Answer with the problem that `error` is, outside of the framework."""
+    await _response(scope, error)(scope, receive, send)
+
+
+def _response(scope: Scope, error: Exception) -> Response:
+    failure = problem_of(error)
+    if failure.problem.status >= 500:
+        context_of(scope).cause = error
+    return problem_response(failure, request_id=request_id_of(scope), instance=_instance(scope, failure.problem))
+
+
+def _instance(scope: Scope, problem: Problem) -> str:
+    path: bytes = scope.get("raw_path") or scope["path"].encode("ascii", "replace")
+    return path.decode("ascii", "replace")[:2048]

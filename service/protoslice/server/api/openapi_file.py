@@ -1,0 +1,19 @@
+"""Prints the OpenAPI document: `python -m protoslice.server.api.openapi_file > openapi/openapi.json`."""
+
+from __future__ import annotations
+
+import json
+
+from protoslice.server.app import create_app
+from protoslice.server.settings import Settings
+
+__all__ = ["document_text"]
+
+
+def document_text() -> str:
+    """The document as it is committed."""
+    return json.dumps(create_app(Settings(storage="memory://")).openapi(), indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    print(document_text(), end="")

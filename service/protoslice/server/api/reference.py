@@ -1,0 +1,104 @@
+"""Reference pages made from the tables of the code: `python -m protoslice.server.api.reference docs`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from string import Template
+from typing import Any, Final
+
+from pydantic_core import PydanticUndefined
+
+from protoslice.errors import ProtosliceError
+from protoslice.server.api.problems import PROBLEMS, READING, UPLOADING, Problem
+from protoslice.server.settings import Settings, environment_name
+from protoslice.sizes import format_size
+
+__all__ = ["PAGES", "configuration_page", "main", "problems_page"]
+
+_PROBLEMS: Final = Template("""# Problems
+
+<!-- Made by `python -m protoslice.server.api.reference docs`; a test compares. -->
+
+Every failure is answered with `application/problem+json` (RFC 9457). `type` is a path at which the service itself
+explains the problem, the same on every installation; programs compare it as it stands. `detail` says what happened,
+`request_id` is also in the log. Where a file is at fault there are `path` and byte `offset`; where a limit is, `limit`.
+An answer with a 5xx status says nothing about its cause: the log does.
+
+| status | `type` | title | what to do |
+|---|---|---|---|
+$problems
+
+## Which error is which problem
+
+What the library raises (`protoslice.errors`), while something stored is read, and while an upload is taken in:
+
+| error | reading | upload |
+|---|---|---|
+$errors
+
+A fault that appears after the first byte of an answer cannot be told in words any more: the connection is closed short
+of `Content-Length`, and never as if the answer were complete.
+""")
+
+_CONFIGURATION: Final = Template("""# Configuration
+
+<!-- Made by `python -m protoslice.server.api.reference docs`; a test compares. -->
+
+Every setting is an environment variable. `protoslice config` shows them as they are, secrets hidden; `protoslice serve`
+takes `--host`, `--port` and `--storage` too. A name that begins with `PROTOSLICE_` and is no
+setting is refused at the start, with the nearest there is. Sizes are bytes or have a unit (`64KiB`, `2GB`); lists are
+separated by commas or spaces.
+
+| variable | default | meaning |
+|---|---|---|
+$settings
+""")
+
+
+def problems_page() -> str:
+    """docs/problems.md."""
+    rows = (f"| {each.status} | `{each.type}` | {each.title} | {each.advice} |" for each in PROBLEMS)
+    return _PROBLEMS.substitute(problems="\n".join(rows), errors="\n".join(map(_error_row, READING)))
+
+
+def configuration_page() -> str:
+    """docs/configuration.md."""
+    rows = (
+        f"| `{environment_name(name)}` | {_default(name, field.default)} | {field.description} |"
+        for name, field in Settings.model_fields.items()
+    )
+    return _CONFIGURATION.substitute(settings="\n".join(rows))
+
+
+def _error_row(kind: type[ProtosliceError]) -> str:
+    return f"| `{kind.__name__}` | {_brief(READING[kind])} | {_brief(UPLOADING[kind])} |"
+
+
+def _brief(problem: Problem) -> str:
+    return f"{problem.status} `{problem.slug}`"
+
+
+def _default(name: str, value: Any) -> str:
+    if name == "storage":
+        return "`protoslice` in the user's data folder"
+    if value is PydanticUndefined or value is None or value == ():
+        return ""
+    if name.endswith("_bytes") and value >= 1024:
+        return f"{format_size(value)} (`{value}`)"
+    return f"`{json.dumps(value) if isinstance(value, bool) else value}`"
+
+
+PAGES: Final = {"problems.md": problems_page, "configuration.md": configuration_page}
+"""What is made, by name."""
+
+
+def main(folder: str) -> None:
+    """Write the pages."""
+    for name, page in PAGES.items():
+        Path(folder, name).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

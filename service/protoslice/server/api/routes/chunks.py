@@ -1,0 +1,60 @@
+"""What an upload need not send, and a download need not fetch: the digests of the pieces that are there."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from protoslice.server.api.models import AskMissing, MissingModel, PageModel, PieceModel
+from protoslice.server.api.openapi_fragments import SEEN, problems
+from protoslice.server.api.routes.views import lasting_headers
+from protoslice.server.http.json_answers import json_answer, page_answer
+from protoslice.server.middleware.disconnect import Leaving
+from protoslice.server.services import Given
+
+router = APIRouter(tags=["chunks"])
+
+
+@router.post(
+    "/v1/chunks/missing",
+    operation_id="find_missing_chunks",
+    response_model=MissingModel,
+    responses=problems(404, 409, 413, 422),
+    summary="Which pieces are not there",
+)
+async def find_missing(request: Request, services: Given, body: AskMissing) -> Response:
+    """Look for pieces by digest in the stores named, else in the newest whose pieces are known; say where they lie."""
+    wanted = {piece.sha256: piece.size for piece in body.chunks}
+    async with Leaving(request.receive):
+        found = await services.stores.locate(wanted, body.stores)
+    there = {place.sha256 for place in found}
+    said = {
+        "missing": [sha256 for sha256 in wanted if sha256 not in there],
+        "found": [place.as_json() for place in found],
+    }
+    return json_answer(request, said, headers={"cache-control": "no-store"})
+
+
+@router.get(
+    "/v1/stores/{ref}/pieces",
+    operation_id="list_pieces",
+    response_model=PageModel[PieceModel],
+    responses={304: SEEN, **problems(404, 409, 412, 422)},
+    summary="The pieces of every file, with their digests",
+)
+async def list_pieces(
+    request: Request,
+    services: Given,
+    ref: str,
+    limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 1000,
+    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+) -> Response:
+    """A page of pieces, which cover all files in order. The first time, every file is read for them."""
+    store = await services.stores.view(ref)
+    page = await services.stores.pieces(
+        store.info.id, limit=min(limit, services.settings.max_page_items), cursor=cursor
+    )
+    items = [piece.as_json() for piece in page.items]
+    return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)

@@ -1,0 +1,124 @@
+"""Taking stores in: from a body, or over objects in place."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from protoslice.errors import StorageDenied
+from protoslice.recipes import MEDIA_TYPE as RECIPE
+from protoslice.server.api.models import Register, StoreModel
+from protoslice.server.api.openapi_fragments import BINARY, header, problems
+from protoslice.server.api.parameters import plain_size
+from protoslice.server.api.problems import UNSUPPORTED, HttpProblem
+from protoslice.server.http.json_answers import made_answer
+from protoslice.server.intake.uploads import counted, take_in
+from protoslice.server.middleware.disconnect import Leaving
+from protoslice.server.services import Given
+from protoslice.stores import TAGS_AT_ONCE, IngestRequest
+
+router = APIRouter(tags=["stores"])
+
+DEFAULT_MIN_CHUNK = "1MiB"
+DEFAULT_MAX_CHUNK = "1GiB"
+
+Type = Annotated[str | None, Query(description="Full message name of the root proto; detected when absent.")]
+Root = Annotated[str | None, Query(description="Which file is the root proto; detected when absent.")]
+Tags = Annotated[list[str], Query(description="A tag to point at the store; repeatable.", max_length=TAGS_AT_ONCE)]
+Filename = Annotated[str | None, Query(description="The name of a body that is one file.", examples=["model.onnx"])]
+MinChunk = Annotated[str, Query(description="Fields at least this big are split out.", examples=["1MiB"])]
+MaxChunk = Annotated[str, Query(description="Runs of repeated elements are cut at this size.", examples=["1GiB"])]
+
+_LOCATION = {"location": header("The store's lasting URL."), "etag": header("Of the store's JSON.")}
+_FILE = {"schema": BINARY}
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "description": "One file, a form whose file parts are files, a directory as a tar stream, or a recipe.",
+        "required": True,
+        "content": {
+            "application/protobuf": _FILE,
+            "application/octet-stream": _FILE,
+            "application/x-riegeli": _FILE,
+            "multipart/form-data": {
+                "schema": {"type": "object", "properties": {"file": {"type": "array", "items": BINARY}}}
+            },
+            "application/x-tar": _FILE,
+            RECIPE: _FILE,
+        },
+    },
+    "parameters": [
+        {
+            "name": "Repr-Digest",
+            "in": "header",
+            "required": False,
+            "schema": {"type": "string"},
+            "description": "Digest of the upload, verified: `sha-256=:<base64>:`.",
+        }
+    ],
+}
+_CREATED: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The store existed already.", "model": StoreModel, "headers": _LOCATION},
+    201: {"description": "The store has been created.", "headers": _LOCATION},
+    **problems(404, 409, 413, 415, 422, 507),
+}
+
+
+async def create_store(
+    request: Request,
+    services: Given,
+    type: Type = None,
+    root: Root = None,
+    tag: Tags = [],  # noqa: B006
+    filename: Filename = None,
+    min_chunk: MinChunk = DEFAULT_MIN_CHUNK,
+    max_chunk: MaxChunk = DEFAULT_MAX_CHUNK,
+) -> Response:
+    """Create a store from the body, which is read as a stream and kept as it is."""
+    wanted = IngestRequest(
+        type=type, root=root, tags=tuple(tag), min_chunk=plain_size(min_chunk), max_chunk=plain_size(max_chunk)
+    )
+    return await made_answer(request, services.stores, await take_in(request, services, wanted, filename))
+
+
+for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_put")):
+    router.add_api_route(
+        "/v1/stores",
+        create_store,
+        methods=[_method],
+        operation_id=_operation,
+        status_code=201,
+        response_model=StoreModel,
+        responses=_CREATED,
+        openapi_extra=_BODY,
+        summary="Create a store from the body",
+    )
+
+
+@router.post(
+    "/v1/stores/register",
+    operation_id="register_store",
+    status_code=201,
+    response_model=StoreModel,
+    responses={**_CREATED, **problems(404, 409, 413, 415, 422, 507)},
+    summary="Create a store over objects in place",
+)
+async def register_store(request: Request, services: Given, body: Register) -> Response:
+    """Index objects that already lie in allowed storage, without copying them."""
+    wanted = IngestRequest(
+        type=body.type,
+        root=body.root,
+        tags=tuple(body.tags),
+        source="register",
+        min_chunk=plain_size(body.min_chunk or DEFAULT_MIN_CHUNK),
+        max_chunk=plain_size(body.max_chunk or DEFAULT_MAX_CHUNK),
+    )
+    try:
+        with counted(services, request):
+            async with Leaving(request.receive):
+                made = await services.stores.register(body.files, wanted)
+    except StorageDenied as error:
+        # Not our own storage: the source is the client's choice.
+        raise HttpProblem(UNSUPPORTED, "the operator does not allow this source, or it refuses to be read") from error
+    return await made_answer(request, services.stores, made)

@@ -1,0 +1,115 @@
+"""What operators and people ask: alive, ready, metrics, what a problem means, and pages to read."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from protoslice.errors import ProtosliceError
+from protoslice.server.api.openapi_fragments import problems
+from protoslice.server.api.problems import DRAINING, NOT_FOUND, PROBLEMS, RETRY_AFTER_SECONDS, HttpProblem
+from protoslice.server.observability.metrics import CONTENT_TYPE
+from protoslice.server.pages.home import home_page, problem_page
+from protoslice.server.pages.shell import PAGE_HEADERS
+from protoslice.server.services import Given
+
+router = APIRouter(tags=["operations"])
+
+_NO_STORE = {"cache-control": "no-store"}
+
+
+class Status(BaseModel):
+    """How the service is."""
+
+    status: Literal["ok"]
+
+
+@router.get(
+    "/livez",
+    operation_id="get_liveness",
+    response_model=Status,
+    responses=problems(),
+    summary="Whether the process lives",
+)
+async def livez() -> Response:
+    """Always ok, while the process answers at all."""
+    return JSONResponse({"status": "ok"}, headers=_NO_STORE)
+
+
+@router.get(
+    "/readyz",
+    operation_id="get_readiness",
+    response_model=Status,
+    responses=problems(507),
+    summary="Whether to send requests here",
+)
+async def readyz(services: Given) -> Response:
+    """Ok while storage answers, has room, and the service is not draining."""
+    if services.draining:
+        raise HttpProblem(DRAINING, "the service is ending", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
+    await services.stores.ready()
+    return JSONResponse({"status": "ok"}, headers=_NO_STORE)
+
+
+@router.get(
+    "/metrics",
+    operation_id="get_metrics",
+    response_class=Response,
+    summary="Metrics for Prometheus",
+    responses={200: {"content": {CONTENT_TYPE: {"schema": {"type": "string"}}}}, **problems()},
+)
+async def metrics(services: Given) -> Response:
+    """Requests, seconds and bytes by route, ingest stages, loop lag."""
+    # In a thread: every route, method and status has thirty lines.
+    shown = await asyncio.to_thread(services.metrics.render)
+    return Response(shown, headers={**_NO_STORE, "content-type": CONTENT_TYPE})
+
+
+@router.get(
+    "/problems/{slug}",
+    operation_id="get_problem_page",
+    response_class=HTMLResponse,
+    responses=problems(404),
+    summary="What a problem means",
+)
+async def problem(slug: str) -> Response:
+    """The page behind the `type` of a problem."""
+    found = next((each for each in PROBLEMS if each.slug == slug), None)
+    if found is None:
+        raise HttpProblem(NOT_FOUND, "there is no such problem")
+    return HTMLResponse(problem_page(found), headers=PAGE_HEADERS)
+
+
+@router.get(
+    "/", operation_id="get_home", response_class=HTMLResponse, responses=problems(), summary="A page for people"
+)
+async def home(request: Request, services: Given) -> Response:
+    """What this is, what it holds, and how to begin."""
+    try:
+        stores = (await services.stores.list(limit=10)).items
+    except ProtosliceError:
+        stores = ()
+    return HTMLResponse(home_page(stores, _origin(request)), headers=PAGE_HEADERS)
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def document(request: Request) -> Response:
+    """Every call, for programs."""
+    # Made by whoever asks first, in a thread: that takes a third of a second.
+    shown = await asyncio.to_thread(lambda: request.app.document)
+    return Response(shown, media_type="application/json", headers={"cache-control": "no-cache"})
+
+
+@router.get("/docs", response_class=HTMLResponse, include_in_schema=False)
+async def docs(request: Request) -> Response:
+    """Every call, from the OpenAPI document."""
+    shown = await asyncio.to_thread(lambda: request.app.api_page)
+    return HTMLResponse(shown.show(_origin(request)), headers=PAGE_HEADERS)
+
+
+def _origin(request: Request) -> str:
+    return str(request.base_url).rstrip("/")

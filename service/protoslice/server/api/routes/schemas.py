@@ -1,0 +1,100 @@
+"""Schemas: uploaded descriptor sets, whose message types can then be named."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from protoslice.conditions import EntityTag
+from protoslice.server.api.models import PageModel, SchemaModel
+from protoslice.server.api.openapi_fragments import BINARY, SEEN, header, problems
+from protoslice.server.api.problems import MEDIA, HttpProblem
+from protoslice.server.http.bytes_representation import WholeBytes
+from protoslice.server.http.headers import read_fields
+from protoslice.server.http.json_answers import json_answer, page_answer
+from protoslice.server.http.plan import Terms, plan_answer
+from protoslice.server.services import Given
+
+router = APIRouter(tags=["schemas"])
+
+_TYPES = ("application/protobuf", "application/x-protobuf", "application/x-protobuffer", "application/octet-stream")
+_ETAG = {"etag": header("Of the descriptor set.")}
+
+
+@router.get(
+    "/v1/schemas",
+    operation_id="list_schemas",
+    response_model=PageModel[SchemaModel],
+    responses={304: SEEN, **problems(412)},
+    summary="A page of schemas, by name",
+)
+async def list_schemas(
+    request: Request,
+    services: Given,
+    limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 100,
+    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+) -> Response:
+    """List schemas."""
+    page = await services.stores.schemas(limit=min(limit, services.settings.max_page_items), cursor=cursor)
+    return page_answer(request, page, [schema.as_json() for schema in page.items])
+
+
+@router.get(
+    "/v1/schemas/{name}",
+    operation_id="get_schema",
+    summary="A descriptor set",
+    response_class=Response,
+    responses={
+        200: {"content": {"application/protobuf": {"schema": BINARY}}, "headers": _ETAG},
+        304: SEEN,
+        **problems(404, 412),
+    },
+)
+async def get_schema(request: Request, services: Given, name: str) -> Response:
+    """The serialized `FileDescriptorSet`, as it was uploaded."""
+    info, data = await services.stores.schema(name)
+    whole = WholeBytes(data, f"{name}.binpb", "google.protobuf.FileDescriptorSet", EntityTag.of(info.etag).opaque)
+    terms = Terms(location=f"/v1/schemas/{name}")
+    answer = plan_answer("HEAD", read_fields(request.scope), whole, terms)
+    response = Response(data if answer.status == 200 else b"", answer.status)
+    response.raw_headers = [(n, b"none" if n == b"accept-ranges" else v) for n, v in answer.headers]
+    return response
+
+
+@router.put(
+    "/v1/schemas/{name}",
+    operation_id="put_schema",
+    response_model=SchemaModel,
+    responses={
+        200: {"description": "The schema has been replaced.", "headers": _ETAG},
+        201: {"description": "The schema is new.", "model": SchemaModel, "headers": _ETAG},
+        **problems(404, 409, 413, 415, 422, 507),
+    },
+    openapi_extra={"requestBody": {"required": True, "content": {"application/protobuf": {"schema": BINARY}}}},
+    summary="Keep a descriptor set",
+)
+async def put_schema(request: Request, services: Given, name: str) -> Response:
+    """Keep a serialized `FileDescriptorSet`; its message types can then be named by `type=`."""
+    kind = read_fields(request.scope).get(b"content-type", _TYPES[0]).partition(";")[0].strip().lower()
+    if kind not in _TYPES:
+        raise HttpProblem(MEDIA, "a descriptor set is sent as application/protobuf", offers=list(_TYPES))
+    info, created = await services.stores.put_schema(name, await request.body())
+    headers = {"location": f"/v1/schemas/{name}"} if created else {}
+    return json_answer(
+        request, info.as_json(), status=201 if created else 200, headers=headers, etag=EntityTag.of(info.etag)
+    )
+
+
+@router.delete(
+    "/v1/schemas/{name}",
+    operation_id="delete_schema",
+    status_code=204,
+    responses=problems(404, 409, 422),
+    summary="Remove a schema",
+)
+async def delete_schema(services: Given, name: str) -> Response:
+    """Remove a schema; stores that were made with it keep what they need of it."""
+    await services.stores.delete_schema(name)
+    return Response(status_code=204)

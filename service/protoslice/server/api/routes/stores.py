@@ -1,0 +1,79 @@
+"""Stores: finding and removing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from protoslice.server.api.models import PageModel, RemovedModel, RestoredModel, StoreModel
+from protoslice.server.api.openapi_fragments import SEEN, problems
+from protoslice.server.http.json_answers import json_answer, page_answer, store_json
+from protoslice.server.services import Given
+
+router = APIRouter(tags=["stores"])
+
+
+@router.get(
+    "/v1/stores",
+    operation_id="list_stores",
+    response_model=PageModel[StoreModel],
+    responses={304: SEEN, **problems(412)},
+    summary="A page of stores, newest first",
+)
+async def list_stores(
+    request: Request,
+    services: Given,
+    tag: Annotated[str | None, Query(description="Only with a tag that begins so.")] = None,
+    type: Annotated[str | None, Query(description="Only of this type.")] = None,
+    limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 100,
+    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+) -> Response:
+    """List stores."""
+    page = await services.stores.list(
+        tag=tag, type=type, limit=min(limit, services.settings.max_page_items), cursor=cursor
+    )
+    items = [await store_json(services.stores, store) for store in page.items]
+    return page_answer(request, page, b",".join(items))
+
+
+@router.get(
+    "/v1/stores/{ref}",
+    operation_id="get_store",
+    response_model=StoreModel,
+    responses={304: SEEN, **problems(404, 412)},
+    summary="A store",
+)
+async def get_store(request: Request, services: Given, ref: str) -> Response:
+    """What is known of a store. `ref` is an id, the beginning of one, or a tag."""
+    store = await services.stores.get(ref)
+    headers = {} if ref == store.id else {"content-location": f"/v1/stores/{store.id}"}
+    return json_answer(request, await store_json(services.stores, store), headers=headers)
+
+
+@router.delete(
+    "/v1/stores/{ref}",
+    operation_id="delete_store",
+    response_model=RemovedModel,
+    responses=problems(404, 409, 422),
+    summary="Remove a store",
+)
+async def delete_store(request: Request, services: Given, ref: str) -> Response:
+    """Remove a store by its id, or the beginning of one, with its tags; a tag is refused, since others may name it."""
+    removed = await services.stores.delete(ref)
+    return json_answer(request, removed.as_json())
+
+
+@router.post(
+    "/v1/stores/{id}/restore",
+    operation_id="restore_store",
+    response_model=RestoredModel,
+    responses=problems(400, 404, 409, 422),
+    summary="Take the removal of a store back",
+)
+async def restore_store(request: Request, services: Given, id: str) -> Response:
+    """Bring a removed store back, with those of its tags that are free, until its objects are collected."""
+    restored = await services.stores.restore(id)
+    more = {"tags_taken": list(restored.tags_taken)}
+    return json_answer(request, await store_json(services.stores, restored.store, more))

@@ -1,0 +1,132 @@
+"""Tags: movable names, with compare-and-set."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+from starlette.responses import Response
+
+from protoslice.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
+from protoslice.errors import Conflict, NotFound
+from protoslice.server.api.models import PageModel, PutTag, TagModel
+from protoslice.server.api.openapi_fragments import SEEN, header, problems
+from protoslice.server.api.problems import PRECONDITION, HttpProblem
+from protoslice.server.http.json_answers import json_answer, page_answer
+from protoslice.server.services import Given, Services
+from protoslice.stores import Tag
+
+router = APIRouter(tags=["tags"])
+
+IfMatch = Annotated[str | None, Header(description="Only if the tag has this entity tag now; `*`: only if it exists.")]
+IfNoneMatch = Annotated[str | None, Header(description="`*`: only if there is no such tag yet.")]
+_ETAG = {"etag": header("Changes whenever the tag is set.")}
+
+
+@router.get(
+    "/v1/tags",
+    operation_id="list_tags",
+    response_model=PageModel[TagModel],
+    responses={304: SEEN, **problems(404, 412)},
+    summary="A page of tags, by name",
+)
+async def list_tags(
+    request: Request,
+    services: Given,
+    store: Annotated[str | None, Query(description="Only those that point at this store: an id or a tag.")] = None,
+    limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 100,
+    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+) -> Response:
+    """List tags."""
+    page = await services.stores.tags(store=store, limit=min(limit, services.settings.max_page_items), cursor=cursor)
+    return page_answer(request, page, [tag.as_json() for tag in page.items])
+
+
+@router.get(
+    "/v1/tags/{tag}",
+    operation_id="get_tag",
+    response_model=TagModel,
+    responses={200: {"headers": _ETAG}, 304: SEEN, **problems(404, 412)},
+    summary="A tag",
+)
+async def get_tag(request: Request, services: Given, tag: str) -> Response:
+    """Where a tag points."""
+    found = await services.stores.tag(tag)
+    return json_answer(request, found.as_json(), etag=EntityTag.of(found.etag))
+
+
+@router.put(
+    "/v1/tags/{tag}",
+    operation_id="put_tag",
+    response_model=TagModel,
+    responses={
+        200: {"description": "The tag has been moved.", "headers": _ETAG},
+        201: {"description": "The tag is new.", "model": TagModel, "headers": _ETAG | {"location": header("The tag.")}},
+        **problems(404, 409, 412, 413, 415, 422, 507),
+    },
+    summary="Point a tag at a store",
+)
+async def put_tag(
+    request: Request,
+    services: Given,
+    tag: str,
+    body: PutTag,
+    if_match: IfMatch = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """Set a tag; with conditions, only if nobody else was first."""
+    expected, absent = await _expected(services, tag, if_match, if_none_match)
+    try:
+        found, created = await services.stores.put_tag(tag, body.store, if_match=expected, if_none_match=absent)
+    except Conflict as error:
+        raise _failed(error.message) if expected is not None or absent else error from error
+    headers = {"location": f"/v1/tags/{tag}"} if created else {}
+    return json_answer(
+        request, found.as_json(), status=201 if created else 200, headers=headers, etag=EntityTag.of(found.etag)
+    )
+
+
+@router.delete(
+    "/v1/tags/{tag}",
+    operation_id="delete_tag",
+    status_code=204,
+    responses=problems(404, 409, 412, 422),
+    summary="Remove a tag",
+)
+async def delete_tag(
+    services: Given, tag: str, if_match: IfMatch = None, if_none_match: IfNoneMatch = None
+) -> Response:
+    """Remove a tag; the store it points at stays."""
+    expected, _ = await _expected(services, tag, if_match, if_none_match)
+    try:
+        await services.stores.delete_tag(tag, if_match=expected)
+    except Conflict as error:
+        raise _failed(error.message) if expected is not None else error from error
+    return Response(status_code=204)
+
+
+async def _expected(
+    services: Services, name: str, if_match: str | None, if_none_match: str | None
+) -> tuple[str | None, bool]:
+    """The entity tag to compare with when writing, and whether there must be none; 412 when it is too late already."""
+    if if_match is None and if_none_match is None:
+        return None, False
+    found = await _find(services, name)
+    current = None if found is None else Validators(EntityTag.of(found.etag))
+    conditions = Preconditions(if_match=if_match, if_none_match=if_none_match)
+    if evaluate(conditions, current, reads=False) is not Verdict.PROCEED:
+        raise _failed("the tag is another than the condition allows", found)
+    return (None, True) if found is None else (found.etag, False)
+
+
+async def _find(services: Services, name: str) -> Tag | None:
+    try:
+        return await services.stores.tag(name)
+    except NotFound:
+        return None
+
+
+def _failed(detail: str, found: Tag | None = None) -> HttpProblem:
+    if found is None:
+        return HttpProblem(PRECONDITION, detail)
+    return HttpProblem(PRECONDITION, detail, etag=EntityTag.of(found.etag).opaque, store=found.store)

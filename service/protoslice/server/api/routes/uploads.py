@@ -1,0 +1,326 @@
+"""Resumable uploads: begun, gone on with, looked at, ended; and stores made of several."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, Final, ParamSpec, TypeVar
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from protoslice.errors import InvalidInput, ProtosliceError, UnsupportedMediaType
+from protoslice.server.api.models import Assemble, StoreModel, UploadModel
+from protoslice.server.api.openapi_fragments import BINARY, header, problems
+from protoslice.server.api.parameters import plain_size, read_query
+from protoslice.server.api.problems import METHOD, PRECONDITION, HttpProblem
+from protoslice.server.http.headers import Fields, read_fields
+from protoslice.server.http.json_answers import made_answer
+from protoslice.server.intake.resumable.answers import PREFIX, VERSION, abilities, about, as_json, failure_of
+from protoslice.server.intake.resumable.begin import new_draft_upload, new_tus_upload
+from protoslice.server.intake.resumable.checksums import checksum_of
+from protoslice.server.intake.resumable.headers import flag, number
+from protoslice.server.intake.uploads import counted, follow_recipe, pieces_of
+from protoslice.server.middleware.clients import pseudonym
+from protoslice.server.middleware.context import context_of
+from protoslice.server.services import Given, Services
+from protoslice.stores import Created, IngestRequest
+from protoslice.stores.uploads import Body, Upload
+
+router = APIRouter(tags=["uploads"])
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_TUS_BODY: Final = "application/offset+octet-stream"
+_DRAFT_BODY: Final = "application/partial-upload"
+_SAID: Final = {
+    "upload-offset": header("How many bytes are durable.", "integer"),
+    "upload-expires": header("Until when the upload, or what became of it, is kept."),
+    "upload-complete": header("`?1` when all bytes are there."),
+    "upload-limit": header("The service's limits."),
+    "protoslice-store": header("The id of the store, once there is one."),
+    "link": header("The store, with `rel=related`."),
+    "tus-resumable": header("1.0.0"),
+}
+_REQUEST_HEADERS: Final = {
+    "Tus-Resumable": "`1.0.0`, unless the request speaks the IETF draft.",
+    "Upload-Offset": "Where the body goes on; required to go on.",
+    "Upload-Length": "Bytes of the whole.",
+    "Upload-Defer-Length": "`1`: the length will be told later.",
+    "Upload-Metadata": "`filename`, `type`, `root`, `tag` (several with spaces between), `min_chunk`, `max_chunk`.",
+    "Upload-Concat": "`partial`, or `final;` and the URLs of partial uploads.",
+    "Upload-Checksum": "`sha256`, `crc32c` or `sha1`, and the digest of the body in base64.",
+    "Upload-Complete": "IETF draft (experimental): `?1` when the upload ends with the body, `?0` when not.",
+    "Repr-Digest": "Digest of the whole upload, verified: `sha-256=:<base64>:`.",
+}
+
+
+def _documented(*names: str, body: bool = False) -> dict[str, Any]:
+    parameters = [
+        {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": said}
+        for name, said in _REQUEST_HEADERS.items()
+        if name in names
+    ]
+    content = {media: {"schema": BINARY} for media in (_TUS_BODY, _DRAFT_BODY)}
+    return {"parameters": parameters} | ({"requestBody": {"required": False, "content": content}} if body else {})
+
+
+def _answering(handler: Callable[P, Awaitable[Response]]) -> Callable[P, Awaitable[Response]]:
+    """Let the failures of uploads look as both dialects want them."""
+
+    @functools.wraps(handler)
+    async def answer(*args: P.args, **kwargs: P.kwargs) -> Response:
+        try:
+            return await handler(*args, **kwargs)
+        except ProtosliceError as error:
+            raise failure_of(error) from error
+
+    return answer
+
+
+@router.options(
+    PREFIX,
+    operation_id="get_upload_abilities",
+    status_code=204,
+    responses=problems(),
+    summary="What resumable uploads can do",
+)
+@router.options(f"{PREFIX}/{{upload}}", include_in_schema=False)
+async def upload_abilities(services: Given) -> Response:
+    """The version of tus, its extensions, and the limits."""
+    headers = abilities(services.settings) | {"allow": "OPTIONS, POST, HEAD, GET, PATCH, DELETE"}
+    return Response(status_code=204, headers=headers)
+
+
+@router.post(
+    PREFIX,
+    operation_id="create_upload",
+    status_code=201,
+    response_class=Response,
+    responses={
+        201: {"description": "The upload has begun.", "headers": {"location": header("The upload."), **_SAID}},
+        **problems(404, 409, 410, 412, 413, 415, 422, 460, 507),
+    },
+    openapi_extra=_documented(*(set(_REQUEST_HEADERS) - {"Upload-Offset"}), body=True),
+    summary="Begin a resumable upload",
+)
+@_answering
+async def create_upload(request: Request, services: Given) -> Response:
+    """Begin an upload, with the first bytes in the body if there are any. Speaks tus 1.0 and the IETF draft."""
+    fields = read_fields(request.scope)
+    draft = _speaks_draft(fields)
+    query = read_query(request.scope["query_string"])
+    wanted = (new_draft_upload if draft else new_tus_upload)(fields, query)
+    wanted = replace(wanted, client=pseudonym(context_of(request.scope).key))
+    uploads = services.stores.uploads
+    concat = fields.get(b"upload-concat", "")
+    if concat and concat != "partial":
+        with counted(services, request):
+            upload = await _joining(uploads.join(_joined(concat), wanted))
+    else:
+        if not draft and _has_body(fields):
+            _check_type(fields, _TUS_BODY)
+        checksum_of(fields)  # a mistake in it is told before anything is begun
+        upload = await uploads.create(wanted)
+        if draft or _has_body(fields):
+            upload = await _append(request, services, upload.id, fields, offset=0)
+    services.metrics.resumable.labels("begun").inc()
+    return _tell(request, services, upload, status=201, headers={"location": f"{PREFIX}/{upload.id}"})
+
+
+@router.get(
+    f"{PREFIX}/{{upload}}",
+    operation_id="get_upload",
+    response_model=UploadModel,
+    responses={200: {"headers": _SAID}, **problems(404, 409, 410, 412, 413, 415, 422, 507)},
+    openapi_extra=_documented("Tus-Resumable"),
+    summary="How far an upload is, and what became of it",
+)
+@_answering
+async def get_upload(request: Request, services: Given, upload: str) -> Response:
+    """How many bytes are durable. A request that still sends to this upload is ended, so that it stays true.
+
+    HEAD gives the same headers. When no store could be made, both answer with the problem that was the reason.
+    """
+    _check_version(read_fields(request.scope))
+    found = await services.stores.uploads.get(upload)
+    return _tell(request, services, found, status=200, content=as_json(found))
+
+
+@router.patch(
+    f"{PREFIX}/{{upload}}",
+    operation_id="append_to_upload",
+    status_code=204,
+    responses={
+        204: {"description": "All bytes of the body are durable.", "headers": _SAID},
+        **problems(403, 404, 409, 410, 412, 413, 415, 422, 460, 507),
+    },
+    openapi_extra=_documented(*(set(_REQUEST_HEADERS) - {"Upload-Metadata", "Upload-Concat"}), body=True),
+    summary="Go on with an upload",
+)
+@_answering
+async def append_to_upload(request: Request, services: Given, upload: str) -> Response:
+    """Append the body at `Upload-Offset`; with the last byte a store is made of the upload."""
+    fields = read_fields(request.scope)
+    _check_type(fields, _DRAFT_BODY if _speaks_draft(fields) else _TUS_BODY)
+    offset = number(fields, "upload-offset")
+    if offset is None:
+        raise InvalidInput("Upload-Offset is due: where the body goes on")
+    found = await _append(request, services, upload, fields, offset=offset)
+    return _tell(request, services, found, status=204)
+
+
+@router.delete(
+    f"{PREFIX}/{{upload}}",
+    operation_id="delete_upload",
+    status_code=204,
+    responses=problems(404, 409, 410, 412, 422),
+    openapi_extra=_documented("Tus-Resumable"),
+    summary="End an upload",
+)
+@_answering
+async def delete_upload(request: Request, services: Given, upload: str) -> Response:
+    """Forget an upload. A store that was made of it stays."""
+    _check_version(read_fields(request.scope))
+    await services.stores.uploads.remove(upload)
+    services.metrics.resumable.labels("removed").inc()
+    return Response(status_code=204, headers={"cache-control": "no-store"})
+
+
+@router.post(f"{PREFIX}/{{upload}}", include_in_schema=False)
+async def override(request: Request, services: Given, upload: str) -> Response:
+    """For clients that can send nothing but POST: the method stands in X-HTTP-Method-Override."""
+    method = read_fields(request.scope).get(b"x-http-method-override", "")
+    handler = {"PATCH": append_to_upload, "DELETE": delete_upload, "HEAD": get_upload}.get(method.upper())
+    if handler is None:
+        raise HttpProblem(METHOD, METHOD.advice, headers={"allow": "OPTIONS, HEAD, GET, PATCH, DELETE"})
+    return await handler(request, services, upload)
+
+
+@router.post(
+    "/v1/stores/assemble",
+    operation_id="assemble_store",
+    status_code=201,
+    response_model=StoreModel,
+    responses={
+        200: {"description": "The store existed already.", "model": StoreModel},
+        201: {"description": "The store has been created.", "headers": {"location": header("The store's URL.")}},
+        **problems(404, 409, 410, 413, 415, 422, 507),
+    },
+    summary="Create a store from finished uploads",
+    tags=["stores"],
+)
+@_answering
+async def assemble_store(request: Request, services: Given, body: Assemble) -> Response:
+    """Create a store whose files are uploads, each one or several that follow each other, or as a recipe says."""
+    plain = IngestRequest()
+    wanted = IngestRequest(
+        type=body.type,
+        root=body.root,
+        tags=tuple(body.tags),
+        min_chunk=plain_size(body.min_chunk) if body.min_chunk is not None else plain.min_chunk,
+        max_chunk=plain_size(body.max_chunk) if body.max_chunk is not None else plain.max_chunk,
+    )
+    with counted(services, request):
+        made = await _joining(_assembled(services, body, wanted))
+    context_of(request.scope).store = made.store.id
+    return await made_answer(request, services.stores, made)
+
+
+async def _assembled(services: Services, body: Assemble, wanted: IngestRequest) -> Created:
+    if body.recipe is not None:
+        async with aclosing(services.stores.uploads.content(_upload_id(body.recipe))) as recipe:
+            return await follow_recipe(services, wanted, recipe)
+    files = {
+        path: [_upload_id(url) for url in ([urls] if isinstance(urls, str) else urls)]
+        for path, urls in body.uploads.items()
+    }
+    return await services.stores.uploads.assemble(files, wanted, body.sha256)
+
+
+async def _append(request: Request, services: Services, upload_id: str, fields: Fields, *, offset: int) -> Upload:
+    body = Body(
+        pieces=pieces_of(request),
+        offset=offset,
+        size=number(fields, "content-length"),
+        length=number(fields, "upload-length"),
+        last=flag(fields, "upload-complete") is True,
+        checksum=checksum_of(fields),
+    )
+    with counted(services, request):
+        return await services.stores.uploads.append(upload_id, body)
+
+
+def _tell(
+    request: Request,
+    services: Services,
+    upload: Upload,
+    *,
+    status: int,
+    headers: dict[str, str] | None = None,
+    content: dict[str, Any] | None = None,
+) -> Response:
+    """What there is to say of an upload; of one that no store could be made of, why."""
+    said = about(upload, services.settings) | (headers or {})
+    context_of(request.scope).store = upload.store
+    if request.method != "GET" and upload.state in {"stored", "failed"}:
+        services.metrics.resumable.labels(upload.state).inc()
+    if upload.failure is not None:
+        failure = failure_of(upload.failure.error(), uploading=True)
+        failure.headers.update(said)
+        raise failure
+    if content is None:
+        return Response(status_code=status, headers=said)
+    return JSONResponse(content, status, said)
+
+
+async def _joining(work: Awaitable[T]) -> T:
+    """What the client names in its body, or in a header, is not what its URL names."""
+    try:
+        return await work
+    except ProtosliceError as error:
+        raise failure_of(error, uploading=True) from error
+
+
+def _speaks_draft(fields: Fields) -> bool:
+    """Whether the request is one of the IETF draft; else it must be one of tus 1.0."""
+    if b"upload-complete" in fields and b"tus-resumable" not in fields:
+        return True
+    if b"tus-resumable" not in fields:
+        raise HttpProblem(PRECONDITION, "Tus-Resumable or Upload-Complete is due", headers={"tus-version": VERSION})
+    _check_version(fields)
+    return False
+
+
+def _check_version(fields: Fields) -> None:
+    if fields.get(b"tus-resumable", VERSION) != VERSION:
+        raise HttpProblem(PRECONDITION, f"tus {VERSION} is spoken here", headers={"tus-version": VERSION})
+
+
+def _check_type(fields: Fields, wanted: str) -> None:
+    given = fields.get(b"content-type", "").partition(";")[0].strip().lower()
+    if given != wanted:
+        raise UnsupportedMediaType(f"the body of an upload is sent as {wanted}")
+
+
+def _has_body(fields: Fields) -> bool:
+    return b"transfer-encoding" in fields or fields.get(b"content-length", "0").strip("0") != ""
+
+
+def _joined(concat: str) -> list[str]:
+    kind, _, urls = concat.partition(";")
+    found = [_upload_id(url) for url in urls.split()]
+    if kind.strip() != "final" or not found:
+        raise InvalidInput("Upload-Concat is `partial`, or `final;` and the URLs of partial uploads")
+    return found
+
+
+def _upload_id(url: str) -> str:
+    """The upload behind a URL, which may be absolute; an id stands for itself."""
+    before, _, upload_id = url.rpartition("/")
+    if before and not before.endswith(PREFIX):
+        raise InvalidInput(f"{url[:200]!r} is no upload of this service")
+    return upload_id

@@ -1,0 +1,113 @@
+"""The views that are JSON: the chunk table and the tree."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from protoslice.server.api.models import ChunkModel, NodeModel, PageModel, TensorModel
+from protoslice.server.api.openapi_fragments import SEEN, problems
+from protoslice.server.http.json_answers import VERSIONED, json_answer, page_answer
+from protoslice.server.services import Given, Services
+from protoslice.stores import OpenStore
+
+router = APIRouter(tags=["views"])
+
+Limit = Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")]
+Cursor = Annotated[str | None, Query(description="`next` of the page before.")]
+
+
+@router.get(
+    "/v1/stores/{ref}/chunks",
+    operation_id="list_chunks",
+    response_model=PageModel[ChunkModel],
+    responses={304: SEEN, **problems(404, 412, 422)},
+    summary="The chunk table",
+)
+async def list_chunks(
+    request: Request,
+    services: Given,
+    ref: str,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    digests: Annotated[bool, Query(description="With digests: chunks not read before are read whole for them.")] = True,
+) -> Response:
+    """A page of chunks, in order. The table of a large store comes at once without digests."""
+    store = await services.stores.view(ref)
+    page = await store.chunks(limit=_at_most(limit, services), cursor=cursor, digests=digests)
+    items = [chunk.as_json() for chunk in page.items]
+    return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
+
+
+@router.get(
+    "/v1/stores/{ref}/tree",
+    operation_id="get_tree",
+    response_model=PageModel[NodeModel],
+    responses={304: SEEN, **problems(404, 412, 422)},
+    summary="The structure below a path",
+)
+async def get_tree(
+    request: Request,
+    services: Given,
+    ref: str,
+    path: Annotated[str, Query(description="Where; absent for the root.", examples=["graph"])] = "",
+    depth: Annotated[int, Query(ge=1, le=16, description="How many levels.")] = 1,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response:
+    """The children of a node with field, name, type, count, size, and whether they go deeper."""
+    store = await services.stores.view(ref)
+    page = await store.tree(path, depth, _at_most(limit, services), cursor)
+    return page_answer(request, page, list(page.items), headers=lasting_headers(request, store, ref), weak=False)
+
+
+@router.get(
+    "/v1/stores/{ref}/tensors",
+    operation_id="list_tensors",
+    response_model=PageModel[TensorModel],
+    responses={304: SEEN, **problems(404, 412, 422)},
+    summary="The tensors of a model",
+)
+async def list_tensors(
+    request: Request,
+    services: Given,
+    ref: str,
+    name: Annotated[
+        str | None, Query(description="Only of this name or address; `*` stands for anything.", examples=["encoder.*"])
+    ] = None,
+    dtype: Annotated[str | None, Query(description="Only of this type.", examples=["F32"])] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response:
+    """A page of tensors, in the model's order: name, address, type, shape, size, and where each lies."""
+    store = await services.stores.view(ref)
+    page = await store.tensors.page(name=name, dtype=dtype, limit=_at_most(limit, services), cursor=cursor)
+    return page_answer(request, page, b",".join(page.items), headers=lasting_headers(request, store, ref), weak=False)
+
+
+@router.get(
+    "/v1/stores/{ref}/references.json",
+    operation_id="get_references",
+    responses={304: SEEN, **problems(404, 412, 422)},
+    summary="References onto the tensors",
+)
+async def get_references(request: Request, services: Given, ref: str) -> Response:
+    """References as kerchunk writes them, for fsspec and zarr: every tensor an array over ranges of this service."""
+    store = await services.stores.view(ref)
+    base = f"{request.url.scheme}://{request.url.netloc}/v1/stores/{store.info.id}"
+    return json_answer(request, await store.tensors.references(base))
+
+
+def _at_most(limit: int, services: Services) -> int:
+    return min(limit, services.settings.max_page_items)
+
+
+def lasting_headers(request: Request, store: OpenStore, ref: str) -> dict[str, str]:
+    """Under a store's id the answer may be kept for a while; under another name it says what the lasting URL is."""
+    if ref == store.info.id:
+        return {"cache-control": VERSIONED}
+    rest = request.scope["raw_path"].split(b"/", 4)[4].decode("latin-1")
+    query = request.scope["query_string"].decode("latin-1")
+    return {"content-location": f"/v1/stores/{store.info.id}/{rest}" + (f"?{query}" if query else "")}

@@ -1,0 +1,212 @@
+"""The views of a store as data: what each is called, takes and gives. Routing and OpenAPI both read this table."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from protoslice.server.api.parameters import Query, chunk_number
+from protoslice.stores import OpenStore, Representation
+
+__all__ = ["PREFIX", "VIEWS", "View"]
+
+PREFIX: Final = "/v1/stores/{ref}"
+
+Select = Callable[[OpenStore, str, Query], Awaitable[Representation]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One view."""
+
+    name: str
+    """The path segment after the store."""
+    rest: str | None = None
+    """What the remaining path is, as a Starlette template; None when there is none."""
+    operation: str
+    summary: str
+    description: str
+    select: Select
+    at_hand: Callable[[OpenStore, str], Representation] | None = None
+    """The same without waiting, for views that need no planning and no parameters."""
+    media_types: tuple[str, ...]
+    versioned: bool = False
+    """Whether its bytes depend on what a later program may mend, and not on the store's id alone."""
+    rendered: bool = False
+    """Whether messages are also given as JSON and text."""
+    parameters: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def path(self) -> str:
+        """The route's template."""
+        return f"{PREFIX}/{self.name}" + ("" if self.rest is None else f"/{{{self.rest}}}")
+
+
+def _planned_chunk(store: OpenStore, rest: str) -> Representation:
+    return store.planned_chunk(chunk_number(rest))
+
+
+async def _file(store: OpenStore, rest: str, query: Query) -> Representation:
+    return store.file(rest)
+
+
+async def _metadata(store: OpenStore, rest: str, query: Query) -> Representation:
+    return await store.metadata()
+
+
+async def _chunk(store: OpenStore, rest: str, query: Query) -> Representation:
+    return await store.chunk(chunk_number(rest))
+
+
+async def _merge(store: OpenStore, rest: str, query: Query) -> Representation:
+    return await store.merge(query.one("path") or "", query.many("fields"), query.size("omit_larger_than"))
+
+
+async def _cpb(store: OpenStore, rest: str, query: Query) -> Representation:
+    return await store.cpb()
+
+
+async def _tensor(store: OpenStore, rest: str, query: Query) -> Representation:
+    return await store.tensors.one(rest, query.one("slice"), query.one("format") or "raw")
+
+
+async def _safetensors(store: OpenStore, rest: str, query: Query) -> Representation:
+    return await store.tensors.safetensors(query.many("name"))
+
+
+def _query(name: str, description: str, schema: dict[str, Any], example: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": "query",
+        "required": False,
+        "description": description,
+        "schema": schema,
+        "example": example,
+    }
+
+
+_MESSAGE: Final = "application/protobuf"
+_BYTES: Final = "application/octet-stream"
+_TEXT: Final = "text/plain"
+_JSON: Final = ("application/protobuf+json", "application/json")
+
+VIEWS: Final = (
+    View(
+        name="files",
+        rest="path:path",
+        operation="get_file",
+        summary="A file, byte for byte as it was uploaded",
+        description="Serves ranges, validators and digests. The path is the one the store lists.",
+        select=_file,
+        at_hand=OpenStore.file,
+        media_types=(_BYTES,),
+    ),
+    View(
+        name="metadata",
+        operation="get_metadata",
+        summary="The ChunkMetadata of the store",
+        description="Which chunks make up the message, in TensorFlow's proto_splitter schema.",
+        select=_metadata,
+        media_types=(_MESSAGE, *_JSON, _TEXT),
+        rendered=True,
+    ),
+    View(
+        name="chunks",
+        rest="n",
+        operation="get_chunk",
+        summary="One chunk",
+        description="The serialized message or the raw bytes. Message chunks are rendered as JSON or text on request.",
+        select=_chunk,
+        at_hand=_planned_chunk,
+        media_types=(_MESSAGE, _BYTES, *_JSON, _TEXT),
+        rendered=True,
+    ),
+    View(
+        name="merge",
+        operation="get_merged",
+        summary="A merged message, or a part of it",
+        description=(
+            "The message at `path`, serialized; without `path` the whole proto, equal to the upload byte for byte. "
+            "A path to a bytes or string field gives its content, one to a scalar its text."
+        ),
+        select=_merge,
+        media_types=(_MESSAGE, _BYTES, *_JSON, _TEXT),
+        rendered=True,
+        parameters=(
+            _query(
+                "path",
+                'Where: `graph.node[3].attr["value"].tensor`, `7.1[3]` or `node[name="conv1"]`.',
+                {"type": "string"},
+                "graph",
+            ),
+            _query(
+                "fields",
+                "Keep only these paths below `path`; repeatable, `[*]` and `[2:10]` select elements.",
+                {"type": "array", "items": {"type": "string"}},
+                ["node[*].name"],
+            ),
+            _query(
+                "omit_larger_than",
+                "Leave out every bytes, string and packed field larger than this size.",
+                {"type": "string"},
+                "64KiB",
+            ),
+        ),
+    ),
+    View(
+        name="cpb",
+        operation="get_chunked_proto",
+        summary="The store as one chunked-proto file",
+        description="A riegeli file that TensorFlow's Merger reads.",
+        select=_cpb,
+        versioned=True,
+        media_types=("application/x-riegeli",),
+    ),
+    View(
+        name="tensors",
+        rest="name:path",
+        operation="get_tensor",
+        summary="One tensor, or a slice of it",
+        description=(
+            "Row-major and little-endian, as raw bytes or as a `.npy` file; `packed` as the format packs types "
+            "narrower than a byte; `json` for strings. `X-Tensor-Dtype` and `X-Tensor-Shape` (`3,4`; empty for a "
+            "scalar) say what is sent."
+        ),
+        select=_tensor,
+        versioned=True,
+        media_types=(_BYTES, "application/json"),
+        parameters=(
+            _query(
+                "slice",
+                "As NumPy's basic slicing, with steps above zero: `0:128,:,-3,::2`.",
+                {"type": "string"},
+                "0:128,:",
+            ),
+            _query(
+                "format",
+                "How: elements one by one, a `.npy` file, packed bits, or JSON.",
+                {"type": "string", "enum": ["raw", "npy", "packed", "json"], "default": "raw"},
+                "npy",
+            ),
+        ),
+    ),
+    View(
+        name="safetensors",
+        operation="get_safetensors",
+        summary="All tensors, or some, as one safetensors file",
+        description="What the format has no type for is widened, or left out and named in its metadata.",
+        select=_safetensors,
+        versioned=True,
+        media_types=(_BYTES,),
+        parameters=(
+            _query(
+                "name",
+                "Only the tensors of this name or address; repeatable, `*` stands for anything.",
+                {"type": "array", "items": {"type": "string"}},
+                ["encoder.*"],
+            ),
+        ),
+    ),
+)
+"""All views that give bytes."""

@@ -1,0 +1,91 @@
+"""JSON answers: one object or a page, with an entity tag and the conditions that go with it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import Request
+from starlette.responses import Response
+
+from protoslice.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
+from protoslice.server.api.parameters import with_parameter
+from protoslice.server.api.problems import PRECONDITION, HttpProblem
+from protoslice.server.http.digests import format_digest
+from protoslice.server.http.headers import Fields, read_fields
+from protoslice.stores import Created, Page, StoreInfo, Stores
+
+__all__ = ["encoded", "json_answer", "made_answer", "page_answer", "store_json"]
+
+REVALIDATED = "no-cache"
+VERSIONED = "public, max-age=3600"
+"""Of a store, under its id: a later program may find more to say of it."""
+
+
+def json_answer(
+    request: Request,
+    data: object,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    etag: EntityTag | None = None,
+    weak: bool = False,
+) -> Response:
+    """`data` as JSON, unless it is bytes, which are JSON already.
+
+    For a read the conditions are evaluated; without `etag`, the entity tag is made from the content, weak or not.
+    """
+    body = data if isinstance(data, bytes) else encoded(data)
+    digest = hashlib.sha256(body)
+    tag = etag or EntityTag(f"sha256-{digest.hexdigest()}", weak)
+    given = {"etag": str(tag), "cache-control": REVALIDATED, "vary": "accept-encoding", **(headers or {})}
+    if request.method == "GET":
+        verdict = evaluate(_conditions(read_fields(request.scope)), Validators(tag), reads=True)
+        if verdict is Verdict.FAILED:
+            raise HttpProblem(PRECONDITION, "this is another than the one named", etag=tag.opaque)
+        if verdict is Verdict.NOT_MODIFIED:
+            return Response(status_code=304, headers=given)
+    given["repr-digest"] = format_digest(digest.digest()).decode("ascii")
+    return Response(body, status, given, "application/json")
+
+
+async def made_answer(request: Request, stores: Stores, made: Created) -> Response:
+    """The store that an upload made, or found."""
+    headers = {"location": f"/v1/stores/{made.store.id}"}
+    body = await store_json(stores, made.store)
+    return json_answer(request, body, status=201 if made.created else 200, headers=headers)
+
+
+async def store_json(stores: Stores, info: StoreInfo, more: Mapping[str, object] | None = None) -> bytes:
+    """A store as JSON, with `more` members: that of many files is made in a thread, as it takes long."""
+    return await stores.worker.sized(info.weight, lambda: encoded(info.as_json() | dict(more or {})))
+
+
+def encoded(data: object) -> bytes:
+    """`data` as compact JSON."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def page_answer(
+    request: Request,
+    page: Page[Any],
+    items: list[Any] | bytes,
+    *,
+    headers: Mapping[str, str] | None = None,
+    weak: bool = True,
+) -> Response:
+    """A page, with a link to the next; items in bytes are JSON already, with commas between them."""
+    given = dict(headers or {})
+    if page.next is not None:
+        query = with_parameter(request.scope["query_string"], "cursor", page.next)
+        given["link"] = f'<{request.scope["raw_path"].decode("latin-1")}?{query}>; rel="next"'
+    data: object = {"items": items, "next": page.next}
+    if isinstance(items, bytes):
+        data = b'{"items":[%b],"next":%b}' % (items, json.dumps(page.next).encode())
+    return json_answer(request, data, headers=given, weak=weak)
+
+
+def _conditions(fields: Fields) -> Preconditions:
+    return Preconditions(if_match=fields.get(b"if-match"), if_none_match=fields.get(b"if-none-match"))

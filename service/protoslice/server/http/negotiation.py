@@ -1,0 +1,62 @@
+"""Which media type an Accept header gets (RFC 9110, section 12.5.1)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from protoslice.server.api.problems import NOT_ACCEPTABLE, HttpProblem
+
+__all__ = ["FORMS", "JSON", "MESSAGE", "PROTOBUF_JSON", "TEXT", "choose"]
+
+MESSAGE: Final = "application/protobuf"
+PROTOBUF_JSON: Final = "application/protobuf+json"
+JSON: Final = "application/json"
+TEXT: Final = "text/plain"
+FORMS: Final = {PROTOBUF_JSON: "json", JSON: "json", TEXT: "text"}
+"""What the rendered media types are for the renderer."""
+
+_ALIASES: Final = {
+    "application/x-protobuf": MESSAGE,
+    "application/x-protobuffer": MESSAGE,
+    "application/vnd.google.protobuf": MESSAGE,
+}
+_MOST: Final = 64
+
+
+@lru_cache(maxsize=1024)
+def choose(accept: str | None, offers: tuple[str, ...]) -> str:
+    """The best of `offers`, the first of equals; `HttpProblem` 406 when none is acceptable."""
+    if accept is None or not accept.strip() or accept.strip() == "*/*":
+        return offers[0]
+    wanted = [_parse(part) for part in accept.split(",")[:_MOST]]
+    best = max(offers, key=lambda offer: _quality(offer, wanted))
+    if _quality(best, wanted) <= 0:
+        raise HttpProblem(NOT_ACCEPTABLE, f"there is: {', '.join(offers)}", offers=list(offers))
+    return best
+
+
+def _parse(part: str) -> tuple[str, float]:
+    media, *parameters = [text.strip().lower() for text in part.split(";")]
+    quality = 1.0
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            quality = _number(value.strip())
+    return _ALIASES.get(media, media), quality
+
+
+def _number(text: str) -> float:
+    plain = text.isascii() and text.replace(".", "", 1).isdigit() and len(text) <= 5
+    return min(1.0, float(text)) if plain else 0.0
+
+
+def _quality(offer: str, wanted: list[tuple[str, float]]) -> float:
+    """The quality of the most specific range that covers `offer`."""
+    media = offer.partition(";")[0]
+    major = media.partition("/")[0] + "/*"
+    for pattern in (media, major, "*/*"):
+        found = [quality for name, quality in wanted if name == pattern]
+        if found:
+            return max(found)
+    return 0.0

@@ -1,0 +1,76 @@
+"""Answers whose body is made in memory: rendered messages and JSON, with validators and conditions, without ranges."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Final
+
+import google.protobuf
+from starlette.types import Scope, Send
+
+from protoslice.identity import RENDERING
+from protoslice.schema.registry import bundled_bytes
+from protoslice.server.http.headers import Fields
+from protoslice.server.http.negotiation import JSON, PROTOBUF_JSON, TEXT
+from protoslice.server.http.plan import Facts, Terms, plan_answer
+
+__all__ = ["send_rendered"]
+
+_MARKS: Final = {PROTOBUF_JSON: "pbjson", JSON: "json", TEXT: "text"}
+
+
+@cache
+def _made_by() -> str:
+    """The versions that a rendered form depends on: ours, the runtime's, and the types that an `Any` may hold."""
+    bundled = hashlib.sha256(bundled_bytes()).hexdigest()[:16]
+    return f"{RENDERING}-{google.protobuf.__version__}-{bundled}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rendered:
+    """What is known of a rendered form: its length only when it has been made."""
+
+    size: int
+    etag: str
+    filename: str
+    media_type: str
+    message_type: str | None
+    sha256: bytes | None = None
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+async def send_rendered(
+    scope: Scope,
+    send: Send,
+    facts: Facts,
+    render: Callable[[], Awaitable[bytes]],
+    *,
+    media_type: str,
+    fields: Fields,
+    terms: Terms,
+) -> None:
+    """Answer with what `render` makes of the representation; it is not called when the client has it already."""
+    ending = "txtpb" if media_type == TEXT else "json"
+    terms = replace(terms, versioned=True)
+    shown = _Rendered(
+        0,
+        f"{facts.etag}-{_MARKS[media_type]}-{_made_by()}",
+        f"{facts.filename.rpartition('.')[0] or facts.filename}.{ending}",
+        f"{media_type}; charset=utf-8",
+        facts.message_type,
+    )
+    # Conditions first, ranges never: a 304 must not cost a rendering.
+    answer = plan_answer("HEAD", fields, shown, terms)
+    body = b""
+    if answer.status == 200:
+        body = await render()
+        whole = _Rendered(
+            len(body), shown.etag, shown.filename, shown.media_type, shown.message_type, hashlib.sha256(body).digest()
+        )
+        answer = plan_answer("HEAD", fields, whole, terms)
+    headers = [(name, b"none" if name == b"accept-ranges" else value) for name, value in answer.headers]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

@@ -1,0 +1,106 @@
+"""The one response for views: any representation, whole or by ranges, streamed with back-pressure.
+
+Everything that can fail is decided before the first byte: the first piece is read before the head is sent. What fails
+later raises, upon which the server closes the connection short of the announced length: the client sees a broken
+transfer, never a complete one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from hashlib import sha256
+from typing import Final, Protocol
+
+from starlette.types import Scope, Send
+
+from protoslice.errors import IntegrityError
+from protoslice.server.http.digests import format_digest, wants_sha256
+from protoslice.server.http.headers import Fields
+from protoslice.server.http.plan import Answer, Facts, Terms, plan_answer
+from protoslice.server.middleware.disconnect import Leaving
+
+__all__ = ["Buffer", "Rope", "send_representation"]
+
+Buffer = bytes | memoryview
+SMALL: Final = 1 << 20
+"""Answers up to this size get the Content-Digest that was asked for."""
+
+
+class Rope(Facts, Protocol):
+    """A representation whose bytes can be read by range."""
+
+    def pieces(self, start: int, end: int) -> AsyncGenerator[Buffer, None]: ...
+
+
+async def send_representation(
+    scope: Scope, send: Send, rope: Rope, *, fields: Fields, terms: Terms, leaving: Leaving
+) -> None:
+    """Answer a GET or HEAD with `rope`, within the context `leaving`."""
+    answer = plan_answer(scope["method"], fields, rope, terms)
+    if scope["method"] == "HEAD" or answer.length == 0:
+        await _send_head(send, answer)
+        await send({"type": "http.response.body", "body": b""})
+        return
+    async with aclosing(_body(rope, answer)) as body:
+        first = await anext(body)
+        if len(first) == answer.length:
+            await _send_only(send, answer, first, fields)
+            return
+        if answer.length <= SMALL and b"want-content-digest" in fields:
+            await _send_only(send, answer, await _gather(first, body), fields)
+            return
+        leaving.watch()
+        await _send_head(send, answer)
+        await _pump(send, answer.length, first, body)
+
+
+async def _send_head(send: Send, answer: Answer) -> None:
+    await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+
+
+async def _send_only(send: Send, answer: Answer, body: Buffer, fields: Fields) -> None:
+    """An answer whose body is at hand."""
+    _check_end(answer.length - len(body))
+    given = any(name == b"content-digest" for name, _ in answer.headers)
+    if answer.status in {200, 206} and not given and wants_sha256(fields.get(b"want-content-digest")):
+        answer.headers.append((b"content-digest", format_digest(sha256(body).digest())))
+    await _send_head(send, answer)
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _pump(send: Send, left: int, piece: Buffer, body: AsyncGenerator[Buffer, None]) -> None:
+    left -= len(piece)
+    await send({"type": "http.response.body", "body": piece, "more_body": True})
+    async for piece in body:
+        left -= len(piece)
+        if left < 0:
+            break
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+        # What comes from the page cache and goes to a fast client never waits: let others have their turn.
+        await asyncio.sleep(0)
+    _check_end(left)
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _body(rope: Rope, answer: Answer) -> AsyncGenerator[Buffer, None]:
+    """All that goes over the wire, in pieces, none empty; the first one holds bytes of the representation."""
+    for part in answer.parts:
+        head = part.head
+        async with aclosing(rope.pieces(part.start, part.end)) as pieces:
+            async for piece in pieces:
+                if len(piece):
+                    yield b"".join((head, piece)) if head else piece
+                    head = b""
+    if answer.tail:
+        yield answer.tail
+
+
+async def _gather(first: Buffer, rest: AsyncGenerator[Buffer, None]) -> bytes:
+    return b"".join([first, *[piece async for piece in rest]])
+
+
+def _check_end(left: int) -> None:
+    if left:
+        raise IntegrityError(f"the bytes ended {left} short of the length announced")

@@ -1,0 +1,1 @@
+"""Request bodies on their way into stores: raw, form, tar and resumable."""

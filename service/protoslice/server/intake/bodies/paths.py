@@ -1,0 +1,39 @@
+"""The paths that files of an upload go by."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from protoslice.errors import InvalidInput
+from protoslice.stores.names import check_file_path
+
+__all__ = ["file_path", "last_segment", "path_text"]
+
+_HERE: Final = re.compile(r"(?:\./+)+")
+
+
+def file_path(name: str, offset: int | None = None) -> str:
+    """The path that `name`, found at `offset` of the body, stands for: leading `./` go, then it must be a plain path.
+
+    The letters stay as they are: models refer to files beside them by the very bytes of their names, so
+    Unicode is not normalized.
+    """
+    try:
+        return check_file_path(_HERE.sub("", name, count=1) if name.startswith("./") else name)
+    except InvalidInput as error:
+        error.offset = offset
+        raise
+
+
+def path_text(raw: bytes, offset: int | None = None) -> str:
+    """The characters of a path that came as bytes."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidInput(f"the name {raw[:100]!r} is not UTF-8", offset) from None
+
+
+def last_segment(name: str) -> str:
+    """What remains of `name` without folders: Content-Disposition names no place, only a file (RFC 6266, 4.3)."""
+    return re.split(r"[/\\]", name)[-1]

@@ -1,0 +1,120 @@
+"""What is answered about an upload, in the words of both dialects; and how its failures look."""
+
+from __future__ import annotations
+
+from email.utils import format_datetime
+from typing import Any, Final
+
+from starlette.types import Message, Send
+
+from protoslice.errors import Conflict, ProtosliceError
+from protoslice.server.api.problems import CONFLICT, INVALID, JOINED, HttpProblem, problem_of_error
+from protoslice.server.intake.resumable.checksums import ALGORITHMS
+from protoslice.server.settings import Settings
+from protoslice.stores.uploads import (
+    AlreadyComplete,
+    InconsistentLength,
+    JoinedUpload,
+    Upload,
+    WrongOffset,
+)
+
+__all__ = ["EXTENSIONS", "PREFIX", "VERSION", "abilities", "about", "as_json", "failure_of", "speaking_tus"]
+
+PREFIX: Final = "/v1/uploads"
+VERSION: Final = "1.0.0"
+EXTENSIONS: Final = (
+    "creation",
+    "creation-with-upload",
+    "creation-defer-length",
+    "expiration",
+    "checksum",
+    "termination",
+    "concatenation",
+)
+_TYPES: Final = "https://iana.org/assignments/http-problem-types#"
+
+
+def abilities(settings: Settings) -> dict[str, str]:
+    """What the service can do, and what its limits are."""
+    return {
+        "tus-version": VERSION,
+        "tus-extension": ",".join(EXTENSIONS),
+        "tus-max-size": str(settings.max_upload_bytes),
+        "tus-checksum-algorithm": ",".join(ALGORITHMS),
+        "accept-patch": "application/offset+octet-stream, application/partial-upload",
+        "upload-limit": limits(settings),
+        "cache-control": "no-store",
+    }
+
+
+def limits(settings: Settings) -> str:
+    """The limits as the draft writes them."""
+    return f"max-size={settings.max_upload_bytes}, max-age={int(settings.upload_lifetime_seconds)}"
+
+
+def about(upload: Upload, settings: Settings) -> dict[str, str]:
+    """Everything the headers say of an upload."""
+    done = upload.state != "open"
+    found = {
+        "cache-control": "no-store",
+        "upload-offset": str(upload.offset),
+        "upload-complete": "?1" if done else "?0",
+        "upload-expires": format_datetime(upload.expires, usegmt=True),
+        "upload-limit": limits(settings),
+    }
+    if upload.length is None:
+        found["upload-defer-length"] = "1"
+    else:
+        found["upload-length"] = str(upload.length)
+    if upload.told:
+        found["upload-metadata"] = upload.told
+    if upload.partial:
+        found["upload-concat"] = "partial"
+    elif upload.joined:
+        found["upload-concat"] = "final;" + " ".join(f"{PREFIX}/{part}" for part in upload.joined)
+    if upload.store is not None:
+        found |= {"protoslice-store": upload.store, "link": f'</v1/stores/{upload.store}>; rel="related"'}
+    return found
+
+
+def as_json(upload: Upload) -> dict[str, Any]:
+    """The upload for people, and for clients of their own."""
+    return {
+        "id": upload.id,
+        "state": upload.state,
+        "offset": upload.offset,
+        "length": upload.length,
+        "filename": upload.path,
+        "expires": upload.expires.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "store": upload.store,
+    }
+
+
+def failure_of(error: ProtosliceError, *, uploading: bool = False) -> HttpProblem:
+    """The problem that a request for an upload ends with."""
+    if isinstance(error, WrongOffset):
+        offsets = {"expected-offset": error.expected, "provided-offset": error.provided}
+        members: dict[str, Any] = {"type": _TYPES + "mismatching-upload-offset", **offsets}
+        return HttpProblem(CONFLICT, error.message, headers={"upload-offset": str(error.expected)}, **members)
+    if isinstance(error, AlreadyComplete):
+        return HttpProblem(INVALID, error.message, type=_TYPES + "completed-upload")
+    if isinstance(error, InconsistentLength):
+        return HttpProblem(INVALID, error.message, type=_TYPES + "inconsistent-upload-length")
+    if isinstance(error, JoinedUpload):
+        return HttpProblem(JOINED, error.message)
+    failure = problem_of_error(error, uploading=uploading)
+    if isinstance(error, Conflict):
+        failure.headers["connection"] = "close"  # whoever still sends is not listened to any more
+    return failure
+
+
+def speaking_tus(send: Send) -> Send:
+    """`send`, with every answer saying that it is one of tus 1.0."""
+
+    async def speak(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], (b"tus-resumable", VERSION.encode())]
+        await send(message)
+
+    return speak

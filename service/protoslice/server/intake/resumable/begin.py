@@ -1,0 +1,78 @@
+"""What a client says when it begins an upload: in Upload-Metadata, in the query as for any upload, in headers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from protoslice.errors import InvalidInput
+from protoslice.server.api.parameters import Query
+from protoslice.server.http.digests import parse_digest
+from protoslice.server.http.headers import Fields
+from protoslice.server.intake.bodies.paths import file_path
+from protoslice.server.intake.bodies.raw import raw_path
+from protoslice.server.intake.resumable.headers import flag, number, pairs
+from protoslice.sizes import parse_size
+from protoslice.stores import IngestRequest
+from protoslice.stores.uploads import InconsistentLength, NewUpload
+
+__all__ = ["new_draft_upload", "new_tus_upload"]
+
+
+def new_tus_upload(fields: Fields, query: Query) -> NewUpload:
+    """An upload as tus begins one."""
+    told = fields.get(b"upload-metadata", "")
+    words = pairs(told)
+    length, deferred = number(fields, "upload-length"), fields.get(b"upload-defer-length")
+    concat = fields.get(b"upload-concat", "")
+    if deferred not in {None, "1"}:
+        raise InvalidInput("Upload-Defer-Length is 1 where it is given")
+    if concat.startswith("final"):
+        if length is not None or deferred is not None:
+            raise InvalidInput("an upload joined from others has their length: give none")
+    elif (length is None) == (deferred is None):
+        raise InvalidInput("either Upload-Length or Upload-Defer-Length: 1 is due")
+    name = words.get("filename") or words.get("name") or query.one("filename")
+    return NewUpload(
+        length=length,
+        path=file_path(name) if name else None,
+        request=_request(words, query),
+        partial=concat == "partial",
+        sha256=parse_digest(fields.get(b"repr-digest")),
+        told=told,
+    )
+
+
+def new_draft_upload(fields: Fields, query: Query) -> NewUpload:
+    """An upload as the IETF draft begins one."""
+    length, size = number(fields, "upload-length"), number(fields, "content-length")
+    if flag(fields, "upload-complete") and size is not None:
+        if length not in {None, size}:
+            raise InconsistentLength("the body is the whole upload, and Upload-Length says otherwise")
+        length = size
+    told = fields.get(b"upload-metadata", "")
+    words = pairs(told)
+    name, disposition = words.get("filename") or query.one("filename"), fields.get(b"content-disposition")
+    return NewUpload(
+        length=length,
+        path=raw_path(disposition, name) if name or disposition else None,
+        request=_request(words, query),
+        sha256=parse_digest(fields.get(b"repr-digest")),
+        told=told,
+    )
+
+
+def _request(words: Mapping[str, str], query: Query) -> IngestRequest:
+    """The metadata's word goes before the query's. `tag` may hold several, with spaces between them."""
+    type_name = words.get("type")
+    if type_name is None or "/" in type_name:
+        type_name = query.one("type")  # uploaders for browsers send the media type under this name
+    tags = tuple(dict.fromkeys((*words.get("tag", "").split(), *query.many("tag"))))
+    plain = IngestRequest()
+    sizes = {name: words.get(name) or query.one(name) for name in ("min_chunk", "max_chunk")}
+    return IngestRequest(
+        type=type_name or None,
+        root=words.get("root") or query.one("root"),
+        tags=tags,
+        min_chunk=parse_size(sizes["min_chunk"]) if sizes["min_chunk"] else plain.min_chunk,
+        max_chunk=parse_size(sizes["max_chunk"]) if sizes["max_chunk"] else plain.max_chunk,
+    )

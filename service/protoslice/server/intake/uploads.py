@@ -1,0 +1,115 @@
+"""From the body of a request to a store: one file after the other, piece by piece, with back-pressure."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Final
+
+from fastapi import Request
+
+from protoslice.errors import ProtosliceError
+from protoslice.recipes import MEDIA_TYPE as RECIPE
+from protoslice.server.api.problems import BUSY, RETRY_AFTER_SECONDS, HttpProblem, problem_of_error
+from protoslice.server.http.headers import Fields, read_fields
+from protoslice.server.intake.bodies import files_of
+from protoslice.server.intake.digest_checks import BodyDigest
+from protoslice.server.middleware.context import context_of
+from protoslice.server.middleware.disconnect import ClientGone
+from protoslice.server.services import Services
+from protoslice.stores import Created, Ingest, IngestRequest, follow
+
+__all__ = ["counted", "follow_recipe", "pieces_of", "take_in"]
+
+_SEVERAL: Final = {"multipart/form-data", "application/x-tar"}
+
+
+async def take_in(request: Request, services: Services, wanted: IngestRequest, filename: str | None) -> Created:
+    """The store that the body makes; nothing of it is read before all that can be checked has been."""
+    fields = read_fields(request.scope)
+    with counted(services, request):
+        try:
+            return await _take_in(request, services, wanted, fields, filename)
+        except ProtosliceError as error:
+            raise problem_of_error(error, uploading=True) from error
+
+
+async def _take_in(
+    request: Request, services: Services, wanted: IngestRequest, fields: Fields, filename: str | None
+) -> Created:
+    digest = BodyDigest(fields)
+    kind = fields.get(b"content-type")
+    if (kind or "").partition(";")[0].strip().lower() == RECIPE:
+        return await follow_recipe(services, wanted, digest.watch(pieces_of(request)), digest.check)
+    one = (kind or "").partition(";")[0].strip().lower() not in _SEVERAL
+    body = pieces_of(request)
+    files = files_of(kind, fields.get(b"content-disposition"), filename, body if one else digest.watch(body))
+    async with await services.stores.ingest(wanted) as ingest:
+        started = perf_counter()
+        async for file in files:
+            await _take_file(ingest, file.path, file.pieces)
+        received = perf_counter()
+        if not one:
+            digest.check()
+        # Of one file the ingest makes the digest anyway, off the loop.
+        created = await ingest.commit(expected_sha256=digest.expected if one else None)
+    services.metrics.stage("receive", received - started)
+    services.metrics.stage("commit", perf_counter() - received)
+    return created
+
+
+async def follow_recipe(
+    services: Services, wanted: IngestRequest, recipe: AsyncIterator[bytes], check: Callable[[], None] | None = None
+) -> Created:
+    """The store that a recipe makes, which names the digest of every file; `check` is asked once it has been read."""
+    async with await services.stores.ingest(wanted) as ingest:
+        started = perf_counter()
+        await follow(recipe, ingest, services.stores)
+        if check is not None:
+            check()
+        received = perf_counter()
+        created = await ingest.commit()
+    services.metrics.stage("receive", received - started)
+    services.metrics.stage("commit", perf_counter() - received)
+    return created
+
+
+async def _take_file(ingest: Ingest, path: str, pieces: AsyncIterator[bytes]) -> None:
+    sink = await ingest.file(path)
+    async for piece in pieces:
+        await sink.write(piece)
+    await sink.close()
+
+
+async def pieces_of(request: Request) -> AsyncIterator[bytes]:
+    """The body as it comes. Not `request.stream()`: a client that left is no failure to be answered."""
+    more = True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        if piece := message.get("body", b""):
+            yield piece
+        more = message.get("more_body", False)
+
+
+@contextmanager
+def counted(services: Services, request: Request) -> Iterator[None]:
+    """Count an upload while it is under way; refuse it when too many are, in all or of its client."""
+    limit = services.settings.max_uploads
+    if services.uploads >= limit:
+        raise HttpProblem(
+            BUSY,
+            f"{limit} uploads are under way already",
+            headers={"retry-after": str(RETRY_AFTER_SECONDS)},
+            limit=limit,
+        )
+    with services.clients.uploads.one(context_of(request.scope).key):
+        services.uploads += 1
+        services.metrics.open_uploads.inc()
+        try:
+            yield
+        finally:
+            services.uploads -= 1
+            services.metrics.open_uploads.dec()

@@ -1,0 +1,1 @@
+"""Layers around every request: its record, its limits, its origin, its end."""

@@ -1,0 +1,81 @@
+"""Leave for pages of other origins to read, when the operator grants it: the protocol of the Fetch standard.
+
+Cookies and the like are never asked for, so wildcards say all there is to say of methods and headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from protoslice.server.middleware.context import context_of
+
+__all__ = ["ANY", "AllowOrigins", "Preflight", "standing_headers"]
+
+ANY: Final = "*"
+_ASKED_METHOD: Final = b"access-control-request-method"
+_EXPOSE: Final = (b"access-control-expose-headers", b"*")
+_GRANTS: Final = [
+    # What a wildcard does not cover is a token for a proxy in front of the service.
+    (b"access-control-allow-headers", b"*, authorization"),
+    (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
+    (b"access-control-max-age", b"7200"),
+]
+
+
+def standing_headers(origins: Sequence[str]) -> list[tuple[str, str]]:
+    """What stands in every answer, whoever asked: caches keep one answer for all.
+
+    An answer kept from a request without an Origin must serve one that has it, or must say that it does not.
+    """
+    if ANY in origins:
+        return [("access-control-allow-origin", "*"), ("access-control-expose-headers", "*")]
+    return [("vary", "origin")] if origins else []
+
+
+class AllowOrigins:
+    """An ASGI layer that lets pages of the named origins see answers; where any origin may, `standing_headers` do."""
+
+    def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
+        self._app = app
+        self._origins = frozenset(origin.encode("ascii") for origin in origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Add the headers, when the origin is one of ours."""
+        origin = _field(scope, b"origin") if scope["type"] == "http" else None
+        if origin is None or origin not in self._origins:
+            await self._app(scope, receive, send)
+            return
+
+        async def allowing(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"access-control-allow-origin", origin), _EXPOSE]
+            await send(message)
+
+        await self._app(scope, receive, allowing)
+
+
+class Preflight:
+    """An ASGI layer that answers a browser's question whether it may ask; everything else goes on."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the question, if it is one."""
+        if scope["type"] != "http" or scope["method"] != "OPTIONS" or _field(scope, _ASKED_METHOD) is None:
+            await self._app(scope, receive, send)
+            return
+        context_of(scope).route = "preflight"
+        await send({"type": "http.response.start", "status": 204, "headers": _GRANTS})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _field(scope: Scope, wanted: bytes) -> bytes | None:
+    for name, value in scope["headers"]:
+        if name == wanted:
+            found: bytes = value
+            return found
+    return None

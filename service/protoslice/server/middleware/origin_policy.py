@@ -1,0 +1,103 @@
+"""Which hosts are asked for as they should be, and which requests of web pages are refused.
+
+Refused are changes that another site asks for, and names that are not ours.
+
+A page may send a form to any address that its reader's machine can reach, without asking first: so what changes
+anything is refused when the browser says, or its Origin shows, that the page is another site's. And a page may have its
+own name lead to this machine after it has been loaded (DNS rebinding), upon which everything here is of its own site:
+so a service that only this machine reaches goes by addresses, `localhost` and the names it was given.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import Final
+
+from starlette.types import Scope
+
+from protoslice.server.api.problems import BAD_REQUEST, CROSS_SITE, MISDIRECTED, HttpProblem
+from protoslice.server.http.headers import Fields, Headers, read_fields
+from protoslice.server.middleware.cors import ANY
+from protoslice.server.settings import Settings
+
+__all__ = ["Sites"]
+
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_OWN: Final = frozenset({"same-origin", "none"})
+_LOCAL: Final = "localhost"
+_HOST: Final = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+)(?::[0-9]*)?")
+"""What Host may be (RFC 3986, section 3.2.2), but for addresses of kinds yet to come; empty it names nobody."""
+_CLOSE: Final = {"connection": "close"}
+
+
+class Sites:
+    """The names the service goes by, and the sites whose pages may change something."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._origins = frozenset(settings.cors_origins)
+        names = settings.allowed_hosts or (() if _is_loopback(settings.host) else (ANY,))
+        self._names = None if ANY in names else frozenset(name.lower() for name in names)
+        self.is_ours = lru_cache(maxsize=256)(self._is_ours)
+
+    def check(self, scope: Scope) -> None:
+        """Raise the problem with a request that has no sound Host, or that a page should not have been able to make."""
+        headers: Headers = scope["headers"]
+        hosts = [value for name, value in headers if name == b"host"]
+        if len(hosts) != 1 and (hosts or scope["http_version"] != "1.0"):
+            raise HttpProblem(BAD_REQUEST, "a request has one Host header (RFC 9112, section 3.2)", headers=_CLOSE)
+        if hosts and not self.is_ours(hosts[0]):
+            raise _fault_of(hosts[0])
+        if scope["method"] not in _SAFE and ANY not in self._origins:
+            self._check_origin(read_fields(scope))
+
+    def _check_origin(self, fields: Fields) -> None:
+        """Let pass what no browser sent, what the browser says is of our own site, and whom the operator trusts."""
+        site, origin = fields.get(b"sec-fetch-site"), fields.get(b"origin")
+        if origin in self._origins or site in _OWN or (site is None and (origin is None or _is_same(origin, fields))):
+            return
+        raise HttpProblem(CROSS_SITE, CROSS_SITE.advice)
+
+    def _is_ours(self, host: bytes) -> bool:
+        """Whether a Host header has a name of ours. An address is: no name was made to lead to it."""
+        if not _HOST.fullmatch(host):
+            return False
+        if self._names is None:
+            return True
+        name = _name_in(host.decode("latin-1"))
+        return name in self._names or name == _LOCAL or name.endswith(f".{_LOCAL}") or _is_address(name)
+
+
+def _fault_of(host: bytes) -> HttpProblem:
+    """The problem with a Host that is none of ours."""
+    if _HOST.fullmatch(host):
+        return HttpProblem(MISDIRECTED, MISDIRECTED.advice)
+    return HttpProblem(BAD_REQUEST, "Host is no name or address, with or without a port", headers=_CLOSE)
+
+
+def _is_same(origin: str, fields: Fields) -> bool:
+    """Whether the page is of the host that was asked; of the one that a proxy was asked, where it says so.
+
+    A page cannot set X-Forwarded-Host without leave. Schemes are not compared: a proxy may have taken the TLS off.
+    """
+    asked = {fields.get(b"host"), fields.get(b"x-forwarded-host", "").partition(",")[0].strip()}
+    return origin.partition("://")[2] in asked - {None, ""}
+
+
+def _name_in(host: str) -> str:
+    """The name or address in `host`, without port and brackets."""
+    name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
+    return name.removeprefix("[").removesuffix("]").removesuffix(".").lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(host: str) -> bool:
+    return host == _LOCAL or (_is_address(host) and ip_address(host).is_loopback)

@@ -1,0 +1,147 @@
+"""The outermost layer: every request gets an id, a context, metrics, one log line, and an answer whatever happens.
+
+One layer for all of it: each further one costs every small answer some microseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import perf_counter
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from protoslice.errors import IntegrityError
+from protoslice.server.api.failures import send_failure
+from protoslice.server.middleware.clients import Clients
+from protoslice.server.middleware.context import KEY, TRACE, RequestContext
+from protoslice.server.middleware.disconnect import ClientGone
+from protoslice.server.observability.metrics import Metrics
+
+__all__ = ["CLIENT_GONE", "Edge"]
+
+CLIENT_GONE = 499
+"""The status that logs and metrics show when the client left first."""
+
+_HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
+"""Answered however much a client has under way: it may be a proxy that nobody said to trust."""
+
+Write = Callable[[RequestContext, float], None]
+
+
+class Edge:
+    """An ASGI layer round the whole application."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, log: Write, clients: Clients | None = None) -> None:
+        self._app = app
+        self._clients = clients
+        self._metrics = metrics
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run one request, and record it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given_id, expects = _scan(scope)
+        context = RequestContext(given_id, method=scope["method"], path=scope["path"])
+        context.trace = scope.get(TRACE)
+        scope[KEY] = context
+        self._tell_client(scope, context)
+        self._metrics.under_way += 1
+        watched = _Watched(context, receive, send, expects, self._metrics)
+        try:
+            await self._run(scope, watched)
+        finally:
+            self._metrics.under_way -= 1
+            self._metrics.streams -= watched.streaming
+            self._record(context)
+
+    def _tell_client(self, scope: Scope, context: RequestContext) -> None:
+        context.client = scope["client"][0] if scope.get("client") else None
+        if self._clients is not None:
+            context.client = self._clients.address(context.client, scope["headers"])
+            context.key = self._clients.key(scope, context.client)
+
+    async def _run(self, scope: Scope, watched: _Watched) -> None:
+        try:
+            if self._clients is None or scope["path"] in _HEALTH:
+                await self._app(scope, watched.receive, watched.send)
+            else:
+                with self._clients.requests.one(watched.context.key):
+                    await self._app(scope, watched.receive, watched.send)
+        except ClientGone:
+            watched.context.status = CLIENT_GONE
+        except asyncio.CancelledError:
+            watched.context.status = watched.context.status or CLIENT_GONE
+            raise
+        except Exception as error:
+            await self._fail(scope, watched, error)
+
+    async def _fail(self, scope: Scope, watched: _Watched, error: Exception) -> None:
+        """Answer while that is possible; afterwards only a broken connection tells the truth."""
+        if watched.context.status:
+            watched.context.cause = error
+        if watched.complete:
+            return
+        if watched.context.status:
+            self._metrics.broken.inc()
+            raise error
+        await send_failure(scope, watched.receive, watched.send, error)
+
+    def _record(self, context: RequestContext) -> None:
+        seconds = perf_counter() - context.started
+        if isinstance(context.cause, IntegrityError):
+            self._metrics.damaged.inc()
+        self._metrics.record(context, seconds)
+        self._log(context, seconds)
+
+
+class _Watched:
+    """`receive` and `send` of one request, counted."""
+
+    __slots__ = ("_metrics", "_receive", "_send", "_unread", "complete", "context", "streaming")
+
+    def __init__(self, context: RequestContext, receive: Receive, send: Send, expects: bool, metrics: Metrics) -> None:
+        self.streaming = False
+        self._metrics = metrics
+        self._unread = expects
+        self.context = context
+        self.complete = False
+        self._receive = receive
+        self._send = send
+
+    async def receive(self) -> Message:
+        self._unread = False
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self.context.bytes_in += len(message.get("body", b""))
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.body":
+            if message.get("more_body") and not self.streaming:
+                self.streaming = True
+                self._metrics.streams += 1
+            await self._send(message)
+            self.context.bytes_out += len(message.get("body", b""))
+            self.complete = not message.get("more_body", False)
+            return
+        self.context.status = message["status"]
+        message["headers"] = [*message["headers"], (b"x-request-id", self.context.id)]
+        if self._unread:
+            # The client was never told to go on: what it sends next may be the body, or another request.
+            message["headers"].append((b"connection", b"close"))
+        await self._send(message)
+
+
+def _scan(scope: Scope) -> tuple[bytes | None, bool]:
+    """The id that the client gives the request, and whether it waits to be told to go on."""
+    given, expects = None, False
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            given = value
+        elif name == b"expect":
+            expects = True
+    return given, expects

@@ -1,0 +1,169 @@
+"""Log lines: one for each request, structured, with nothing in them that could be a secret.
+
+What a request asked for is logged as its route's template and path, never its query, headers or body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, TextIO
+
+import structlog
+
+from protoslice.errors import ProtosliceError
+from protoslice.server.middleware.context import RequestContext
+
+__all__ = ["RequestLog", "configure_logs"]
+
+FLUSH_SECONDS = 0.1
+_encode = json.JSONEncoder(default=repr, separators=(",", ":")).encode
+_quoted = lru_cache(maxsize=1024)(_encode)
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+def configure_logs(form: str, level: str, stream: TextIO | None = None) -> Callable[[], None]:
+    """Send our log lines and those of libraries to `stream`, or standard error; what is returned writes the last."""
+    out = stream or sys.stderr
+    shared: list[Any] = [structlog.processors.add_log_level, _stamp]
+    last: Any = _render if form == "json" else structlog.dev.ConsoleRenderer(colors=False)
+    lines = _Lines(out)
+    structlog.configure(
+        processors=[*shared, last],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=lambda *_: lines,
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(out)
+    plain = [_strip, last] if form == "text" else [_strip, structlog.processors.format_exc_info, last]
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=plain, foreign_pre_chain=shared))
+    for name in ("protoslice", "uvicorn", "opentelemetry"):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.propagate = False
+        logger.setLevel(max(_LEVELS[level], logging.WARNING))
+    # It complains of forms that clients get wrong, of which they are told.
+    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
+    return lines.flush
+
+
+def _stamp(_: Any, __: str, event: Any) -> Any:
+    event["timestamp"] = _now()
+    return event
+
+
+def _now() -> str:
+    seconds = time.time()
+    return f"{_second(int(seconds))}.{int(seconds % 1 * 1e6):06d}Z"
+
+
+@lru_cache(maxsize=2)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+def _render(_: Any, __: str, event: Any) -> str:
+    return _encode(event)
+
+
+def _strip(_: Any, __: str, event: Any) -> Any:
+    return structlog.stdlib.ProcessorFormatter.remove_processors_meta(_, __, event)
+
+
+class _Lines:
+    """Gathers lines and writes them together, a few times a second: a system call for each would be dear."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._lines: list[str] = []
+        atexit.register(self.flush)
+
+    def msg(self, message: str) -> None:
+        """Take a line."""
+        self._lines.append(message)
+        if len(self._lines) > 1:
+            return
+        try:
+            asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
+        except RuntimeError:
+            self.flush()
+
+    log = debug = info = warning = warn = error = critical = exception = fatal = failure = err = msg
+
+    def flush(self) -> None:
+        """Write what there is. Where that cannot be, it is lost: nobody would hear of it, and serving goes on."""
+        lines, self._lines = self._lines, []
+        if lines:
+            with suppress(OSError):
+                self._out.write("\n".join(lines) + "\n")
+                self._out.flush()
+
+
+class RequestLog:
+    """Writes the line of a request."""
+
+    def __init__(self) -> None:
+        self._log = structlog.get_logger().bind()
+        # Most lines say that all went well. With nobody to see them they are not even made up.
+        self._wanted = self._log.is_enabled_for(logging.INFO)
+        made = structlog.get_config()
+        self._lines: _Lines | None = made["logger_factory"]() if made["processors"][-1] is _render else None
+
+    def __call__(self, context: RequestContext, seconds: float) -> None:
+        """Write one line."""
+        if context.cause is not None:
+            self._log.error("request", **_facts(context, seconds), **_explain(context.cause))
+        elif not self._wanted:
+            return
+        elif self._lines is not None and context.trace is None:
+            self._lines.msg(_as_json(context, seconds))
+        else:
+            self._log.info("request", **_facts(context, seconds))
+
+
+def _facts(context: RequestContext, seconds: float) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "request_id": context.id.decode(),
+        "method": context.method,
+        "route": context.route,
+        "path": context.path[:500],
+        "status": context.status,
+        "seconds": round(seconds, 6),
+        "received": context.bytes_in,
+        "sent": context.bytes_out,
+        "client": context.client,
+    }
+    if context.store is not None:
+        facts["store"] = context.store
+    if context.trace is not None:
+        facts["trace_id"], facts["span_id"] = context.trace
+    return facts
+
+
+def _as_json(context: RequestContext, seconds: float) -> str:
+    """The line that `_facts` and `_render` make of a request that went well, at a quarter of the cost."""
+    store = "" if context.store is None else f'"store":"{context.store}",'
+    return (
+        f'{{"request_id":"{context.id.decode()}","method":"{context.method}","route":{_quoted(context.route)},'
+        f'"path":{_quoted(context.path[:500])},"status":{context.status},"seconds":{seconds:.6f},'
+        f'"received":{context.bytes_in},"sent":{context.bytes_out},"client":{_quoted(context.client)},{store}'
+        f'"event":"request","level":"info","timestamp":"{_now()}"}}'
+    )
+
+
+def _explain(error: BaseException) -> dict[str, Any]:
+    """An error for the operator. Ours say what is wrong by themselves; of others the way there is needed."""
+    said: dict[str, Any] = {"error": type(error).__name__, "message": str(error)[:1000]}
+    if not isinstance(error, ProtosliceError):
+        said["trace"] = [
+            f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)
+        ][-12:]
+    return said

@@ -1,0 +1,120 @@
+"""What Prometheus sees.
+
+Requests are tallied in plain numbers and told in Prometheus' terms when somebody asks: the client library takes a lock
+for each number, which a small answer would feel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from protoslice.server.middleware.context import RequestContext
+
+__all__ = ["CONTENT_TYPE", "Metrics"]
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+LAG_EVERY_SECONDS: Final = 0.5
+_BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0)
+
+
+class _Tally:
+    """What happened to one route, method and status."""
+
+    __slots__ = ("buckets", "received", "seconds", "sent")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(_BOUNDS) + 1)
+        self.seconds = 0.0
+        self.received = 0
+        self.sent = 0
+
+
+class _Requests(Collector):
+    """The tallies, as metrics."""
+
+    def __init__(self) -> None:
+        self.tallies: dict[tuple[str, str, int], _Tally] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        labels = ["route", "method", "status"]
+        count = CounterMetricFamily("protoslice_requests", "Requests answered.", labels=labels)
+        seconds = HistogramMetricFamily("protoslice_request_seconds", "Time from head to end.", labels=labels)
+        received = CounterMetricFamily("protoslice_received_bytes", "Body bytes received.", labels=labels)
+        sent = CounterMetricFamily("protoslice_sent_bytes", "Body bytes sent.", labels=labels)
+        for (route, method, status), tally in sorted(self.tallies.copy().items()):  # requests go on meanwhile
+            values = [route, method, str(status)]
+            count.add_metric(values, sum(tally.buckets))
+            seconds.add_metric(values, _cumulated(tally.buckets), tally.seconds)
+            received.add_metric(values, tally.received)
+            sent.add_metric(values, tally.sent)
+        yield from (count, seconds, received, sent)
+
+
+def _cumulated(buckets: list[int]) -> list[tuple[str, float]]:
+    total, found = 0, []
+    for bound, count in zip((*map(str, _BOUNDS), "+Inf"), buckets, strict=True):
+        total += count
+        found.append((bound, float(total)))
+    return found
+
+
+class Metrics:
+    """The metrics of one application. Labels are route templates, methods and statuses: few, whatever is asked."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._requests = _Requests()
+        registry.register(self._requests)
+        self._stages = Histogram(
+            "protoslice_ingest_stage_seconds",
+            "Time in each stage of an ingest.",
+            ["stage"],
+            buckets=_BOUNDS,
+            registry=registry,
+        )
+        self.under_way = 0
+        Gauge("protoslice_open_requests", "Requests under way.", registry=registry).set_function(lambda: self.under_way)
+        self.streams = 0
+        streams = Gauge("protoslice_open_streams", "Answers of several pieces under way.", registry=registry)
+        streams.set_function(lambda: self.streams)
+        self.open_uploads = Gauge("protoslice_open_uploads", "Uploads under way.", registry=registry)
+        self.resumable = Counter(
+            "protoslice_resumable_uploads", "What became of resumable uploads.", ["event"], registry=registry
+        )
+        self.damaged = Counter("protoslice_damaged_reads", "Reads that failed their checksum.", registry=registry)
+        self.broken = Counter("protoslice_broken_answers", "Answers cut after their head.", registry=registry)
+        self.loop_lag = Gauge("protoslice_loop_lag_seconds", "How late the event loop was last.", registry=registry)
+
+    def record(self, context: RequestContext, seconds: float) -> None:
+        """One request, which took that long."""
+        key = (context.route, context.method, context.status)
+        tally = self._requests.tallies.get(key)
+        if tally is None:
+            tally = self._requests.tallies[key] = _Tally()
+        tally.buckets[bisect_left(_BOUNDS, seconds)] += 1
+        tally.seconds += seconds
+        tally.received += context.bytes_in
+        tally.sent += context.bytes_out
+
+    def stage(self, name: str, seconds: float) -> None:
+        """One stage of an ingest."""
+        self._stages.labels(name).observe(seconds)
+
+    def render(self) -> bytes:
+        """The exposition format; may be called from any thread."""
+        return generate_latest(self.registry)
+
+    async def watch_loop(self) -> None:
+        """Measure for ever how late the event loop wakes us."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LAG_EVERY_SECONDS
+            await asyncio.sleep(LAG_EVERY_SECONDS)
+            self.loop_lag.set(max(0.0, loop.time() - due))

@@ -1,0 +1,1 @@
+"""Messages as JSON or text, made in worker processes."""

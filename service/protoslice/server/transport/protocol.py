@@ -1,0 +1,288 @@
+"""uvicorn's HTTP protocol with the limits it lacks: slow and long headers, clients that do not read.
+
+What is refused here never becomes a request; the answers are problems all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
+
+from protoslice.server.api.problems import BAD_REQUEST, BUSY, HEADERS, SHARE, TIMEOUT, Problem
+from protoslice.server.http.headers import Headers
+from protoslice.server.middleware.clients import Clients, Shares, network_of
+from protoslice.server.transport.pacing import HEAD_PIECES, PacedProtocol, Turns
+from protoslice.server.transport.refusals import refusal
+
+__all__ = ["Answerer", "ConnectionLimits", "GuardedProtocol", "guarded"]
+
+
+@runtime_checkable
+class Answerer(Protocol):
+    """What may answer simple requests while they are parsed."""
+
+    def answer_at_once(self, target: bytes, headers: Headers, client: str | None, defaults: Headers) -> bytes | None:
+        """The whole answer to a GET, if no waiting is needed."""
+
+
+LINGER_BYTES: Final = 32 << 20
+FRAMING: Final = 32
+"""The bytes of chunk heads and extensions that one byte of a body pays for; trailers are paid for by none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What a connection may do."""
+
+    header_timeout_seconds: float = 15
+    max_header_bytes: int = 64 << 10
+    max_connections: int = 4096
+    clients: Clients | None = None
+    """Counts the connections of each client; None counts none."""
+    send_timeout_seconds: float = 30
+    send_min_bytes_per_second: int = 1024
+
+
+class GuardedProtocol(PacedProtocol):
+    """One connection."""
+
+    limits: ClassVar[ConnectionLimits] = ConnectionLimits()
+    express: ClassVar[Answerer | None] = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._counted: tuple[Shares, str] | None = None
+        self._head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._send_timer: asyncio.TimerHandle | None = None
+        self._unsent = 0
+        self._active = 0.0
+        self._discarded = 0
+        self._answered = False
+        self._framing = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start waiting for the first request."""
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.max_connections:
+            self._refuse(BUSY, f"the limit is {self.limits.max_connections} connections")
+        elif not self._count():
+            self._refuse(SHARE, self.limits.clients.connections.detail if self.limits.clients else "")
+        else:
+            self._await_head()
+
+    def _count(self) -> bool:
+        """Count the connection as one of its client's; False when that has enough. A trusted proxy has any number."""
+        clients, peer = self.limits.clients, self.client[0] if self.client else None
+        if clients is None or clients.is_proxy(peer):
+            return True
+        key = network_of(peer)
+        if not clients.connections.take(key):
+            return False
+        self._counted = clients.connections, key
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timers, and give the place back."""
+        self._forget(self._head_timer)
+        self._forget(self._send_timer)
+        self._unset_keepalive_if_required()
+        if self._counted is not None:
+            shares, key = self._counted
+            shares.give(key)
+        super().connection_lost(exc)
+
+    def feed(self, piece: bytes) -> None:
+        """Feed the parser, as long as the head keeps within its length."""
+        if not self._in_head:
+            self._framing += len(piece)
+            self.parse(piece)
+            if self._framing > self.limits.max_header_bytes:
+                self.transport.abort()
+            elif self.cycle is not None and self.cycle.response_complete:
+                self._discard(len(piece))
+            return
+        self._head_bytes += len(piece)
+        self.parse(piece)
+        if self._in_head and self._head_bytes:
+            if self._head_bytes > self.limits.max_header_bytes:
+                self._refuse_head()
+            elif self._head_timer is None:
+                self._await_head()
+
+    def on_message_begin(self) -> None:
+        """Start anew; the scope is only made for what is not answered at once."""
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+
+    def _make_scope(self) -> None:
+        """What uvicorn makes at the beginning of every message."""
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers += headers if url.startswith((b"/", b"*")) else _asked_by_target(url, headers)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take note of a header; what comes behind a body is none of the request's any more."""
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body, which may have been framed in so many small chunks and no more."""
+        self._framing = max(0, self._framing - FRAMING * len(body))
+        super().on_body(body)
+
+    def on_headers_complete(self) -> None:
+        """Start the request."""
+        self._in_head = False
+        self._body_left = None
+        self._framing = 0
+        self._pieces += HEAD_PIECES
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+        if self._head_bytes > self.limits.max_header_bytes and self._head_length() > self.limits.max_header_bytes:
+            self._refuse_head()
+            return
+        if self._answer_at_once():
+            return
+        self._unset_keepalive_if_required()
+        self._make_scope()
+        super().on_headers_complete()
+
+    def _answer_at_once(self) -> bool:
+        """Whether the request was simple enough to be answered without a task of its own."""
+        if self.express is None or self.parser.get_method() != b"GET" or self.parser.get_http_version() != "1.1":
+            return False
+        if not self.parser.should_keep_alive():
+            return False
+        client = self.client[0] if self.client else None
+        answer = self.express.answer_at_once(self.url, self.headers, client, self.server_state.default_headers)
+        if answer is None:
+            return False
+        self.transport.write(answer)
+        self._answered = True
+        return True
+
+    def on_message_complete(self) -> None:
+        """The next bytes are a head again."""
+        if not self._answered and self.parser.should_upgrade() and self.body_due():
+            return
+        self._in_head = True
+        self._head_bytes = 0
+        self._discarded = 0
+        if self._answered:
+            self._answered = False
+            self._answered_at_once()
+            return
+        super().on_message_complete()
+
+    def _answered_at_once(self) -> None:
+        """Wait for the next request. A timer that runs goes on: setting it anew costs a twentieth of a small answer."""
+        self.server_state.total_requests += 1
+        self._active = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._wait_idle(self.timeout_keep_alive)
+
+    def _wait_idle(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that has been idle; not while an answer is still on its way to a slow client."""
+        self.timeout_keep_alive_task = None
+        if self._in_head and self._head_bytes:
+            if self._head_timer is None:  # it ran out while the request before was under way
+                self._await_head()
+            return
+        left = self._active + self.timeout_keep_alive - self.loop.time()
+        if self.transport.get_write_buffer_size():
+            if self._send_timer is None:
+                self._watch_sending()
+            self._wait_idle(self.timeout_keep_alive)
+        elif left > 0:
+            self._wait_idle(left)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def pause_writing(self) -> None:
+        """The client does not keep up: look again in a while."""
+        super().pause_writing()
+        self._watch_sending()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._forget(self._send_timer)
+        self._send_timer = None
+        super().resume_writing()
+
+    def _watch_sending(self) -> None:
+        self._forget(self._send_timer)
+        self._unsent = self.transport.get_write_buffer_size()
+        self._send_timer = self.loop.call_later(self.limits.send_timeout_seconds, self._look)
+
+    def send_400_response(self, msg: str) -> None:
+        """What does not parse as HTTP is refused with a problem."""
+        if not self.transport.is_closing():
+            self._refuse(BAD_REQUEST, msg)
+
+    def _discard(self, count: int) -> None:
+        """The rest of a body that has been answered already: some of it, so that the client gets to see the answer."""
+        self._discarded += count
+        if self._discarded > LINGER_BYTES and not self._in_head:
+            self.transport.abort()
+
+    def _await_head(self) -> None:
+        self._head_timer = self.loop.call_later(self.limits.header_timeout_seconds, self._head_is_late)
+
+    def _head_length(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+
+    def _refuse_head(self) -> None:
+        self._refuse(HEADERS, f"the limit is {self.limits.max_header_bytes} bytes")
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if not self._in_head or (self.cycle is not None and not self.cycle.response_complete):
+            return
+        if self._head_bytes:
+            self._refuse(TIMEOUT, f"headers have to arrive within {self.limits.header_timeout_seconds:g} seconds")
+        else:
+            self.transport.close()
+
+    def _look(self) -> None:
+        """Drop the client unless it has taken enough since the last look."""
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent:
+            self._send_timer = None
+            return
+        due = max(1, int(self.limits.send_min_bytes_per_second * self.limits.send_timeout_seconds))
+        if self._unsent - unsent < min(due, self._unsent):
+            self.logger.warning("client dropped: it does not read", extra={"client": self.client})
+            self.transport.abort()
+            return
+        self._unsent = unsent
+        self._send_timer = self.loop.call_later(self.limits.send_timeout_seconds, self._look)
+
+    def _refuse(self, problem: Problem, detail: str) -> None:
+        if self.transport.is_closing():
+            return
+        self.transport.write(refusal(problem, detail, self.server_state.default_headers))
+        self.transport.close()
+
+    @staticmethod
+    def _forget(timer: asyncio.TimerHandle | None) -> None:
+        if timer is not None:
+            timer.cancel()
+
+
+def _asked_by_target(url: bytes, headers: Headers) -> Headers:
+    """The headers with the host that an absolute target names, which goes before Host (RFC 9112, section 3.2.2)."""
+    host = url.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0].rpartition(b"@")[2]
+    return [(name, host if name == b"host" else value) for name, value in headers]
+
+
+def guarded(limits: ConnectionLimits, express: Answerer | None = None) -> type[GuardedProtocol]:
+    """The protocol class with these limits; `express` may answer simple requests at once."""
+    return type("GuardedProtocol", (GuardedProtocol,), {"limits": limits, "express": express, "turns": Turns()})

@@ -1,0 +1,166 @@
+"""Serving until a signal says to end, and ending without cutting anybody off."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Final
+
+import uvicorn
+from uvicorn.server import HANDLED_SIGNALS
+
+from protoslice.errors import InvalidInput
+from protoslice.server.app import create_app
+from protoslice.server.observability.logs import configure_logs
+from protoslice.server.observability.telemetry import configure_tracing
+from protoslice.server.services import Services
+from protoslice.server.settings import Settings
+from protoslice.server.transport.uvicorn_config import uvicorn_config
+
+__all__ = ["Server", "run"]
+
+BACKLOG: Final = 2048
+TICK_SECONDS: Final = 0.05
+CUT_SECONDS: Final = 5.0
+"""For requests that have been cut to tidy up."""
+_log = logging.getLogger(__name__)
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server with a start that can be given up, and an end in order.
+
+    The first signal asks to end; the second one not to wait for anybody; the third does what it does to any program.
+    """
+
+    def __init__(self, config: uvicorn.Config, services: Services, *, at_end: Sequence[Callable[[], None]]) -> None:
+        super().__init__(config)
+        self._services = services
+        self._at_end = at_end
+        self._starting: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and print the address: the first line of our output. Storage that fails is an error of the program."""
+        self._starting = asyncio.create_task(self._services.open())
+        with suppress(asyncio.CancelledError):
+            await self._starting
+        if self.should_exit:
+            await self._services.close()
+            return
+        await super().startup(sockets)
+        if self.started and sockets:
+            _tell(address_of(sockets[0]))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Refuse readiness for a while, take no more connections, let answers end, and cut those that take too long."""
+        settings = self._services.settings
+        self._services.draining = True
+        await self._wait(settings.drain_notice_seconds, until=lambda: False)
+        for server in (*self.servers, *(sockets or ())):
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        await self._wait(settings.drain_seconds, until=self._is_quiet)
+        if not self._is_quiet():
+            await self._cut()
+        await self.lifespan.shutdown()
+
+    async def _cut(self) -> None:
+        """Hang up on everybody, upon which requests end as they do when a client leaves: what has come is kept."""
+        _log.warning("at the end of PROTOSLICE_DRAIN_SECONDS, requests cut: %d", len(self.server_state.tasks))
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        self.force_exit = False
+        await self._wait(CUT_SECONDS, until=self._is_quiet)
+        for task in self.server_state.tasks:
+            task.cancel()
+
+    def _is_quiet(self) -> bool:
+        return not self.server_state.connections and not self.server_state.tasks
+
+    async def _wait(self, seconds: float, *, until: Callable[[], bool]) -> None:
+        """Wait until then, at most so long; not when a second signal has come."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while not until() and not self.force_exit and loop.time() < deadline:
+            await asyncio.sleep(TICK_SECONDS)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take note of a signal."""
+        if self.should_exit:
+            self.force_exit = True
+            for number in HANDLED_SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            return
+        super().handle_exit(sig, frame)
+        if self._starting is not None:
+            self._starting.get_loop().call_soon_threadsafe(self._starting.cancel)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End by the signal that asked for it, as supervisors expect; what is due at our end is done before."""
+        with super().capture_signals():
+            try:
+                yield
+            finally:
+                for call in self._at_end:
+                    call()
+
+
+def run(settings: Settings) -> None:
+    """Serve by these settings until SIGTERM or SIGINT."""
+    flush_logs = configure_logs(settings.log_format, settings.log_level)
+    flush_spans = configure_tracing(settings.otel_endpoint)
+    _open_many_files()
+    app = create_app(settings)
+    listener = listen(settings.host, settings.port)
+    try:
+        Server(uvicorn_config(app, settings), app.services, at_end=[flush_spans, flush_logs]).run([listener])
+    finally:
+        listener.close()
+
+
+def _tell(address: str) -> None:
+    """Print the address. Where that cannot be, a line in the log has it: it is no reason not to serve."""
+    try:
+        print(address, flush=True)
+    except OSError as error:
+        _log.warning("serving at %s, which standard output does not take: %s", address, os.strerror(error.errno or 0))
+        with open(os.devnull, "w") as nowhere:  # Python would try once more at the end, and complain
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+def _open_many_files() -> None:
+    """Stores are held open, a descriptor for each of their objects: take as many as the system grants."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(address, family=family, backlog=BACKLOG)
+    except socket.gaierror as error:
+        raise InvalidInput(f"there is no address {host!r} to listen on") from error
+    except OSError as error:
+        code = error.errno or errno.EIO
+        raise OSError(code, f"cannot listen here: {os.strerror(code)}", _join(host, port)) from error
+
+
+def address_of(listener: socket.socket) -> str:
+    """The URL of a listening socket."""
+    host, port, *_ = listener.getsockname()
+    return f"http://{_join(host, port)}"
+
+
+def _join(host: str, port: int) -> str:
+    return f"{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,0 +1,114 @@
+"""What is left of a message while parts of it become chunks. The message itself is only ever read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from google.protobuf.message import Message
+
+from protoslice.errors import InvalidInput
+from protoslice.splitting.planning.shape import Shape
+from protoslice.splitting.planning.strip import FieldOmissions, Omissions, drop, sliced, stripped
+from protoslice.splitting.tags import Key, Path, find, show
+
+Chunk: TypeAlias = Message | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A chunk that is built when it is asked for; `size` in bytes where it is known beforehand."""
+
+    build: Callable[[], Chunk]
+    size: int | None = None
+
+
+def given(chunk: Chunk) -> Piece:
+    """The piece of a chunk that is there already."""
+    size = None if isinstance(chunk, Message) else len(chunk)
+    return Piece(lambda: chunk, size)
+
+
+class Draft:
+    """The message that remains: a list of omissions, or, once somebody has asked for it to edit it, a copy."""
+
+    def __init__(self, source: Message) -> None:
+        self._source = source
+        self._omissions = Omissions()
+        self._copy: Message | None = None
+
+    @property
+    def editable(self) -> Message:
+        """A copy of what remains, made when first asked for."""
+        if self._copy is None:
+            self._copy = stripped(self._source, self._omissions)
+        return self._copy
+
+    @property
+    def readable(self) -> Message:
+        """The copy if there is one, else the whole message, which must not be changed."""
+        return self._source if self._copy is None else self._copy
+
+    def base(self, size: int | None = None) -> Piece:
+        """What remains in the end."""
+        if self._copy is not None:
+            return given(self._copy)
+        if self._omissions == Omissions():
+            return Piece(lambda: self._source, size)
+        return Piece(lambda: stripped(self._source, self._omissions), size)
+
+    def take(self, path: Path, size: int | None = None) -> Piece:
+        """What stands at `path`, which does not remain: a message, or the bytes of a string or bytes field."""
+        if self._copy is not None:
+            return self._cut_out(self._copy, path)
+        value = _there(self._source, path)
+        inside = self._omissions.detach(path)
+        if isinstance(value, Message):
+            whole = inside == Omissions()
+            return Piece(lambda: value if whole else stripped(value, inside), size)
+        return Piece(lambda: _bytes(find(self._source, path)), size)
+
+    def take_run(self, path: Path, each: Shape, keys: Sequence[Key], size: int | None = None) -> Piece:
+        """Elements, all that remain from the first of `keys` on, or entries of a field of the message at `path`."""
+        message = _there(self.readable, path)
+        below = self._omissions.at(path).fields
+        omissions = below.setdefault(each.number, FieldOmissions())
+        if self._copy is not None:
+            chunk = sliced(message, each, keys, FieldOmissions())
+            _remove(message, each, keys)
+            return Piece(lambda: chunk, size)
+        if isinstance(keys, range):
+            omissions.keep = keys.start if omissions.keep is None else min(keys.start, omissions.keep)
+        else:
+            omissions.gone.update(keys)
+        return Piece(lambda: sliced(message, each, keys, omissions), size)
+
+    def _cut_out(self, copy: Message, path: Path) -> Piece:
+        value = _there(copy, path)
+        if not isinstance(value, Message):
+            drop(find(copy, path[:-1]), path[-1])
+            return given(_bytes(value))
+        chunk = type(value)()
+        chunk.MergeFrom(value)
+        value.Clear()
+        return given(chunk)
+
+
+def _there(message: Message, path: Path) -> Any:
+    if (value := find(message, path)) is None:
+        raise InvalidInput("nothing stands there that could become a chunk", path=show(path))
+    return value
+
+
+def _remove(message: Message, each: Shape, keys: Sequence[Key]) -> None:
+    values = each.of(message)
+    if isinstance(keys, range):
+        del values[keys.start : keys.stop]
+        return
+    for key in keys:
+        del values[key]
+
+
+def _bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)

@@ -1,0 +1,65 @@
+"""The chunks of a split in their order, and the tree that says how they make up the message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from protoslice.errors import InvalidInput
+from protoslice.splitting.metadata import chunked_message
+from protoslice.splitting.planning.draft import Piece
+
+
+@dataclass(slots=True)
+class Node:
+    """A chunk and its place below the node it hangs on; the root has no tags and perhaps no chunk."""
+
+    tags: Sequence[Any] = ()
+    piece: Piece | None = None
+    below: list[Node] = field(default_factory=list)
+
+
+class Ledger:
+    """Chunks by number. A chunk is known by its node, so one message may be added twice."""
+
+    def __init__(self, *, with_base: bool) -> None:
+        self.root = Node()
+        self._order: list[Node] = [self.root] if with_base else []
+
+    @property
+    def with_base(self) -> bool:
+        """Whether the message itself is one of the chunks."""
+        return any(node is self.root for node in self._order)
+
+    def add(self, parent: Node, tags: Sequence[Any], piece: Piece | None = None, *, index: int | None = None) -> Node:
+        """Adds a chunk at the end, or in front of chunk `index`; what follows is numbered anew."""
+        node = Node(tags, piece)
+        if index is None:
+            self._order.append(node)
+        elif 0 <= index <= len(self._order):
+            self._order.insert(index, node)
+        else:
+            raise InvalidInput(f"a chunk cannot be put at {index}: there are {len(self._order)}")
+        parent.below.append(node)
+        return node
+
+    def pieces(self) -> list[Piece]:
+        """The chunks in order."""
+        return [node.piece for node in self._order if node.piece is not None]
+
+    def message(self) -> Any:
+        """The `ChunkedMessage` of all this."""
+        numbers = {id(node): number for number, node in enumerate(self._order)}
+        message = chunked_message()
+        _fill(message, self.root, numbers)
+        return message
+
+
+def _fill(message: Any, node: Node, numbers: dict[int, int]) -> None:
+    if id(node) in numbers:
+        message.chunk_index = numbers[id(node)]
+    for child in node.below:
+        added = message.chunked_fields.add()
+        added.field_tag.extend(child.tags)
+        _fill(added.message, child, numbers)

@@ -1,0 +1,34 @@
+"""Fields that a descriptor does not know, serialized again: the runtime has no other way to copy them alone."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from protoslice.splitting.planning.shape import varint
+
+_VARINT, _FIXED64, _DELIMITED, _GROUP, _END_GROUP, _FIXED32 = range(6)
+
+
+def copy_unknown(target: Message, source: Message) -> None:
+    """Adds the unknown fields of `source` itself to `target`; those of its parts are theirs."""
+    fields = UnknownFieldSet(source)
+    if len(fields):
+        target.MergeFromString(_encode(fields))
+
+
+def _encode(fields: UnknownFieldSet) -> bytes:
+    return b"".join(_one(field.field_number, field.wire_type, field.data) for field in cast(Any, fields))
+
+
+def _one(number: int, wire_type: int, data: Any) -> bytes:
+    tag = varint(number << 3 | wire_type)
+    if wire_type == _VARINT:
+        return tag + varint(data)
+    if wire_type == _DELIMITED:
+        return tag + varint(len(data)) + bytes(data)
+    if wire_type == _GROUP:
+        return tag + _encode(data) + varint(number << 3 | _END_GROUP)
+    return tag + int(data).to_bytes(4 if wire_type == _FIXED32 else 8, "little")

@@ -1,0 +1,212 @@
+"""`s3://`, `gs://` and `az://`: buckets, by obstore."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import obstore
+from obstore.store import GCSStore, from_url
+
+from protoslice.errors import Conflict, InvalidInput, NotFound, StorageUnavailable, Unsupported
+from protoslice.storage.cloud.errors import explained
+from protoslice.storage.cloud.options import sort_options
+from protoslice.storage.cloud.writer import CloudWriter
+from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectStat, Page, Writer
+from protoslice.storage.keys import ObjectKey
+from protoslice.storage.remote import RemoteStorage, expect
+from protoslice.storage.spans import check_inside, check_limit, check_span
+
+if TYPE_CHECKING:
+    from obstore import GetOptions, ObjectMeta, PutMode
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig
+
+PART_BYTES: Final = 16 << 20
+UPLOADS: Final = 3
+CREATIONS: Final = 4
+"""How often a creation is tried whose key turns out to be free."""
+
+# One request moves 16 MiB at most, so a minute is generous; a stalled one is given up and tried again.
+_CLIENT: ClientConfig = {
+    "connect_timeout": timedelta(seconds=5),
+    "read_timeout": timedelta(seconds=20),
+    "timeout": timedelta(seconds=60),
+}
+_ENDPOINTS: Final = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ENDPOINT")
+_PREFIXES: Final = ("AWS_", "AZURE_", "GOOGLE_")
+_RETRY: RetryConfig = {
+    "max_retries": 5,
+    "retry_timeout": timedelta(seconds=45),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
+}
+
+
+class CloudStorage(RemoteStorage):
+    """The objects of a bucket, or of a folder in one."""
+
+    def __init__(self, store: ObjectStore, *, part_bytes: int = PART_BYTES, by_version: bool | None = None) -> None:
+        """`by_version`: conditional writes name a version and not a tag, which is what Google's storage wants."""
+        self._store = store
+        self._by_version = isinstance(store, GCSStore) if by_version is None else by_version
+        self.part_bytes = part_bytes
+
+    @classmethod
+    def from_uri(cls, uri: str, options: Mapping[str, str], *, by_version: bool | None = None) -> CloudStorage:
+        """The storage behind `uri`, with the options and the environment variables that obstore knows for its scheme.
+
+        Plain http is spoken only to an endpoint that says so itself.
+        """
+        config, connection = sort_options(uri.partition("://")[0].lower(), options)
+        client: dict[str, Any] = {**_CLIENT}
+        endpoints = [*options.values(), *(os.environ.get(name, "") for name in _ENDPOINTS)]
+        if any(value.startswith("http://") for value in endpoints):
+            client["allow_http"] = True
+        client |= connection
+        try:
+            store = from_url(uri, config=_any(config), client_options=_any(client), retry_config=_RETRY)
+        except Exception as error:
+            raise InvalidInput(f"this storage URI or its options do not fit: {_reason(error, options)}") from None
+        return cls(store, by_version=by_version)
+
+    @property
+    def abilities(self) -> Abilities:
+        """All but what needs a disk at hand; large objects are not committed exclusively."""
+        return Abilities(exclusive_commit=False)
+
+    async def stat(self, key: ObjectKey) -> ObjectStat:
+        """See `Storage.stat`."""
+        with explained("find", key):
+            return _describe(key, await obstore.head_async(self._store, key.text))
+
+    async def exists(self, key: ObjectKey) -> bool:
+        """Whether there is such an object."""
+        try:
+            await self.stat(key)
+        except NotFound:
+            return False
+        return True
+
+    async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
+        """See `Storage.get_range`."""
+        check_span(start, end)
+        if start == end:
+            check_inside(key, end, (await self.pin(key, if_etag)).size)
+            return b""
+        options: GetOptions = {"range": (start, end)}
+        if if_etag is not None:
+            options["if_match"] = if_etag
+        try:
+            with explained("read", key):
+                answer = await obstore.get_async(self._store, key.text, options=options)
+                expect(_describe(key, answer.meta), if_etag)
+                data = bytes(await answer.bytes_async())
+        except StorageUnavailable:
+            # A range that begins behind the end is answered with a plain failure; the size tells them apart.
+            check_inside(key, end, (await self.pin(key, if_etag)).size)
+            raise
+        check_inside(key, end, start + len(data))
+        return data
+
+    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
+        """See `Storage.put_if_absent`."""
+        for _ in range(CREATIONS - 1):
+            with suppress(Conflict):
+                return await self._put(key, data, "create")
+            if await self.exists(key):
+                raise Conflict(f"object {str(key)!r} exists")
+            # It was being removed meanwhile, which S3 answers with a conflict too: it wants to be asked again.
+        return await self._put(key, data, "create")
+
+    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
+        """See `Storage.put`."""
+        if if_etag is None:
+            return await self._put(key, data, "overwrite")
+        version = await self._version(key, if_etag) if self._by_version else None
+        return await self._put(
+            key, data, {"e_tag": if_etag} if version is None else {"e_tag": if_etag, "version": version}
+        )
+
+    async def put_parts(self, key: ObjectKey, parts: AsyncIterator[bytes]) -> str:
+        """See `cloud_writer.Target.put_parts`."""
+        with explained("write", key, missing=StorageUnavailable):
+            result = await obstore.put_async(
+                self._store, key.text, parts, use_multipart=True, chunk_size=self.part_bytes, max_concurrency=UPLOADS
+            )
+        return _tag(result["e_tag"])
+
+    async def writer(self, key: ObjectKey) -> Writer:
+        """See `Storage.writer`."""
+        return CloudWriter(self, key)
+
+    async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
+        """See `Storage.list`."""
+        check_limit(limit)
+        items: list[ObjectStat] = []
+        with explained("list", prefix or "everything", missing=StorageUnavailable):
+            pages = obstore.list(
+                self._store,
+                None if prefix is None else prefix.text,
+                offset=None if after is None else after.text,
+                chunk_size=min(limit + 1, PAGE),
+            )
+            async for page in pages:
+                # A server that does not know where to begin begins at the start: Azure's emulator is one.
+                items += [item for item in _ours(page) if after is None or item.key > after]
+                if len(items) > limit:
+                    return Page(tuple(items[:limit]), items[limit - 1].key)
+        return Page(tuple(items), None)
+
+    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
+        """See `Storage.delete`."""
+        if if_etag is not None:
+            raise Unsupported("object stores are asked to delete without a condition alone: few know one")
+        with suppress(NotFound), explained("delete", key):
+            await obstore.delete_async(self._store, key.text)
+
+    async def _version(self, key: ObjectKey, etag: str) -> str | None:
+        """The version that bears this tag now, which a conditional write then names."""
+        try:
+            with explained("find", key):
+                found = await obstore.head_async(self._store, key.text)
+        except NotFound:
+            raise Conflict(f"object {str(key)!r} has changed") from None
+        expect(_describe(key, found), etag)
+        return found["version"]
+
+    async def _put(self, key: ObjectKey, data: Buffer, mode: PutMode) -> str:
+        with explained("write", key, missing=StorageUnavailable):
+            result = await obstore.put_async(self._store, key.text, bytes(data), mode=mode, use_multipart=False)
+        return _tag(result["e_tag"])
+
+
+def _ours(page: Iterable[ObjectMeta]) -> Iterator[ObjectStat]:
+    """The objects of a page; what has no name of ours is not ours to show."""
+    for found in page:
+        with suppress(InvalidInput):
+            yield _describe(ObjectKey(found["path"]), found)
+
+
+def _describe(key: ObjectKey, meta: ObjectMeta) -> ObjectStat:
+    return ObjectStat(key, meta["size"], _tag(meta["e_tag"]), meta["last_modified"])
+
+
+def _tag(etag: str | None) -> str:
+    if not etag:
+        raise StorageUnavailable("this storage gives its objects no entity tags, and cannot be read safely without")
+    # Azure's listings leave out the quotes that its answers have.
+    return etag if etag.endswith('"') else f'"{etag}"'
+
+
+def _reason(error: Exception, options: Mapping[str, str]) -> str:
+    """The first line of what obstore says of a configuration, unless it repeats a value that may be a secret."""
+    told = str(error).partition("\n")[0]
+    values = [*options.values(), *(value for name, value in os.environ.items() if name.startswith(_PREFIXES))]
+    return type(error).__name__ if any(value and value in told for value in values) else told
+
+
+def _any(options: dict[str, Any]) -> Any:
+    """Options whose names are known by now, but not to the type checker: they depend on the scheme."""
+    return options

@@ -1,0 +1,232 @@
+"""`file://`: a directory as a namespace of objects, safe against crashes, links and other processes.
+
+    root/
+    ├── .protoslice/lock      held while an object is replaced or removed
+    ├── .protoslice/tmp/*     objects in the making; each is locked by its writer
+    └── <key>                 objects, as files
+
+An object is written to a spare file, synced, then linked to its name (which fails when the name is taken) or renamed
+over it, and every folder on the way is synced. Linux only: descriptors of folders, flock, pread.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import closing, suppress
+from typing import Final
+
+from protoslice.errors import Conflict, InvalidInput, NotFound
+from protoslice.storage.interface import (
+    PAGE,
+    PIECE,
+    Abilities,
+    Buffer,
+    ObjectStat,
+    OpenFile,
+    Page,
+    Span,
+    Storage,
+    Writer,
+)
+from protoslice.storage.keys import ObjectKey
+from protoslice.storage.local.handle import FileHandle, describe
+from protoslice.storage.local.staging import SpareFile, expect
+from protoslice.storage.local.tree import Tree, explained
+from protoslice.storage.spans import check_limit, check_span
+from protoslice.storage.threads import Threads
+
+_NO_FOLDER: Final = {
+    "EEXIST": (InvalidInput, "it is no folder"),
+    "ENOTDIR": (InvalidInput, "it is no folder"),
+    "ENOENT": (NotFound, "there is no such folder"),
+}
+
+
+class FileStorage(Storage):
+    """The objects below one directory, which is made when it is missing and `create` says so."""
+
+    def __init__(self, root: str, *, create: bool = True) -> None:
+        with explained("open storage at", root, **_NO_FOLDER):
+            if create:
+                os.makedirs(root, exist_ok=True)
+            self._tree = Tree(root)
+        self._threads = Threads()
+
+    @property
+    def abilities(self) -> Abilities:
+        """Everything."""
+        return Abilities(conditional_delete=True, open_file=True, free_space=True)
+
+    async def stat(self, key: ObjectKey) -> ObjectStat:
+        """See `Storage.stat`."""
+        return await self._threads.run(lambda: self._stat(key))
+
+    async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
+        """See `Storage.get_range`."""
+        return (await self.get_ranges(key, [(start, end)], if_etag=if_etag))[0]
+
+    async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
+        """See `Storage.get_ranges`."""
+        for start, end in spans:
+            check_span(start, end)
+
+        def read() -> Sequence[bytes]:
+            with closing(self._open(key, if_etag)) as file, explained("read", key):
+                return [file.pread(start, end) for start, end in spans]
+
+        return await self._threads.run(read)
+
+    async def stream(
+        self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """See `Storage.stream`."""
+        check_span(start, start if end is None else end)
+        file = await self._threads.run(lambda: self._open(key, if_etag))
+
+        def read(at: int) -> bytes:
+            with explained("read", key):
+                return file.pread(at, min(at + PIECE, stop))
+
+        with closing(file):
+            stop = max(start, file.stat.size) if end is None else end
+            file.check(stop)
+            at = start
+            while at < stop:
+                piece = await self._threads.run(lambda at=at: read(at))  # type: ignore[misc]
+                at += len(piece)
+                yield piece
+
+    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
+        """See `Storage.put_if_absent`."""
+        return await self._threads.run(lambda: self._put(key, data, replace=False, if_etag=None))
+
+    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
+        """See `Storage.put`."""
+        return await self._threads.run(lambda: self._put(key, data, replace=True, if_etag=if_etag))
+
+    async def writer(self, key: ObjectKey) -> Writer:
+        """See `Storage.writer`."""
+        return FileWriter(self._threads, await self._threads.run(lambda: SpareFile(self._tree, key)))
+
+    async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
+        """See `Storage.list`."""
+        check_limit(limit)
+        return await self._threads.run(lambda: self._list(prefix, after, limit))
+
+    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
+        """See `Storage.delete`."""
+        await self._threads.run(lambda: self._delete(key, if_etag))
+
+    async def open_file(self, key: ObjectKey) -> OpenFile:
+        """See `Storage.open_file`."""
+        return await self._threads.run(lambda: self._open(key, None))
+
+    async def free_bytes(self) -> int:
+        """See `Storage.free_bytes`."""
+        return await self._threads.run(self._tree.free_bytes)
+
+    async def collect_garbage(self, older_than_seconds: float = 86400) -> int:
+        """See `Storage.collect_garbage`."""
+        before = time.time() - older_than_seconds
+
+        def collect() -> int:
+            with explained("collect garbage of", "storage"):
+                return self._tree.drop_old_spares(before)
+
+        return await self._threads.run(collect)
+
+    async def close(self) -> None:
+        """See `Storage.close`."""
+        await self._threads.close()
+        self._tree.close()
+
+    def _stat(self, key: ObjectKey) -> ObjectStat:
+        with explained("find", key):
+            return describe(key, self._tree.facts(key.segments))
+
+    def _open(self, key: ObjectKey, if_etag: str | None) -> FileHandle:
+        with explained("open", key):
+            file = FileHandle(key, self._tree.open(key.segments))
+        try:
+            file.expect(if_etag)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _put(self, key: ObjectKey, data: Buffer, *, replace: bool, if_etag: str | None) -> str:
+        if not replace:
+            self._must_not_exist(key)
+        spare = SpareFile(self._tree, key)
+        try:
+            spare.write(data)
+            return spare.publish(replace=replace, if_etag=if_etag)
+        finally:
+            spare.drop()
+
+    def _must_not_exist(self, key: ObjectKey) -> None:
+        """Spare the writing when it will be in vain; linking is what decides."""
+        with explained("find", key), suppress(FileNotFoundError, NotADirectoryError):
+            self._tree.facts(key.segments)
+            raise Conflict(f"object {str(key)!r} exists")
+
+    def _list(self, prefix: ObjectKey | None, after: ObjectKey | None, limit: int) -> Page:
+        items: list[ObjectStat] = []
+        segments = () if prefix is None else prefix.segments
+        missing = suppress(FileNotFoundError, NotADirectoryError)
+        walk = closing(self._tree.walk(segments, "" if after is None else after.text))
+        with explained("list", prefix or "everything"), missing, walk as files:
+            for name, facts in files:
+                # What is no object (a link, a device, a name that is no key) is not ours to show.
+                with suppress(InvalidInput, NotFound):
+                    items.append(describe(ObjectKey(name), facts))
+                if len(items) > limit:
+                    return Page(tuple(items[:limit]), items[limit - 1].key)
+        return Page(tuple(items), None)
+
+    def _delete(self, key: ObjectKey, if_etag: str | None) -> None:
+        missing = suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError)
+        with explained("delete", key), self._tree.locked(), missing:
+            if if_etag is not None:
+                expect(self._tree, key, if_etag)
+            self._tree.remove(key.segments)
+
+
+class FileWriter(Writer):
+    """A spare file written through the threads."""
+
+    def __init__(self, threads: Threads, spare: SpareFile) -> None:
+        self._threads = threads
+        self._spare = spare
+        self._size = 0
+        self._broken = False
+
+    @property
+    def size(self) -> int:
+        """See `Writer.size`."""
+        return self._size
+
+    async def write(self, piece: Buffer) -> None:
+        """See `Writer.write`."""
+        self._check()
+        self._broken = True  # until it is known that all of the piece has been written
+        await self._threads.run(lambda: self._spare.write(piece))
+        self._broken = False
+        self._size += memoryview(piece).nbytes
+
+    async def commit(self) -> str:
+        """See `Writer.commit`."""
+        self._check()
+        self._broken = True
+        return await self._threads.run(self._spare.publish)
+
+    async def abort(self) -> None:
+        """See `Writer.abort`."""
+        self._broken = True
+        await self._threads.run(self._spare.drop)
+
+    def _check(self) -> None:
+        if self._broken:
+            raise InvalidInput("this writer has ended or failed")

@@ -1,0 +1,1 @@
+"""`https://` and `http://`, read-only."""

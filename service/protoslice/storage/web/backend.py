@@ -1,0 +1,131 @@
+"""`https://` and `http://`: objects of a web server, read-only, by ranges pinned to a strong entity tag.
+
+Redirects are not followed, proxies of the environment are not used, and each connection goes to an address that the
+guard has judged; TLS still checks the certificate against the host's name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, NoReturn
+from urllib.parse import quote
+
+import httpcore
+
+from protoslice.errors import IntegrityError, StorageUnavailable, Unsupported
+from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectStat, Page, Span, Writer
+from protoslice.storage.keys import ObjectKey
+from protoslice.storage.locations import parse_root
+from protoslice.storage.remote import RemoteStorage, expect
+from protoslice.storage.spans import check_inside, check_span
+from protoslice.storage.web.address_policy import Networks
+from protoslice.storage.web.answers import Answer, read_answer, unavailable
+from protoslice.storage.web.connections import guarded_pool
+
+_TRIES: Final = 3
+_PAUSE: Final = 0.1
+_SECONDS: Final = 60.0
+_TIMEOUTS: Final = {"timeout": {"connect": 5.0, "read": 20.0, "write": 20.0, "pool": 60.0}}
+_SAFE: Final = "!$&'()*+,;=:@-._~"
+_Headers = list[tuple[str, str]]
+_FAILURES: Final = (
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.ProxyError,
+    httpcore.TimeoutException,
+    httpcore.UnsupportedProtocol,
+)
+
+
+class WebStorage(RemoteStorage):
+    """The objects below one URL. `networks` may be visited although they are not public."""
+
+    def __init__(self, root: str, *, networks: Sequence[str] = (), tls: ssl.SSLContext | None = None) -> None:
+        place = parse_root(root)
+        self._place = place
+        self._pool = guarded_pool(Networks(*networks), tls)
+
+    @property
+    def abilities(self) -> Abilities:
+        """Reading."""
+        return Abilities(
+            write=False, listing=False, create_if_absent=False, compare_and_set=False, exclusive_commit=False
+        )
+
+    async def stat(self, key: ObjectKey) -> ObjectStat:
+        """See `Storage.stat`; asks for the first byte, which shows that ranges are served."""
+        try:
+            return (await self._get(key, 0, 1, None)).stat
+        except IntegrityError:  # it has no first byte
+            return (await self._try("HEAD", key, (0, 0), [])).stat
+
+    async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
+        """See `Storage.get_range`."""
+        check_span(start, end)
+        if start == end:
+            check_inside(key, end, (await self.pin(key, if_etag)).size)
+            return b""
+        answer = await self._get(key, start, end, if_etag)
+        expect(answer.stat, if_etag)
+        check_inside(key, end, answer.stat.size)
+        return answer.data
+
+    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
+        """Never."""
+        _refuse()
+
+    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
+        """Never."""
+        _refuse()
+
+    async def writer(self, key: ObjectKey) -> Writer:
+        """Never."""
+        _refuse()
+
+    async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
+        """Never."""
+        raise Unsupported("a web server does not list its objects")
+
+    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
+        """Never."""
+        _refuse()
+
+    async def close(self) -> None:
+        """See `Storage.close`."""
+        await self._pool.aclose()
+
+    async def _get(self, key: ObjectKey, start: int, end: int, etag: str | None) -> Answer:
+        headers = [("Range", f"bytes={start}-{end - 1}")]
+        if etag is not None:
+            headers.append(("If-Match", etag))
+        return await self._try("GET", key, (start, end), headers)
+
+    async def _try(self, method: str, key: ObjectKey, span: Span, headers: _Headers) -> Answer:
+        for turn in range(1, _TRIES):
+            with suppress(StorageUnavailable):
+                return await self._ask(method, key, span, headers)
+            await asyncio.sleep(_PAUSE * turn)
+        return await self._ask(method, key, span, headers)
+
+    async def _ask(self, method: str, key: ObjectKey, span: Span, headers: _Headers) -> Answer:
+        always = [("Host", self._place.authority), ("Accept-Encoding", "identity")]
+        stream = self._pool.stream(method, self._url(key), headers=always + headers, extensions=_TIMEOUTS)
+        try:
+            async with asyncio.timeout(_SECONDS), stream as response:
+                return await read_answer(key, span, response)
+        except (*_FAILURES, OSError) as error:
+            raise unavailable(key, f"it gave no whole answer ({type(error).__name__})") from None
+
+    def _url(self, key: ObjectKey) -> httpcore.URL:
+        path = "".join(f"/{quote(segment, safe=_SAFE)}" for segment in self._place.segments + key.segments)
+        # Not parsed from text: httpcore would take what follows a semicolon for no part of the path.
+        return httpcore.URL(
+            scheme=self._place.scheme, host=self._place.host, port=self._place.port, target=path.encode("ascii")
+        )
+
+
+def _refuse() -> NoReturn:
+    raise Unsupported("web sources are read-only")

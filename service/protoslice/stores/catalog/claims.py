@@ -1,0 +1,196 @@
+"""Claims: writers and collectors agree, by compare-and-set on one small record, whether an attempt's objects may go.
+
+The claim of an attempt is durable before the first object of the attempt is, and has three states:
+
+alive       a writer is at work, or a manifest names objects of the attempt
+condemned   a collector has found no manifest that does, and is about to look once more
+doomed      the objects are being removed, which nobody takes back; a claim that is missing was removed with them
+
+A writer publishes its manifest, then reads the claims of all attempts the manifest names (`hold`). A collector
+condemns, then reads the manifests, then dooms. Each side writes before it reads, so at least one of them sees the
+other; and both leave `condemned` by compare-and-set over the same entity tag, so exactly one of them succeeds. No clock
+is part of this: a replica may stand still for days between any two calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from protoslice.errors import Conflict, IntegrityError, NotFound, ProtosliceError, StorageUnavailable
+from protoslice.storage import Storage
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.fresh import put_new
+from protoslice.stores.layout.listing import side_by_side
+
+__all__ = ["Claim", "Claims", "Collected", "Lease"]
+
+State = Literal["alive", "condemned", "doomed"]
+
+RENEW_SECONDS: Final = 600.0
+"""How often a writer at work renews its claim: far more often than the shortest sensible grace of a collector."""
+_TRIES: Final = 8
+_STATES: Final[tuple[State, ...]] = ("alive", "condemned", "doomed")
+_SIZE: Final = 26
+"""Bytes of every claim: the state, padded to nine letters, a space and sixteen hex digits that are never the same.
+
+Some storages make entity tags from contents, so a claim that is alive again must not look like the one before.
+"""
+
+
+class Collected(Conflict):
+    """Objects that an upload needs were collected as garbage before the upload was complete."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "objects of this upload were collected as garbage before it was complete, since it had not got on for "
+            "longer than a collector's grace: nothing was stored, send it again"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The claim of an attempt as it was read, and the entity tag that says whether it still is so."""
+
+    attempt: str
+    state: State
+    etag: str
+
+
+class Claims:
+    """The claims of all attempts in one storage."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    async def stake(self, attempt: str) -> None:
+        """Claim a new attempt; durable when this returns."""
+        await put_new(self._storage, keys.claim(attempt), _encode("alive"))
+
+    async def drop(self, attempt: str) -> None:
+        """Remove the claim of an attempt that has no objects and never will."""
+        with suppress(ProtosliceError):
+            await self._storage.delete(keys.claim(attempt))
+
+    async def renew(self, attempt: str) -> None:
+        """Show collectors a sign of life; `Collected` when one of them was faster."""
+        for _ in range(_TRIES):
+            found = await self._read(attempt)
+            if found is None or found.state == "doomed":
+                raise Collected
+            if await self._write(found, "alive") is not None:
+                return
+        raise StorageUnavailable(f"the claim of upload {attempt} keeps changing")
+
+    async def hold(self, attempts: Iterable[str]) -> None:
+        """Make sure that the objects of `attempts`, which a manifest names by now, stay; `Collected` when they go."""
+        await side_by_side(self._hold, sorted(attempts))
+
+    async def condemn(self, attempt: str) -> Claim | None:
+        """Tell writers that the attempt is about to go; None when somebody renewed its claim meanwhile."""
+        found = await self._read(attempt)
+        if found is None or found.state == "doomed":
+            return found or Claim(attempt, "doomed", "")
+        return await self._write(found, "condemned")
+
+    async def doom(self, claim: Claim) -> bool:
+        """Decide that the objects of a condemned attempt go; False when a writer has revived the claim meanwhile."""
+        return claim.state == "doomed" or await self._write(claim, "doomed") is not None
+
+    async def spare(self, claim: Claim) -> None:
+        """Take a condemnation back: a manifest names objects of the attempt after all."""
+        if claim.state == "condemned":
+            await self._write(claim, "alive")
+
+    async def _hold(self, attempt: str) -> None:
+        with suppress(NotFound, IntegrityError):
+            if _state(await self._storage.get_range(keys.claim(attempt), 0, _SIZE)) == "alive":
+                return  # in one request: hardly ever is a claim anything else
+        await self.renew(attempt)
+
+    async def _read(self, attempt: str) -> Claim | None:
+        """The claim; None when there is none."""
+        key = keys.claim(attempt)
+        for _ in range(_TRIES):
+            try:
+                stat = await self._storage.stat(key)
+                data = await self._storage.get_range(key, 0, min(stat.size, _SIZE), if_etag=stat.etag)
+            except NotFound:
+                return None
+            except Conflict:
+                continue
+            return Claim(attempt, _state(data), stat.etag)
+        raise StorageUnavailable(f"the claim of upload {attempt} keeps changing")
+
+    async def _write(self, claim: Claim, state: State) -> Claim | None:
+        """The claim in its new state; None when it is not any more what was read."""
+        data = _encode(state)
+        key = keys.claim(claim.attempt)
+        try:
+            return Claim(claim.attempt, state, await self._storage.put(key, data, if_etag=claim.etag))
+        except Conflict:
+            return await self._own(claim.attempt, state, data)
+
+    async def _own(self, attempt: str, state: State, data: bytes) -> Claim | None:
+        """The claim, if what is there is `data`: the storage had written it, and its answer got lost on the way."""
+        key = keys.claim(attempt)
+        with suppress(NotFound, Conflict):
+            stat = await self._storage.stat(key)
+            if stat.size == _SIZE and await self._storage.get_range(key, 0, _SIZE, if_etag=stat.etag) == data:
+                return Claim(attempt, state, stat.etag)
+        return None
+
+
+def _state(data: bytes) -> State:
+    """The state that a claim tells. A damaged claim counts as alive: it must not cost an object."""
+    word = data.partition(b" ")[0].decode("ascii", "replace")
+    return next((state for state in _STATES if state == word), "alive")
+
+
+def _encode(state: State) -> bytes:
+    return f"{state:<9} {secrets.token_hex(8)}".encode()
+
+
+class Lease:
+    """The claim of an attempt whose writer is at work: staked when `begin` is called, renewed until `end`."""
+
+    def __init__(self, claims: Claims, attempt: str, *, every: float = RENEW_SECONDS) -> None:
+        self._claims = claims
+        self._attempt = attempt
+        self._every = every
+        self._needed = False
+        self._staking: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Begin to stake the claim; harmless when repeated."""
+        if self._staking is None:
+            self._staking = asyncio.create_task(self._claims.stake(self._attempt))
+            self._renewing = asyncio.create_task(self._renew())
+
+    async def staked(self) -> None:
+        """Wait until the claim is durable: no object of the attempt may be before."""
+        self.begin()
+        self._needed = True
+        assert self._staking is not None
+        await asyncio.shield(self._staking)
+
+    async def end(self) -> None:
+        """Renew no more. The claim stays, since a manifest may rest on it, unless there can be no object yet."""
+        if self._renewing is None or self._staking is None:
+            return
+        self._renewing.cancel()
+        await asyncio.gather(self._renewing, self._staking, return_exceptions=True)
+        if not self._needed:
+            await self._claims.drop(self._attempt)
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(self._every)
+            # One sign of life that fails is made up for by the next; whether the claim held is decided by `hold`.
+            with suppress(ProtosliceError):
+                await self._claims.renew(self._attempt)

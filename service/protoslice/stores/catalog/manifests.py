@@ -1,0 +1,190 @@
+"""The manifests in a storage: found, published, removed. A store is there exactly when its manifest is."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.lru import Recent
+from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError, StorageUnavailable
+from protoslice.storage import ObjectStat, Storage
+from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims, Collected
+from protoslice.stores.catalog.removed import bury
+from protoslice.stores.domain import Manifest, StoreInfo
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.indexes import Indexes
+
+__all__ = ["Manifests", "is_retired"]
+
+TRIES = 8
+"""How often something is looked at again that others keep changing meanwhile."""
+
+
+CACHED_BYTES = 16 << 20
+"""How much of them is kept, as they are written: some ten thousand manifests of usual size."""
+_MOST = 1 << 20
+_RETIRED = b"retired "
+"""A manifest that begins so is none: its writer took it back, in one step, since a collector had been faster."""
+
+
+def is_retired(data: bytes) -> bool:
+    """Whether a manifest was taken back by its writer: there is no store."""
+    return data.startswith(_RETIRED)
+
+
+class Manifests:
+    """Manifests by id, cached by entity tag: another replica may have removed a store, and taken it in again."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        claims: Claims,
+        worker: Worker,
+        is_sound: Callable[[Manifest], Awaitable[bool]],
+        *,
+        late_after: float = RENEW_SECONDS,
+        cached_bytes: int = CACHED_BYTES,
+    ) -> None:
+        self._storage = storage
+        self._claims = claims
+        self._indexes = Indexes(storage)
+        self._late_after = late_after
+        self._worker = worker
+        self._is_sound = is_sound
+        self._cache: Recent[str, tuple[str, Manifest]] = Recent(most=_MOST, room=cached_bytes)
+
+    async def get(self, store_id: str) -> Manifest:
+        """The manifest of a store; `NotFound` when there is no such store."""
+        for _ in range(TRIES):
+            try:
+                return await self.content(await self._storage.stat(keys.store(store_id)))
+            except NotFound:
+                self._cache.drop(store_id)
+                raise NotFound(f"there is no store {store_id}") from None
+            except Conflict:
+                continue  # taken in anew since it was looked at
+        raise StorageUnavailable(f"the store {store_id} keeps changing")
+
+    async def stat(self, store_id: str) -> ObjectStat | None:
+        """The facts of a manifest, about as large as the JSON that shows the store; None when there is none."""
+        with suppress(NotFound):
+            return await self._storage.stat(keys.store(store_id))
+        return None
+
+    async def content(self, stat: ObjectStat) -> Manifest:
+        """The manifest that lies there; `Conflict` when it is another by now, `NotFound` when it was taken back."""
+        store_id = stat.key.segments[-1]
+        cached = self._cache.get(store_id)
+        if cached is not None and cached[0] == stat.etag:
+            return cached[1]
+        data = await self._storage.get_range(stat.key, 0, stat.size, if_etag=stat.etag)
+        if is_retired(data):
+            raise NotFound(f"there is no store {store_id}")
+        manifest = await self._worker.sized(len(data), lambda: Manifest.decode(data))
+        if manifest.id != store_id:
+            raise IntegrityError(f"the manifest of store {store_id} is that of another store")
+        self._cache.put(store_id, (stat.etag, manifest), stat.size)
+        return manifest
+
+    async def publish(self, manifest: Manifest) -> Manifest:
+        """Make the store, in one step; the manifest that is there now, which may be a sound one made before.
+
+        One that is not sound is replaced. `Collected` when a collector has taken objects that the manifest names.
+        """
+        data = await self._worker.sized(StoreInfo.of(manifest).weight, manifest.encode)
+        async with self._indexes.entered(lambda: self._indexes.add(manifest), self._late_after):
+            there = await self._settled(manifest, data)
+        if there.created != manifest.created:
+            await self._indexes.drop(manifest)
+        return there
+
+    async def _settled(self, manifest: Manifest, data: bytes) -> Manifest:
+        for _ in range(TRIES):
+            placed = await self._placed(manifest, data)
+            if placed is None:
+                continue
+            there, etag = placed
+            if there.attempt == manifest.attempt:  # ours, even where it seemed to be there: an answer got lost
+                await self._keep(manifest, etag)
+                return manifest
+            if await self._holds(there) and await self._is_sound(there):
+                return there
+            await self._replace(manifest.id, data, etag)
+        raise StorageUnavailable(f"the store {manifest.id} keeps changing")
+
+    async def _placed(self, manifest: Manifest, data: bytes) -> tuple[Manifest, str] | None:
+        """The manifest that has the store's place now, this one where there was room, and its entity tag.
+
+        None when somebody changed it meanwhile: look again.
+        """
+        key = keys.store(manifest.id)
+        try:
+            return manifest, await self._storage.put_if_absent(key, data)
+        except Conflict:
+            pass
+        with suppress(NotFound, Conflict):
+            stat = await self._storage.stat(key)
+            try:
+                return await self.content(stat), stat.etag
+            except (IntegrityError, NotFound):  # damaged, or taken back: it keeps no place
+                return manifest, await self._storage.put(key, data, if_etag=stat.etag)
+        return None
+
+    async def _keep(self, manifest: Manifest, etag: str) -> None:
+        """Make sure that the objects of a manifest stay, now that it can be seen; else take the manifest back."""
+        try:
+            await self._claims.hold(manifest.attempts)
+        except Collected:
+            await self._retire(manifest.id, etag)
+            raise
+
+    async def _holds(self, manifest: Manifest) -> bool:
+        """Whether the objects of a manifest that is there are safe from collectors."""
+        try:
+            await self._claims.hold(manifest.attempts)
+        except Collected:
+            return False
+        return True
+
+    async def _replace(self, store_id: str, data: bytes, etag: str) -> None:
+        """Put the manifest in the place of one that is not sound, unless somebody else was first: look again."""
+        key = keys.store(store_id)
+        with suppress(NotFound, Conflict):
+            size = (await self._storage.stat(key)).size
+            # The old one is kept for its readers, and for a collector to know which objects to take.
+            await bury(self._storage, store_id, await self._storage.get_range(key, 0, size, if_etag=etag), ())
+            await self._storage.put(key, data, if_etag=etag)
+
+    async def _retire(self, store_id: str, etag: str) -> None:
+        """Take back a manifest that nobody was told of, if it is still there."""
+        key = keys.store(store_id)
+        self._cache.drop(store_id)
+        with suppress(ProtosliceError):
+            etag = await self._storage.put(key, _RETIRED + secrets.token_hex(8).encode(), if_etag=etag)
+            if self._storage.abilities.conditional_delete:
+                await self._storage.delete(key, if_etag=etag)
+
+    async def remove(self, store_id: str, tags: Sequence[str]) -> None:
+        """Remove a store, in one step. Its manifest is kept, with its `tags`, and so are its objects for a while."""
+        key = keys.store(store_id)
+        try:
+            content = await self._storage.get_range(key, 0, (await self._storage.stat(key)).size)
+        except NotFound:
+            raise NotFound(f"there is no store {store_id}") from None
+        if is_retired(content):
+            raise NotFound(f"there is no store {store_id}")
+        await bury(self._storage, store_id, content, tags)
+        await self._storage.delete(key)
+        self._cache.drop(store_id)
+
+    async def starting_with(self, prefix: str) -> str:
+        """The one id that begins so."""
+        page = await self._storage.list(keys.STORES, after=keys.store(prefix), limit=2)
+        found = [item.key.segments[-1] for item in page.items if item.key.segments[-1].startswith(prefix)]
+        if len(found) > 1:
+            raise InvalidInput(f"{prefix!r} is the beginning of several ids: give more of it")
+        if not found:
+            raise NotFound(f"there is no store whose id begins with {prefix!r}")
+        return found[0]

@@ -1,0 +1,177 @@
+"""Named records that may change, with compare-and-set."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Final
+
+from protoslice.concurrency.lru import Recent
+from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, StorageUnavailable
+from protoslice.storage import ObjectKey, ObjectStat, Storage
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.envelope import seal, unseal
+from protoslice.stores.layout.listing import everything, side_by_side
+
+__all__ = ["NamedRecords", "Record", "is_removal_mark"]
+
+_log = logging.getLogger(__name__)
+
+Record = tuple[bytes, ObjectStat]
+
+TRIES: Final = 8
+_REMOVED: Final = b"removed "
+"""A record that begins so, with 16 hex digits behind it, is none: it was removed in one step, where a storage deletes
+nothing on a condition. A collector takes it away later."""
+_MARK_SIZE: Final = 24
+_CACHED_RECORDS: Final = 1 << 16
+_CACHED_BYTES: Final = 16 << 20
+
+
+def is_removal_mark(stat: ObjectStat) -> bool:
+    """Whether a record was removed; its size tells, as every other is longer than its digest."""
+    return stat.size == _MARK_SIZE
+
+
+class NamedRecords:
+    """Records in one folder, the latest ones cached by entity tag."""
+
+    def __init__(self, storage: Storage, folder: ObjectKey, what: str) -> None:
+        self._storage = storage
+        self._folder = folder
+        self._what = what
+        self._cache: Recent[ObjectKey, tuple[str, bytes]] = Recent(most=_CACHED_RECORDS, room=_CACHED_BYTES)
+
+    async def read(self, key: ObjectKey) -> Record:
+        """The record, as it is at one moment; `NotFound` when there is none."""
+        return await self._current(await self._storage.stat(key))
+
+    async def page(self, limit: int, cursor: str | None) -> tuple[list[Record], str | None]:
+        """Some records by name, and where the next ones begin. `IntegrityError` when one of them is damaged."""
+        page = await self._storage.list(self._folder, after=_after(self._folder, cursor), limit=limit)
+        return await self.listed(page.items), page.after.segments[-1] if page.after else None
+
+    async def listed(self, stats: tuple[ObjectStat, ...] | list[ObjectStat]) -> list[Record]:
+        """The records that were listed, but for those that are gone since."""
+
+        async def current(stat: ObjectStat) -> Record | None:
+            with suppress(NotFound):
+                return await self._current(stat)
+            return None
+
+        return [record for record in await side_by_side(current, stats) if record is not None]
+
+    async def each(self) -> AsyncIterator[Record]:
+        """All records but damaged ones: those are logged, and harm no other."""
+        async for item in everything(self._storage, self._folder):
+            try:
+                yield await self._current(item)
+            except NotFound:
+                continue
+            except IntegrityError:
+                _log.exception("the %s %r is passed over", self._what, keys.name_of(item.key))
+
+    async def set(self, key: ObjectKey, data: bytes) -> tuple[str, bool]:
+        """Make or replace a record; its entity tag, and whether it is new."""
+        sealed = seal(data)
+        for _ in range(TRIES):
+            try:
+                return await self._storage.put_if_absent(key, sealed), True
+            except Conflict:
+                pass
+            with suppress(Conflict, NotFound):
+                found, stat = await self._raw(await self._storage.stat(key))
+                if not found.startswith(_REMOVED):
+                    return await self._storage.put(key, sealed), False
+                return await self._storage.put(key, sealed, if_etag=stat.etag), True
+        raise self._restless(key)
+
+    async def create(self, key: ObjectKey, data: bytes) -> str:
+        """Make a record, `data` being like that of no other; its entity tag. `Conflict` when there is one."""
+        sealed = seal(data)
+        for _ in range(TRIES):
+            try:
+                return await self._storage.put_if_absent(key, sealed)
+            except Conflict:
+                pass
+            try:
+                found, stat = await self._raw(await self._storage.stat(key))
+            except NotFound:
+                continue  # removed meanwhile: there is room now
+            if found == sealed:
+                return stat.etag  # it was we: the answer got lost on the way
+            if not found.startswith(_REMOVED):
+                raise Conflict(f"the {self._what} {keys.name_of(key)!r} exists already")
+            with suppress(Conflict):
+                return await self._storage.put(key, sealed, if_etag=stat.etag)
+        raise self._restless(key)
+
+    async def replace(self, key: ObjectKey, data: bytes, etag: str) -> str:
+        """Put `data`, which is like that of no other, in place of the record with that entity tag; else `Conflict`."""
+        sealed = seal(data)
+        try:
+            return await self._storage.put(key, sealed, if_etag=etag)
+        except Conflict:
+            with suppress(NotFound):
+                found, stat = await self._raw(await self._storage.stat(key))
+                if found == sealed:
+                    return stat.etag  # it was we: the answer got lost on the way
+            raise Conflict(f"the {self._what} {keys.name_of(key)!r} has been changed meanwhile, or is gone") from None
+
+    async def remove(self, key: ObjectKey, etag: str | None) -> None:
+        """Remove a record, in one step; with `etag`, `Conflict` unless the record has that one. `NotFound`."""
+        mark = _REMOVED + secrets.token_hex(8).encode()
+        for _ in range(TRIES):
+            found, stat = await self._raw(await self._storage.stat(key))
+            if found == mark:
+                return  # it was we: the answer got lost on the way
+            if found.startswith(_REMOVED):
+                raise NotFound(f"there is no {self._what} {keys.name_of(key)!r}")
+            if etag not in {None, stat.etag}:
+                raise Conflict(f"the {self._what} {keys.name_of(key)!r} has been changed meanwhile")
+            with suppress(Conflict):
+                await self._erase(key, mark, stat.etag)
+                return
+        raise self._restless(key)
+
+    async def _erase(self, key: ObjectKey, mark: bytes, etag: str) -> None:
+        self._cache.drop(key)
+        if self._storage.abilities.conditional_delete:
+            await self._storage.delete(key, if_etag=etag)
+        else:
+            await self._storage.put(key, mark, if_etag=etag)
+
+    async def _current(self, stat: ObjectStat) -> Record:
+        """The record that was at `stat`, or what it has been changed to since."""
+        cached = self._cache.get(stat.key)
+        if cached is not None and cached[0] == stat.etag:
+            return cached[1], stat
+        found, stat = await self._raw(stat)
+        what = f"the {self._what} {keys.name_of(stat.key)!r}"
+        if found.startswith(_REMOVED):
+            raise NotFound(f"{what} has been removed")
+        data = unseal(found, what)
+        self._cache.put(stat.key, (stat.etag, data), len(data) + 200)
+        return data, stat
+
+    async def _raw(self, stat: ObjectStat) -> Record:
+        """The bytes that were at `stat`, or that they have been changed to since."""
+        for _ in range(TRIES):
+            try:
+                return await self._storage.get_range(stat.key, 0, stat.size, if_etag=stat.etag), stat
+            except Conflict:
+                stat = await self._storage.stat(stat.key)
+        raise self._restless(stat.key)
+
+    def _restless(self, key: ObjectKey) -> StorageUnavailable:
+        return StorageUnavailable(f"the {self._what} {keys.name_of(key)!r} keeps changing")
+
+
+def _after(folder: ObjectKey, cursor: str | None) -> ObjectKey | None:
+    if cursor is None:
+        return None
+    if "/" in cursor:
+        raise InvalidInput("this cursor was not given by this service")
+    return folder / cursor

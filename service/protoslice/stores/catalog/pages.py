@@ -1,0 +1,87 @@
+"""Pages of stores, newest first: a page costs what it shows, however many stores there are."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+
+from protoslice.errors import Conflict, IntegrityError, NotFound
+from protoslice.storage import ObjectStat, Storage
+from protoslice.stores.catalog.manifests import Manifests
+from protoslice.stores.catalog.tags import Tags
+from protoslice.stores.domain import Manifest, Page, PageRoom, StoreInfo
+from protoslice.stores.layout.indexes import Indexes, check_cursor, place_in_time, store_at
+from protoslice.stores.layout.listing import side_by_side
+
+__all__ = ["Lists"]
+
+TAGS_SHOWN = 100
+"""A store is shown with so many of its tags at most; `Tags.of` gives all of them."""
+
+_log = logging.getLogger(__name__)
+
+
+class Lists:
+    """Lists of the stores in one storage."""
+
+    def __init__(self, storage: Storage, manifests: Manifests, tags: Tags) -> None:
+        self._indexes = Indexes(storage)
+        self._manifests = manifests
+        self._tags = tags
+
+    async def described(self, manifest: Manifest) -> StoreInfo:
+        """The store of `manifest`, with the first of its tags."""
+        tags = await self._tags.of(manifest.id, limit=TAGS_SHOWN)
+        return StoreInfo.of(manifest, sorted(tag.name for tag in tags.items))
+
+    async def page(self, *, tag: str | None, type: str | None, limit: int, cursor: str | None) -> Page[StoreInfo]:
+        """A page of stores, newest first: those with a tag that begins so, those of a type."""
+        after = check_cursor(cursor)
+        if tag is not None:
+            return await self._tagged(tag, type, limit, after)
+        while True:
+            page = await self._indexes.newest(type=type, limit=limit, cursor=after)
+            items, count = await self._shown(page.items, limit)
+            after = page.next if count == len(page.items) else page.items[count - 1]
+            if items or after is None:
+                return Page(items, after)
+
+    async def _tagged(self, prefix: str, type: str | None, limit: int, cursor: str | None) -> Page[StoreInfo]:
+        async def place(store_id: str) -> str | None:
+            manifest = await self._manifest_or_none(store_id)
+            if manifest is None or type not in {None, manifest.shown_type}:
+                return None
+            return place_in_time(manifest)
+
+        tagged = {tag.store for tag in await self._tags.beginning_with(prefix)}
+        places = sorted(found for found in await side_by_side(place, sorted(tagged)) if found is not None)
+        left = [each for each in places if cursor is None or each > cursor]
+        items, count = await self._shown(left[:limit], limit)
+        return Page(items, None if count == len(left) else left[count - 1])
+
+    async def _shown(self, places: Sequence[str], limit: int) -> tuple[Sequence[StoreInfo], int]:
+        """The stores at the first of some places in time, and for how many places a page has room."""
+        room = PageRoom(limit)
+        stats = await side_by_side(self._manifests.stat, [store_at(place) for place in places])
+        count = next((n for n, stat in enumerate(stats) if not room.takes(stat.size if stat else 0)), len(places))
+        found = await side_by_side(self._listed, list(zip(places, stats, strict=True))[:count])
+        return [info for info in found if info is not None], count
+
+    async def _listed(self, seen: tuple[str, ObjectStat | None]) -> StoreInfo | None:
+        """The store at a place in time; None where it is gone, or damaged: a list shows all others."""
+        place, stat = seen
+        manifest = await self._manifest_or_none(store_at(place), stat) if stat is not None else None
+        return await self.described(manifest) if manifest is not None and place_in_time(manifest) == place else None
+
+    async def _manifest_or_none(self, store_id: str, stat: ObjectStat | None = None) -> Manifest | None:
+        try:
+            with suppress(Conflict):  # changed since it was looked at
+                if stat is not None:
+                    return await self._manifests.content(stat)
+            return await self._manifests.get(store_id)
+        except NotFound:
+            return None
+        except IntegrityError:
+            _log.exception("the store %s is left out of a list", store_id)
+            return None

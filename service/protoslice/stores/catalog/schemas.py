@@ -1,0 +1,221 @@
+"""Uploaded descriptor sets: kept by name, compared with each other, and what stores are read by."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from protoslice import _core, schema
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.singleflight import Kept, Once
+from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound, StorageUnavailable
+from protoslice.schema import MessageTypes, TypeSchema
+from protoslice.storage import ObjectStat, Storage
+from protoslice.stores.catalog.named_records import TRIES, NamedRecords, is_removal_mark
+from protoslice.stores.domain import Manifest, Page, SchemaInfo
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.listing import everything
+from protoslice.stores.names import check_schema_name
+
+__all__ = ["Schemas"]
+
+_log = logging.getLogger(__name__)
+
+MAX_TYPES: Final = 1_000_000
+"""Message types and enums that all schemas of a storage declare together: for each, 32 bytes are held in memory."""
+MAX_BYTES: Final = 256 << 20
+"""Bytes of all schemas of a storage together: a process reads each of them once."""
+
+_PARSED: Final = 64 << 20
+_READ_BY: Final = 64 << 20
+_MOST: Final = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is remembered of a schema as long as its entity tag stays."""
+
+    etag: str
+    size: int
+    messages: int
+    declares: _core.Declarations
+
+
+class _Changed(Exception):
+    """A schema is not what it was when it was listed."""
+
+
+class Schemas:
+    """The schemas of one storage. Descriptor sets are parsed in a thread, one at a time, and each once."""
+
+    def __init__(self, storage: Storage, worker: Worker) -> None:
+        self._storage = storage
+        self._worker = worker
+        self._records = NamedRecords(storage, keys.SCHEMAS, "schema")
+        self._parsing = asyncio.Lock()
+        self._known: dict[str, _Known] = {}
+        self._knowing: Once[tuple[str, str], _Known] = Once()
+        self._parsed: Kept[str, MessageTypes] = Kept(most=_MOST, room=_PARSED)
+        """By entity tag."""
+        self._read_by: Kept[tuple[str, str], TypeSchema] = Kept(most=_MOST, room=_READ_BY)
+        """By the entity tag of an uploaded set and the type, and by the fingerprint for those kept with stores."""
+
+    async def page(self, limit: int, cursor: str | None) -> Page[SchemaInfo]:
+        """A page of the schemas, by name."""
+        items, after = await self._records.page(limit, cursor)
+        return Page([await self._info(*item) for item in items], after)
+
+    async def get(self, name: str) -> tuple[SchemaInfo, bytes]:
+        """The schema called `name`, and its descriptor set."""
+        try:
+            data, stat = await self._records.read(keys.schema(check_schema_name(name)))
+        except NotFound:
+            raise NotFound(f"there is no schema {name!r}") from None
+        return await self._info(data, stat), data
+
+    async def put(self, name: str, data: bytes) -> tuple[SchemaInfo, bool]:
+        """Keep a descriptor set under `name`; whether it is new. `Conflict` where others declare a type differently."""
+        check_schema_name(name)
+        types = await self._parse(data)
+        await self._check(name, types, len(data))
+        _, created = await self._records.set(keys.schema(name), data)
+        return (await self.get(name))[0], created
+
+    async def delete(self, name: str) -> None:
+        """Remove a schema; stores that were made with it keep what they are read by."""
+        try:
+            await self._records.remove(keys.schema(check_schema_name(name)), None)
+        except NotFound:
+            raise NotFound(f"there is no schema {name!r}") from None
+
+    async def find(self, type_name: str) -> TypeSchema | None:
+        """What the schemas that declare a message type say of it; `Conflict` where they do not say the same.
+
+        Only sets that declare the type are parsed: two replicas may have taken in two of them at the same time.
+        """
+        for _ in range(TRIES):
+            with suppress(_Changed):
+                return await self._find(type_name)
+        raise StorageUnavailable(f"the schemas that declare {type_name} keep changing")
+
+    async def _find(self, type_name: str) -> TypeSchema | None:
+        found: dict[str, tuple[str, TypeSchema]] = {}
+        for name, known in (await self._all()).items():
+            if type_name in known.declares:
+                read_by = await self._of(name, known.etag, type_name)
+                if read_by is not None:
+                    found.setdefault(read_by.fingerprint, (name, read_by))
+        if len(found) > 1:
+            one, other = sorted(name for name, _ in found.values())[:2]
+            raise _differently(type_name, f"the schema {one!r}", f"the schema {other!r}", "remove one of them")
+        return next((read_by for _, read_by in found.values()), None)
+
+    async def of_store(self, manifest: Manifest, kept: Callable[[], Awaitable[bytes]]) -> TypeSchema | None:
+        """What the root of a store is read by, for ever: `kept` gives the set that was kept with the store."""
+        name, fingerprint = manifest.type, manifest.schema
+        if name is None or fingerprint is None:
+            return None
+        bundled = await self._worker.run(lambda: _bundled(name))
+        if bundled is not None and bundled.fingerprint == fingerprint:
+            return bundled
+
+        async def make() -> tuple[TypeSchema, int]:
+            types = await self._parse(await kept())
+            read_by = await self._worker.run(lambda: types.schema(name))
+            if read_by.fingerprint != fingerprint:
+                raise IntegrityError(f"the schema of store {manifest.id} is that of another store")
+            return read_by, read_by.weight
+
+        return await self._read_by.get((fingerprint, name), make)
+
+    async def _of(self, name: str, etag: str, type_name: str) -> TypeSchema | None:
+        """What a schema says of a type that is among its declarations; None where that is an enum."""
+
+        async def parsed() -> tuple[MessageTypes, int]:
+            try:
+                data, stat = await self._records.read(keys.schema(name))
+            except NotFound as error:
+                raise _Changed from error
+            if stat.etag != etag:
+                raise _Changed
+            types = await self._parse(data)
+            return types, types.weight
+
+        async def made() -> tuple[TypeSchema, int]:
+            read_by = await self._worker.run(lambda: types.schema(type_name))
+            return read_by, read_by.weight
+
+        types = await self._parsed.get(etag, parsed)
+        return await self._read_by.get((etag, type_name), made) if type_name in types else None
+
+    async def _check(self, name: str, types: MessageTypes, size: int) -> None:
+        """Raise `Conflict` where others declare a type differently, `LimitExceeded` where there is no room."""
+        ours = await self._worker.run(types.declarations)
+        others = {other: known for other, known in (await self._all()).items() if other != name}
+        sets = [("what is bundled", await self._worker.run(_bundled_declarations))]
+        sets += [(f"the schema {other!r}", known.declares) for other, known in sorted(others.items())]
+        for who, declares in sets:
+            differing = await self._worker.run(lambda declares=declares: types.differing(declares))  # type: ignore[misc]
+            if differing is not None:
+                raise _differently(differing, f"the schema {name!r}", who, "give it another name")
+        if sum((len(known.declares) for known in others.values()), len(ours)) > MAX_TYPES:
+            raise LimitExceeded(f"all schemas together declare more than {MAX_TYPES} types: remove some of them")
+        if sum((known.size for known in others.values()), size) > MAX_BYTES:
+            raise LimitExceeded(f"all schemas together have more than {MAX_BYTES} bytes: remove some of them")
+
+    async def _all(self) -> Mapping[str, _Known]:
+        """What is known of every schema but those that cannot be read: they are logged, and harm no other."""
+        found: dict[str, _Known] = {}
+        async for stat in everything(self._storage, keys.SCHEMAS):
+            if is_removal_mark(stat):
+                continue
+            name = keys.name_of(stat.key)
+            try:
+                found[name] = await self._know(name, stat)
+            except NotFound:
+                continue
+            except (IntegrityError, InvalidInput, LimitExceeded):
+                _log.exception("the schema %r is passed over", name)
+        self._known = found
+        return found
+
+    async def _know(self, name: str, stat: ObjectStat, data: bytes | None = None) -> _Known:
+        known = self._known.get(name)
+        if known is not None and known.etag == stat.etag:
+            return known
+
+        async def make() -> _Known:
+            record = (data, stat) if data is not None else await self._records.read(stat.key)
+            types = await self._parse(record[0])
+            messages, declares = await self._worker.run(lambda: (len(types), types.declarations()))
+            made = self._known[name] = _Known(record[1].etag, len(record[0]), messages, declares)
+            return made
+
+        return await self._knowing.get((name, stat.etag), make)
+
+    async def _info(self, data: bytes, stat: ObjectStat) -> SchemaInfo:
+        name, messages = keys.name_of(stat.key), 0
+        with suppress(InvalidInput, LimitExceeded):  # taken by a program that took more: it can be seen and removed
+            messages = (await self._know(name, stat, data)).messages
+        return SchemaInfo(name, len(data), messages, stat.modified, stat.etag)
+
+    async def _parse(self, data: bytes) -> MessageTypes:
+        async with self._parsing:
+            return await self._worker.run(lambda: schema.from_descriptor_set(data))
+
+
+def _bundled(name: str) -> TypeSchema | None:
+    types = schema.bundled()
+    return types.kept(name) if name in types else None
+
+
+def _bundled_declarations() -> _core.Declarations:
+    return schema.bundled().declarations()
+
+
+def _differently(type_name: str, one: str, other: str, remedy: str) -> Conflict:
+    return Conflict(f"{type_name} is declared by {one} differently than by {other}: {remedy}")

@@ -1,0 +1,52 @@
+"""Soundness: whether everything that a manifest names is there and passes its checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from protoslice.concurrency.executor import Worker
+from protoslice.errors import IntegrityError, NotFound
+from protoslice.storage import ObjectKey, Storage
+from protoslice.stores.domain import Manifest, Stored
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.envelope import unseal
+from protoslice.stores.reading.objects import open_object
+
+__all__ = ["is_sound"]
+
+_STEP = 4 << 20
+
+
+async def is_sound(storage: Storage, manifest: Manifest, worker: Worker, *, verify: bool) -> bool:
+    """Whether a store can be read whole; with `verify`, every block of its objects is compared with its sum."""
+    try:
+        for name in manifest.beside:
+            key = keys.object_key(manifest.attempt, name)
+            unseal(await storage.get_range(key, 0, (await storage.stat(key)).size), name)
+        for stored in _objects(manifest):
+            await _check(storage, stored, worker, verify=verify)
+    except (NotFound, IntegrityError):
+        return False
+    return True
+
+
+def _objects(manifest: Manifest) -> Iterator[Stored]:
+    """The objects of ours that a manifest names, each once."""
+    seen: set[str] = set()
+    for stored in (*manifest.objects, *([manifest.side] if manifest.side else [])):
+        for part in stored.parts or (stored,):
+            if part.key is not None and part.key not in seen:
+                seen.add(part.key)
+                yield part
+
+
+async def _check(storage: Storage, stored: Stored, worker: Worker, *, verify: bool) -> None:
+    """Raise `NotFound` or `IntegrityError` unless the object is there, with its size and its checksums."""
+    found = await open_object(storage, stored, worker, verify=verify)
+    try:
+        if (await storage.stat(ObjectKey(stored.key or ""))).size != stored.size:
+            raise IntegrityError(f"the stored object {stored.key!r} has another size")
+        for at in range(0, stored.size if verify else 0, _STEP):
+            await found.fetch([found.covering((at, min(at + _STEP, stored.size)))])
+    finally:
+        found.close()

@@ -1,0 +1,141 @@
+"""Tags: names that point at stores."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime
+
+from protoslice.errors import IntegrityError, LimitExceeded, NotFound
+from protoslice.storage import ObjectKey, ObjectStat, Storage, quote
+from protoslice.storage.interface import PAGE
+from protoslice.stores.catalog.claims import RENEW_SECONDS
+from protoslice.stores.catalog.named_records import NamedRecords
+from protoslice.stores.domain import TAGS_OF_A_STORE, Page, Tag, now
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.indexes import Indexes
+from protoslice.stores.layout.listing import everything, side_by_side
+from protoslice.stores.names import check_tag
+
+__all__ = ["Tags"]
+
+_log = logging.getLogger(__name__)
+
+
+class Tags:
+    """Names that point at stores."""
+
+    def __init__(self, storage: Storage, *, late_after: float = RENEW_SECONDS) -> None:
+        self._storage = storage
+        self._indexes = Indexes(storage)
+        self._late_after = late_after
+        self._records = NamedRecords(storage, keys.TAGS, "tag")
+
+    async def each(self) -> AsyncIterator[Tag]:
+        """Every tag that is not damaged."""
+        async for record in self._records.each():
+            yield _tag(*record)
+
+    async def page(self, limit: int, cursor: str | None) -> Page[Tag]:
+        """A page of the tags, by name."""
+        items, after = await self._records.page(limit, cursor)
+        return Page([_tag(*item) for item in items], after)
+
+    async def get(self, name: str) -> Tag:
+        """The tag called `name`."""
+        try:
+            return _tag(*await self._records.read(keys.tag(check_tag(name))))
+        except NotFound:
+            raise NotFound(f"there is no tag {name!r}") from None
+
+    async def beginning_with(self, prefix: str) -> list[Tag]:
+        """The tags whose names begin with `prefix`, which may be empty."""
+        stats: list[ObjectStat] = []
+        quoted = quote(prefix)
+        with suppress(NotFound):
+            stats += [await self._storage.stat(keys.TAGS / quoted)] if quoted else []
+        async for stat in everything(self._storage, keys.TAGS, after=keys.TAGS / quoted if quoted else None):
+            if not stat.key.segments[-1].startswith(quoted):
+                break
+            stats.append(stat)
+        return [_tag(*record) for record in await self._records.listed(stats)]
+
+    async def _named(self, names: Sequence[str]) -> list[Tag]:
+        """The tags of these names that are there, in their order, but for damaged ones: those are logged."""
+        return [tag for tag in await side_by_side(self._get_or_none, names) if tag is not None]
+
+    async def _get_or_none(self, name: str) -> Tag | None:
+        try:
+            return await self.get(name)
+        except NotFound:
+            return None
+        except IntegrityError:
+            _log.exception("the tag %r is passed over", name)
+            return None
+
+    async def put(self, name: str, store: str, *, if_match: str | None, if_none_match: bool) -> tuple[Tag, bool]:
+        """Point `name` at `store`; whether the tag is new."""
+        key, time = keys.tag(check_tag(name)), now()
+        async with self._indexes.entered(lambda: self._indexes.add_tag(store, name), self._late_after):
+            etag, created = await self._write(key, store, time, if_match=if_match, if_none_match=if_none_match)
+        return Tag(name, store, time, etag), created
+
+    async def check_room(self, store: str, names: Iterable[str]) -> None:
+        """`LimitExceeded` when a store that bore `names` too would have more tags than one may.
+
+        Tags count that point elsewhere by now, until the collector has removed their entries: these are read too.
+        """
+        there = (await self._indexes.tags(store, limit=TAGS_OF_A_STORE, cursor=None)).items
+        if len({*there, *names}) > TAGS_OF_A_STORE:
+            raise LimitExceeded(
+                f"a store has at most {TAGS_OF_A_STORE} tags, counting those moved elsewhere lately: remove some"
+            )
+
+    async def of(self, store: str, *, limit: int, cursor: str | None = None) -> Page[Tag]:
+        """A page of the tags that point at a store."""
+        if cursor is not None:
+            check_tag(cursor)
+        while True:
+            page = await self._indexes.tags(store, limit=limit, cursor=cursor)
+            found = [tag for tag in await self._named(page.items) if tag.store == store]
+            if found or page.next is None:
+                return Page(found, page.next)
+            cursor = page.next  # entries of tags that point elsewhere by now
+
+    async def all_of(self, store: str) -> AsyncIterator[Tag]:
+        """Every tag that points at a store."""
+        cursor: str | None = None
+        while True:
+            page = await self.of(store, limit=PAGE, cursor=cursor)
+            for tag in page.items:
+                yield tag
+            cursor = page.next
+            if cursor is None:
+                return
+
+    async def _write(
+        self, key: ObjectKey, store: str, time: datetime, *, if_match: str | None, if_none_match: bool
+    ) -> tuple[str, bool]:
+        """Write the record of a tag; its entity tag, and whether the tag is new."""
+        record = {"store": store, "updated": time.isoformat(), "token": secrets.token_hex(8)}
+        data = json.dumps(record).encode()
+        if if_none_match:
+            return await self._records.create(key, data), True
+        if if_match is not None:
+            return await self._records.replace(key, data, if_match), False
+        return await self._records.set(key, data)
+
+    async def delete(self, name: str, *, if_match: str | None) -> None:
+        """Remove the tag, in one step; what it points at stays."""
+        try:
+            await self._records.remove(keys.tag(check_tag(name)), if_match)
+        except NotFound:
+            raise NotFound(f"there is no tag {name!r}") from None
+
+
+def _tag(data: bytes, stat: ObjectStat) -> Tag:
+    raw = json.loads(data)
+    return Tag(keys.name_of(stat.key), raw["store"], datetime.fromisoformat(raw["updated"]), stat.etag)

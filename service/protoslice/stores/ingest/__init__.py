@@ -1,0 +1,1 @@
+"""Taking a store in: from arriving bytes to a manifest."""

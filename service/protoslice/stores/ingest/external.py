@@ -1,0 +1,211 @@
+"""Objects that stay where they are: registered by URI, read by range, pinned to the version they had."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from protoslice import schema
+from protoslice.concurrency.executor import Worker
+from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, StorageUnavailable, Unsupported
+from protoslice.schema.detection.detect import HEAD
+from protoslice.sources import BytesSource, RangeSource
+from protoslice.storage import ObjectKey, Storage
+from protoslice.storage.sources import allowed, open_source
+from protoslice.stores.catalog.claims import Claims
+from protoslice.stores.domain import FileInfo, IngestRequest, Manifest, Stored
+from protoslice.stores.ingest.ingest import FILES
+from protoslice.stores.ingest.packs import Place
+from protoslice.stores.ingest.persist import keep
+from protoslice.stores.ingest.prepare import (
+    NOT_PROTOS,
+    NotARoot,
+    Prepared,
+    check_known,
+    chunked_of,
+    prepare_chunked,
+    prepare_found,
+)
+from protoslice.stores.ingest.receive import Received, Scan, Types
+from protoslice.stores.ingest.roots import Root, choose_root
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.listing import side_by_side
+from protoslice.stores.names import FilePaths
+from protoslice.stores.reading.objects import CHANGED, StoredObject
+
+__all__ = ["Places"]
+
+SECONDS: Final = 600
+"""The longest that objects are read for one registration."""
+REQUESTS: Final = 100_000
+"""Reads of the root, the most for one registration."""
+
+
+class Places:
+    """The storages that objects may be registered from: those under the operator's prefixes, and no others."""
+
+    def __init__(self, prefixes: Sequence[str], networks: Sequence[str]) -> None:
+        self._prefixes = tuple(prefixes)
+        self._networks = tuple(networks)
+        self._storages: dict[str, Storage] = {}
+
+    async def close(self) -> None:
+        """Close the storages that were used."""
+        while self._storages:
+            await self._storages.popitem()[1].close()
+
+    async def open(self, stored: Stored, worker: Worker) -> StoredObject:
+        """The object at a URI; a `Conflict` when it is not the one that was registered."""
+        storage, key = self._place(stored.uri or "")
+        try:
+            stat = await storage.stat(key)
+        except NotFound as error:
+            raise Conflict(CHANGED) from error
+        if (stat.etag, stat.size) != (stored.etag, stored.size):
+            raise Conflict(CHANGED)
+        # Not held open: whoever replaces the file would not be noticed.
+        return StoredObject(storage, key, stored, None, None, worker)
+
+    async def index(
+        self,
+        files: Mapping[str, str],
+        request: IngestRequest,
+        types: Types,
+        storage: Storage,
+        worker: Worker,
+        claims: Claims,
+    ) -> Manifest:
+        """What the manifest of a store over `files` (path to URI) is to be; index and plan are kept in `storage`."""
+        try:
+            async with asyncio.timeout(SECONDS):
+                received, root = await self._received(files, request, types, worker)
+        except TimeoutError as error:
+            raise StorageUnavailable(
+                f"the objects were not read within {SECONDS} seconds: nothing was stored"
+            ) from error
+        request = replace(request, source="register")
+        attempt = keys.new_attempt()
+        await claims.stake(attempt)
+        return await keep(storage, attempt, request, received, root, worker=worker)
+
+    async def _received(
+        self, files: Mapping[str, str], request: IngestRequest, types: Types, worker: Worker
+    ) -> tuple[list[Received], Root]:
+        """The files, in their order, and the root among them."""
+        places = await worker.run(lambda: self._by_place(files))
+        looked = await side_by_side(lambda place: self._look(*place), places.items())
+        found = {received.info.path: received for each in looked for received in each}
+        received = [found[path] for path in files]
+        root = await choose_root(
+            received,
+            request,
+            opened=lambda stored: self.open(stored, worker),
+            worker=worker,
+            prepare=lambda file: self._prepare(file, request, types, worker),
+        )
+        return received, root
+
+    def _by_place(self, files: Mapping[str, str]) -> dict[str, list[str]]:
+        """The paths of the files, by URI: each one allowed, and read once however many files it is."""
+        if not files:
+            raise InvalidInput("no files are named")
+        if len(files) > FILES:
+            raise InvalidInput(f"an upload holds at most {FILES} files")
+        found: dict[str, list[str]] = {}
+        for path, uri in files.items():
+            allowed(uri, self._prefixes)
+            found.setdefault(uri, []).append(path)
+        paths = FilePaths()
+        for path in files:
+            paths.add(path)
+        return found
+
+    async def _look(self, uri: str, paths: Sequence[str]) -> list[Received]:
+        """The files that the object at `uri` is, by two requests."""
+        storage, key = self._place(uri)
+        try:
+            stat = await storage.stat(key)
+        except NotFound:
+            raise NotFound(f"there is no object for {paths[0]!r} at the URI given") from None
+        stored = Stored(stat.size, uri=uri, etag=stat.etag)
+        head = await storage.get_range(key, 0, min(HEAD, stat.size), if_etag=stat.etag)
+        found = []
+        for path in paths:
+            detection = schema.detect(head, path.rpartition("/")[2], stat.size)
+            scan = Scan(detection.type_name if detection.kind == "proto" else None)
+            found.append(Received(FileInfo(path, stat.size, None), Place(stored), detection, scan))
+        return found
+
+    async def _prepare(
+        self, root: Received, request: IngestRequest, types: Types, worker: Worker
+    ) -> tuple[Prepared | None, None]:
+        kind, type_name = root.detection.kind, root.detection.type_name
+        if kind == "text" and type_name is not None and request.type is None:
+            raise Unsupported(f"{root.detection.why}; only serialized protos are registered in place")
+        if kind == "refused" and request.type is None:
+            raise NotARoot(root.detection.why)
+        opened = await self.open(root.stored, worker)
+        source = _Bounded(opened)
+        try:
+            if kind in NOT_PROTOS and request.type is None:
+                await worker.bulk(lambda: check_known(source, root, request))
+                return None, None
+            if kind != "riegeli":
+                return await worker.bulk(lambda: prepare_found(source, root, types, request)), None
+            chunked = await worker.bulk(lambda: chunked_of(source, _NoSide()))
+            sources: list[RangeSource] = [source, BytesSource(b"")]
+            return await worker.bulk(lambda: prepare_chunked(chunked, sources, root.info.path, types, request)), None
+        finally:
+            source.end()
+            opened.close()
+
+    def _place(self, uri: str) -> tuple[Storage, ObjectKey]:
+        place = allowed(uri, self._prefixes)
+        storage = self._storages.get(place.root)
+        if storage is None:
+            storage = self._storages[place.root] = open_source(place.root, networks=self._networks)
+        return storage, place.key
+
+
+class _Bounded:
+    """An object that is read for its index: so often at most, and no more once the client has its answer."""
+
+    def __init__(self, source: RangeSource) -> None:
+        self.size = source.size
+        self._source = source
+        self._left = REQUESTS
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """See `RangeSource.read`."""
+        self._left -= 1
+        if self._left < 0:
+            raise LimitExceeded(f"indexing the object takes more than {REQUESTS} reads of it: upload it instead")
+        return self._source.read(offset, length)
+
+    def end(self) -> None:
+        """Refuse further reads: a thread cannot be ended from outside."""
+        self._left = 0
+
+
+class _Compressed(Unsupported):
+    """A chunked proto that is one, but whose chunks do not lie in the file as they are."""
+
+
+def _check_paths(files: Iterable[str]) -> None:
+    paths = FilePaths()
+    for path in files:
+        paths.add(path)
+
+
+class _NoSide:
+    """Where decoded records would go, had the objects that stay in place any: refuses the first piece of one."""
+
+    room: Final = sys.maxsize
+
+    def write(self, data: bytes, /) -> None:
+        """Refuse."""
+        if data:
+            raise _Compressed("a compressed chunked proto cannot be registered in place: upload it")

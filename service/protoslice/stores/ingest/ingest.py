@@ -1,0 +1,275 @@
+"""Taking in a store: files stream in, and when all is durable the manifest is written, last and in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Self, TypeVar
+
+from protoslice.concurrency.executor import Worker
+from protoslice.errors import ChecksumMismatch, CorruptModel, IntegrityError, InvalidInput, ProtosliceError
+from protoslice.schema.detection.names import means_text
+from protoslice.sources import BytesSource, RangeSource
+from protoslice.storage import Storage
+from protoslice.stores.catalog.claims import Claims, Lease
+from protoslice.stores.domain import Created, FileInfo, IngestRequest, Manifest, Stored
+from protoslice.stores.ingest.inspection import Examination
+from protoslice.stores.ingest.packs import Packs
+from protoslice.stores.ingest.persist import keep
+from protoslice.stores.ingest.prepare import (
+    NOT_PROTOS,
+    NotARoot,
+    Prepared,
+    SideWriter,
+    binary_of,
+    check_known,
+    chunked_of,
+    prepare_chunked,
+    prepare_found,
+    prepare_text,
+)
+from protoslice.stores.ingest.receive import FileSink, Received, Types
+from protoslice.stores.ingest.roots import choose_root
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.fresh import commit_new, put_new
+from protoslice.stores.names import FilePaths, check_request
+from protoslice.stores.reading.joined import open_file_object
+from protoslice.stores.reading.objects import StoredObject, open_object
+
+__all__ = ["Ingest", "IntakeOptions"]
+
+FILES = 10_000
+
+T = TypeVar("T")
+
+Announce = Callable[[Manifest, Sequence[str]], Awaitable[Created]]
+
+
+class IntakeOptions:
+    """What an ingest needs from the service around it."""
+
+    __slots__ = ("claims", "limit", "renew_seconds", "storage", "types", "verify", "worker")
+
+    def __init__(
+        self,
+        storage: Storage,
+        worker: Worker,
+        claims: Claims,
+        types: Types,
+        *,
+        limit: int,
+        verify: bool,
+        renew_seconds: float,
+    ) -> None:
+        self.storage = storage
+        self.worker = worker
+        self.claims = claims
+        self.renew_seconds = renew_seconds
+        self.types = types
+        self.limit = limit
+        self.verify = verify
+
+
+class Ingest:
+    """One upload. As a context manager it leaves nothing but garbage behind unless it was committed."""
+
+    def __init__(self, options: IntakeOptions, request: IngestRequest, announce: Announce) -> None:
+        self._options = options
+        self._request = request
+        self._announce = announce
+        self._attempt = keys.new_attempt()
+        self._lease = Lease(options.claims, self._attempt, every=options.renew_seconds)
+        self._packs = Packs(options.storage, options.worker, self._attempt, self._lease)
+        self._files: list[Received] = []
+        self._paths = FilePaths()
+        self._sink: FileSink | None = None
+        self._left = options.limit
+
+    async def __aenter__(self) -> Self:
+        check_request(self._request)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        try:
+            await self.abort()
+        finally:
+            await self._lease.end()
+
+    async def file(self, path: str) -> Sink:
+        """Begin the next file; the one before must be closed."""
+        self._check_room(path)
+        options = self._options
+        self._sink = FileSink(
+            len(self._files),
+            path,
+            self._packs,
+            worker=options.worker,
+            examination=Examination(path, self.wanted_type(path), options.types),
+            limit=self._left,
+        )
+        return Sink(self)
+
+    @property
+    def room(self) -> int:
+        """Bytes that may still come."""
+        return self._left
+
+    def wanted_type(self, path: str) -> str | None:
+        """The type that the file at `path` was asked to be read as, where it may be the root."""
+        return self._request.type if self._request.root in {None, path} else None
+
+    def adopt(self, received: Received) -> None:
+        """Take a file that has arrived before, and lies in the storage."""
+        self._check_room(received.info.path)
+        self._files.append(received)
+
+    async def write(self, piece: bytes) -> None:
+        """Take the next piece of the open file."""
+        if self._sink is None:
+            raise InvalidInput("no file is open")
+        await self._sink.write(piece)
+
+    async def close_file(self) -> FileInfo:
+        """End of the open file."""
+        if self._sink is None:
+            raise InvalidInput("no file is open")
+        received = await self._sink.finish()
+        self._sink = None
+        self._left -= received.info.size
+        self._files.append(received)
+        return received.info
+
+    async def commit(self, *, expected_sha256: bytes | None = None) -> Created:
+        """Make the store, unless it exists already. `expected_sha256` is that of the one file of the upload."""
+        if self._sink is not None:
+            raise InvalidInput("a file is open still: it would be only half there")
+        try:
+            return await self._commit(expected_sha256)
+        except IntegrityError:
+            # Objects that just arrived are missing: damaged, or collected, which is told by the claims.
+            arrived = {key.split("/")[1] for file in self._files for key in file.stored.keys}
+            await self._options.claims.hold({self._attempt} | arrived)
+            raise
+
+    async def _commit(self, expected_sha256: bytes | None) -> Created:
+        await self._lease.staked()
+        if expected_sha256 is not None and [file.info.sha256 for file in self._files] != [expected_sha256.hex()]:
+            raise ChecksumMismatch("the digest given does not match what arrived: nothing was stored")
+        await self._packs.commit()
+        options, request = self._options, self._request
+        root = await choose_root(
+            self._files, request, opened=self._opened, worker=options.worker, prepare=self._prepare
+        )
+        manifest = await keep(options.storage, self._attempt, request, self._files, root, worker=options.worker)
+        return await self._announce(manifest, self._request.tags)
+
+    async def abort(self) -> None:
+        """Stop taking the open file. What is durable already is garbage: no manifest names it."""
+        sink, self._sink = self._sink, None
+        try:
+            if sink is not None:
+                await sink.abort()
+        finally:
+            await self._packs.abort()
+
+    def _check_room(self, path: str) -> None:
+        if self._sink is not None:
+            raise InvalidInput("the file before is not closed")
+        if len(self._files) >= FILES:
+            raise InvalidInput(f"an upload holds at most {FILES} files")
+        self._paths.add(path)
+
+    async def _prepare(self, root: Received) -> tuple[Prepared | None, Stored | None]:
+        options, request = self._options, self._request
+        kind = root.detection.kind
+        text_type = request.type_or(root.detection.type_name) if kind == "text" else None
+        if kind == "refused" and request.type is None:
+            raise NotARoot(root.detection.why)
+        source = await self._opened(root.stored)
+        try:
+            if kind in NOT_PROTOS and request.type is None and text_type is None:
+                await options.worker.run(lambda: check_known(source, root, request))
+                return None, None
+            if kind == "riegeli":
+                return await self._chunked(source, root.info.path)
+            if kind == "text" and text_type is not None:
+                return await self._text(source, root.info.path, text_type)
+            return await options.worker.run(lambda: prepare_found(source, root, options.types, request)), None
+        finally:
+            source.close()
+
+    async def _opened(self, stored: Stored) -> StoredObject:
+        options = self._options
+        return await open_file_object(options.storage, stored, options.worker, verify=options.verify)
+
+    async def _chunked(self, source: StoredObject, path: str) -> tuple[Prepared | None, Stored | None]:
+        options = self._options
+        chunked, stored = await self._beside(lambda side: chunked_of(source, side))
+        return await self._on_image(
+            source,
+            stored,
+            lambda sources: prepare_chunked(chunked, sources, path, options.types, self._request),
+        )
+
+    async def _text(self, source: StoredObject, path: str, name: str) -> tuple[Prepared | None, Stored | None]:
+        types = self._options.types
+        try:
+            _, stored = await self._beside(lambda side: binary_of(source, name, types, side))
+        except CorruptModel as error:
+            if self._request.type is None and not means_text(path):
+                raise NotARoot(f"{error.message}, so it only looked like a message in text format") from error
+            raise
+        return await self._on_image(source, stored, lambda sources: prepare_text(sources, name, types, self._request))
+
+    async def _beside(self, work: Callable[[SideWriter], T]) -> tuple[T, Stored | None]:
+        """What `work` gives, and where that lies which it wrote beside the files, if it did."""
+        options = self._options
+        key = keys.object_key(self._attempt, "side")
+        async with await options.storage.writer(key) as writer:
+            # What is decoded takes room as what is sent does.
+            room = options.limit - sum(file.info.size for file in self._files)
+            side = SideWriter(writer, options.worker, max(0, room))
+            done = await options.worker.run(lambda: work(side))
+            if not side.size:
+                return done, None
+            stored = Stored(side.size, key=str(key), etag=await commit_new(options.storage, key, writer))
+            await put_new(options.storage, keys.sums_of(key), side.sums.finish())
+        return done, stored
+
+    async def _on_image(
+        self, source: StoredObject, side: Stored | None, prepare: Callable[[Sequence[RangeSource]], Prepared]
+    ) -> tuple[Prepared | None, Stored | None]:
+        options = self._options
+        extra = await open_object(options.storage, side, options.worker, verify=options.verify) if side else None
+        sources: list[RangeSource] = [source, extra or BytesSource(b"")]
+        try:
+            return await options.worker.run(lambda: prepare(sources)), side
+        finally:
+            if extra is not None:
+                extra.close()
+
+
+class Sink:
+    """The open file of an ingest."""
+
+    def __init__(self, ingest: Ingest) -> None:
+        self._ingest = ingest
+
+    async def write(self, piece: bytes) -> None:
+        """Take the next piece, when there is room for it."""
+        await self._ingest.write(piece)
+
+    async def close(self) -> FileInfo:
+        """End of the file."""
+        return await self._ingest.close_file()
+
+
+async def drop_attempt(storage: Storage, attempt: str) -> None:
+    """Remove the objects of an attempt that no store has come of; a collector would do it later."""
+    with suppress(ProtosliceError):
+        while items := (await storage.list(keys.OBJECTS / attempt)).items:
+            for item in items:
+                await storage.delete(item.key)

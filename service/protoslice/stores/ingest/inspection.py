@@ -1,0 +1,166 @@
+"""What is learnt of a file while its bytes pass: what it is, its digest, and its index if it is a proto. Blocking."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from protoslice import _core, errors, schema
+from protoslice.errors import ProtosliceError, Unsupported
+from protoslice.schema.detection.detect import HEAD
+from protoslice.stores.domain import UNKNOWN
+from protoslice.stores.layout.envelope import seal, unseal
+
+__all__ = ["Examination", "Examined", "Scan", "Types"]
+
+SCANNED = ("proto", "unknown")
+_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Types:
+    """Where an upload's message types are looked up: the one it asks for, if that is not bundled; the bundled ones."""
+
+    own: schema.TypeSchema | None = None
+
+    def of(self, name: str) -> schema.TypeSchema:
+        """The schema of this type; `Unsupported` when nobody knows it."""
+        return self.own if self.own is not None and self.own.name == name else schema.bundled().kept(name)
+
+    def flat(self, name: str) -> _core.Schema:
+        """What the engine needs to read messages of this type."""
+        return self.of(name).flat
+
+
+@dataclass(slots=True)
+class Scan:
+    """What scanning a file as a proto came to."""
+
+    type: str | None
+    index: bytes | None = None
+    error: ProtosliceError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What is known of a file that has passed whole."""
+
+    sha256: bytes
+    detection: schema.Detection
+    scan: Scan | None
+
+
+class Examination:
+    """Takes a file piece by piece. It can be left after any piece and taken up again, by another process too."""
+
+    def __init__(self, path: str, wanted: str | None, types: Types) -> None:
+        self.size = 0
+        """How much has been taken."""
+        self._path = path
+        self._wanted = wanted
+        self._types = types
+        self._sha = _core.Sha256()
+        self._head = bytearray()
+        self._detection: schema.Detection | None = None
+        self._scan: Scan | None = None
+        self._scanner: _core.Scanner | None = None
+
+    def take(self, piece: bytes) -> None:
+        """The next bytes of the file."""
+        self._sha.update(piece)
+        self.size += len(piece)
+        if self._detection is None:
+            self._head += piece
+            if len(self._head) < HEAD:
+                return
+            piece = self._look_at_head()
+        self._scanning(lambda scanner: scanner.feed(piece))
+
+    def finish(self) -> Examined:
+        """What all of it comes to."""
+        if self._detection is None:
+            head = self._look_at_head()
+            self._scanning(lambda scanner: scanner.feed(head))
+        assert self._detection is not None
+        self._scanning(self._end_scan)
+        return Examined(self._sha.digest(), self._detection, self._scan)
+
+    def save(self) -> bytes | None:
+        """What `load` goes on from; none while so little has come that it is as well read again."""
+        if self._detection is None:
+            return None
+        scan = self._scan
+        data = {
+            "version": _VERSION,
+            "as": self._examined_as(scan.type if scan else None),
+            "size": self.size,
+            "sha256": self._sha.save().hex(),
+            "detection": asdict(self._detection),
+            "scan": None if scan is None else [scan.type, _told(scan.error)],
+            "scanning": self._scanner is not None,
+        }
+        return seal(json.dumps(data).encode() + b"\n" + (self._scanner.save() if self._scanner else b""))
+
+    @classmethod
+    def load(cls, saved: bytes, path: str, wanted: str | None, types: Types) -> Examination:
+        """The examination that `save` wrote. Raises when it was of something else, or by another program."""
+        first, _, scanner = unseal(saved, "the state of an upload").partition(b"\n")
+        data = json.loads(first)
+        found = cls(path, wanted, types)
+        name = data["scan"][0] if data["scan"] is not None else None
+        if data["version"] != _VERSION or data["as"] != found._examined_as(name):
+            raise Unsupported("the file was examined as another, by another schema or by another program")
+        found.size = data["size"]
+        found._sha = _core.Sha256.load(bytes.fromhex(data["sha256"]))
+        found._detection = schema.Detection(**data["detection"])
+        if data["scan"] is not None:
+            name, error = data["scan"]
+            found._scan = Scan(name, error=_error(error))
+            if data["scanning"]:
+                found._scanner = _core.Scanner.load(scanner, types.flat(name) if name else None, name)
+        return found
+
+    def _examined_as(self, name: str | None) -> list[str | None]:
+        """What an examination by another schema, or of another file, differs in."""
+        return [self._path, self._wanted, self._types.of(name).fingerprint if name else None]
+
+    def _look_at_head(self) -> bytes:
+        """Tell from its beginning what the file is, and begin to scan it if it may be a proto; gives the beginning."""
+        head, self._head = bytes(self._head), bytearray()
+        self._detection = schema.detect(head, self._path.rpartition("/")[2], None)
+        if self._detection.kind in SCANNED or (self._wanted and self._detection.kind in {"refused", "text"}):
+            name = None if self._wanted == UNKNOWN else self._wanted or self._detection.type_name
+            self._scan = Scan(name)
+            try:
+                self._scanner = _core.Scanner(self._types.flat(name) if name else None, name)
+            except ProtosliceError as error:
+                self._scan.error = error
+        return head
+
+    def _end_scan(self, scanner: _core.Scanner) -> None:
+        assert self._scan is not None
+        self._scan.index = scanner.finish(self.size)
+
+    def _scanning(self, step: Callable[[_core.Scanner], None]) -> None:
+        """Take a step of the scan. What fails may be a file that is not the root: whoever picks the root will tell."""
+        if self._scanner is None or self._scan is None:
+            return
+        try:
+            step(self._scanner)
+        except ProtosliceError as error:
+            self._scan.error, self._scanner = error, None
+
+
+def _told(error: ProtosliceError | None) -> list[Any] | None:
+    return None if error is None else [type(error).__name__, error.message, error.offset, error.path]
+
+
+def _error(told: list[Any] | None) -> ProtosliceError | None:
+    if told is None:
+        return None
+    kind = getattr(errors, told[0])
+    assert issubclass(kind, ProtosliceError)
+    found: ProtosliceError = kind(*told[1:])
+    return found

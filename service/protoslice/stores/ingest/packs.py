@@ -1,0 +1,91 @@
+"""The objects that the files of an upload become: small ones share one, as each object costs waits for the disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from protoslice.concurrency.executor import Worker
+from protoslice.storage import Storage
+from protoslice.stores.catalog.claims import Lease
+from protoslice.stores.domain import Stored
+from protoslice.stores.ingest.writers import Batches, SummedObject
+from protoslice.stores.layout import keys
+
+__all__ = ["Packs", "Place"]
+
+LARGEST = 256 << 20
+"""A pack that has grown to this takes no more files: so objects keep coming, and show that the upload is alive."""
+
+
+class Place:
+    """Where a file lies: told once the object that it is in is durable."""
+
+    __slots__ = ("stored",)
+
+    def __init__(self, stored: Stored | None = None) -> None:
+        self.stored = stored
+
+
+class Packs:
+    """The objects of one attempt. A pack bears the number of the first file in it."""
+
+    def __init__(self, storage: Storage, worker: Worker, attempt: str, lease: Lease) -> None:
+        self._storage = storage
+        self._lease = lease
+        self._worker = worker
+        self._attempt = attempt
+        self._pack: SummedObject | None = None
+        self._batches = Batches(self._work)
+        self._places: list[tuple[Place, int, int]] = []
+        self._size = 0
+
+    async def object(self, number: int) -> SummedObject:
+        """An object of its own for a file."""
+        self._lease.begin()
+        key = keys.object_key(self._attempt, f"file-{number}")
+        return await SummedObject.open(self._storage, key, ready=self._lease.staked)
+
+    async def add(self, number: int, content: bytes) -> Place:
+        """Take a small file, whole. It is durable after `commit`."""
+        if self._pack is None:
+            self._pack = await self.object(number)
+        place = Place()
+        self._places.append((place, self._size, len(content)))
+        self._size += len(content)
+        if content:
+            await self._batches.add(content)
+        if self._size >= LARGEST:
+            await self.commit()
+        return place
+
+    async def commit(self) -> None:
+        """All small files are durable when this returns, and their places known."""
+        if self._pack is None:
+            return
+        await self._batches.flush()
+        pack = await self._pack.commit()
+        places, self._pack, self._places, self._size = self._places, None, [], 0
+        await self._worker.run(lambda: _place(places, pack))
+
+    async def abort(self) -> None:
+        """Leave nothing of an open pack."""
+        pack, self._pack = self._pack, None
+        if pack is not None:
+            await self._batches.stop()
+            await pack.abort()
+
+    async def _work(self, batch: bytes) -> None:
+        pack = self._pack
+        assert pack is not None
+        summing = asyncio.ensure_future(self._worker.run(lambda: pack.sum(batch)))
+        try:
+            await pack.write(batch)
+        finally:
+            await summing
+
+
+def _place(places: Sequence[tuple[Place, int, int]], pack: Stored) -> None:
+    """Tell the places of files in a pack, each with where it begins and how long it is."""
+    for place, at, size in places:
+        place.stored = pack if len(places) == 1 else Stored(size, parts=(pack,), at=at)

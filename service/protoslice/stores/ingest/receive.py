@@ -1,0 +1,95 @@
+"""Receiving one file: to storage, through the scanner and through the digests, piece by piece, with back-pressure."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from protoslice import schema
+from protoslice.concurrency.executor import Worker
+from protoslice.errors import LimitExceeded
+from protoslice.stores.domain import FileInfo, Stored
+from protoslice.stores.ingest.inspection import Examination, Examined, Scan, Types
+from protoslice.stores.ingest.packs import Packs, Place
+from protoslice.stores.ingest.writers import Batches, SummedObject
+
+__all__ = ["FileSink", "Received", "Scan", "Types"]
+
+
+@dataclass(slots=True)
+class Received:
+    """A file that has arrived, but belongs to no store yet."""
+
+    info: FileInfo
+    place: Place
+    detection: schema.Detection
+    scan: Scan | None
+
+    @property
+    def stored(self) -> Stored:
+        """Where it lies; it is durable."""
+        assert self.place.stored is not None, "the packs are committed before anybody looks into files"
+        return self.place.stored
+
+
+class FileSink:
+    """Takes file `number`. While a batch is written, scanned and digested, the next one is gathered.
+
+    A file that fills no batch goes into a pack, any other becomes an object of its own.
+    """
+
+    def __init__(
+        self, number: int, path: str, packs: Packs, *, worker: Worker, examination: Examination, limit: int
+    ) -> None:
+        self._number = number
+        self._path = path
+        self._packs = packs
+        self._worker = worker
+        self._examination = examination
+        self._limit = limit
+        self._arriving: SummedObject | None = None
+        self._batches = Batches(self._work)
+        self._size = 0
+
+    async def write(self, piece: bytes) -> None:
+        """Take the next piece; waits while the one before the last is still being worked on."""
+        self._size += len(piece)
+        if self._size > self._limit:
+            raise LimitExceeded(f"the upload is larger than {self._limit} bytes, the most that is taken")
+        await self._batches.add(piece)
+
+    async def finish(self) -> Received:
+        """End of the file. What is no part of a pack is durable when this returns."""
+        small = self._batches.take_all()
+        if small is not None:
+            place = await self._packs.add(self._number, small)
+            examined = await self._worker.run(lambda: self._examine(small))
+        else:
+            await self._batches.flush()
+            examined = await self._worker.run(self._examination.finish)
+            assert self._arriving is not None
+            place = Place(await self._arriving.commit())
+        info = FileInfo(self._path, self._size, examined.sha256.hex())
+        return Received(info, place, examined.detection, examined.scan)
+
+    async def abort(self) -> None:
+        """Leave nothing behind."""
+        await self._batches.stop()
+        if self._arriving is not None:
+            await self._arriving.abort()
+
+    def _examine(self, content: bytes) -> Examined:
+        self._examination.take(content)
+        return self._examination.finish()
+
+    async def _work(self, batch: bytes) -> None:
+        arriving = self._arriving = self._arriving or await self._packs.object(self._number)
+        digesting = asyncio.ensure_future(self._worker.run(lambda: self._digest(arriving, batch)))
+        try:
+            await arriving.write(batch)
+        finally:
+            await digesting
+
+    def _digest(self, arriving: SummedObject, batch: bytes) -> None:
+        self._examination.take(batch)
+        arriving.sum(batch)

@@ -1,0 +1,121 @@
+"""The root of a store: the file that is its proto, or the reason why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from protoslice.concurrency.executor import Worker
+from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
+from protoslice.formats.coreml.packages import LARGEST, is_manifest, named_root
+from protoslice.formats.roots import rank
+from protoslice.stores.domain import IngestRequest, Stored
+from protoslice.stores.ingest.prepare import NotARoot, Prepared
+from protoslice.stores.ingest.receive import Received
+from protoslice.stores.reading.objects import StoredObject
+
+__all__ = ["Root", "choose_root"]
+
+_TRIES: Final = 64
+"""How many files are looked into for a root that nobody named."""
+
+Open = Callable[[Stored], Awaitable[StoredObject]]
+Made = tuple[Prepared | None, Stored | None]
+Prepare = Callable[[Received], Awaitable[Made]]
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The root of an upload, and what was made of it; a `file` of None has a `why` instead."""
+
+    file: Received | None
+    prepared: Prepared | None = None
+    side: Stored | None = None
+    why: str | None = None
+
+    @property
+    def path(self) -> str | None:
+        """The path of the root; None where there is none."""
+        return self.file.info.path if self.file is not None else None
+
+    @property
+    def type(self) -> str | None:
+        """The type of the root; None where it is not known, and where there is no root."""
+        if self.prepared is not None:
+            return self.prepared.type
+        return self.file.detection.type_name if self.file is not None else None
+
+
+async def choose_root(
+    files: Sequence[Received], request: IngestRequest, *, opened: Open, worker: Worker, prepare: Prepare
+) -> Root:
+    """The root of `files`: the one that `request` names, else the likeliest by name, content or package that is one.
+
+    `opened` gives what has been stored of a file. `prepare` makes what is kept of a root, or raises `NotARoot`. A named
+    root, or one of a named type, that cannot be had is an error; so is damage in a file whose content says what it is.
+    """
+    if not files:
+        raise InvalidInput("the upload holds no file")
+    ranked = await _ranked(files, opened, worker)
+    if request.names_a_root:
+        file = ranked[0] if request.root is None else _named(files, request.root)
+        try:
+            return Root(file, *await _prepared(file, prepare, alone=len(files) == 1))
+        except NotARoot as error:
+            raise Unsupported(f"{error.why}; name its type if it is a proto after all") from error
+    reasons: dict[str, str] = {}
+    for file in [file for file in ranked if file.detection.kind != "refused"][:_TRIES]:
+        try:
+            return Root(file, *await _prepared(file, prepare, alone=len(files) == 1))
+        except NotARoot as error:
+            reasons[file.info.path] = error.why
+    return Root(None, why=_why(ranked, reasons))
+
+
+def _named(files: Sequence[Received], path: str) -> Received:
+    found = next((file for file in files if file.info.path == path), None)
+    if found is None:
+        raise NotFound(f"the upload holds no file {path!r}, which is to be its root")
+    return found
+
+
+async def _prepared(file: Received, prepare: Prepare, *, alone: bool) -> Made:
+    """The result of `prepare`; an error in one of several files names it."""
+    try:
+        return await prepare(file)
+    except ProtosliceError as error:
+        if not alone:
+            error.message = f"{file.info.path}: {error.message}"
+        raise
+
+
+def _why(ranked: Sequence[Received], reasons: dict[str, str]) -> str:
+    """The reason why none of the files is a root, told of the likeliest one."""
+    path, reason = next(iter(reasons.items()), (ranked[0].info.path, ranked[0].detection.why))
+    if len(ranked) == 1:
+        return f"{path} is not taken for a proto: {reason}. If it is one, name its type"
+    return (
+        f"none of the {len(ranked)} files is taken for a proto; {path}: {reason}. If one is, name it by root and type"
+    )
+
+
+async def _ranked(files: Sequence[Received], opened: Open, worker: Worker) -> list[Received]:
+    """The files, the likeliest root first."""
+    # In a thread: an upload may hold ten thousand files.
+    manifests = await worker.run(
+        lambda: [file for file in files if is_manifest(file.info.path) and file.info.size <= LARGEST]
+    )
+    declared = {named_root(file.info.path, await _content(await opened(file.stored), worker)) for file in manifests}
+
+    def place(file: Received) -> Any:
+        return rank(file.info.path, file.detection.kind, file.info.size, declared=declared)
+
+    return await worker.run(lambda: sorted(files, key=place))
+
+
+async def _content(stored: StoredObject, worker: Worker) -> bytes:
+    try:
+        return await worker.run(lambda: stored.read(0, stored.size))
+    finally:
+        stored.close()

@@ -1,0 +1,1 @@
+"""Layout 2: where each record lies in a storage, and how it is sealed, listed and upgraded."""

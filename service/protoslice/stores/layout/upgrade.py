@@ -1,0 +1,149 @@
+"""Bringing a storage to the present layout, and making its indexes anew: small records alone are written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from protoslice import schema
+from protoslice.errors import Conflict, IntegrityError, LimitExceeded, Unsupported
+from protoslice.storage import ObjectKey, ObjectStat, Storage
+from protoslice.stores.catalog.claims import Claims
+from protoslice.stores.catalog.manifests import is_retired
+from protoslice.stores.catalog.removed import bury
+from protoslice.stores.catalog.tags import Tags
+from protoslice.stores.domain import Manifest, upgraded
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.envelope import seal, unseal
+from protoslice.stores.layout.indexes import Indexes
+from protoslice.stores.layout.listing import everything, side_by_side
+from protoslice.stores.layout.version import FIRST, MARK, UPGRADING
+
+__all__ = ["UpgradeReport", "upgrade"]
+
+_PAGE = 500
+
+
+@dataclass(slots=True)
+class UpgradeReport:
+    """How much an upgrade has seen, and the keys of manifests that it could not read and left alone."""
+
+    stores: int = 0
+    tags: int = 0
+    attempts: int = 0
+    unreadable: tuple[str, ...] = ()
+
+
+async def upgrade(storage: Storage) -> UpgradeReport:
+    """Bring a storage to this program's layout, and make its claims and indexes anew; harmless when repeated.
+
+    No service may use the storage meanwhile. Objects stay where they are: what is written are manifests, claims and
+    index entries. An upgrade that broke off is taken up by the next.
+    """
+    mark = await _begin(storage)
+    report = UpgradeReport()
+    await _each_attempt(storage, report)
+    await _each(storage, keys.STORES, lambda item: _store(storage, item, report))
+    await _each(storage, keys.REMOVED, lambda item: _removal(storage, item, report))
+    indexes = Indexes(storage)
+    async for tag in Tags(storage).each():
+        await indexes.add_tag(tag.store, tag.name)
+        report.tags += 1
+    await storage.put(keys.MARKER, MARK, if_etag=mark)
+    return report
+
+
+async def _begin(storage: Storage) -> str:
+    """Mark the storage so that no service opens it; the entity tag of that mark."""
+    stat = await storage.stat(keys.MARKER)
+    found = await storage.get_range(keys.MARKER, 0, stat.size, if_etag=stat.etag)
+    if found not in {FIRST, MARK, UPGRADING}:
+        raise Unsupported("this storage was laid out by a later version of protoslice: use that one")
+    return await storage.put(keys.MARKER, UPGRADING, if_etag=stat.etag)
+
+
+async def _each(storage: Storage, folder: ObjectKey, work: Callable[[ObjectStat], Awaitable[None]]) -> None:
+    """Do `work` for everything in a folder, some of it side by side."""
+    items: list[ObjectStat] = []
+    async for item in everything(storage, folder):
+        items.append(item)
+        if len(items) == _PAGE:
+            await side_by_side(work, items)
+            items = []
+    await side_by_side(work, items)
+
+
+async def _each_attempt(storage: Storage, report: UpgradeReport) -> None:
+    """Stake a claim for every attempt that has objects."""
+    claims, last = Claims(storage), ""
+    async for item in everything(storage, keys.OBJECTS):
+        attempt = item.key.segments[1]
+        if attempt != last:
+            await _stake(claims, attempt)
+            report.attempts += 1
+            last = attempt
+    async for item in everything(storage, keys.UPLOADS):
+        await _stake(claims, item.key.segments[-1])
+
+
+async def _stake(claims: Claims, attempt: str) -> None:
+    with suppress(Conflict):  # staked by an upgrade before
+        await claims.stake(attempt)
+
+
+async def _store(storage: Storage, item: ObjectStat, report: UpgradeReport) -> None:
+    data = await storage.get_range(item.key, 0, item.size, if_etag=item.etag)
+    if is_retired(data):
+        return
+    try:
+        manifest = await _manifest(storage, data)
+    except IntegrityError:
+        report.unreadable += (item.key.text,)
+        return
+    await Indexes(storage).add(manifest)
+    if manifest.encode() != data:
+        await storage.put(item.key, manifest.encode(), if_etag=item.etag)
+    report.stores += 1
+
+
+async def _removal(storage: Storage, item: ObjectStat, report: UpgradeReport) -> None:
+    """Move the manifest of a removed store to where the present layout has it."""
+    if len(item.key.segments) != 2:
+        return
+    try:
+        manifest = await _manifest(storage, await storage.get_range(item.key, 0, item.size))
+    except IntegrityError:
+        report.unreadable += (item.key.text,)
+        return
+    await bury(storage, manifest.id, manifest.encode(), ())
+    await storage.delete(item.key)
+
+
+async def _manifest(storage: Storage, data: bytes) -> Manifest:
+    with suppress(IntegrityError):
+        return Manifest.decode(data)
+    raw = json.loads(unseal(data, "a store's manifest"))
+    read_by = await _read_by(storage, raw)
+    if read_by is not None and not raw["own_schema"]:
+        # A bundled type was not kept with its stores: it is that of this program from now on.
+        with suppress(Conflict):
+            await storage.put_if_absent(keys.object_key(raw["attempt"], "schema"), seal(read_by.canonical))
+    return upgraded(raw, read_by.fingerprint if read_by is not None else None)
+
+
+async def _read_by(storage: Storage, raw: dict[str, Any]) -> schema.TypeSchema | None:
+    """The schema that the root of a store is read by; None where no schema is known, or needed."""
+    if not raw["type"] or not raw.get("indexed", True):
+        return None
+    own = []
+    if raw["own_schema"]:
+        key = keys.object_key(raw["attempt"], "schema")
+        sealed = await storage.get_range(key, 0, (await storage.stat(key)).size)
+        own.append(schema.from_descriptor_set(unseal(sealed, "the schema of a store")))
+    try:
+        return schema.find(raw["type"], own).schema(raw["type"])
+    except (Unsupported, LimitExceeded):
+        return None

@@ -1,0 +1,38 @@
+"""The layout of a storage: the mark that says in which way everything lies in it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+from protoslice.errors import Conflict, NotFound, Unsupported
+from protoslice.storage import Storage
+from protoslice.stores.layout import keys
+
+__all__ = ["MARK", "check_layout"]
+
+MARK: Final = b'{"layout":2}'
+FIRST: Final = b'{"layout":1}'
+UPGRADING: Final = b'{"layout":2,"upgrading":1}'
+
+
+async def check_layout(storage: Storage, *, mark: bool) -> None:
+    """Mark a new storage, where it may be written to; `Unsupported` for a storage that lies in another layout."""
+    if mark:
+        with suppress(Conflict):
+            await storage.put_if_absent(keys.MARKER, MARK)
+    try:
+        found = await storage.get_range(keys.MARKER, 0, (await storage.stat(keys.MARKER)).size)
+    except NotFound:
+        raise NotFound("no stores are kept in this storage") from None
+    if found == FIRST:
+        raise Unsupported(
+            "this storage was laid out by protoslice 0.1: stop all services that use it, then run "
+            "`protoslice storage upgrade` once; nothing large is moved"
+        )
+    if found == UPGRADING:
+        raise Unsupported(
+            "an upgrade of this storage has begun and not ended: run `protoslice storage upgrade` again, to its end"
+        )
+    if found != MARK:
+        raise Unsupported("this storage was laid out by a later version of protoslice: use that one")

@@ -1,0 +1,86 @@
+"""Names from outside: paths of files, tags, references. Parsed once, at the edge of the use cases."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+
+from protoslice.errors import InvalidInput
+from protoslice.stores.domain import TAGS_AT_ONCE, IngestRequest
+
+__all__ = ["FilePaths", "check_file_path", "check_request", "check_schema_name", "check_tag", "is_id", "is_id_prefix"]
+
+_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}")
+_HEX = re.compile(r"[0-9a-f]{12,64}")
+_LONGEST = 1024
+
+
+def check_file_path(path: str) -> str:
+    """`path`, if it is a relative path that leads nowhere else."""
+    segments = path.split("/")
+    plain = all(
+        segment not in {"", ".", ".."} and segment.isprintable() and "\\" not in segment for segment in segments
+    )
+    if not plain or len(path.encode("utf-8", "surrogatepass")) > _LONGEST:
+        raise InvalidInput(f"{path!r} is no path for a file: relative, without . and .., is due")
+    return path
+
+
+class FilePaths:
+    """The paths of the files of one store: each is there once, and all of them can lie on one disk."""
+
+    def __init__(self) -> None:
+        # With the separator below everything else, what is in a folder stands right behind its name.
+        self._sorted: list[str] = []
+
+    def add(self, path: str) -> None:
+        """One more file; `InvalidInput` unless it is a plain path that goes together with the others."""
+        name = check_file_path(path).replace("/", "\0")
+        place = bisect_left(self._sorted, name)
+        if self._sorted[place : place + 1] == [name]:
+            raise InvalidInput(f"the upload holds {path!r} twice")
+        for file, inside in ((self._sorted[place - 1 : place], [name]), ([name], self._sorted[place : place + 1])):
+            if file and inside and inside[0].startswith(file[0] + "\0"):
+                one, other = file[0].replace("\0", "/"), inside[0].replace("\0", "/")
+                raise InvalidInput(f"the upload holds the file {one!r} and also {other!r}, for which it is a folder")
+        self._sorted.insert(place, name)
+
+
+def check_request(request: IngestRequest) -> None:
+    """Raise unless the request makes sense, before anything is taken in for it."""
+    if request.min_chunk < 1 or request.max_chunk < request.min_chunk:
+        raise InvalidInput("min_chunk is at least 1, and max_chunk no smaller")
+    if len(request.tags) > TAGS_AT_ONCE:
+        raise InvalidInput(f"{len(request.tags)} tags are asked for; a request sets at most {TAGS_AT_ONCE}")
+    for name in request.tags:
+        check_tag(name)
+    if request.root is not None:
+        check_file_path(request.root)
+
+
+def check_tag(name: str) -> str:
+    """`name`, if it may be a tag."""
+    if not _TAG.fullmatch(name):
+        raise InvalidInput(
+            f"{name!r} is no tag: letters, digits and ._:@~+- are due, 128 at most, a letter or digit first"
+        )
+    if is_id_prefix(name):
+        raise InvalidInput(f"{name!r} could be taken for the id of a store: a tag needs something else in it")
+    return name
+
+
+def check_schema_name(name: str) -> str:
+    """`name`, if a schema may be called so."""
+    if not _TAG.fullmatch(name):
+        raise InvalidInput(f"{name!r} is no name for a schema: letters, digits and ._:@~+- are due, 128 at most")
+    return name
+
+
+def is_id(ref: str) -> bool:
+    """Whether `ref` is a whole id of a store."""
+    return len(ref) == 64 and is_id_prefix(ref)
+
+
+def is_id_prefix(ref: str) -> bool:
+    """Whether `ref` could be an id of a store, or enough of its beginning."""
+    return _HEX.fullmatch(ref) is not None

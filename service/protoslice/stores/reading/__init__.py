@@ -1,0 +1,1 @@
+"""Reading a store: its objects, views, tensors and digests."""

@@ -1,0 +1,20 @@
+"""Digests of what is served: long work, done piece by piece."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import aclosing
+
+from protoslice.concurrency.executor import Worker
+from protoslice.stores.reading.serving import Representation
+
+__all__ = ["sha256_of"]
+
+
+async def sha256_of(view: Representation, worker: Worker, start: int = 0, end: int | None = None) -> bytes:
+    """The SHA-256 of the bytes of `view` from `start` up to `end`."""
+    sha = hashlib.sha256()
+    async with aclosing(view.pieces(start, view.size if end is None else end)) as pieces:
+        async for piece in pieces:
+            await worker.bulk(lambda piece=piece: sha.update(piece))  # type: ignore[misc]
+    return sha.digest()

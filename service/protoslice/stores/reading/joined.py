@@ -1,0 +1,119 @@
+"""Files that lie in several stored objects, one behind the other, or in a part of one that they share with others."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+
+from protoslice.errors import InvalidInput
+from protoslice.storage import Span, Storage
+from protoslice.stores.domain import Stored
+from protoslice.stores.reading.objects import Runner, StoredObject, open_object
+
+__all__ = ["JoinedObject", "open_file_object"]
+
+Piece = tuple[int, int, int]
+"""A part by its number, and a span of it."""
+
+
+class JoinedObject(StoredObject):
+    """Reads go to the parts they touch. Blocks are those of the parts, wherever a part begins."""
+
+    def __init__(self, parts: Sequence[StoredObject], size: int, at: int) -> None:
+        self._parts = tuple(parts)
+        self._starts = list(accumulate((part.size for part in parts[:-1]), initial=-at))
+        self.size = size
+        self.name = parts[0].name
+
+    @property
+    def parts(self) -> Sequence[StoredObject]:
+        """See `StoredObject.parts`."""
+        return self._parts
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """See `StoredObject.read`."""
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise InvalidInput(f"bytes {offset} to {offset + length} are not in an object of {self.size}")
+        return b"".join(
+            [self._parts[number].read(start, end - start) for number, start, end in self._cut(offset, offset + length)]
+        )
+
+    async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
+        """See `StoredObject.fetch`."""
+        cut = [self._cut(*span) for span in spans]
+        wanted: dict[int, list[Span]] = {}
+        for number, start, end in (piece for pieces in cut for piece in pieces):
+            wanted.setdefault(number, []).append((start, end))
+        reads = [self._fetch(number, part) for number, part in wanted.items()]
+        # Mostly it is one part: a task for it would cost a third of what the read does.
+        fetched = [await reads[0]] if len(reads) == 1 else await asyncio.gather(*reads)
+        found = {number: iter(part) for number, part in zip(wanted, fetched, strict=True)}
+        return [_whole([next(found[number]) for number, _, _ in pieces]) for pieces in cut]
+
+    async def _fetch(self, number: int, spans: Sequence[Span]) -> Sequence[bytes]:
+        """Spans of a part: in whole blocks, though the file may begin and end within one."""
+        part = self._parts[number]
+        wide = [part.covering(span) for span in spans]
+        blocks = await part.fetch(wide)
+        return [data[start - low : end - low] for (start, end), (low, _), data in zip(spans, wide, blocks, strict=True)]
+
+    def at_hand(self, offset: int, length: int) -> memoryview | None:
+        """See `StoredObject.at_hand`; none where the bytes lie in several parts."""
+        pieces = self._cut(offset, offset + length)
+        if len(pieces) != 1:
+            return None
+        number, start, end = pieces[0]
+        return self._parts[number].at_hand(start, end - start)
+
+    def covering(self, span: Span) -> Span:
+        """See `StoredObject.covering`."""
+        pieces = self._cut(*span)
+        if not pieces:
+            return span
+        (first, start, _), (last, _, end) = pieces[0], pieces[-1]
+        low = self._parts[first].covering((start, start + 1))[0]
+        high = self._parts[last].covering((end - 1, end))[1]
+        return max(0, self._starts[first] + low), min(self.size, self._starts[last] + high)
+
+    def close(self) -> None:
+        """See `StoredObject.close`."""
+        for part in self._parts:
+            part.close()
+
+    def _cut(self, start: int, end: int) -> list[Piece]:
+        """The pieces that make up a span, none of them empty."""
+        pieces: list[Piece] = []
+        number = bisect_right(self._starts, start) - 1
+        while start < end:
+            base, part = self._starts[number], self._parts[number]
+            stop = min(end, base + part.size)
+            if start < stop:
+                pieces.append((number, start - base, stop - base))
+            start, number = stop, number + 1
+        return pieces
+
+
+def _whole(found: Sequence[bytes]) -> bytes:
+    return found[0] if len(found) == 1 else b"".join(found)
+
+
+async def open_file_object(
+    storage: Storage, stored: Stored, runner: Runner, *, verify: bool, shared: dict[Stored, StoredObject] | None = None
+) -> StoredObject:
+    """A file of a store, or of an upload: one object of ours, several, or a part of one that is opened once."""
+    if not stored.parts:
+        return await open_object(storage, stored, runner, verify=verify)
+    shared = {} if shared is None else shared
+    opened: list[StoredObject] = []
+    try:
+        for part in stored.parts:
+            if part not in shared:
+                shared[part] = await open_object(storage, part, runner, verify=verify)
+            opened.append(shared[part])
+    except BaseException:
+        for part_object in opened:
+            part_object.close()
+        raise
+    return JoinedObject(opened, stored.size, stored.at)

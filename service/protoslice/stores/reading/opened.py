@@ -1,0 +1,368 @@
+"""An opened store: its views."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from protoslice import _core, schema
+from protoslice.concurrency.executor import SLICE, Worker
+from protoslice.errors import IntegrityError, InvalidInput, NoRoot, NotFound, Unsupported
+from protoslice.formats import model as formats
+from protoslice.formats.registry import formats_of, tensors_of
+from protoslice.identity import CPB, READERS
+from protoslice.pieces import extents_of
+from protoslice.schema import TypeSchema
+from protoslice.storage import Span, Storage
+from protoslice.stores.catalog.artifact_cache import Derived
+from protoslice.stores.catalog.schemas import Schemas
+from protoslice.stores.domain import Manifest, Page, PageRoom, StoreInfo, place_of
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.envelope import unseal
+from protoslice.stores.reading.chunk_facts import ChunkFacts
+from protoslice.stores.reading.objects import StoredObject, open_object
+from protoslice.stores.reading.read_memo import recalling
+from protoslice.stores.reading.serving import Representation
+from protoslice.stores.reading.tensors import StoreTensors
+
+__all__ = ["ChunkInfo", "OpenStore"]
+
+METADATA = "tensorflow.proto_splitter.ChunkMetadata"
+DEPTH = 16
+_ROWS = 32
+"""Things below a path that are made at once: a type's name, which each of them bears, may be long."""
+_LEAST_READ = 4096
+"""A chunk counts for so many bytes, beside its own, of a slice of work."""
+_NODE_WEIGHT = 120
+_CHUNK_WEIGHT = 160
+"""About how many bytes of JSON a node and a chunk take beside their texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkInfo:
+    """One chunk of a store."""
+
+    index: int
+    kind: str
+    type: str | None
+    path: str
+    size: int
+    sha256: str | None
+
+    def as_json(self) -> dict[str, object]:
+        """The chunk as the API shows it."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class OpenStore:
+    """A store that has been opened: index and plan in memory, its objects held open."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        objects: Sequence[StoredObject],
+        proto: Proto | None,
+        worker: Worker,
+        derived: Derived,
+    ) -> None:
+        self.manifest = manifest
+        self.info = StoreInfo.of(manifest)
+        self.seen_at = float("-inf")
+        """When, by the clock of the loop, its manifest was last seen."""
+        self._objects = tuple(objects)
+        self._proto = proto
+        self._worker = worker
+        self._facts = ChunkFacts(derived, worker)
+        # Side objects of ours trail those of the files.
+        self._files = {file.path: (file, stored) for file, stored in zip(manifest.files, objects, strict=False)}
+        files = {path: stored for path, (_, stored) in self._files.items()}
+        root = formats.Proto(proto.document, proto.sources) if proto is not None else None
+        model = formats.Model(manifest.root or "", manifest.type, files, root)
+        self.tensors = StoreTensors(
+            model,
+            lambda: recalling(lambda: self._tensors(model), self._objects, derived, worker),
+            worker,
+            lambda *view: self._etag(READERS, *view),
+        )
+        """What is known of the tensors in it."""
+
+    def file(self, path: str) -> Representation:
+        """A file, byte for byte as it came."""
+        if path not in self._files:
+            raise NotFound(f"the store has no file {path!r}")
+        file, stored = self._files[path]
+        digest = bytes.fromhex(file.sha256) if file.sha256 else None
+        is_root = path == self.manifest.root
+        message = self.manifest.type if is_root and self._proto is not None and not self._proto.imaged else None
+        etag = f"sha256-{file.sha256}" if file.sha256 else self._etag("file", path)
+        rope = _core.Rope([(0, 0, stored.size)])
+        return Representation(rope, [stored], etag, path.rpartition("/")[2], sha256=digest, message_type=message)
+
+    @property
+    def facts_known(self) -> int:
+        """How much has been learnt of it: what a view said when this was less may be out of date."""
+        return self._facts.known
+
+    async def metadata(self) -> Representation:
+        """The `ChunkMetadata`, serialized."""
+        data = await self._worker.run(self._known().plan.metadata)
+        return Representation(
+            _core.Rope([data]),
+            [],
+            self._etag("metadata"),
+            "metadata.pb",
+            kind="message",
+            sha256=hashlib.sha256(data).digest(),
+            message_type=METADATA,
+            media_type="application/protobuf",
+        )
+
+    async def chunk(self, n: int) -> Representation:
+        """Chunk number `n`."""
+        return self.planned_chunk(n)
+
+    def planned_chunk(self, n: int) -> Representation:
+        """Chunk number `n`, from the plan alone."""
+        proto = self._known()
+        if not 0 <= n < len(proto.plan):
+            raise NotFound(f"the store has no chunk {n}: it has {len(proto.plan)}")
+        kind, type_name, _, rope = proto.plan.chunk(n)
+        media = "application/protobuf" if kind == "message" else "application/octet-stream"
+        name = f"chunk-{n}.{'pb' if kind == 'message' else 'bin'}"
+        return Representation(
+            rope,
+            proto.sources,
+            self._etag("chunk", n),
+            name,
+            kind=kind,
+            sha256=self._facts.known_digest(n),
+            message_type=type_name,
+            media_type=media,
+        )
+
+    async def chunks(self, *, limit: int, cursor: str | None, digests: bool = True) -> Page[ChunkInfo]:
+        """A page of the chunks; with their digests, for which those never read before are read whole."""
+        plan = self._known().plan
+        first = place_of(cursor)
+        items, room = list[ChunkInfo](), PageRoom(limit)
+        for n in range(first, len(plan)):
+            kind, type_name, path, rope = plan.chunk(n)
+            if not room.takes(_CHUNK_WEIGHT + len(path) + len(type_name or "")):
+                break
+            digest = (await self._facts.digest(n, self.planned_chunk(n))).hex() if digests else None
+            items.append(ChunkInfo(n, kind, type_name, path, rope.size, digest))
+        await self._facts.save()
+        last = first + len(items)
+        return Page(items, str(last) if last < len(plan) else None)
+
+    async def tree(self, path: str, depth: int, limit: int, cursor: str | None) -> Page[dict[str, Any]]:
+        """A page of what lies directly below `path`; with a depth beyond 1 each with what lies below it in turn."""
+        if not 1 <= depth <= DEPTH:
+            raise InvalidInput(f"depth is at least 1 and at most {DEPTH}")
+        document = self._known().document
+        first = place_of(cursor)
+
+        def look() -> tuple[list[dict[str, Any]], int]:
+            room = PageRoom(limit)
+            rows, total = _rows(document, path, first, room)
+            return [_node(document, path, row, depth, room) for row in rows], total
+
+        items, total = await self._worker.run(look)
+        last = first + len(items)
+        return Page(items, str(last) if items and last < total else None)
+
+    async def merge(self, path: str, fields: Sequence[str] | None, omit_larger_than: int | None) -> Representation:
+        """What stands at `path`, as far as `fields` keep it and without what is larger."""
+        proto = self._known()
+        if omit_larger_than is not None and not 0 <= omit_larger_than < 1 << 63:
+            raise InvalidInput("omit_larger_than is a size in bytes, from 0 on")
+        fields = list(fields) if fields else None
+        kind, type_name, rope = await self._worker.run(lambda: proto.document.view(path, fields, omit_larger_than))
+        whole = not path and not fields and omit_larger_than is None
+        if whole and not proto.imaged:
+            as_file = self.file(self.manifest.root or "")
+            return Representation(
+                rope,
+                proto.sources,
+                as_file.etag,
+                as_file.filename,
+                kind=kind,
+                sha256=as_file.sha256,
+                message_type=type_name,
+                media_type="application/protobuf",
+            )
+        media = {"message": "application/protobuf", "string": "text/plain; charset=utf-8"}.get(
+            kind, "application/octet-stream"
+        )
+        if kind not in {"message", "string", "bytes", "unknown", "repeated"}:
+            media = "text/plain; charset=utf-8"
+        etag = self._etag("merge", path, fields, omit_larger_than)
+        name = _filename(path, "pb" if kind == "message" else "txt" if media.startswith("text") else "bin")
+        return Representation(rope, proto.sources, etag, name, kind=kind, message_type=type_name, media_type=media)
+
+    async def cpb(self) -> Representation:
+        """The store as one chunked file. The first time, every chunk is read for the hashes of the file."""
+        proto = self._known()
+        hashes = await self._facts.hashes(lambda first: _hashes(proto, first))
+        rope = await self._worker.run(lambda: proto.plan.cpb(hashes))
+        name = (self.manifest.root or "").rpartition("/")[2].rpartition(".")[0] or "model"
+        return Representation(
+            rope,
+            proto.sources,
+            self._etag("cpb", CPB),
+            f"{name}.cpb",
+            message_type=None,
+            media_type="application/x-riegeli",
+        )
+
+    def extents(self) -> list[Span]:
+        """Where its chunks lie in the root file, as start and end; nowhere in a root that is no proto."""
+        return list(extents_of(self._proto.plan)) if self._proto is not None else []
+
+    def descriptor_set(self) -> bytes | None:
+        """The descriptor set of the root's type and all it reaches; None when that is as bundled, or not known."""
+        read_by, bundled = self._proto.read_by if self._proto is not None else None, schema.bundled()
+        if read_by is None or (
+            read_by.name in bundled and bundled.kept(read_by.name).fingerprint == read_by.fingerprint
+        ):
+            return None
+        return read_by.canonical
+
+    def close(self) -> None:
+        """Give back what is held open."""
+        for stored in self._objects:
+            stored.close()
+
+    def _tensors(self, model: formats.Model) -> formats.Tensors:
+        """The tensors of `model`; `NoRoot` when no format knows such files and no root is there to look into."""
+        if model.root or formats_of(model):
+            return tensors_of(model)
+        raise self._no_root()
+
+    def _no_root(self) -> NoRoot:
+        return NoRoot(f"this store has files, but no root proto: {self.manifest.why or 'none was found'}")
+
+    def _known(self) -> Proto:
+        if self.manifest.root is None:
+            raise self._no_root()
+        if self._proto is None:
+            raise Unsupported(f"the root of this store, {self.manifest.root}, is no proto: only its files are served")
+        return self._proto
+
+    def _etag(self, *view: object) -> str:
+        """The entity tag of a view: the id, its parameters, and the version of what made it where that may change."""
+        return hashlib.sha256(repr((self.manifest.id, *view)).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Proto:
+    """The root of a store as the engine knows it."""
+
+    document: _core.Document
+    plan: _core.Plan
+    sources: Sequence[StoredObject]
+    imaged: bool
+    """Whether it is served by its image: the root file is a chunked proto, or a text."""
+    read_by: TypeSchema | None = None
+    """The schema that it is read by; None where its type is not known."""
+
+
+async def open_proto(
+    storage: Storage,
+    manifest: Manifest,
+    objects: Sequence[StoredObject],
+    worker: Worker,
+    schemas: Schemas,
+    *,
+    verify: bool,
+) -> tuple[Proto, list[StoredObject]]:
+    """The root of the store of `manifest`; and the objects opened for it beyond its files."""
+
+    async def whole(name: str) -> bytes:
+        key = keys.object_key(manifest.attempt, name)
+        try:
+            sealed = await storage.get_range(key, 0, (await storage.stat(key)).size)
+        except NotFound as error:
+            raise IntegrityError(f"the {name} of store {manifest.id} is missing") from error
+        return await worker.run(lambda: unseal(sealed, f"the {name} of store {manifest.id}"))
+
+    root = next(i for i, file in enumerate(manifest.files) if file.path == manifest.root)
+    read_by = await schemas.of_store(manifest, lambda: whole("schema"))
+    index, plan = await whole("index"), await whole("plan")
+    image = await whole("image") if manifest.chunked else None
+    extra = [await open_object(storage, manifest.side, worker, verify=verify)] if manifest.side else []
+    sources = [objects[root], *extra]
+    try:
+        return await worker.run(lambda: _proto(index, plan, image, sources, read_by)), extra
+    except BaseException:
+        for stored in extra:
+            stored.close()
+        raise
+
+
+def _proto(
+    index: bytes, plan: bytes, image: bytes | None, sources: Sequence[StoredObject], read_by: TypeSchema | None
+) -> Proto:
+    """The root of a store, from what is kept of it. Blocking."""
+    rope = _core.Rope.decode(image) if image is not None else None
+    document = _core.Document(_core.Index(index), read_by.flat if read_by else None, sources, rope)
+    return Proto(document, _core.Plan.decode(plan), sources, rope is not None, read_by)
+
+
+def _rows(document: _core.Document, path: str, first: int, room: PageRoom) -> tuple[list[tuple[Any, ...]], int]:
+    """The things below `path` from place `first` on that `room` takes, and how many there are in all."""
+    rows: list[tuple[Any, ...]] = []
+    while True:
+        some, total = document.children(path, first + len(rows), min(room.left, _ROWS))
+        for row in some:
+            if not room.takes(_NODE_WEIGHT + len(path) + sum(len(part) for part in row if isinstance(part, str))):
+                return rows, total
+            rows.append(row)
+        if not some or not room.left or first + len(rows) >= total:
+            return rows, total
+
+
+def _node(document: _core.Document, above: str, row: tuple[Any, ...], depth: int, room: PageRoom) -> dict[str, Any]:
+    step, number, name, kind, type_name, count, size, deeper, text = row
+    path = above + step if step.startswith("[") or not above else f"{above}.{step}"
+    node: dict[str, Any] = {
+        "path": path,
+        "field": number,
+        "name": name,
+        "kind": kind,
+        "type": type_name,
+        "count": count,
+        "size": size,
+        "deeper": deeper,
+        "text": text,
+    }
+    if deeper and depth > 1 and room.left > 0:
+        rows, total = _rows(document, path, 0, room)
+        node["children"] = [_node(document, path, row, depth - 1, room) for row in rows]
+        node["more"] = total - len(rows)
+    return node
+
+
+def _hashes(proto: Proto, first: int) -> Iterator[list[int]]:
+    """The hashes of the chunks from `first` on, in slices of work: a slice that ends within a chunk may give none."""
+    done, read = list[int](), 0
+    for n in range(first, len(proto.plan)):
+        rope = proto.plan.chunk(n)[3]
+        hasher = _core.ChunkHasher(rope.size)
+        for at in range(0, rope.size, SLICE):
+            part = rope.slice(at, at + SLICE)
+            hasher.update(part, proto.sources)
+            read += part.size
+            if read >= SLICE:
+                yield done
+                done, read = [], 0
+        done.append(hasher.finish())
+        read += _LEAST_READ
+    yield done
+
+
+def _filename(path: str, ending: str) -> str:
+    kept = "".join(c if c.isalnum() or c in "._-" else "_" for c in path)[:100].strip("_")
+    return f"{kept or 'message'}.{ending}"

@@ -1,0 +1,172 @@
+"""The digests of the pieces of a store's files: made when somebody first asks, by reading them, and kept beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, TypeVar
+
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.singleflight import Once
+from protoslice.errors import IntegrityError
+from protoslice.identity import PIECES
+from protoslice.pieces import cut
+from protoslice.storage import Storage
+from protoslice.stores.catalog.artifact_cache import Derived
+from protoslice.stores.domain import FileInfo, Page, PageRoom, place_of
+from protoslice.stores.reading.digests import sha256_of
+from protoslice.stores.reading.opened import OpenStore
+
+__all__ = ["PieceInfo", "PieceTable", "Pieces", "Place"]
+
+T = TypeVar("T")
+
+_ROW: Final = struct.Struct("<IQI32s")  # the number of the file, offset, length, sha-256
+_NAME: Final = f"pieces-{PIECES}"
+_CUTS: Final = 256
+"""Pieces that are cut in one go."""
+_MOST_BEGUN: Final = 16
+_WEIGHT: Final = 140
+"""About how many bytes of JSON a piece takes beside the path of its file."""
+
+
+@dataclass(frozen=True, slots=True)
+class PieceInfo:
+    """A piece of a file."""
+
+    file: str
+    offset: int
+    size: int
+    sha256: str
+
+    def as_json(self) -> dict[str, object]:
+        """The piece as the API shows it."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a piece that was asked for lies."""
+
+    sha256: str
+    size: int
+    store: str
+    file: str
+    offset: int
+
+    def as_json(self) -> dict[str, object]:
+        """The place as the API shows it."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class PieceTable:
+    """The pieces of one store, 48 bytes for each."""
+
+    def __init__(self, rows: bytes, files: Sequence[str]) -> None:
+        if len(rows) % _ROW.size:
+            raise IntegrityError("the table of a store's pieces is damaged")
+        self._rows = rows
+        self._files = files
+
+    def __len__(self) -> int:
+        return len(self._rows) // _ROW.size
+
+    def __iter__(self) -> Iterator[tuple[str, int, int, bytes]]:
+        for number, offset, size, digest in _ROW.iter_unpack(self._rows):
+            yield self._files[number], offset, size, digest
+
+    def page(self, limit: int, cursor: str | None) -> Page[PieceInfo]:
+        """Some of them, in order."""
+        first = place_of(cursor)
+        rows = _ROW.iter_unpack(self._rows[first * _ROW.size : (first + limit) * _ROW.size])
+        items, room = list[PieceInfo](), PageRoom(limit)
+        for number, offset, size, digest in rows:
+            if not room.takes(_WEIGHT + len(self._files[number])):
+                break
+            items.append(PieceInfo(self._files[number], offset, size, digest.hex()))
+        last = first + len(items)
+        return Page(items, str(last) if items and last < len(self) else None)
+
+
+class Pieces:
+    """The tables of all stores."""
+
+    def __init__(self, storage: Storage, worker: Worker) -> None:
+        self._storage = storage
+        self._worker = worker
+        self._making: Once[str, bytes] = Once(stops=True)
+        self._begun: dict[str, bytearray] = {}
+        """By store, the first rows of tables that no caller waits for any more."""
+
+    async def of(self, store: OpenStore) -> PieceTable:
+        """The table of a store, made by reading its files. The work stops when no caller waits any more."""
+        store_id = store.info.id
+        rows = await Derived(self._storage, store_id).load(_NAME)
+        if rows is None:
+            rows = await self._making.get(store_id, lambda: self._make(store))
+        return PieceTable(rows, [file.path for file in store.info.files])
+
+    async def known(self, store_id: str) -> bool:
+        """Whether the table of a store has been made."""
+        return await Derived(self._storage, store_id).has(_NAME)
+
+    async def locate(self, wanted: Mapping[str, int], stores: Sequence[OpenStore]) -> list[Place]:
+        """Where the pieces lie that are wanted, by digest with their sizes; one place for each."""
+        left = {bytes.fromhex(sha256): size for sha256, size in wanted.items()}
+        found: list[Place] = []
+        for store in stores:
+            if not left:
+                break
+            table = await self.of(store)
+            found += await self._worker.bulk(lambda table=table, store=store: list(_found(table, store.info.id, left)))  # type: ignore[misc]
+        return found
+
+    async def _make(self, store: OpenStore) -> bytes:
+        rows = self._begun.pop(store.info.id, bytearray())
+        try:
+            await self._fill(rows, store)
+        except asyncio.CancelledError:
+            self._begun[store.info.id] = rows  # the next caller goes on from here
+            while len(self._begun) > _MOST_BEGUN:
+                self._begun.pop(next(iter(self._begun)))
+            raise
+        await Derived(self._storage, store.info.id).save(_NAME, bytes(rows))
+        return bytes(rows)
+
+    async def _fill(self, rows: bytearray, store: OpenStore) -> None:
+        """Append the rows that are missing, one by one."""
+        files, done, number = store.info.files, len(rows) // _ROW.size, 0
+        async for cuts in self._worker.steps(_batches(_cuts(store), _CUTS)):
+            for file, start, end in cuts:
+                number += 1
+                if number > done:
+                    digest = await self._digest(store, files[file], start, end)
+                    rows += _ROW.pack(file, start, end - start, digest)
+
+    async def _digest(self, store: OpenStore, file: FileInfo, start: int, end: int) -> bytes:
+        if file.sha256 is not None and (start, end) == (0, file.size):
+            return bytes.fromhex(file.sha256)
+        return await sha256_of(store.file(file.path), self._worker, start, end)
+
+
+def _cuts(store: OpenStore) -> Iterator[tuple[int, int, int]]:
+    """The pieces of all files: the number of the file, start and end."""
+    for number, file in enumerate(store.info.files):
+        extents = store.extents() if file.path == store.info.root else ()
+        yield from ((number, start, end) for start, end in cut(file.size, extents))
+
+
+def _batches(each: Iterator[T], size: int) -> Iterator[list[T]]:
+    while batch := list(islice(each, size)):
+        yield batch
+
+
+def _found(table: PieceTable, store_id: str, left: dict[bytes, int]) -> Iterator[Place]:
+    """The places of what is `left` to be found, which is taken out of it."""
+    for file, offset, size, digest in table:
+        if left.get(digest) == size:
+            del left[digest]
+            yield Place(digest.hex(), size, store_id, file, offset)

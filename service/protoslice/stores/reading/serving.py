@@ -1,0 +1,119 @@
+"""Views as streams: a rope over stored objects, read batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import dataclass
+
+from protoslice import _core
+from protoslice.errors import LimitExceeded
+from protoslice.storage import Span
+from protoslice.stores.reading.computed import Readable
+from protoslice.stores.reading.objects import BLOCK
+
+__all__ = ["Representation"]
+
+PIECE = 1 << 20
+"""About as much as is read and sent at a time."""
+
+_PIECES = 1 << 15
+_SPANS = 32
+_COVERED = 2 << 20
+"""Bounds on a batch: pieces of the rope, spans of sources, and bytes of these. Each span may read two blocks more."""
+
+Extent = tuple[int, int, int]
+"""A source by its number, and where in it bytes begin and end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A part of a rope that is read in one go, and the spans of sources it needs: by source and start, disjoint."""
+
+    start: int
+    stop: int
+    spans: list[Extent]
+
+
+@dataclass(frozen=True, slots=True)
+class Representation:
+    """One representation of something in a store: its length, its validators, and its bytes by range."""
+
+    rope: _core.Rope
+    sources: Sequence[Readable]
+    etag: str
+    filename: str
+    kind: str = "file"
+    sha256: bytes | None = None
+    message_type: str | None = None
+    media_type: str = "application/octet-stream"
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """What else an answer says of it."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return self.rope.size
+
+    async def pieces(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
+        """The bytes from `start` up to `end`, verified, in pieces of about a mebibyte."""
+        for batch in _batches(self.rope, self.sources, start, end):
+            yield await _read(self.rope, self.sources, batch)
+
+    def at_hand(self, start: int, end: int) -> bytes | memoryview | None:
+        """The bytes from `start` up to `end`, verified, if they lie together and can be had without waiting."""
+        rope = self.rope.slice(start, end)
+        if rope.piece_count != 1:
+            return None
+        (piece,) = rope.pieces()
+        return piece if isinstance(piece, bytes) else self.sources[piece[0]].at_hand(piece[1], piece[2])
+
+    async def read(self, limit: int) -> bytes:
+        """All its bytes; `LimitExceeded` when there are more than `limit`."""
+        if self.size > limit:
+            raise LimitExceeded(f"this has {self.size} bytes, and at most {limit} are rendered: ask for a part of it")
+        return b"".join([piece async for piece in self.pieces(0, self.size)])
+
+
+def _batches(rope: _core.Rope, sources: Sequence[Readable], start: int, end: int) -> Iterator[_Batch]:
+    """Batches of the rope. A batch that ends within a long extent ends where a block does: no block is read twice."""
+    end = min(end, rope.size)
+    while start < end:
+        stop, spans = _bounded(rope, start, end)
+        if stop < end:
+            aligned = _aligned(rope, sources, start, stop)
+            if aligned < stop:
+                stop, spans = _bounded(rope, start, aligned)
+        yield _Batch(start, stop, spans)
+        start = stop
+
+
+def _bounded(rope: _core.Rope, start: int, stop: int) -> tuple[int, list[Extent]]:
+    return rope.batch(start, stop, size=PIECE, pieces=_PIECES, spans=_SPANS, covered=_COVERED, gap=BLOCK)
+
+
+def _aligned(rope: _core.Rope, sources: Sequence[Readable], start: int, stop: int) -> int:
+    """Where the last block of a batch begins, if the extent that goes on in it began before; else `stop`."""
+    (last,) = rope.slice(stop - 1, stop).pieces()
+    if isinstance(last, bytes):
+        return stop
+    source, offset, _ = last
+    block, block_end = sources[source].covering((offset, offset + 1))
+    begin = stop - (offset + 1 - block)
+    if offset + 1 == block_end or begin <= start or rope.slice(begin - 1, stop).piece_count > 1:
+        return stop
+    return begin
+
+
+async def _read(rope: _core.Rope, sources: Sequence[Readable], batch: _Batch) -> bytes | memoryview:
+    """The bytes of a batch."""
+    wanted: dict[int, list[Span]] = {}
+    for source, start, end in batch.spans:
+        wanted.setdefault(source, []).append(sources[source].covering((start, end)))
+    found: list[tuple[int, int, bytes]] = []
+    for source, spans in wanted.items():
+        parts = await sources[source].fetch(spans)
+        found += [(source, start, part) for (start, _), part in zip(spans, parts, strict=True)]
+    if len(found) == 1 and rope.slice(batch.start, batch.stop).piece_count == 1:
+        (_, begin, data), (_, offset, _) = found[0], batch.spans[0]
+        return memoryview(data)[offset - begin :][: batch.stop - batch.start]
+    return rope.gather(batch.start, batch.stop, found)

@@ -1,0 +1,377 @@
+"""The stores of one storage: taken in, found, tagged, opened, removed. The use cases, without HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from protoslice import schema
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.singleflight import Once
+from protoslice.errors import Conflict, InvalidInput, NotFound, StorageFull, Unsupported
+from protoslice.storage import Storage, probe
+from protoslice.stores.catalog.artifact_cache import Derived
+from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims, Collected
+from protoslice.stores.catalog.garbage import GRACE_SECONDS, GarbageReport, collect_garbage
+from protoslice.stores.catalog.manifests import Manifests
+from protoslice.stores.catalog.pages import Lists
+from protoslice.stores.catalog.removed import find_tombstone
+from protoslice.stores.catalog.schemas import Schemas
+from protoslice.stores.catalog.soundness import is_sound
+from protoslice.stores.catalog.tags import Tags
+from protoslice.stores.domain import (
+    UNKNOWN,
+    Created,
+    IngestRequest,
+    Manifest,
+    Page,
+    Removed,
+    Restored,
+    SchemaInfo,
+    Stored,
+    StoreInfo,
+    Tag,
+    now,
+)
+from protoslice.stores.ingest.external import Places
+from protoslice.stores.ingest.ingest import Ingest, IntakeOptions, drop_attempt
+from protoslice.stores.ingest.receive import Types
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.listing import side_by_side
+from protoslice.stores.layout.version import check_layout
+from protoslice.stores.names import check_request, check_tag, is_id, is_id_prefix
+from protoslice.stores.reading.joined import open_file_object
+from protoslice.stores.reading.objects import StoredObject
+from protoslice.stores.reading.opened import OpenStore, open_proto
+from protoslice.stores.reading.pieces import PieceInfo, Pieces, Place
+from protoslice.stores.uploads import UploadOptions, Uploads
+
+__all__ = ["StoreOptions", "Stores"]
+
+_log = logging.getLogger(__name__)
+
+_TURN = 64
+NEWEST = 16
+"""How many stores are looked in for pieces when none is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """How the stores are kept."""
+
+    max_upload_bytes: int = 1 << 40
+    verify_reads: bool = True
+    threads: int = 8
+    open_stores: int = 64
+    register_prefixes: tuple[str, ...] = ()
+    register_networks: tuple[str, ...] = ()
+    space_watermark_bytes: int = 1 << 30
+    uploads: UploadOptions = field(default_factory=UploadOptions)
+    renew_seconds: float = RENEW_SECONDS
+    """How often an upload under way tells collectors that it is."""
+    trust_seconds: float = 0
+    """How long an opened store is taken to exist still; one that we remove ourselves is gone at once."""
+
+
+class Stores:
+    """All stores of one storage. Any number of processes may work on the same one."""
+
+    def __init__(self, storage: Storage, options: StoreOptions, *, refused: str | None) -> None:
+        self._storage = storage
+        self._options = options
+        self._refused = refused
+        self._worker = Worker(options.threads)
+        self._tags = Tags(storage, late_after=options.renew_seconds)
+        self._schemas = Schemas(storage, self._worker)
+        self._places = Places(options.register_prefixes, options.register_networks)
+        self._claims = Claims(storage)
+        self._manifests = Manifests(
+            storage, self._claims, self._worker, self._is_sound, late_after=options.renew_seconds
+        )
+        self._lists = Lists(storage, self._manifests, self._tags)
+        self._uploads = Uploads(storage, self._worker, self._claims, self.ingest, self._types, options.uploads)
+        self._pieces = Pieces(storage, self._worker)
+        self._opened: dict[str, OpenStore] = {}
+        self._opening: Once[str, OpenStore] = Once()
+
+    @classmethod
+    async def open(cls, storage: Storage, options: StoreOptions | None = None, *, create: bool = True) -> Stores:
+        """The stores in `storage`. One whose conditions cannot be trusted is opened for reading alone.
+
+        A storage that never kept any is marked as ours, or `NotFound` where `create` says no.
+        """
+        refused = None
+        try:
+            await probe(storage)
+        except Unsupported as error:
+            refused = error.message
+            _log.warning("opened for reading alone: %s", refused)
+        await check_layout(storage, mark=create and refused is None)
+        return cls(storage, options or StoreOptions(), refused=refused)
+
+    @property
+    def worker(self) -> Worker:
+        """The threads for work that would hold up the event loop."""
+        return self._worker
+
+    async def close(self) -> None:
+        """Give back everything that is held open; what is being opened is waited for first."""
+        await self._opening.idle()
+        for opened in self._opened.values():
+            opened.close()
+        self._opened.clear()
+        await self._worker.close()
+        await self._places.close()
+
+    async def ready(self) -> None:
+        """Raise unless the storage answers and has room."""
+        with suppress(NotFound):
+            await self._storage.stat(keys.MARKER)
+        if self._storage.abilities.free_space:
+            free = await self._storage.free_bytes()
+            if free < self._options.space_watermark_bytes:
+                raise StorageFull("the storage is nearly full")
+
+    async def ingest(self, request: IngestRequest) -> Ingest:
+        """An upload to be filled: use it as a context manager."""
+        self._check_writable()
+        types = await self._types(request.type)
+        options = IntakeOptions(
+            self._storage,
+            self._worker,
+            self._claims,
+            types,
+            limit=self._options.max_upload_bytes,
+            verify=self._options.verify_reads,
+            renew_seconds=self._options.renew_seconds,
+        )
+        return Ingest(options, request, self._announce)
+
+    @property
+    def uploads(self) -> Uploads:
+        """Uploads that survive interruptions."""
+        self._check_writable()
+        return self._uploads
+
+    async def register(self, files: Mapping[str, str], request: IngestRequest) -> Created:
+        """A store over objects that already lie in allowed storage: path to URI."""
+        self._check_writable()
+        check_request(request)
+        types = await self._types(request.type)
+        manifest = await self._places.index(files, request, types, self._storage, self._worker, self._claims)
+        return await self._announce(manifest, request.tags)
+
+    async def get(self, ref: str) -> StoreInfo:
+        """The store that `ref` names: an id, the beginning of one, or a tag."""
+        return await self._lists.described(await self._manifests.get(await self.resolve(ref)))
+
+    async def resolve(self, ref: str) -> str:
+        """The id that `ref` names; `NotFound` when it names nothing."""
+        if is_id(ref):
+            return ref
+        if not is_id_prefix(ref):
+            return (await self._tags.get(ref)).store
+        return await self._manifests.starting_with(ref)
+
+    async def list(
+        self,
+        *,
+        tag: str | None = None,
+        type: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[StoreInfo]:
+        """A page of stores, newest first: those with a tag that begins so, those of a type."""
+        return await self._lists.page(tag=tag, type=type, limit=limit, cursor=cursor)
+
+    async def delete(self, ref: str) -> Removed:
+        """Remove a store by its id, or the beginning of one, with the tags that point at it.
+
+        Its objects stay for a while, so that readers get to the end and `restore` can take the removal back.
+        """
+        self._check_writable()
+        if not is_id_prefix(ref):
+            await self._tags.get(ref)
+            raise Conflict(f"{ref!r} is a tag: remove the tag, or name the store by its id")
+        store_id = await self.resolve(ref)
+        tags = [tag async for tag in self._tags.all_of(store_id)]
+        await self._manifests.remove(store_id, [tag.name for tag in tags])
+        self._opened.pop(store_id, None)
+
+        async def untag(tag: Tag) -> None:
+            with suppress(NotFound, Conflict):
+                await self._tags.delete(tag.name, if_match=tag.etag)
+
+        await side_by_side(untag, tags)
+        return Removed(store_id, tuple(tag.name for tag in tags), now() + timedelta(seconds=GRACE_SECONDS))
+
+    async def restore(self, store_id: str) -> Restored:
+        """Take the last removal of a store back, and set its tags again unless they point elsewhere by now."""
+        self._check_writable()
+        if not is_id(store_id):
+            raise InvalidInput("a store is restored by its whole id")
+        tombstone = await find_tombstone(self._storage, self._worker, store_id)
+        try:
+            there = await self._manifests.publish(tombstone.manifest)
+        except Collected:
+            raise Conflict(f"objects of store {store_id} have been collected since: send it again") from None
+        free = await side_by_side(lambda name: self._set_if_free(name, store_id), tombstone.tags)
+        await self._storage.delete(tombstone.key)
+        taken = tuple(name for name, was_free in zip(tombstone.tags, free, strict=True) if not was_free)
+        return Restored(await self._lists.described(there), taken)
+
+    async def _set_if_free(self, name: str, store_id: str) -> bool:
+        """Set a tag unless there is one of that name; whether there was none."""
+        with suppress(Conflict):
+            await self._tags.put(name, store_id, if_match=None, if_none_match=True)
+            return True
+        return False
+
+    def at_hand(self, store_id: str) -> OpenStore | None:
+        """The store with this very id, if it is open and was just known to exist."""
+        opened = self._opened.get(store_id)
+        fresh = opened is not None and self._worker.loop.time() - opened.seen_at < self._options.trust_seconds
+        return opened if fresh else None
+
+    async def view(self, ref: str) -> OpenStore:
+        """The store that `ref` names, opened."""
+        fresh = self.at_hand(ref)
+        if fresh is not None:
+            return fresh
+        store_id = await self.resolve(ref)
+        manifest = await self._manifests.get(store_id)
+        opened = self._opened.pop(store_id, None)
+        if opened is not None and opened.manifest.attempt == manifest.attempt:
+            opened.seen_at = self._worker.loop.time()
+            self._opened[store_id] = opened  # the newest stands last
+            return opened
+        return await self._opening.get(store_id, lambda: self._open(manifest))
+
+    async def pieces(self, ref: str, *, limit: int, cursor: str | None) -> Page[PieceInfo]:
+        """A page of the pieces of a store's files, which cover all of them in order."""
+        store = await self.view(ref)
+        return (await self._pieces.of(store)).page(limit, cursor)
+
+    async def locate(self, wanted: Mapping[str, int], refs: Sequence[str] | None) -> Sequence[Place]:
+        """Where pieces lie that are `wanted`, by digest with their sizes: in the stores named, else in the newest.
+
+        Only stores that a reader could list are looked in, and what is told is no more than their `pieces` tell.
+        """
+        if refs is not None:
+            return await self._pieces.locate(wanted, [await self.view(ref) for ref in refs])
+        newest = (await self.list(limit=NEWEST)).items
+        known = [store.id for store in newest if await self._pieces.known(store.id)]
+        return await self._pieces.locate(wanted, [await self.view(store_id) for store_id in known])
+
+    async def tags(self, *, store: str | None = None, limit: int = 100, cursor: str | None = None) -> Page[Tag]:
+        """A page of the tags: of all, or of those that point at the store that `store` names."""
+        if store is None:
+            return await self._tags.page(limit, cursor)
+        manifest = await self._manifests.get(await self.resolve(store))
+        return await self._tags.of(manifest.id, limit=limit, cursor=cursor)
+
+    async def tag(self, name: str) -> Tag:
+        """The tag called `name`."""
+        return await self._tags.get(name)
+
+    async def put_tag(
+        self, name: str, store: str, *, if_match: str | None = None, if_none_match: bool = False
+    ) -> tuple[Tag, bool]:
+        """Point a tag at a store; whether the tag is new."""
+        self._check_writable()
+        check_tag(name)
+        manifest = await self._manifests.get(await self.resolve(store))
+        await self._tags.check_room(manifest.id, [name])
+        return await self._tags.put(name, manifest.id, if_match=if_match, if_none_match=if_none_match)
+
+    async def delete_tag(self, name: str, *, if_match: str | None = None) -> None:
+        """Remove a tag."""
+        self._check_writable()
+        await self._tags.delete(name, if_match=if_match)
+
+    async def schemas(self, *, limit: int = 100, cursor: str | None = None) -> Page[SchemaInfo]:
+        """A page of the schemas."""
+        return await self._schemas.page(limit, cursor)
+
+    async def schema(self, name: str) -> tuple[SchemaInfo, bytes]:
+        """A schema and its descriptor set."""
+        return await self._schemas.get(name)
+
+    async def put_schema(self, name: str, data: bytes) -> tuple[SchemaInfo, bool]:
+        """Keep a descriptor set; whether it is new."""
+        self._check_writable()
+        return await self._schemas.put(name, data)
+
+    async def delete_schema(self, name: str) -> None:
+        """Remove a schema."""
+        self._check_writable()
+        await self._schemas.delete(name)
+
+    async def collect_garbage(self, *, grace_seconds: float = GRACE_SECONDS, dry_run: bool = False) -> GarbageReport:
+        """Remove what no store needs any more; a dry run only tells."""
+        self._check_writable()
+        return await collect_garbage(self._storage, grace_seconds=grace_seconds, dry_run=dry_run)
+
+    async def _announce(self, manifest: Manifest, tags: Sequence[str]) -> Created:
+        """Publish a store, or find that it exists; then its tags."""
+        if tags:
+            await self._tags.check_room(manifest.id, tags)
+        there = await self._manifests.publish(manifest)
+        created = there.attempt == manifest.attempt
+        if not created:
+            await drop_attempt(self._storage, manifest.attempt)
+        for name in tags:
+            await self._tags.put(name, manifest.id, if_match=None, if_none_match=False)
+        return Created(await self._lists.described(there), created)  # even if somebody removes it right now
+
+    async def _is_sound(self, manifest: Manifest) -> bool:
+        return await is_sound(self._storage, manifest, self._worker, verify=self._options.verify_reads)
+
+    async def _types(self, type_name: str | None) -> Types:
+        """Where the types of an upload are looked up that asks for `type_name`; `Unsupported` when nobody knows it."""
+        if type_name is None or type_name == UNKNOWN or type_name in schema.bundled():
+            return Types()
+        own = await self._schemas.find(type_name)
+        # Where no set declares it, the bundled one raises, and tells names near it.
+        return Types(own or await self._worker.run(lambda: schema.bundled().schema(type_name)))
+
+    async def _open(self, manifest: Manifest) -> OpenStore:
+        objects: list[StoredObject] = []
+        try:
+            shared: dict[Stored, StoredObject] = {}
+            for number, stored in enumerate(manifest.objects, 1):
+                objects.append(await self._open_object(stored, shared))
+                if not number % _TURN:  # files in a pack that is open need no waiting: let others have their turn
+                    await asyncio.sleep(0)
+            proto = None
+            if manifest.indexed:
+                verify = self._options.verify_reads
+                proto, extra = await open_proto(
+                    self._storage, manifest, objects, self._worker, self._schemas, verify=verify
+                )
+                objects.extend(extra)
+        except BaseException:
+            for opened in objects:
+                opened.close()
+            raise
+        store = OpenStore(manifest, objects, proto, self._worker, Derived(self._storage, manifest.id))
+        store.seen_at = self._worker.loop.time()
+        self._opened[manifest.id] = store
+        while len(self._opened) > self._options.open_stores:
+            # Not closed: a reader may hold it. Its files go when the last reference does.
+            self._opened.pop(next(iter(self._opened)))
+        return store
+
+    async def _open_object(self, stored: Stored, shared: dict[Stored, StoredObject]) -> StoredObject:
+        if stored.uri is not None:
+            return await self._places.open(stored, self._worker)
+        verify = self._options.verify_reads
+        return await open_file_object(self._storage, stored, self._worker, verify=verify, shared=shared)
+
+    def _check_writable(self) -> None:
+        if self._refused is not None:
+            raise Unsupported(f"nothing can be taken in, changed or removed: {self._refused}")

@@ -1,0 +1,1 @@
+"""Servers, proxies, writers of models and other means of the tests."""

@@ -1,0 +1,42 @@
+"""A storage that lets something else happen between two of its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from protoslice.storage import ObjectKey, Storage
+from protoslice.storage.interceptor import AroundStorage
+
+__all__ = ["InterruptedStorage"]
+
+T = TypeVar("T")
+
+
+class InterruptedStorage(AroundStorage):
+    """Awaits `meanwhile` before its call number `at`, counted from `arm`, as another replica may act between any two.
+
+    A loop over `at` = 1, 2, 3 … that ends when `reached` is False has interrupted every call there is.
+    """
+
+    def __init__(self, inner: Storage, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(inner)
+        self._meanwhile = meanwhile
+        self._at = 0
+        self._calls = 0
+
+    def arm(self, at: int) -> None:
+        """Begin to count."""
+        self._at, self._calls = at, 0
+
+    @property
+    def reached(self) -> bool:
+        """Whether the call was made."""
+        return 0 < self._at <= self._calls
+
+    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        """See `AroundStorage.around`."""
+        self._calls += 1
+        if self._calls == self._at:
+            await self._meanwhile()
+        return await call()

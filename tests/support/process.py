@@ -1,0 +1,85 @@
+"""`protoslice serve` as a process of its own, and what it takes of the machine's memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.live import LiveServer
+
+__all__ = ["ServiceProcess", "service_process"]
+
+PEAK = "VmHWM"
+RESET_PEAK = "5"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceProcess:
+    """A running service."""
+
+    running: subprocess.Popen[str]
+    server: LiveServer
+    log: Path
+    """Where its standard error goes."""
+
+    @property
+    def url(self) -> str:
+        """The address, without a slash at the end."""
+        return self.server.url
+
+    def forget_peak(self) -> None:
+        """Count the peak of resident memory from here on."""
+        for pid in self._family():
+            with suppress(OSError):
+                Path(f"/proc/{pid}/clear_refs").write_text(RESET_PEAK)
+
+    def peak(self) -> int:
+        """The most bytes that were resident since the peak was forgotten: of the service and of its workers."""
+        return sum(_peak(pid) for pid in self._family())
+
+    def _family(self) -> list[int]:
+        """The process and its children."""
+        pid = self.running.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        return [pid, *map(int, children.split())]
+
+
+@contextmanager
+def service_process(*arguments: str, settings: Mapping[str, str] | None = None) -> Iterator[ServiceProcess]:
+    """`protoslice serve` on a free port of the loopback; `settings` by the names that the environment has for them."""
+    command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0", *arguments]
+    with tempfile.NamedTemporaryFile("w", suffix=".log") as log:
+        running = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, text=True, env={"PATH": os.environ["PATH"], **(settings or {})}
+        )
+        try:
+            yield ServiceProcess(running, _address(running, Path(log.name)), Path(log.name))
+        finally:
+            running.terminate()
+            try:
+                running.communicate(timeout=10)
+            except subprocess.TimeoutExpired:
+                running.kill()
+                running.communicate()
+
+
+def _address(running: subprocess.Popen[str], log: Path) -> LiveServer:
+    assert running.stdout is not None
+    line = running.stdout.readline().strip()
+    if not line.startswith("http://"):
+        raise RuntimeError(f"the service did not start: {log.read_text()}")
+    host, _, port = line.removeprefix("http://").rpartition(":")
+    return LiveServer(host.strip("[]"), int(port))
+
+
+def _peak(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(PEAK):
+            return int(line.split()[1]) << 10
+    return 0

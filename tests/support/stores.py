@@ -1,0 +1,176 @@
+"""Small protos, uploads in one call, and readers that leave nothing out: for tests of stores."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+from tests.support.protos.writer import varint
+
+from protoslice.errors import NoRoot, Unsupported
+from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
+from protoslice.stores import Created, IngestRequest, OpenStore, Representation, StoreInfo, StoreOptions, Stores
+
+__all__ = [
+    "assert_whole",
+    "every_view",
+    "field",
+    "in_files",
+    "in_memory",
+    "keys_in",
+    "objects_in",
+    "onnx",
+    "opened",
+    "read",
+    "some",
+    "upload",
+    "visible",
+]
+
+T = TypeVar("T")
+
+
+def field(number: int, content: bytes) -> bytes:
+    """A length-delimited field."""
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def onnx(*sizes: int, seed: int = 0) -> bytes:
+    """An `onnx.ModelProto` with an initializer of each of `sizes` bytes, whose content depends on `seed`."""
+    random = Random(seed)
+    graph = field(2, b"graph")
+    for number, size in enumerate(sizes):
+        dims = b"\x08" + varint(size)
+        graph += field(5, dims + b"\x10\x03" + field(8, b"weight-%d" % number) + field(9, random.randbytes(size)))
+    return b"\x08\x08" + field(2, b"seed-%d" % seed) + field(7, graph) + field(8, b"\x10\x11")
+
+
+@asynccontextmanager
+async def opened(storage: Storage, options: StoreOptions | None = None) -> AsyncIterator[Stores]:
+    """The stores in `storage`, closed on the way out; the storage stays open."""
+    stores = await Stores.open(storage, options)
+    try:
+        yield stores
+    finally:
+        await stores.close()
+
+
+def in_memory(work: Callable[[Stores, MemoryStorage], Awaitable[T]], options: StoreOptions | None = None) -> T:
+    """The result of `work` on new stores in memory."""
+
+    async def run() -> T:
+        storage = MemoryStorage()
+        async with opened(storage, options) as stores:
+            return await work(stores, storage)
+
+    return asyncio.run(run())
+
+
+def in_files(work: Callable[[Stores, FileStorage], Awaitable[T]], options: StoreOptions | None = None) -> T:
+    """The result of `work` on new stores in a directory of their own."""
+
+    async def run() -> T:
+        with TemporaryDirectory() as root:
+            async with FileStorage(root) as storage, opened(storage, options) as stores:
+                return await work(stores, storage)
+
+    return asyncio.run(run())
+
+
+async def upload(
+    stores: Stores,
+    files: bytes | Mapping[str, bytes],
+    request: IngestRequest | None = None,
+    *,
+    piece: int = 300_000,
+    expected_sha256: bytes | None = None,
+) -> Created:
+    """A store of `files`, or of one file `model.onnx`, sent in pieces."""
+    if isinstance(files, bytes):
+        files = {"model.onnx": files}
+    async with await stores.ingest(request or IngestRequest()) as ingest:
+        for path, data in files.items():
+            sink = await ingest.file(path)
+            for at in range(0, len(data), piece):
+                await sink.write(data[at : at + piece])
+            await sink.close()
+        return await ingest.commit(expected_sha256=expected_sha256)
+
+
+async def some(stores: Stores, count: int) -> list[str]:
+    """The ids of as many new stores, oldest first."""
+    return [(await upload(stores, onnx(10, seed=seed))).store.id for seed in range(count)]
+
+
+async def read(view: Representation, start: int = 0, end: int | None = None) -> bytes:
+    """The bytes of a view from `start` up to `end`."""
+    async with aclosing(view.pieces(start, view.size if end is None else end)) as pieces:
+        return b"".join([bytes(piece) async for piece in pieces])
+
+
+async def every_view(store: OpenStore) -> AsyncIterator[tuple[str, Representation]]:
+    """Every file, and every view of the root there is when it is a proto, with a name."""
+    for file in store.info.files:
+        yield f"file {file.path}", store.file(file.path)
+    try:
+        yield "metadata", await store.metadata()
+    except (NoRoot, Unsupported):
+        return
+    for n in range(store.info.chunks):
+        yield f"chunk {n}", await store.chunk(n)
+    yield "merge", await store.merge("", None, None)
+    yield "skeleton", await store.merge("", None, 1000)
+    for node in (await store.tree("", 1, 1000, None)).items:
+        path = f"{node['path']}[0]" if node["count"] is not None else node["path"]
+        yield f"merge {path}", await store.merge(path, None, None)
+    yield "cpb", await store.cpb()
+
+
+async def assert_whole(stores: Stores, info: StoreInfo) -> dict[str, bytes]:
+    """Every view of the store, read whole: files have the digests they had, and the chunks those that are listed."""
+    store = await stores.view(info.id)
+    found = {}
+    async for name, view in every_view(store):
+        found[name] = data = await read(view)
+        if len(data) != view.size or view.sha256 not in {None, hashlib.sha256(data).digest()}:
+            raise AssertionError(f"{name} of {info.id} is not whole")
+    for file in info.files:
+        if file.sha256 not in {None, hashlib.sha256(found[f"file {file.path}"]).hexdigest()}:
+            raise AssertionError(f"file {file.path} of {info.id} is not what it was")
+    return found
+
+
+async def visible(stores: Stores) -> dict[str, StoreInfo]:
+    """Every store that is listed, by id."""
+    found: dict[str, StoreInfo] = {}
+    cursor: str | None = None
+    while True:
+        page = await stores.list(limit=100, cursor=cursor)
+        found |= {info.id: info for info in page.items}
+        cursor = page.next
+        if cursor is None:
+            return found
+
+
+async def objects_in(storage: Storage, attempt: str | None = None) -> list[str]:
+    """The keys of what uploads have written, or one of them: without claims, and the notes of stores."""
+    folder = "objects" if attempt is None else f"objects/{attempt}"
+    found = await keys_in(storage, folder)
+    return [key for key in found if not key.endswith("/claim") and "/of-" not in key]
+
+
+async def keys_in(storage: Storage, folder: str | None = None) -> list[str]:
+    """The keys of all objects in a storage, or below a folder of it."""
+    found: list[str] = []
+    after: ObjectKey | None = None
+    while True:
+        page = await storage.list(ObjectKey(folder) if folder else None, after=after)
+        found.extend(item.key.text for item in page.items)
+        after = page.after
+        if after is None:
+            return found

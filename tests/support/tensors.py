@@ -1,0 +1,28 @@
+"""Tensors made of bytes in memory, and the bytes that readings of them give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protoslice.formats.model import Bytes, Data, Encoding, Stored, Tensor
+from protoslice.formats.tensors.dtypes import DTYPES
+from protoslice.ropes import Rope
+from protoslice.sources import BytesSource
+
+__all__ = ["content", "stored", "tensor"]
+
+
+def stored(data: bytes, encoding: Encoding = Encoding.PLAIN) -> Stored:
+    """`data` as the elements of a tensor."""
+    return Stored(Bytes.of(BytesSource(data)), encoding)
+
+
+def tensor(data: Data | bytes, dtype: str, shape: Sequence[int], *, name: str = "x", file: str | None = None) -> Tensor:
+    """A tensor of `data`."""
+    data = stored(data) if isinstance(data, bytes) else data
+    return Tensor(name, f"path:{name}", DTYPES[dtype], tuple(shape), "initializer", file, data)
+
+
+def content(found: Bytes) -> bytes:
+    """The bytes themselves."""
+    return bytes(Rope(found.rope, found.sources))
