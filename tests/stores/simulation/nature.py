@@ -95,7 +95,7 @@ def _globals() -> Iterator[tuple[object, str, object]]:
 def _everywhere() -> Iterator[tuple[object, str, object]]:
     """What modules of the package hold under names of their own, defaults of functions included."""
     for module_name, module in list(sys.modules.items()):
-        if not module_name.startswith(("protoslice.stores", "protoslice.storage")):
+        if not module_name.startswith(("protoslice.stores", "protoslice.storage", "protoslice.concurrency")):
             continue
         for name, value in list(vars(module).items()):
             if name in SIZES and isinstance(value, int):
