@@ -47,12 +47,13 @@ fuzz: ## fuzz the engine: FUZZ_SECONDS for each of FUZZ_TARGETS, or of all; want
 			-max_len=6000 -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=512 || exit 1; \
 	done
 
-check: .venv/core ## formatting, lints, types, layers
+check: .venv/core ## formatting, lints, types, layers, prose
 	$(BIN)/ruff format --check service tests bench docker
 	$(BIN)/ruff check service tests bench docker
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest protoslice._core
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.house.prose
 	cd core && $(CARGO) fmt --check
 	cd core && $(CARGO) clippy --workspace --all-targets -- -D warnings
 
