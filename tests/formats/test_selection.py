@@ -46,3 +46,20 @@ def test_types_that_there_are() -> None:
     assert not of_bytes(tensor(b"\0", "I8", [1]))
     with pytest.raises(InvalidInput, match="no dtype 'X8'"):
         wanted(None, "X8")
+
+
+def test_which_of_many_are_chosen() -> None:
+    found = Listed([tensor(b"\0", "U8", [1], name=f"{kind}{number}") for kind in "ab" for number in range(4)])
+    assert list(chosen(found, [])) == list(range(8))
+    assert list(chosen(found, ["b*", "a2", "path:a0", "*2"])) == [0, 2, 4, 5, 6, 7]
+    for missing in (["a*", "c"], ["a1", "c*"]):
+        with pytest.raises(NotFound, match="no tensor 'c"):
+            chosen(found, missing)
+
+
+def test_names_with_stars_are_bounded_and_others_are_not() -> None:
+    found = Listed([tensor(b"\0", "U8", [1], name=f"w{number}") for number in range(400)])
+    assert len(chosen(found, [f"w{number}" for number in range(400)])) == 400
+    assert len(chosen(found, [f"w{number}*" for number in range(64)])) == 400
+    with pytest.raises(InvalidInput, match="at most 64"):
+        chosen(found, [f"w{number}*" for number in range(65)])

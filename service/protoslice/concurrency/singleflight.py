@@ -64,9 +64,10 @@ class Once(Generic[K, V]):
 class Kept(Generic[K, V]):
     """The things asked for last, up to a number of them and of bytes: each is made once while it is kept."""
 
-    def __init__(self, *, most: int, room: int) -> None:
+    def __init__(self, *, most: int, room: int, stops: bool = False) -> None:
+        """`stops` is that of `Once`."""
         self._recent: Recent[K, V] = Recent(most=most, room=room)
-        self._once: Once[K, V] = Once()
+        self._once: Once[K, V] = Once(stops=stops)
 
     async def get(self, key: K, make: Callable[[], Coroutine[Any, Any, tuple[V, int]]]) -> V:
         """What is kept under `key`, else what `make` gives: the thing, and about how many bytes it takes to keep it."""

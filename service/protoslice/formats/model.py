@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from protoslice import _core
 from protoslice.errors import NotFound, ProtosliceError
+from protoslice.formats.joining import Joining, SourceList
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.sources import RangeSource
 
@@ -72,22 +73,11 @@ class Bytes:
     @classmethod
     def joined(cls, parts: Iterable[Bytes | bytes]) -> Bytes:
         """Those of all `parts`, one after the other; each source occurs once."""
-        pieces: list[bytes | tuple[int, int, int]] = []
-        sources: list[RangeSource] = []
-        numbers: dict[int, int] = {}
+        sources = SourceList()
+        joining = Joining(sources)
         for part in parts:
-            if isinstance(part, bytes):
-                pieces.append(part)
-                continue
-            for piece in part.rope.pieces():
-                if isinstance(piece, tuple):
-                    source = part.sources[piece[0]]
-                    if id(source) not in numbers:
-                        numbers[id(source)] = len(sources)
-                        sources.append(source)
-                    piece = (numbers[id(source)], *piece[1:])
-                pieces.append(piece)
-        return cls(_core.Rope(pieces), sources)
+            joining.add(part)
+        return cls(_core.Rope(joining.ropes()), sources.listed)
 
     @property
     def size(self) -> int:

@@ -19,6 +19,7 @@ from protoslice.formats.model import Format, Model, Tensor, Tensors
 from protoslice.formats.onnx import Onnx
 from protoslice.formats.outputs.listing import items
 from protoslice.formats.paddle.models import Paddle
+from protoslice.formats.selection import naming
 from protoslice.formats.tensorflow.bundle import Bundle
 from protoslice.formats.tensorflow.protos import TensorFlow
 from protoslice.formats.tensorflow.warmup import Warmup
@@ -82,6 +83,11 @@ class Joined:
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[number] for number in range(len(self)))
+
+    def called(self, number: int) -> tuple[str, str]:
+        """The name and the address of tensor `number`."""
+        part = bisect_right(self._starts, number) - 1
+        return naming(self._parts[part])(number - self._starts[part])
 
     def items(self, start: int, limit: int, dtype: str | None = None) -> tuple[bytes, int, int]:
         """As `listing.items`."""

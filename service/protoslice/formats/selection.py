@@ -9,8 +9,9 @@ from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.formats.model import Tensor, Tensors
 from protoslice.formats.tensors.dtypes import DTYPES
 
-__all__ = ["Wanted", "chosen", "each", "single", "wanted"]
+__all__ = ["Wanted", "chosen", "each", "naming", "pattern", "single", "wanted"]
 
+_MOST_PATTERNS: Final = 64
 _SHOWN: Final = 20
 """So many addresses are listed where a name is borne by several tensors."""
 
@@ -36,16 +37,47 @@ def wanted(name: str | None, dtype: str | None) -> Wanted:
     return is_wanted
 
 
-def chosen(found: Tensors, names: Sequence[str]) -> list[Tensor]:
-    """The tensors that any of `names` means, all where there are none; `NotFound` for one that means nothing."""
+def naming(found: Tensors) -> Callable[[int], tuple[str, str]]:
+    """What tells the name and the address of a tensor by its number; without making it, where that can be."""
+    known: Callable[[int], tuple[str, str]] | None = getattr(found, "called", None)
+
+    def made(number: int) -> tuple[str, str]:
+        tensor = found[number]
+        return tensor.name, tensor.address
+
+    return known or made
+
+
+def chosen(found: Tensors, names: Sequence[str]) -> Sequence[int]:
+    """The numbers of the tensors that any of `names` means, all where there are none.
+
+    `NotFound` for one that means nothing, `InvalidInput` where more than a few have a `*`.
+    """
     if not names:
-        return list(each(found))
-    fitting = {name: _fitting(name) for name in names}
-    kept = [tensor for tensor in each(found) if any(fits(tensor) for fits in fitting.values())]
-    for name, fits in fitting.items():
-        if not any(fits(tensor) for tensor in kept):
-            raise NotFound(f"there is no tensor {name!r}")
-    return kept
+        return range(len(found))
+    kept = {number for name in names if "*" not in name for number in _exactly(found, name)}
+    patterns = {name: pattern(name) for name in names if "*" in name}
+    if len(patterns) > _MOST_PATTERNS:
+        raise InvalidInput(f"at most {_MOST_PATTERNS} names may have a *: ask for fewer at a time")
+    met: set[str] = set()
+    called = naming(found)
+    for number in range(len(found)) if patterns else ():
+        fitting = [name for name, fits in patterns.items() if fits(called(number)[0])]
+        met.update(fitting)
+        if fitting:
+            kept.add(number)
+    for name in patterns.keys() - met:
+        raise NotFound(f"there is no tensor {name!r}")
+    return sorted(kept)
+
+
+def _exactly(found: Tensors, name: str) -> Sequence[int]:
+    """The tensors that bear `name`, or the one whose address it is; `NotFound` where there is none."""
+    called = naming(found)
+    numbers = [number for number in found.numbers(name) if name in called(number)]
+    if not numbers:
+        raise NotFound(f"there is no tensor {name!r}")
+    return numbers
 
 
 def single(found: Tensors, name: str) -> Tensor:
@@ -64,8 +96,16 @@ def _fitting(name: str) -> Wanted:
     """Which tensors `name` means: those so called, the one of this address; `*` in it stands for anything in a name."""
     if "*" not in name:
         return lambda tensor: name in {tensor.name, tensor.address}
+    fits = pattern(name)
+    return lambda tensor: fits(tensor.name)
+
+
+def pattern(name: str) -> Callable[[str], bool]:
+    """Whether a name is as `name` says, in which `*` stands for anything."""
+    if "*" not in name:
+        return lambda other: other == name
     first, *parts, last = name.split("*")
-    return lambda tensor: _matches(tensor.name, first, parts, last)
+    return lambda name: _matches(name, first, parts, last)
 
 
 def _matches(name: str, first: str, parts: Sequence[str], last: str) -> bool:

@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator
 
 from protoslice.formats.model import Tensor
 
-__all__ = ["labels"]
+__all__ = ["Labels"]
 
 
-def labels(tensors: Sequence[Tensor], reserved: Collection[str] = ()) -> list[str]:
-    """A name for each tensor that no other has and UTF-8 can write: its own, or its address where it shares that."""
-    counts = Counter(tensor.name for tensor in tensors)
-    taken = {*reserved, *counts}
-    found: list[str] = []
-    for tensor in tensors:
-        name = tensor.name
-        if counts[name] > 1 or name in reserved or _spelled(name) != name:
-            name = _spelled(tensor.address)
-            while name in taken:
-                name += "'"
-            taken.add(name)
-        found.append(name)
-    return found
+class Labels:
+    """Names of tensors, one after the other, and what each is called when all are known."""
+
+    def __init__(self, reserved: Collection[str] = ()) -> None:
+        """No tensor is to be called as one of `reserved`."""
+        self._reserved = frozenset(reserved)
+        self._names: list[str] = []
+        self._addresses: list[str | None] = []
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def add(self, tensor: Tensor) -> None:
+        """Note what `tensor` is called."""
+        self._names.append(tensor.name)
+        self._addresses.append(None if tensor.address == f"path:{tensor.name}" else tensor.address)
+
+    def labels(self) -> Iterator[str]:
+        """A name for each that no other has and UTF-8 can write: its own, or its address where it shares that."""
+        counts = Counter(self._names)
+        taken = {*self._reserved, *counts}
+        for name, address in zip(self._names, self._addresses, strict=True):
+            label = name
+            if counts[name] > 1 or name in self._reserved or _spelled(name) != name:
+                label = _spelled(f"path:{name}" if address is None else address)
+                while label in taken:
+                    label += "'"
+                taken.add(label)
+            yield label
 
 
 def _spelled(name: str) -> str:

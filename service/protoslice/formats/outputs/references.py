@@ -4,23 +4,88 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
 from protoslice.errors import OF_MODELS
 from protoslice.formats.model import Fault, Strings, Tensor
 from protoslice.formats.outputs import npy
-from protoslice.formats.outputs.labels import labels
+from protoslice.formats.outputs.labels import Labels
 from protoslice.formats.tensors.reading import Reading, place, read
 from protoslice.sources import RangeSource
 
-__all__ = ["references"]
+__all__ = ["References", "references"]
 
 _ODD: Final = re.compile(r"[\x00-\x1f\x7f%?#*\[\]{}\\\"<>|:]|//|^/|/$|(^|/)\.")
 """What zarr or fsspec takes for something else than a part of a name."""
+_GROUP: Final = json.dumps('{"zarr_format":2}')
 _DEEPEST: Final = 32
 """Each folder on the way to an array is an entry of its own: a name of nothing but folders would make many of them."""
+
+
+@dataclass(slots=True)
+class _Shown:
+    """A tensor that zarr shows, but for its name: what it is, and where its elements lie."""
+
+    array: str
+    address: str
+    dtype: str
+    chunk: str
+    place: list[object] | None
+
+
+class References:
+    """References to all tensors that are added, as far as zarr can show them.
+
+    Into the file of one that lies there just as it is given out; all others are referred to by the URL under which they
+    are given out. `file_url` makes one of a path, `tensor_url` of the address of a tensor.
+    """
+
+    def __init__(
+        self,
+        files: Mapping[str, RangeSource],
+        *,
+        file_url: Callable[[str], str],
+        tensor_url: Callable[[str], str],
+    ) -> None:
+        self._files = files
+        self._file_url = file_url
+        self._tensor_url = tensor_url
+        self._labels = Labels()
+        self._names: list[str] = []
+        self._shown: list[_Shown] = []
+        self._arrays: dict[str, str] = {}
+
+    def add(self, tensor: Tensor) -> None:
+        """Refer to `tensor`."""
+        reading = _reading(tensor)
+        if reading is None:
+            return
+        self._labels.add(tensor)
+        self._names.append(tensor.name)
+        array = _array(reading)
+        chunk = ".".join("0" * len(reading.shape)) or "0"
+        shown = _Shown(self._arrays.setdefault(array, array), tensor.address, reading.dtype.name, chunk, None)
+        if reading.bytes.size:
+            lies = place(tensor, reading.bytes, self._files)
+            at: list[object] = [self._tensor_url(tensor.address)]
+            shown.place = at if lies is None else [self._file_url(lies.file), lies.offset, lies.length]
+        self._shown.append(shown)
+
+    def text(self) -> Iterator[bytes]:
+        """The references as JSON, piece by piece."""
+        keys = _keys(list(self._labels.labels()))
+        groups = ",".join(f"{_json(group)}:{_GROUP}" for group in dict.fromkeys(_groups(keys)))
+        yield b'{"version":1,"refs":{%b' % groups.encode()
+        for name, key, shown in zip(self._names, keys, self._shown, strict=True):
+            about = _json({"name": name, "address": shown.address, "dtype": shown.dtype})
+            refs: dict[str, object] = {f"{key}/.zarray": shown.array, f"{key}/.zattrs": about}
+            if shown.place is not None:
+                refs[f"{key}/{shown.chunk}"] = shown.place
+            yield f",{_json(refs)[1:-1]}".encode()
+        yield b"}}"
 
 
 def references(
@@ -30,21 +95,12 @@ def references(
     file_url: Callable[[str], str],
     tensor_url: Callable[[str], str],
 ) -> dict[str, object]:
-    """References to all `tensors` that zarr can show: into the file of one that lies there just as it is given out.
-
-    All others are referred to by the URL under which they are given out. `file_url` makes one of a path, `tensor_url`
-    of the address of a tensor.
-    """
-    shown = [(tensor, reading) for tensor in tensors if (reading := _reading(tensor)) is not None]
-    keys = _keys(labels([tensor for tensor, _ in shown]))
-    refs: dict[str, object] = dict.fromkeys(_groups(keys), _json({"zarr_format": 2}))
-    for (tensor, reading), key in zip(shown, keys, strict=True):
-        refs |= _array(tensor, reading, key)
-        if reading.bytes.size:
-            lies = place(tensor, reading.bytes, files)
-            url = [tensor_url(tensor.address)] if lies is None else [file_url(lies.file), lies.offset, lies.length]
-            refs[f"{key}/{'.'.join('0' * len(reading.shape)) or '0'}"] = url
-    return {"version": 1, "refs": refs}
+    """References to `tensors`; see `References`."""
+    made = References(files, file_url=file_url, tensor_url=tensor_url)
+    for tensor in tensors:
+        made.add(tensor)
+    found: dict[str, object] = json.loads(b"".join(made.text()))
+    return found
 
 
 def _reading(tensor: Tensor) -> Reading | None:
@@ -62,13 +118,11 @@ def _groups(keys: Sequence[str]) -> list[str]:
     return [".zgroup", *(f"{above}/.zgroup" for key in keys for above in _above(key))]
 
 
-def _array(tensor: Tensor, reading: Reading, key: str) -> dict[str, object]:
-    array = {
+def _array(reading: Reading) -> str:
+    return _json({
         "zarr_format": 2, "shape": reading.shape, "chunks": [max(1, length) for length in reading.shape],
         "dtype": npy.descr(reading.dtype), "compressor": None, "filters": None, "fill_value": None, "order": "C",
-    }  # fmt: skip
-    about = {"name": tensor.name, "address": tensor.address, "dtype": reading.dtype.name}
-    return {f"{key}/.zarray": _json(array), f"{key}/.zattrs": _json(about)}
+    })  # fmt: skip
 
 
 def _keys(names: Sequence[str]) -> list[str]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from array import array
+from collections.abc import Iterable, Sequence
 from typing import Final
 
+from protoslice import _core
 from protoslice.errors import OF_MODELS, LimitExceeded, Unsupported
+from protoslice.formats.joining import Joining, SourceList
 from protoslice.formats.model import Bytes, Strings, Tensor
-from protoslice.formats.outputs.labels import labels
-from protoslice.formats.tensors.dtypes import DTYPES
-from protoslice.formats.tensors.reading import read
+from protoslice.formats.outputs.labels import Labels
+from protoslice.formats.tensors.dtypes import DTYPES, Dtype
+from protoslice.formats.tensors.reading import Reading, read
 
-__all__ = ["METADATA", "safetensors"]
+__all__ = ["METADATA", "Safetensors", "safetensors"]
 
 METADATA: Final = "__metadata__"
 
@@ -21,55 +23,97 @@ _MOST: Final = 100_000_000  # bytes of a head: what the library reads
 _ALIGNMENT: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """One tensor of the file."""
+class _Group:
+    """Tensors of the file whose elements are of one width: of each its number, size and head, and where it lies."""
 
-    name: str
-    dtype: str
-    bits: int
-    shape: tuple[int, ...]
-    bytes: Bytes
-
-
-@dataclass(slots=True)
-class _Remarks:
-    """What the file does not say as the model does."""
-
-    shown_as: dict[str, str] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
+    def __init__(self, sources: SourceList) -> None:
+        self.numbers = array("Q")
+        self.sizes = array("Q")
+        self.heads: list[str] = []
+        self.bytes = Joining(sources)
 
 
-def safetensors(tensors: Iterable[Tensor], *, strict: bool = False) -> Bytes:
-    """A file of `tensors`, widest elements first, so that all are aligned.
+class Safetensors:
+    """A file that tensors are added to, widest elements first, so that all are aligned.
 
     Types that the format lacks are shown as integers of a byte; what cannot be shown or read is left out. Its metadata
     says so. With `strict` nothing is left out, and what cannot be had is raised.
     """
-    listed = list(tensors)
-    remarks = _Remarks()
-    entries: list[_Entry] = []
-    for tensor, name in zip(listed, labels(listed, (METADATA,)), strict=True):
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self._strict = strict
+        self._labels = Labels((METADATA,))
+        self._sources = SourceList()
+        self._groups: dict[int, _Group] = {}
+        self._heads: dict[str, str] = {}
+        self._shown_as: dict[int, str] = {}
+        self._left_out: dict[int, str] = {}
+
+    def add(self, tensor: Tensor) -> None:
+        """Append a tensor, of which a few hundred bytes are held."""
+        number = len(self._labels)
+        self._labels.add(tensor)
         try:
-            entries.append(_entry(tensor, name, remarks))
+            shown, reading = _shown(tensor)
         except OF_MODELS as error:
-            if strict:
+            if self._strict:
                 raise
-            remarks.left_out[name] = "STRING" if isinstance(tensor.data, Strings) else str(error)
-    entries.sort(key=lambda entry: -entry.bits)  # and else as they come, which is mostly as they lie
-    return Bytes.joined([_head(entries, remarks), *(entry.bytes for entry in entries)])
+            self._left_out[number] = "STRING" if isinstance(tensor.data, Strings) else str(error)
+            return
+        if shown is not reading.dtype:
+            self._shown_as[number] = reading.dtype.name
+        group = self._groups.setdefault(shown.bits, _Group(self._sources))
+        group.numbers.append(number)
+        group.sizes.append(reading.bytes.size)
+        head = f'"dtype":"{shown.safetensors}","shape":{_json(reading.shape)}'
+        group.heads.append(self._heads.setdefault(head, head))
+        group.bytes.add(reading.bytes)
+
+    def finish(self) -> Bytes:
+        """The file."""
+        groups = [group for _, group in sorted(self._groups.items(), reverse=True)]
+        ropes = [rope for group in groups for rope in group.bytes.ropes()]
+        return Bytes(_core.Rope([self._head(groups), *ropes]), self._sources.listed)
+
+    def _head(self, groups: Sequence[_Group]) -> bytes:
+        names = list(self._labels.labels())
+        entries: list[str] = []
+        remarks = {"protoslice.shown_as_bytes": self._shown_as, "protoslice.left_out": self._left_out}
+        if said := {
+            key: _json({names[at]: text for at, text in each.items()}) for key, each in remarks.items() if each
+        }:
+            entries.append(f"{_json(METADATA)}:{_json(said)}")
+        at = 0
+        for group in groups:
+            for number, size, head in zip(group.numbers, group.sizes, group.heads, strict=True):
+                entries.append(f'{_json(names[number])}:{{{head},"data_offsets":[{at},{at + size}]}}')
+                at += size
+        text = ("{" + ",".join(entries) + "}").encode()
+        text = text.ljust(-(-len(text) // _ALIGNMENT) * _ALIGNMENT)
+        if len(text) > _MOST:
+            raise LimitExceeded(f"the head of this safetensors file has more than {_MOST} bytes: ask for fewer tensors")
+        return len(text).to_bytes(8, "little") + text
 
 
-def _entry(tensor: Tensor, name: str, remarks: _Remarks) -> _Entry:
+def safetensors(tensors: Iterable[Tensor], *, strict: bool = False) -> Bytes:
+    """A file of `tensors`; see `Safetensors`."""
+    file = Safetensors(strict=strict)
+    for tensor in tensors:
+        file.add(tensor)
+    return file.finish()
+
+
+def _shown(tensor: Tensor) -> tuple[Dtype, Reading]:
+    """The type a tensor is shown as, and its elements."""
     if tensor.dtype is not None and tensor.dtype.name in ("STRING", "C128"):
+        name = tensor.name
         raise Unsupported(f"safetensors files have no {tensor.dtype.name} elements: ask for tensor {name!r} by itself")
     packed = _whole_bytes(tensor)
     reading = read(tensor, form="packed" if packed else "raw", compare=False)
     shown = reading.dtype
     if shown.safetensors is None or (shown.narrow and not packed):
         shown = DTYPES["I8" if shown.signed else "U8"]
-        remarks.shown_as[name] = reading.dtype.name
-    return _Entry(name, str(shown.safetensors), shown.bits, reading.shape, reading.bytes)
+    return shown, reading
 
 
 def _whole_bytes(tensor: Tensor) -> bool:
@@ -78,23 +122,6 @@ def _whole_bytes(tensor: Tensor) -> bool:
     if dtype is None or dtype.safetensors is None or not dtype.narrow:
         return False
     return (tensor.size or 0) * dtype.bits % 8 == 0
-
-
-def _head(entries: list[_Entry], remarks: _Remarks) -> bytes:
-    said = {"shown_as_bytes": remarks.shown_as, "left_out": remarks.left_out}
-    head: dict[str, object] = {}
-    if metadata := {f"protoslice.{key}": _json(value) for key, value in said.items() if value}:
-        head[METADATA] = metadata
-    at = 0
-    for entry in entries:
-        end = at + entry.bytes.size
-        head[entry.name] = {"dtype": entry.dtype, "shape": entry.shape, "data_offsets": (at, end)}
-        at = end
-    text = _json(head).encode()
-    text = text.ljust(-(-len(text) // _ALIGNMENT) * _ALIGNMENT)
-    if len(text) > _MOST:
-        raise LimitExceeded(f"the head of this safetensors file has more than {_MOST} bytes: ask for fewer tensors")
-    return len(text).to_bytes(8, "little") + text
 
 
 def _json(value: object) -> str:

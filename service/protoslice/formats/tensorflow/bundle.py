@@ -129,6 +129,11 @@ class BundleTensors:
         found = (self._index.find(each.encode()) for each in self._known_as.get(name_or_address, ()))
         return [number for number in found if number is not None]
 
+    def called(self, number: int) -> tuple[str, str]:
+        """The name and the address of tensor `number`."""
+        name = self._name(number)
+        return name, f"bundle:{name}"
+
     def items(self, start: int, limit: int, dtype: str | None = None) -> tuple[bytes, int, int]:
         """As `listing.items`, but no `Tensor` is made of what lies in one piece where it should."""
         texts: list[bytes] = []

@@ -47,7 +47,7 @@ class GraphTensors(Lazy):
         self._protos = TensorProtos(proto)
         self._found = proto.document.find([TENSOR])
         self._functions: dict[str, str] = {}
-        super().__init__(len(self._found), self._tensor, self._naming)
+        super().__init__(len(self._found), self._tensor, self._told_of)
 
     def _tensor(self, number: int) -> Tensor:
         """Tensor `number`, in the order of the proto."""
@@ -70,7 +70,7 @@ class GraphTensors(Lazy):
             data = Fault(error)
         return Tensor(name, address, dtype, shape, kind, self._root, data)
 
-    def _naming(self, number: int) -> tuple[str, str]:
+    def _told_of(self, number: int) -> tuple[str, str]:
         found = self._found[number]
         return self._name(found), f"path:{found.path}"
 

@@ -54,7 +54,7 @@ class Lazy:
         """
         self._count = count
         self._make = make
-        self._called = called or self._told
+        self._naming = called or self._told
 
     def __len__(self) -> int:
         return self._count
@@ -71,14 +71,18 @@ class Lazy:
         """The tensors of that name, or the one of that address."""
         found = self._index.find(name_or_address)
         if len(found) <= _COMPARED:
-            found = [entry for entry in found if self._called(entry // 2)[entry % 2] == name_or_address]
+            found = [entry for entry in found if self.called(entry // 2)[entry % 2] == name_or_address]
         addressed = [entry // 2 for entry in found if entry % 2]
         return addressed[-1:] or [entry // 2 for entry in found]
 
     @cached_property
     def _index(self) -> HashIndex:
         """Names have even numbers, addresses odd ones."""
-        return HashIndex((each for number in range(self._count) for each in self._called(number)), 2 * self._count)
+        return HashIndex((each for number in range(self._count) for each in self.called(number)), 2 * self._count)
+
+    def called(self, number: int) -> tuple[str, str]:
+        """The name and the address of tensor `number`."""
+        return self._naming(number)
 
     def _told(self, number: int) -> tuple[str, str]:
         tensor = self._make(number)

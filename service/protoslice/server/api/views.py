@@ -202,7 +202,7 @@ VIEWS: Final = (
         parameters=(
             _query(
                 "name",
-                "Only the tensors of this name or address; repeatable, `*` stands for anything.",
+                "Only the tensors of this name or address; repeatable, `*` stands for anything in up to 64 of them.",
                 {"type": "array", "items": {"type": "string"}},
                 ["encoder.*"],
             ),

@@ -17,7 +17,7 @@ from protoslice.server.http.digests import format_digest
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.stores import Created, Page, StoreInfo, Stores
 
-__all__ = ["encoded", "json_answer", "made_answer", "page_answer", "store_json"]
+__all__ = ["encoded", "json_answer", "large_answer", "made_answer", "page_answer", "store_json"]
 
 REVALIDATED = "no-cache"
 VERSIONED = "public, max-age=3600"
@@ -32,14 +32,15 @@ def json_answer(
     headers: Mapping[str, str] | None = None,
     etag: EntityTag | None = None,
     weak: bool = False,
+    sha256: bytes | None = None,
 ) -> Response:
-    """`data` as JSON, unless it is bytes, which are JSON already.
+    """`data` as JSON, unless it is bytes, which are JSON already, and whose `sha256` may be known.
 
     For a read the conditions are evaluated; without `etag`, the entity tag is made from the content, weak or not.
     """
     body = data if isinstance(data, bytes) else encoded(data)
-    digest = hashlib.sha256(body)
-    tag = etag or EntityTag(f"sha256-{digest.hexdigest()}", weak)
+    digest = sha256 or hashlib.sha256(body).digest()
+    tag = etag or EntityTag(f"sha256-{digest.hex()}", weak)
     given = {"etag": str(tag), "cache-control": REVALIDATED, "vary": "accept-encoding", **(headers or {})}
     if request.method == "GET":
         verdict = evaluate(_conditions(read_fields(request.scope)), Validators(tag), reads=True)
@@ -47,7 +48,7 @@ def json_answer(
             raise HttpProblem(PRECONDITION, "this is another than the one named", etag=tag.opaque)
         if verdict is Verdict.NOT_MODIFIED:
             return Response(status_code=304, headers=given)
-    given["repr-digest"] = format_digest(digest.digest()).decode("ascii")
+    given["repr-digest"] = format_digest(digest).decode("ascii")
     return Response(body, status, given, "application/json")
 
 
@@ -55,7 +56,15 @@ async def made_answer(request: Request, stores: Stores, made: Created) -> Respon
     """The store that an upload made, or found."""
     headers = {"location": f"/v1/stores/{made.store.id}"}
     body = await store_json(stores, made.store)
-    return json_answer(request, body, status=201 if made.created else 200, headers=headers)
+    return await large_answer(request, stores, body, status=201 if made.created else 200, headers=headers)
+
+
+async def large_answer(
+    request: Request, stores: Stores, body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """JSON that may be long: its digest is made in a thread then."""
+    digest = await stores.worker.sized(len(body), lambda: hashlib.sha256(body).digest())
+    return json_answer(request, body, status=status, headers=headers, sha256=digest)
 
 
 async def store_json(stores: Stores, info: StoreInfo, more: Mapping[str, object] | None = None) -> bytes:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import islice
+from typing import Final
 from urllib.parse import quote
 
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import Kept
+from protoslice.errors import LimitExceeded
 from protoslice.formats.model import Bytes, Model, Tensor, Tensors
 from protoslice.formats.outputs.listing import items, row_text
-from protoslice.formats.outputs.references import references
-from protoslice.formats.outputs.safetensors import safetensors
-from protoslice.formats.selection import Wanted, chosen, each, single, wanted
+from protoslice.formats.outputs.references import References
+from protoslice.formats.outputs.safetensors import Safetensors
+from protoslice.formats.selection import chosen, naming, pattern, single, wanted
 from protoslice.formats.tensors.reading import is_ready, looked_up, read, ready
 from protoslice.stores.domain import Page, PageRoom, place_of
 from protoslice.stores.reading.computed import Computed, Readable
@@ -30,6 +33,9 @@ _MOST: Final = 16
 _ROOM: Final = 16 << 20
 """So many of a kind are kept, and so many bytes of them: of a file mostly its head, of a tensor what was looked up."""
 _EXTENT_WEIGHT: Final = 32
+_AT_ONCE: Final = 256
+"""Tensors that one slice of long work looks at."""
+_MOST_REFERENCES: Final = 64 << 20
 
 Etag = Callable[..., str]
 Find = Callable[[], Awaitable[Tensors]]
@@ -47,13 +53,14 @@ class StoreTensors:
         self._found: Tensors | None = None
         self._finding = asyncio.Lock()
         self._ready: Kept[str, Tensor] = Kept(most=_MOST, room=_ROOM)
-        self._files: Kept[tuple[str, ...], Representation] = Kept(most=_MOST, room=_ROOM)
+        self._files: Kept[tuple[str, ...], Representation] = Kept(most=_MOST, room=_ROOM, stops=True)
 
     async def page(self, *, name: str | None, dtype: str | None, limit: int, cursor: str | None) -> Page[bytes]:
         """A page of what is known of each, as items of a JSON list."""
-        fits, first = wanted(name, dtype), place_of(cursor)
+        wanted(name, dtype)  # refuses types that there are not
+        first = place_of(cursor)
         found = await self._all()
-        return await self._worker.run(lambda: _page(found, fits if name is not None else dtype, limit, first))
+        return await self._worker.run(lambda: _page(found, name, dtype, limit, first))
 
     async def one(self, name: str, slice_text: str | None, form: str) -> Representation:
         """One tensor, or a slice of it, as `form`."""
@@ -76,28 +83,48 @@ class StoreTensors:
         """All tensors, or those whose names match one of `names`, as one safetensors file."""
         found = await self._all()
 
-        def make() -> tuple[Representation, int]:
-            looked = [looked_up(tensor) for tensor in chosen(found, names)]
-            data = safetensors(tensor for tensor, _ in looked)
-            name = self._model.root.rpartition("/")[2].rpartition(".")[0] or "model"
-            etag = self._etag("safetensors", names)
-            weight = data.literals + _EXTENT_WEIGHT * data.rope.piece_count + sum(held for _, held in looked)
-            made = Representation(data.rope, self._readable(data), etag, f"{name}.safetensors", kind="safetensors")
-            return made, weight
+        return await self._files.get(tuple(names), lambda: self._made(found, names))
 
-        return await self._files.get(tuple(names), lambda: self._worker.bulk(make))
+    async def _made(self, found: Tensors, names: Sequence[str]) -> tuple[Representation, int]:
+        file, held = Safetensors(), 0
+        numbers = await self._worker.bulk(lambda: chosen(found, names))
 
-    async def references(self, base: str) -> dict[str, Any]:
-        """References onto this store's own URLs, which begin with `base`, as kerchunk writes them."""
+        def add(number: int) -> int:
+            tensor, weight = looked_up(found[number])
+            file.add(tensor)
+            return weight
+
+        async for weights in self._worker.steps(_slices(add, numbers)):
+            held += weights
+        data = await self._worker.bulk(file.finish)
+        name = self._model.root.rpartition("/")[2].rpartition(".")[0] or "model"
+        etag = self._etag("safetensors", names)
+        readable = self._readable(data)
+        weight = await self._worker.bulk(lambda: data.literals + _EXTENT_WEIGHT * data.rope.piece_count)
+        made = Representation(data.rope, readable, etag, f"{name}.safetensors", kind="safetensors")
+        return made, weight + held
+
+    async def references(self, base: str) -> bytes:
+        """References onto this store's own URLs, which begin with `base`, as kerchunk writes them, in JSON."""
         found = await self._all()
-        return await self._worker.bulk(
-            lambda: references(
-                each(found),
-                self._model.files,
-                file_url=lambda path: f"{base}/files/{quote(path)}",
-                tensor_url=lambda address: f"{base}/tensors/{quote(address, safe='')}",
-            )
+        made = References(
+            self._model.files,
+            file_url=lambda path: f"{base}/files/{quote(path)}",
+            tensor_url=lambda address: f"{base}/tensors/{quote(address, safe='')}",
         )
+
+        def add(number: int) -> int:
+            made.add(found[number])
+            return 0
+
+        async for _ in self._worker.steps(_slices(add, range(len(found)))):
+            pass
+        text = bytearray()
+        async for piece in self._worker.steps(_pieces(made.text())):
+            text += piece
+            if len(text) > _MOST_REFERENCES:
+                raise LimitExceeded(f"the references have more than {_MOST_REFERENCES} bytes: ask for pages of tensors")
+        return bytes(text)
 
     async def _all(self) -> Tensors:
         async with self._finding:
@@ -127,22 +154,34 @@ class StoreTensors:
         ]
 
 
-def _page(found: Tensors, fits: Wanted | str | None, limit: int, first: int) -> Page[bytes]:
+def _slices(add: Callable[[int], int], numbers: Sequence[int]) -> Iterator[int]:
+    """Calls `add` for all `numbers`, some at a time: the sums of what it gives."""
+    for at in range(0, len(numbers), _AT_ONCE):
+        yield sum(add(number) for number in numbers[at : at + _AT_ONCE])
+
+
+def _pieces(texts: Iterator[bytes]) -> Iterator[bytes]:
+    while some := list(islice(texts, _AT_ONCE)):
+        yield b"".join(some)
+
+
+def _page(found: Tensors, name: str | None, dtype: str | None, limit: int, first: int) -> Page[bytes]:
     """Those that fit; a type, or nothing, may be all that they have to fit."""
-    if fits is None or isinstance(fits, str):
-        text, count, number = items(found, first, limit, fits)
-        texts = [text] if count else []
-    else:
-        texts, number, room = [], first, PageRoom(limit)
-        while number < len(found):
+    fits = wanted(name, dtype)
+    if name is None:
+        text, count, number = items(found, first, limit, dtype)
+        return Page([text] if count else [], str(number) if number < len(found) else None)
+    numbers: Sequence[int] = range(len(found)) if "*" in name else sorted(found.numbers(name))
+    called, means, texts, room = naming(found), pattern(name), list[bytes](), PageRoom(limit)
+    for number in numbers[bisect_left(numbers, first) :]:
+        if "*" not in name or means(called(number)[0]):
             tensor = found[number]
             if fits(tensor):
                 text = row_text(tensor)
                 if not room.takes(len(text)):
-                    break
+                    return Page(texts, str(number))
                 texts.append(text)
-            number += 1
-    return Page(texts, str(number) if number < len(found) else None)
+    return Page(texts, None)
 
 
 def _filename(name: str) -> str:

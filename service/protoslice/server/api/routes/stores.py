@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from protoslice.server.api.models import PageModel, RemovedModel, RestoredModel, StoreModel
 from protoslice.server.api.openapi_fragments import SEEN, problems
-from protoslice.server.http.json_answers import json_answer, page_answer, store_json
+from protoslice.server.http.json_answers import json_answer, large_answer, page_answer, store_json
 from protoslice.server.services import Given
 
 router = APIRouter(tags=["stores"])
@@ -49,7 +49,8 @@ async def get_store(request: Request, services: Given, ref: str) -> Response:
     """What is known of a store. `ref` is an id, the beginning of one, or a tag."""
     store = await services.stores.get(ref)
     headers = {} if ref == store.id else {"content-location": f"/v1/stores/{store.id}"}
-    return json_answer(request, await store_json(services.stores, store), headers=headers)
+    body = await store_json(services.stores, store)
+    return await large_answer(request, services.stores, body, headers=headers)
 
 
 @router.delete(

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from protoslice.server.api.models import ChunkModel, NodeModel, PageModel, TensorModel
 from protoslice.server.api.openapi_fragments import SEEN, problems
-from protoslice.server.http.json_answers import VERSIONED, json_answer, page_answer
+from protoslice.server.http.json_answers import VERSIONED, large_answer, page_answer
 from protoslice.server.services import Given, Services
 from protoslice.stores import OpenStore
 
@@ -90,14 +90,14 @@ async def list_tensors(
 @router.get(
     "/v1/stores/{ref}/references.json",
     operation_id="get_references",
-    responses={304: SEEN, **problems(404, 412, 422)},
+    responses={304: SEEN, **problems(404, 412, 413, 422)},
     summary="References onto the tensors",
 )
 async def get_references(request: Request, services: Given, ref: str) -> Response:
     """References as kerchunk writes them, for fsspec and zarr: every tensor an array over ranges of this service."""
     store = await services.stores.view(ref)
     base = f"{request.url.scheme}://{request.url.netloc}/v1/stores/{store.info.id}"
-    return json_answer(request, await store.tensors.references(base))
+    return await large_answer(request, services.stores, await store.tensors.references(base))
 
 
 def _at_most(limit: int, services: Services) -> int:
