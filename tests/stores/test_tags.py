@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.support.stores import in_files, in_memory, onnx, some, upload, visible
+from tests.support.stores import in_files, in_memory, keys_in, onnx, opened, some, upload, visible
 
 from protoslice.errors import (
     Conflict,
@@ -12,7 +12,7 @@ from protoslice.errors import (
     LimitExceeded,
     NotFound,
 )
-from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
+from protoslice.storage import Buffer, FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog import tags
 
@@ -45,6 +45,36 @@ def test_tags_are_set_and_compared() -> None:
 
     in_memory(work)
     in_files(work)
+
+
+class Denying(MemoryStorage):
+    """Denies its own success in changing tags on a condition, as a storage may that tries again after a lost answer."""
+
+    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
+        etag = await super().put(key, data, if_etag=if_etag)
+        if if_etag is not None and key.segments[0] == "tags":
+            raise Conflict("it is another by now")
+        return etag
+
+    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
+        await super().delete(key, if_etag=if_etag)
+        if if_etag is not None and key.segments[0] == "tags":
+            raise Conflict("it is another by now")
+
+
+@pytest.mark.parametrize("matched", [False, True])
+def test_a_tag_is_removed_where_the_storage_denies_its_own_success(*, matched: bool) -> None:
+    async def run() -> None:
+        storage = Denying()
+        async with opened(storage) as stores:
+            (one,) = await some(stores, 1)
+            tag, _ = await stores.put_tag("a", one)
+            await stores.delete_tag("a", if_match=tag.etag if matched else None)
+            with pytest.raises(NotFound):
+                await stores.delete_tag("a")
+            assert await keys_in(storage, "tags") == []
+
+    asyncio.run(run())
 
 
 def test_a_store_of_many_tags_shows_the_first_of_them_and_lists_all() -> None:

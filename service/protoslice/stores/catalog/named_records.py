@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from protoslice.concurrency.lru import Recent
-from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, StorageUnavailable
+from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError, StorageUnavailable
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.envelope import seal, unseal
@@ -23,8 +23,7 @@ Record = tuple[bytes, ObjectStat]
 
 TRIES: Final = 8
 _REMOVED: Final = b"removed "
-"""A record that begins so, with 16 hex digits behind it, is none: it was removed in one step, where a storage deletes
-nothing on a condition. A collector takes it away later."""
+"""How a removal mark begins; 16 random hex digits follow. A collector deletes marks that their writers left behind."""
 _MARK_SIZE: Final = 24
 _CACHED_RECORDS: Final = 1 << 16
 _CACHED_BYTES: Final = 16 << 20
@@ -125,23 +124,25 @@ class NamedRecords:
         mark = _REMOVED + secrets.token_hex(8).encode()
         for _ in range(TRIES):
             found, stat = await self._raw(await self._storage.stat(key))
-            if found == mark:
-                return  # it was we: the answer got lost on the way
+            if found == mark:  # it was we: the answer got lost on the way
+                await self._drop_mark(key, stat.etag)
+                return
             if found.startswith(_REMOVED):
                 raise NotFound(f"there is no {self._what} {keys.name_of(key)!r}")
             if etag not in {None, stat.etag}:
                 raise Conflict(f"the {self._what} {keys.name_of(key)!r} has been changed meanwhile")
             with suppress(Conflict):
-                await self._erase(key, mark, stat.etag)
+                # A deletion that is told `Conflict` leaves nothing to tell whose it was; a mark is found and compared.
+                self._cache.drop(key)
+                await self._drop_mark(key, await self._storage.put(key, mark, if_etag=stat.etag))
                 return
         raise self._restless(key)
 
-    async def _erase(self, key: ObjectKey, mark: bytes, etag: str) -> None:
-        self._cache.drop(key)
+    async def _drop_mark(self, key: ObjectKey, etag: str) -> None:
+        """Delete a removal mark where the storage can do so safely; a mark that stays harms nobody."""
         if self._storage.abilities.conditional_delete:
-            await self._storage.delete(key, if_etag=etag)
-        else:
-            await self._storage.put(key, mark, if_etag=etag)
+            with suppress(ProtosliceError):
+                await self._storage.delete(key, if_etag=etag)
 
     async def _current(self, stat: ObjectStat) -> Record:
         """The record that was at `stat`, or what it has been changed to since."""
