@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import socket
@@ -246,6 +247,16 @@ def test_json_bodies_have_a_limit(serving: Any) -> None:
 def test_json_bodies_that_do_not_parse(client: httpx.Client, content: bytes) -> None:
     answer = client.put("/v1/tags/x", content=content, headers={"content-type": "application/json"})
     assert_problem(answer.status_code, answer.headers, answer.content, expected=400)
+
+
+@pytest.mark.parametrize("asked", ["PUT /v1/stores", "PUT /v1/tags/x", "PUT /v1/schemas/x", "POST /v1/uploads"])
+def test_a_coded_body_is_refused(client: httpx.Client, asked: str) -> None:
+    """It would be kept as it came, and given out as if it were the model."""
+    body, headers = gzip.compress(b"\x0a\x01a"), {"content-encoding": "gzip", "upload-complete": "?1"}
+    answer = client.request(*asked.split(), content=body, headers=headers)
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=415, slug="unsupported-media-type")
+    assert answer.headers["accept-encoding"] == "identity"
+    assert client.put("/v1/stores", content=b"\x0a\x01a", headers={"content-encoding": "Identity"}).is_success
 
 
 def test_registering_needs_an_operator_who_allows_it(client: httpx.Client) -> None:
