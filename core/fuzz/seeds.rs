@@ -42,7 +42,7 @@ fn main() {
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let protos = corpus::protos();
     let split = || protos.iter().map(|proto| split(proto).unwrap());
-    let riegeli = || corpus::files("riegeli/golden", ".riegeli", 20_000);
+    let riegeli = || corpus::files("golden/riegeli", ".riegeli", 20_000);
     match target {
         "proto" | "untyped" => protos,
         "view" => views(&protos),

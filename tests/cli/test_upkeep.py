@@ -11,6 +11,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from tests.support.golden import GOLDEN
 from tests.support.stores import keys_in, onnx, opened, upload
 
 from protoslice.storage import FileStorage, ObjectKey
@@ -140,7 +141,7 @@ def test_help_has_an_example(verb: tuple[str, ...]) -> None:
 
 
 def test_a_storage_of_the_version_before_is_refused_with_the_verb_that_upgrades_it(tmp_path: Path) -> None:
-    with tarfile.open(Path(__file__).parents[1] / "stores" / "golden" / "layout1.tar.xz") as archive:
+    with tarfile.open(GOLDEN / "storage" / "layout1.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     assert "protoslice storage upgrade" in call("gc", "--storage", tmp_path.as_uri(), code=3).stderr
     assert call("storage", "upgrade", tmp_path.as_uri()).stdout == "upgraded: 3 stores, 3 tags\n"

@@ -6,10 +6,10 @@ The files are shared with the tests of `protoslice.merging`, where PROVENANCE.md
 import hashlib
 import json
 import struct
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.golden import CHUNKED
 from tests.support.protos import canonical
 
 import protoslice
@@ -17,8 +17,7 @@ from protoslice import _core
 from protoslice.riegeli import RecordReader
 from protoslice.schema import bundled
 
-GOLDEN = Path(__file__).parent.parent / "merging" / "golden"
-CASES = json.loads((GOLDEN / "manifest.json").read_text())
+CASES = json.loads((CHUNKED / "expected.json").read_text())
 TYPES = {"graphdef": "tensorflow.GraphDef", "savedmodel": "tensorflow.SavedModel"}
 METADATA: Any = bundled().message_class("tensorflow.proto_splitter.ChunkMetadata")
 
@@ -54,7 +53,7 @@ def message(case: dict[str, Any], data: bytes) -> Any:
 
 def due(case: dict[str, Any]) -> Any:
     """The original, with exactly the differences that the manifest notes."""
-    whole = message(case, (GOLDEN / case["original"]).read_bytes())
+    whole = message(case, (CHUNKED / case["original"]).read_bytes())
     note = case["merge_note"] or ""
     if "empty GraphDef.library" in note:
         whole.library.SetInParent()
@@ -70,12 +69,12 @@ def due(case: dict[str, Any]) -> Any:
 def test_the_golden_files_are_there() -> None:
     assert len(CASES) == 8
     for case in CASES:
-        assert hashlib.sha256((GOLDEN / case["file"]).read_bytes()).hexdigest() == case["sha256"]
+        assert hashlib.sha256((CHUNKED / case["file"]).read_bytes()).hexdigest() == case["sha256"]
 
 
 @each_case
 def test_it_opens_as_what_it_is_and_merges_to_its_original(case: dict[str, Any]) -> None:
-    with protoslice.open(GOLDEN / case["file"]) as proto:
+    with protoslice.open(CHUNKED / case["file"]) as proto:
         assert (proto.form, proto.type) == ("chunked", TYPES[case["kind"]])
         merged = proto.rope.read()
         assert len(merged) == proto.size
@@ -84,7 +83,7 @@ def test_it_opens_as_what_it_is_and_merges_to_its_original(case: dict[str, Any])
 
 @each_case
 def test_the_records_are_the_chunks(case: dict[str, Any]) -> None:
-    source = CountingSource((GOLDEN / case["file"]).read_bytes())
+    source = CountingSource((CHUNKED / case["file"]).read_bytes())
     side = bytearray()
     chunked = _core.Chunked(source, _Appending(side))
     assert len(chunked) == len(case["metadata"]["chunks"])
@@ -114,7 +113,7 @@ def _piece(piece: bytes | tuple[int, int, int], file: bytes, side: bytearray) ->
 
 @each_case
 def test_every_view_works_as_on_the_merged_proto(case: dict[str, Any]) -> None:
-    with protoslice.open(GOLDEN / case["file"]) as proto:
+    with protoslice.open(CHUNKED / case["file"]) as proto:
         merged = proto.rope.read()
         plain = protoslice.open(merged, TYPES[case["kind"]])
         assert proto.tree() == plain.tree()
@@ -129,7 +128,7 @@ def test_every_view_works_as_on_the_merged_proto(case: dict[str, Any]) -> None:
 @each_case
 @pytest.mark.parametrize("least", [1, 400, 5000])
 def test_what_is_split_here_is_stable_and_reads_back(case: dict[str, Any], least: int) -> None:
-    original = (GOLDEN / case["original"]).read_bytes()
+    original = (CHUNKED / case["original"]).read_bytes()
     files = []
     for _ in range(2):
         split = protoslice.open(original, TYPES[case["kind"]]).split(min_chunk=least, max_chunk=4 * least)
@@ -151,7 +150,7 @@ def test_what_is_split_here_is_stable_and_reads_back(case: dict[str, Any], least
 
 @each_case
 def test_the_metadata_is_found_with_a_handful_of_small_reads(case: dict[str, Any]) -> None:
-    source = CountingSource((GOLDEN / case["file"]).read_bytes())
+    source = CountingSource((CHUNKED / case["file"]).read_bytes())
     _core.Chunked(source, Side())
     assert len(source.reads) <= 8 + 3 * len(case["metadata"]["chunks"]), source.reads
     # What is compressed comes a riegeli chunk at a time: those of TensorFlow hold a mebibyte before compression.

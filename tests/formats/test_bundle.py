@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.bundles import Box, Layout, Variable, bundle, table
+from tests.support.golden import MODELS
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, NotFound, ProtosliceError, Unsupported
@@ -26,7 +26,6 @@ from protoslice.models import open_model
 from protoslice.ropes import Rope
 from protoslice.sources import BytesSource
 
-GOLDEN = Path(__file__).parent / "golden"
 NUMBERS = {
     1: "<f4", 2: "<f8", 3: "<i4", 4: "|u1", 5: "<i2", 6: "|i1", 8: "<c8", 9: "<i8", 10: "|b1", 17: "<u2", 18: "<c16",
     19: "<f2", 22: "<u4", 23: "<u8",
@@ -61,7 +60,7 @@ def error_of(found: BundleTensors, name: str) -> ProtosliceError:
 
 
 def expected(case: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads((GOLDEN / case / "expected.json").read_text())
+    loaded: dict[str, Any] = json.loads((MODELS / case / "expected.json").read_text())
     return loaded
 
 
@@ -69,7 +68,7 @@ def expected(case: str) -> dict[str, Any]:
 
 
 def test_all_of_nine_thousand_tensors() -> None:
-    with open_model(GOLDEN / "tf_ckpt_many", "many.index") as model:
+    with open_model(MODELS / "tf_ckpt_many", "many.index") as model:
         found = model.tensors
         assert len(found) == 9000
         digest = hashlib.sha256()
@@ -84,7 +83,7 @@ def test_all_of_nine_thousand_tensors() -> None:
 
 @pytest.mark.parametrize(("case", "root"), [("tf_ckpt_grid_slices", "ck.index"), ("tf_ckpt_v1_partitioned", None)])
 def test_slices_are_those_that_were_stored(case: str, root: str | None) -> None:
-    with open_model(GOLDEN / case, root or expected(case)["root"]) as model:
+    with open_model(MODELS / case, root or expected(case)["root"]) as model:
         for each in expected(case)["tensors"]:
             stored = each.get("slices_stored")
             data = model.tensor(each["where"]).data
@@ -103,7 +102,7 @@ def test_slices_are_those_that_were_stored(case: str, root: str | None) -> None:
 
 
 def test_variables_are_found_by_the_names_that_programs_give_them() -> None:
-    with open_model(GOLDEN / "tf_sm_keras") as model:
+    with open_model(MODELS / "tf_sm_keras") as model:
         found = model.tensors
         assert sorted(found[number].name for number in found.numbers("sequential/d1/kernel")) == [
             "_all_variables/3/.ATTRIBUTES/VARIABLE_VALUE",
@@ -115,12 +114,12 @@ def test_variables_are_found_by_the_names_that_programs_give_them() -> None:
 
 def test_flipped_bits_of_strings_and_numbers_are_told_with_their_place() -> None:
     """It is the model that is damaged: no `IntegrityError`, which says that of what we keep."""
-    strings = open_model(GOLDEN / "corrupt_bundle_string_flip", "ck.index")
+    strings = open_model(MODELS / "corrupt_bundle_string_flip", "ck.index")
     with strings, pytest.raises(CorruptModel, match="'c'") as caught:
         strings.read("c", form="json")
     assert not isinstance(caught.value, IntegrityError)
     assert (caught.value.offset, caught.value.path) == (128, "ck.data-00000-of-00001")
-    with open_model(GOLDEN / "corrupt_bundle_data_flip", "ck.index") as model:
+    with open_model(MODELS / "corrupt_bundle_data_flip", "ck.index") as model:
         with pytest.raises(CorruptModel, match="'a'") as caught:
             model.read("a")
         assert not isinstance(caught.value, IntegrityError)
@@ -138,7 +137,7 @@ def test_flipped_bits_of_strings_and_numbers_are_told_with_their_place() -> None
 def test_a_damaged_index_is_told_with_its_place(
     case: str, kind: type[ProtosliceError], offset: int, match: str
 ) -> None:
-    with open_model(GOLDEN / case, "ck.index") as model, pytest.raises(kind, match=match) as caught:
+    with open_model(MODELS / case, "ck.index") as model, pytest.raises(kind, match=match) as caught:
         len(model.tensors)
     assert not isinstance(caught.value, IntegrityError)
     assert (caught.value.offset, caught.value.path) == (offset, "ck.index")
@@ -238,9 +237,9 @@ def shown(tensor: Tensor) -> dict[str, Any]:
     return loaded
 
 
-@pytest.mark.parametrize("case", [path.name for path in GOLDEN.glob("tf_c*")] + ["corrupt_bundle_beyond_shard"])
+@pytest.mark.parametrize("case", [path.name for path in MODELS.glob("tf_c*")] + ["corrupt_bundle_beyond_shard"])
 def test_the_fast_listing_says_what_the_tensors_say(case: str) -> None:
-    with open_model(GOLDEN / case, expected(case)["root"]) as model:
+    with open_model(MODELS / case, expected(case)["root"]) as model:
         found = model.tensors
         assert isinstance(found, BundleTensors)
         assert listed(found, 1000) == [shown(tensor) for tensor in model]
@@ -249,7 +248,7 @@ def test_the_fast_listing_says_what_the_tensors_say(case: str) -> None:
 
 
 def test_joined_listings_say_what_the_tensors_say() -> None:
-    with open_model(GOLDEN / "tf_sm_functions") as model:
+    with open_model(MODELS / "tf_sm_functions") as model:
         rows = [json.loads(row_text(tensor)) for tensor in model]
         for dtype in (None, "F32"):
             due = [each for each in rows if dtype is None or each["dtype"] == dtype]

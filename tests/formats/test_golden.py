@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.golden import MODELS, folder
 
 from protoslice.errors import ProtosliceError
 from protoslice.formats.model import Bytes, Fault, Tensor, Tensors
@@ -15,8 +15,7 @@ from protoslice.formats.tensors.reading import read
 from protoslice.models import LocalModel, open_model
 from protoslice.ropes import Rope
 
-GOLDEN = Path(__file__).parent / "golden"
-CASES = sorted(path.parent.name for path in GOLDEN.glob("*/expected.json"))
+CASES = sorted(path.parent.name for path in MODELS.glob("*/expected.json"))
 OURS = {"F4_E2M1FN": "F4_E2M1"}
 """Where the contract of the API has a shorter word."""
 
@@ -24,12 +23,12 @@ Json = dict[str, Any]
 
 
 def _expected(case: str) -> Json:
-    loaded: Json = json.loads((GOLDEN / case / "expected.json").read_text())
+    loaded: Json = json.loads((MODELS / case / "expected.json").read_text())
     return loaded
 
 
 def _model(case: str, root: str | None = None) -> LocalModel:
-    return open_model(GOLDEN / case, root or _expected(case)["root"])
+    return open_model(folder(case), root or _expected(case)["root"])
 
 
 def _named(found: Tensors, address: str) -> Tensor:
@@ -134,4 +133,4 @@ def test_nothing_outside_of_the_model_is_read(case: str) -> None:
 
 
 def test_no_case_is_left_out() -> None:
-    assert len(CASES) == len([path for path in GOLDEN.iterdir() if path.is_dir()]) == 61
+    assert len(CASES) == len([path for path in MODELS.iterdir() if path.is_dir()]) == 61

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.golden import MODELS
 from tests.support.paddle import TYPES, Parameter, blob, combined, json_program, program, variable
 from tests.support.tensors import content
 
@@ -23,8 +24,6 @@ from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.reading import place, read
 from protoslice.models import LocalModel, open_model
 from protoslice.sources import BytesSource, RangeSource
-
-GOLDEN = Path(__file__).parent / "golden"
 
 Files = dict[str, bytes]
 
@@ -144,7 +143,7 @@ def test_only_heads_are_read() -> None:
 
 
 def test_rows_of_a_sparse_gradient(tmp_path: Path) -> None:
-    source = BytesSource((GOLDEN / "paddle_dtypes_separate" / "selected_rows.bin").read_bytes())
+    source = BytesSource((MODELS / "paddle_dtypes_separate" / "selected_rows.bin").read_bytes())
     heads = Heads(source, "selected_rows.bin")
     found = heads.next(rows=True)
     heads.finish()

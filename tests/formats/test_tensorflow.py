@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import struct
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.bundles import crc32c, masked
+from tests.support.golden import MODELS
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, ProtosliceError, Unsupported
@@ -25,7 +25,6 @@ from protoslice.opening import open_proto
 from protoslice.ropes import Rope
 from protoslice.sources import BytesSource
 
-GOLDEN = Path(__file__).parent / "golden"
 TYPED = {
     1: ("float_val", "<f4"), 2: ("double_val", "<f8"), 3: ("int_val", "<i4"), 4: ("int_val", "|u1"),
     5: ("int_val", "<i2"), 6: ("int_val", "|i1"), 8: ("scomplex_val", "<c8"), 9: ("int64_val", "<i8"),
@@ -51,7 +50,7 @@ def raw(tensor: Tensor, slice_: str | None = None) -> bytes:
 
 
 def expected(case: str) -> Any:
-    return json.loads((GOLDEN / case / "expected.json").read_text())
+    return json.loads((MODELS / case / "expected.json").read_text())
 
 
 @st.composite
@@ -228,7 +227,7 @@ def test_kinds_say_where_a_tensor_stands_whatever_keys_say() -> None:
 
 
 def test_signatures_functions_and_nodes_are_in_the_tree_by_name() -> None:
-    with open_model(GOLDEN / "tf_sm_functions") as model:
+    with open_model(MODELS / "tf_sm_functions") as model:
         assert model.model.proto is not None
         document = model.model.proto.document
 
@@ -246,7 +245,7 @@ def test_signatures_functions_and_nodes_are_in_the_tree_by_name() -> None:
 @pytest.mark.parametrize("case", ["tf_ckpt_sharded", "tf_ckpt_v1_partitioned"])
 def test_the_graph_beside_a_checkpoint(case: str) -> None:
     for also in expected(case)["also"]:
-        with open_model(GOLDEN / case, also["root"]) as model:
+        with open_model(MODELS / case, also["root"]) as model:
             for each in also["tensors"]:
                 tensor = model.tensor(each["where"])
                 assert tensor.dtype is not None
@@ -278,7 +277,7 @@ def requests(data: bytes) -> list[Tensor]:
 
 def test_warm_up_requests_are_those_that_tensorflow_wrote() -> None:
     (also,) = expected("tf_sm_functions")["also"]
-    with open_model(GOLDEN / "tf_sm_functions", also["root"]) as model:
+    with open_model(MODELS / "tf_sm_functions", also["root"]) as model:
         due = [(number, each) for number, record in enumerate(also["records"]) for each in record["tensors"]]
         assert len(model.tensors) == len(due)
         for number, each in due:
@@ -311,7 +310,7 @@ def test_records_that_are_damaged_are_told_with_their_place() -> None:
 
 
 def test_a_text_is_its_message() -> None:
-    with open_model(GOLDEN / "tf_sm_pbtxt") as model:
+    with open_model(MODELS / "tf_sm_pbtxt") as model:
         assert model.model.type == "tensorflow.SavedModel"
         assert {each.name for each in formats_of(model.model)} == {"tensor bundle", "tensorflow"}
         assert model.tensor("Const").file == "saved_model.pbtxt"

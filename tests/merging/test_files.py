@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 from google.protobuf.message import DecodeError
+from tests.support.golden import CHUNKED
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, InconsistentChunks, ProtosliceError, Unsupported
 from protoslice.merging import Merger
 from protoslice.riegeli import RecordWriter
 from protoslice.splitting.metadata import chunk_metadata
-
-GOLDEN = Path(__file__).parent / "golden"
 
 
 def graph() -> Any:
@@ -70,7 +69,7 @@ def test_files_without_metadata(tmp_path: Path) -> None:
 
 
 def test_damaged_files_give_errors_and_leave_the_message_alone(tmp_path: Path) -> None:
-    data = (GOLDEN / "graph_many_nodes.max20000.cpb").read_bytes()
+    data = (CHUNKED / "graph_many_nodes.max20000.cpb").read_bytes()
     rng = random.Random(7)
     failed = 0
     for _ in range(150):

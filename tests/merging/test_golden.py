@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.golden import CHUNKED
 
 from protoslice import schema
 from protoslice.merging import Merger
 from protoslice.merging.records import open_chunks
 from protoslice.splitting import AutoSplitter, GraphDefSplitter, SavedModelSplitter, SplitPolicy, tensorflow_readable
 
-GOLDEN = Path(__file__).parent / "golden"
-CASES = json.loads((GOLDEN / "manifest.json").read_text())
+CASES = json.loads((CHUNKED / "expected.json").read_text())
 TYPES = {"graphdef": "tensorflow.GraphDef", "savedmodel": "tensorflow.SavedModel"}
 
 each_case = pytest.mark.parametrize("case", CASES, ids=[case["file"] for case in CASES])
@@ -29,12 +29,12 @@ def new(case: dict[str, Any]) -> Any:
 
 def original(case: dict[str, Any]) -> Any:
     message = new(case)
-    message.MergeFromString((GOLDEN / case["original"]).read_bytes())
+    message.MergeFromString((CHUNKED / case["original"]).read_bytes())
     return message
 
 
 def as_noted(message: Any, note: str | None) -> Any:
-    """The original with the differences that the note of the manifest tells of."""
+    """The original with the differences that the note of `expected.json` tells of."""
     if note and "empty GraphDef.library" in note:
         message.library.SetInParent()
     if note and "float_val constants come back as tensor_content" in note:
@@ -49,7 +49,7 @@ def as_noted(message: Any, note: str | None) -> Any:
 @each_case
 def test_merging_gives_the_original_but_for_what_is_noted(case: dict[str, Any]) -> None:
     message = new(case)
-    Merger.read(GOLDEN / case["file"].removesuffix(".cpb"), message)
+    Merger.read(CHUNKED / case["file"].removesuffix(".cpb"), message)
     assert message == as_noted(original(case), case["merge_note"])
 
 
@@ -75,7 +75,7 @@ def tree(message: Any) -> dict[str, Any]:
 
 @each_case
 def test_the_metadata_and_the_chunks_are_those_of_the_manifest(case: dict[str, Any]) -> None:
-    with open_chunks(str(GOLDEN / case["file"])) as (chunks, metadata):
+    with open_chunks(str(CHUNKED / case["file"])) as (chunks, metadata):
         kinds = {1: "MESSAGE", 2: "BYTES"}
         infos = [{"type": kinds[each.type], "size": each.size, "offset": each.offset} for each in metadata.chunks]
         assert infos == case["metadata"]["chunks"]

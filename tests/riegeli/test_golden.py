@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.golden import RIEGELI
 
 from protoslice.errors import CorruptModel, IntegrityError, NotFound, ProtosliceError
 from protoslice.riegeli import RecordPosition, RecordReader, RecordWriter, SkippedRegion
 from protoslice.sources import FileObjectSource
 
-GOLDEN = Path(__file__).parent / "golden"
-MANIFEST: dict[str, Any] = json.loads((GOLDEN / "manifest.json").read_text())
-FILES: dict[str, dict[str, Any]] = {file["file"]: file for file in MANIFEST["files"]}
-DAMAGE: dict[str, dict[str, Any]] = {damage["name"]: damage for damage in MANIFEST["corrupt"]}
+EXPECTED: dict[str, Any] = json.loads((RIEGELI / "expected.json").read_text())
+FILES: dict[str, dict[str, Any]] = {file["file"]: file for file in EXPECTED["files"]}
+DAMAGE: dict[str, dict[str, Any]] = {damage["name"]: damage for damage in EXPECTED["corrupt"]}
 
 
 def records_of(file: str) -> list[bytes]:
     """The records of a file, as the manifest knows them."""
-    with RecordReader(GOLDEN / file) as reader:
+    with RecordReader(RIEGELI / file) as reader:
         return list(reader.read_records())
 
 
@@ -34,14 +34,14 @@ def test_the_corpus_is_present() -> None:
     assert len(FILES) >= 25
     assert len(DAMAGE) >= 18
     for name, file in FILES.items():
-        assert hashlib.sha256((GOLDEN / name).read_bytes()).hexdigest() == file["sha256"]
+        assert hashlib.sha256((RIEGELI / name).read_bytes()).hexdigest() == file["sha256"]
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_records_and_positions(name: str) -> None:
     expected = FILES[name]
     records, positions = [], []
-    with RecordReader(GOLDEN / name) as reader:
+    with RecordReader(RIEGELI / name) as reader:
         assert reader.check_file_format()
         assert reader.size() == expected["size"]
         for record in reader.read_records():
@@ -49,7 +49,7 @@ def test_records_and_positions(name: str) -> None:
             last = reader.last_pos
             positions.append([last.numeric, last.chunk_begin, last.record_index])
         assert reader.pos == RecordPosition(expected["end"])
-    wanted = MANIFEST["record_sets"][expected["record_set"]]
+    wanted = EXPECTED["record_sets"][expected["record_set"]]
     assert known(records) == wanted * (expected["n_records"] // max(len(wanted), 1))
     assert positions == expected["positions"]
 
@@ -58,7 +58,7 @@ def test_records_and_positions(name: str) -> None:
 def test_seeks(name: str) -> None:
     expected = FILES[name]
     records = records_of(name)
-    with RecordReader(GOLDEN / name) as reader:
+    with RecordReader(RIEGELI / name) as reader:
         for numeric, index, ok, *_ in ([*seek, True][:4] for seek in expected["seek_to_record"]):
             if not ok:
                 with pytest.raises(NotFound, match=f"Position {numeric} exceeds file size: {expected['size']}"):
@@ -74,7 +74,7 @@ def test_seeks(name: str) -> None:
 def test_seeking_back_and_to_positions(name: str) -> None:
     expected = FILES[name]["positions"][-40:]
     records = records_of(name)[-40:]
-    with RecordReader(GOLDEN / name) as reader:
+    with RecordReader(RIEGELI / name) as reader:
         reader.seek_numeric(reader.size())
         for (_, begin, index), record in zip(reversed(expected), reversed(records), strict=True):
             assert reader.seek_back()
@@ -90,17 +90,17 @@ def test_seeking_back_and_to_positions(name: str) -> None:
 
 
 def test_metadata() -> None:
-    with RecordReader(GOLDEN / "with_metadata.riegeli") as reader:
+    with RecordReader(RIEGELI / "with_metadata.riegeli") as reader:
         metadata: Any = reader.read_metadata()
         assert metadata.file_comment == "golden file comment"
         assert metadata.num_records == 405
         assert reader.read_record() == b""
-    with RecordReader(GOLDEN / "zstd.riegeli") as reader:
+    with RecordReader(RIEGELI / "zstd.riegeli") as reader:
         assert reader.read_serialized_metadata() == b""
 
 
 def damaged(damage: dict[str, Any]) -> bytes:
-    data = bytearray((GOLDEN / damage["source"]).read_bytes())
+    data = bytearray((RIEGELI / damage["source"]).read_bytes())
     match damage["op"]:
         case ["xor", offset, mask]:
             data[offset] ^= mask
@@ -169,7 +169,7 @@ def test_stored_damage_is_the_damage_described() -> None:
     stored = [damage for damage in DAMAGE.values() if damage["file"]]
     assert len(stored) == 3
     for damage in stored:
-        assert damaged(damage) == (GOLDEN / damage["file"]).read_bytes()
+        assert damaged(damage) == (RIEGELI / damage["file"]).read_bytes()
 
 
 @pytest.mark.parametrize("name", [name for name, file in FILES.items() if file["options"].startswith("uncompressed")])
@@ -182,7 +182,7 @@ def test_uncompressed_files_are_written_byte_for_byte(name: str, tmp_path: Path)
                 writer.write_record(record)
                 assert writer.last_pos == RecordPosition(begin, index)
                 assert writer.last_pos.numeric == numeric
-    golden = (GOLDEN / name).read_bytes()
+    golden = (RIEGELI / name).read_bytes()
     assert path.read_bytes() == golden
     assert memory.getvalue() == golden
 
@@ -192,7 +192,7 @@ def test_every_option_cuts_the_same_chunks(name: str) -> None:
     file = FILES[name]
     written = io.BytesIO()
     flushes = {0, 2, 3, 4, 10, 11, 100} if name == "flush_every.riegeli" else set()
-    with RecordReader(GOLDEN / name) as reader, RecordWriter(written, options=file["options"]) as writer:
+    with RecordReader(RIEGELI / name) as reader, RecordWriter(written, options=file["options"]) as writer:
         for i, record in enumerate(reader.read_records()):
             writer.write_record(record)
             if i in flushes:
@@ -202,27 +202,27 @@ def test_every_option_cuts_the_same_chunks(name: str) -> None:
         for record in reader.read_records():
             records.append(record)
             indices.append(reader.last_pos.record_index)
-    assert known(records) == MANIFEST["record_sets"][file["record_set"]]
+    assert known(records) == EXPECTED["record_sets"][file["record_set"]]
     assert indices == [index for _, _, index in file["positions"]]
 
 
 def test_appending_goes_on_where_the_file_ends(tmp_path: Path) -> None:
     lite = records_of("zstd_neg.riegeli")
     path = tmp_path / "appended.riegeli"
-    first = (GOLDEN / "appended.riegeli").read_bytes()[:17333]
+    first = (RIEGELI / "appended.riegeli").read_bytes()[:17333]
     path.write_bytes(first)
     with RecordWriter(path, options="uncompressed", append=True) as writer:
         writer.write_records(lite)
-    assert path.read_bytes() == (GOLDEN / "appended.riegeli").read_bytes()
+    assert path.read_bytes() == (RIEGELI / "appended.riegeli").read_bytes()
     path.write_bytes(first)
     with path.open("ab") as file, RecordWriter(file, options="uncompressed") as writer:
         writer.write_records(lite)
-    assert path.read_bytes() == (GOLDEN / "appended.riegeli").read_bytes()
+    assert path.read_bytes() == (RIEGELI / "appended.riegeli").read_bytes()
 
 
 def test_any_kind_of_source_reads_alike() -> None:
-    data = (GOLDEN / "uncompressed.riegeli").read_bytes()
+    data = (RIEGELI / "uncompressed.riegeli").read_bytes()
     expected = records_of("uncompressed.riegeli")
-    for source in (data, io.BytesIO(data), FileObjectSource(io.BytesIO(data)), str(GOLDEN / "uncompressed.riegeli")):
+    for source in (data, io.BytesIO(data), FileObjectSource(io.BytesIO(data)), str(RIEGELI / "uncompressed.riegeli")):
         with RecordReader(source) as reader:
             assert list(reader.read_records()) == expected

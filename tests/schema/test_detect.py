@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import struct
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pb2
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.support.golden import MANIFEST, stored
 from tests.support.protos.writer import varint
 
 from protoslice.schema import Detection, bundled, detect, detect_message
@@ -19,8 +19,6 @@ from protoslice.schema.detection.agreement import agrees
 from protoslice.schema.detection.detect import HEAD
 from protoslice.schema.detection.text import outer_fields
 from protoslice.schema.registry import bundled_bytes
-
-GOLDEN = Path(__file__).parent / "golden"
 
 
 def new(type_name: str, /, **fields: Any) -> Any:
@@ -62,7 +60,7 @@ def test_a_safetensors_header_must_fit_the_file() -> None:
 
 def hlo() -> Any:
     return (
-        bundled().message_class("xla.HloModuleProto").FromString((GOLDEN / "hlo_tf_function" / "f.hlo.pb").read_bytes())
+        bundled().message_class("xla.HloModuleProto").FromString(stored("models/hlo_tf_function/f.hlo.pb").read_bytes())
     )
 
 
@@ -242,7 +240,7 @@ def test_names_alone_are_no_model() -> None:
         assert detect(new(type_name, **fields).SerializeToString()).kind == "unknown", type_name
 
 
-HEADS = [path.read_bytes()[:2048] for path in sorted(GOLDEN.glob("*/*")) if path.suffix != ".json"]
+HEADS = [stored(name).read_bytes()[:2048] for name, facts in MANIFEST.items() if "kind" in facts]
 NAMES = st.one_of(st.none(), st.text(max_size=30), st.sampled_from(["m.onnx", "saved_model.pb", "a.cpb", "x.pbtxt"]))
 SIZES = st.one_of(st.none(), st.integers(0, 1 << 63))
 

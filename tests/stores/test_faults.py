@@ -5,9 +5,9 @@ After SQLite's anomaly tests: the fault moves on until the work gets through wit
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
+from tests.support.golden import CHUNKED, MODELS
 from tests.support.stores import assert_whole, keys_in, onnx, opened, upload, visible
 
 from protoslice.errors import NotFound, ProtosliceError
@@ -15,15 +15,14 @@ from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import Created, IngestRequest, Removed, Stores
 from protoslice.testing import FaultyStorage
 
-GOLDEN = Path(__file__).parent / "golden"
 OLD = onnx(90_000, seed=1)
 REQUEST = IngestRequest(min_chunk=50_000, tags=("new",))
 UPLOADS = {
     "raw": {"model.onnx": onnx(100, 90_000, seed=2)},
     "several": {"model.onnx": onnx(90_000, seed=3), "a": b"text", "b": b""},
-    "uncompressed cpb": {"x.cpb": (GOLDEN / "graph_large_constants.max100000.uncompressed.cpb").read_bytes()},
-    "compressed cpb": {"x.cpb": (GOLDEN / "graph_many_nodes.max20000.cpb").read_bytes()},
-    "text": {"deploy.prototxt": (GOLDEN / "deploy.prototxt").read_bytes()},
+    "uncompressed cpb": {"x.cpb": (CHUNKED / "graph_large_constants.max100000.uncompressed.cpb").read_bytes()},
+    "compressed cpb": {"x.cpb": (CHUNKED / "graph_many_nodes.max20000.cpb").read_bytes()},
+    "text": {"deploy.prototxt": (MODELS / "caffe_new/deploy.prototxt").read_bytes()},
     "unknown": {"odd": b"\x92\x4e\x03abc"},
     "duplicate": {"model.onnx": OLD},
 }

@@ -9,18 +9,18 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from tests.support.golden import CHUNKED
 from tests.support.stores import every_view, in_files, in_memory, keys_in, onnx, opened, read, upload
 
 from protoslice.errors import IntegrityError, Unsupported
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Span
 from protoslice.stores import IngestRequest, Stores
 
-GOLDEN = Path(__file__).parent / "golden"
 FLIPS = int(os.environ.get("PROTOSLICE_FLIPS", "150"))
 UPLOADS = (
     {"model.onnx": onnx(100, 70_000, 90_000), "notes": b"a text"},
-    {"x.cpb": (GOLDEN / "savedmodel_plain.max4000.cpb").read_bytes()},
-    {"x.cpb": (GOLDEN / "graph_large_constants.max100000.uncompressed.cpb").read_bytes()},
+    {"x.cpb": (CHUNKED / "savedmodel_plain.max4000.cpb").read_bytes()},
+    {"x.cpb": (CHUNKED / "graph_large_constants.max100000.uncompressed.cpb").read_bytes()},
 )
 Truth = dict[str, dict[str, bytes]]
 
@@ -138,7 +138,7 @@ def test_damage_is_told_before_the_first_byte_and_in_the_middle() -> None:
 @pytest.mark.parametrize("change", ["cut", "emptied", "grown"])
 def test_objects_of_another_length(name: str, change: str) -> None:
     async def work(stores: Stores, storage: FileStorage | MemoryStorage) -> None:
-        files = {"x.cpb": (GOLDEN / "graph_many_nodes.max20000.cpb").read_bytes()}
+        files = {"x.cpb": (CHUNKED / "graph_many_nodes.max20000.cpb").read_bytes()}
         info = (await upload(stores, files)).store
         truth = await everything(stores, {info.id: info.id})
         (key,) = [ObjectKey(key) for key in await keys_in(storage, "objects") if key.endswith("/" + name)]

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from tests.support.golden import CHUNKED, MODELS
 from tests.support.stores import assert_whole, keys_in, onnx, opened, read, upload, visible
 
 from protoslice.errors import (
@@ -23,7 +24,6 @@ from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage,
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.ingest import external
 
-GOLDEN = Path(__file__).parent / "golden"
 MODEL = onnx(100, 70_000, 3_000_000, 10)
 
 
@@ -76,8 +76,8 @@ def test_a_store_over_files_elsewhere(tmp_path: Path) -> None:
 
 
 def test_chunked_protos_in_place(tmp_path: Path) -> None:
-    plain = put(tmp_path, "a.cpb", (GOLDEN / "graph_large_constants.max100000.uncompressed.cpb").read_bytes())
-    packed = put(tmp_path, "b.cpb", (GOLDEN / "graph_large_constants.max70000.zstd.cpb").read_bytes())
+    plain = put(tmp_path, "a.cpb", (CHUNKED / "graph_large_constants.max100000.uncompressed.cpb").read_bytes())
+    packed = put(tmp_path, "b.cpb", (CHUNKED / "graph_large_constants.max70000.zstd.cpb").read_bytes())
 
     async def work(stores: Stores, _: Storage) -> None:
         info = (await stores.register({"a.cpb": plain}, IngestRequest())).store
@@ -211,7 +211,7 @@ def test_a_link_leads_nowhere_else(tmp_path: Path) -> None:
 
 def test_requests_that_make_no_sense(tmp_path: Path) -> None:
     uri = put(tmp_path, "model.onnx", MODEL)
-    text = put(tmp_path, "net.prototxt", (GOLDEN / "deploy.prototxt").read_bytes())
+    text = put(tmp_path, "net.prototxt", (MODELS / "caffe_new/deploy.prototxt").read_bytes())
     cut = put(tmp_path, "cut.onnx", MODEL[:-1000])
 
     async def work(stores: Stores, _: Storage) -> None:

@@ -4,9 +4,9 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
+from tests.support.golden import CHUNKED, MODELS
 from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onnx, read, upload, visible
 
 import protoslice
@@ -15,13 +15,18 @@ from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFoun
 from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.stores import Created, IngestRequest, StoreOptions, Stores
 
-GOLDEN = Path(__file__).parent / "golden"
 SMALL = IngestRequest(min_chunk=20_000, max_chunk=100_000)
 MODEL = onnx(100, 70_000, 300_000, 10)
 
 
+FILES = {
+    "functions.onnx": MODELS / "onnx_functions_training" / "model.onnx",
+    "checkpoint.index": MODELS / "tf_ckpt_v1_partitioned" / "model.ckpt-17.index",
+}
+
+
 def golden(name: str) -> dict[str, bytes]:
-    return {name: (GOLDEN / name).read_bytes()}
+    return {name: FILES.get(name, CHUNKED / name).read_bytes()}
 
 
 def merged(data: bytes) -> bytes:
@@ -55,7 +60,7 @@ async def taken(
 )
 def test_raw_protos(where: Callable[..., tuple[Created, dict[str, bytes]]], name: str, type_name: str) -> None:
     created, views = where(lambda stores, _: taken(stores, golden(name)))
-    content = (GOLDEN / name).read_bytes()
+    content = golden(name)[name]
     assert created.created
     assert (created.store.type, created.store.root, created.store.size) == (type_name, name, len(content))
     assert [(file.path, file.size, file.sha256) for file in created.store.files] == [
@@ -77,11 +82,11 @@ def test_raw_protos(where: Callable[..., tuple[Created, dict[str, bytes]]], name
 )
 def test_chunked_protos(where: Callable[..., tuple[Created, dict[str, bytes]]], name: str, original: str) -> None:
     created, views = where(lambda stores, _: taken(stores, golden(name)))
-    assert views[f"file {name}"] == (GOLDEN / name).read_bytes()
-    assert views["merge"] == merged((GOLDEN / name).read_bytes())
+    assert views[f"file {name}"] == (CHUNKED / name).read_bytes()
+    assert views["merge"] == merged((CHUNKED / name).read_bytes())
     assert alike(merged(views["cpb"]), views["merge"], created.store.type)
     library = b"\x12\x00" if original.startswith("graph") else b""  # the splitter adds an empty one to a graph
-    assert alike(views["merge"], (GOLDEN / original).read_bytes() + library, created.store.type)
+    assert alike(views["merge"], (CHUNKED / original).read_bytes() + library, created.store.type)
 
 
 @pytest.mark.parametrize("name", ["checkpoint.index"])
@@ -159,8 +164,12 @@ def test_the_size_of_pieces_makes_no_difference(piece: int) -> None:
 )
 def test_the_root_of_several_files_is_found(paths: list[str], root: str) -> None:
     async def work(stores: Stores, _: MemoryStorage) -> None:
-        plain = (GOLDEN / "savedmodel_plain.pb").read_bytes()
-        contents = {"pb": plain, "onnx": MODEL, "index": (GOLDEN / "checkpoint.index").read_bytes()}
+        plain = (CHUNKED / "savedmodel_plain.pb").read_bytes()
+        contents = {
+            "pb": plain,
+            "onnx": MODEL,
+            "index": FILES["checkpoint.index"].read_bytes(),
+        }
         files = {path: contents.get(path.rpartition(".")[2], b"just a text") for path in paths}
         created, views = await taken(stores, files)
         assert created.store.root == root
@@ -248,7 +257,7 @@ def test_a_copy_of_very_many_files_leaves_nothing_either() -> None:
     [
         ({"model.onnx": MODEL[:-100]}, CorruptModel),
         ({"model.onnx": MODEL[:5000] + b"\xff" * 20 + MODEL[5020:]}, None),
-        ({"x.cpb": (GOLDEN / "savedmodel_plain.max4000.cpb").read_bytes()[:3000]}, ProtosliceError),
+        ({"x.cpb": (CHUNKED / "savedmodel_plain.max4000.cpb").read_bytes()[:3000]}, ProtosliceError),
     ],
 )
 def test_what_is_broken_or_refused_is_not_visible(files: dict[str, bytes], error: type[ProtosliceError] | None) -> None:

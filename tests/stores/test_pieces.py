@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
+from tests.support.golden import CHUNKED
 from tests.support.stores import in_memory, onnx, opened, read, upload
 
 from protoslice.errors import InvalidInput, NotFound
@@ -18,11 +18,10 @@ from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.reading.pieces import PieceInfo
 from protoslice.testing.faults import FaultyStorage, InjectedFault
 
-GOLDEN = Path(__file__).parent / "golden"
 MODEL = onnx(100, 70_000, 2_300_000, 10, BLOCK + 5, 1_048_576)
 FILES = {
     "raw": {"model.onnx": MODEL, "notes": b"a text", "empty": b"", "weights": bytes(2 * BLOCK + 1)},
-    "chunked": {"x.cpb": (GOLDEN / "graph_large_constants.max100000.uncompressed.cpb").read_bytes()},
+    "chunked": {"x.cpb": (CHUNKED / "graph_large_constants.max100000.uncompressed.cpb").read_bytes()},
     "no proto": {"text.pbtxt": b'node { name: "a" op: "Const" }\n'},
 }
 REQUEST = IngestRequest(min_chunk=60_000)

@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from pathlib import Path
 
 import pytest
+from tests.support.golden import MODELS
 from tests.support.stores import assert_whole, in_memory, read, upload, visible
 
 from protoslice import schema
@@ -12,7 +12,7 @@ from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, Stores
 
-GOLDEN = Path(__file__).parents[1] / "formats/golden/tf_sm_pbtxt"
+TEXT_MODEL = MODELS / "tf_sm_pbtxt"
 TEXT = b'node { name: "a" op: "Const" }\nversions { producer: 9 }\n'
 
 
@@ -21,8 +21,8 @@ def binary(text: bytes, type_name: str) -> bytes:
 
 
 def test_a_saved_model_in_text() -> None:
-    paths = [path for path in GOLDEN.rglob("*") if path.is_file() and path.name not in {"expected.json", "how.txt"}]
-    files = {path.relative_to(GOLDEN).as_posix(): path.read_bytes() for path in paths}
+    paths = [path for path in TEXT_MODEL.rglob("*") if path.is_file() and path.name not in {"expected.json", "how.txt"}]
+    files = {path.relative_to(TEXT_MODEL).as_posix(): path.read_bytes() for path in paths}
     text = files["saved_model.pbtxt"]
 
     async def work(stores: Stores, _: MemoryStorage) -> None:

@@ -1,16 +1,16 @@
 """A storage of layout 1, written by protoslice 0.1, is brought to layout 2, whatever interrupts the upgrade.
 
-`golden/layout1.tar.xz` is a storage that commit ef13719 wrote: a model with two tags, a store of a type of its own, a
-chunked proto beside a text, a store that was removed, and an upload under way.
+`tests/golden/storage/layout1.tar.xz` is a storage that commit ef13719 wrote: a model with two tags, a store of a type
+of its own, a chunked proto beside a text, a store that was removed, and an upload under way.
 """
 
 from __future__ import annotations
 
 import asyncio
 import tarfile
-from pathlib import Path
 
 import pytest
+from tests.support.golden import GOLDEN
 from tests.support.stores import assert_whole, keys_in, onnx, opened, upload, visible
 
 from protoslice.errors import ProtosliceError, Unsupported
@@ -20,7 +20,7 @@ from protoslice.stores.layout.upgrade import upgrade
 from protoslice.stores.layout.version import MARK
 from protoslice.testing import FaultyStorage
 
-GOLDEN = Path(__file__).parent / "golden" / "layout1.tar.xz"
+LAYOUT1 = GOLDEN / "storage" / "layout1.tar.xz"
 MODEL = "fc10c07cacef9c91ffa186ecc57a17d28b53f26c6bdf10cf05a875eeb9a3f23e"
 OWN = "4779ed095981ea7946f298912f8ec4a6e880a31c2b3cbece22494884bd51cea4"
 CHUNKED = "4b0d17d50cde5275089950309fb813a7416ec51c14926790be1af3a60b64c1c7"
@@ -31,7 +31,7 @@ TAGS = {"net:1": MODEL, "net:best": MODEL, "own": OWN}
 
 async def old_storage() -> MemoryStorage:
     storage = MemoryStorage()
-    with tarfile.open(GOLDEN) as archive:
+    with tarfile.open(LAYOUT1) as archive:
         for member in archive:
             content = archive.extractfile(member)
             if content is not None:

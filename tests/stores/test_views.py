@@ -4,11 +4,11 @@ import asyncio
 import hashlib
 import json
 from contextlib import aclosing
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.golden import CHUNKED
 from tests.support.stores import assert_whole, every_view, field, in_files, in_memory, onnx, opened, read, upload
 
 import protoslice
@@ -16,13 +16,12 @@ from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceE
 from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.stores import ChunkInfo, IngestRequest, OpenStore, StoreOptions, Stores
 
-GOLDEN = Path(__file__).parent / "golden"
 MODEL = onnx(100, 70_000, 2_300_000, 10, 1_048_576)
 REQUEST = IngestRequest(min_chunk=50_000, max_chunk=1_000_000)
 FILES = {
     "raw": {"model.onnx": MODEL, "notes": b"a text"},
-    "plain cpb": {"x.cpb": (GOLDEN / "graph_large_constants.max100000.uncompressed.cpb").read_bytes()},
-    "compressed cpb": {"x.cpb": (GOLDEN / "graph_large_constants.max70000.zstd.cpb").read_bytes()},
+    "plain cpb": {"x.cpb": (CHUNKED / "graph_large_constants.max100000.uncompressed.cpb").read_bytes()},
+    "compressed cpb": {"x.cpb": (CHUNKED / "graph_large_constants.max70000.zstd.cpb").read_bytes()},
 }
 
 

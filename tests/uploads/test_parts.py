@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from random import Random
 
 import pytest
 from google.protobuf import descriptor_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.golden import CHUNKED
 from tests.support.stores import assert_whole, field, in_memory, keys_in, objects_in, onnx, opened, read, upload
 
 from protoslice import _core
@@ -25,9 +25,6 @@ from protoslice.stores.reading.joined import open_file_object
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
 
 BLOCK = 64 << 10
-
-
-GOLDEN = Path(__file__).parents[1] / "stores" / "golden"
 
 
 async def pieces(data: bytes) -> AsyncIterator[bytes]:
@@ -347,7 +344,7 @@ def test_a_flipped_bit_in_a_part_is_never_given_out(sizes: list[int]) -> None:
 
 @pytest.mark.parametrize("name", ["graph_many_nodes.max20000.cpb", "graph_large_constants.max100000.uncompressed.cpb"])
 def test_chunked_protos_come_in_parts_too(name: str) -> None:
-    data = (GOLDEN / name).read_bytes()
+    data = (CHUNKED / name).read_bytes()
 
     async def work(stores: Stores, _: MemoryStorage) -> None:
         found = await send(stores, data, [len(data) // 3, 1000], path=name)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.support.golden import CHUNKED, folder
 
 import protoslice
 from protoslice import _core, identity, pieces
@@ -25,8 +26,6 @@ from protoslice.ropes import Rope
 from protoslice.schema import bundled
 from protoslice.server.rendering.worker import render
 
-MODELS: Final = Path(__file__).parents[1] / "formats" / "golden"
-CHUNKED: Final = Path(__file__).parents[1] / "merging" / "golden"
 KEPT: Final = Path(__file__).parent / "golden.json"
 
 Makes = Iterator[tuple[str, bytes]]
@@ -42,9 +41,15 @@ PLANNED: Final = (
 )
 
 
+def model_file(name: str) -> Path:
+    """Path of the root `name`, CASE/FILE, in the folder of its model."""
+    case, _, file = name.partition("/")
+    return folder(case) / file
+
+
 def planned() -> Makes:
     """The plans of protos, texts and chunked protos, with the bytes of every chunk."""
-    paths = [*(MODELS / name for name in PLANNED), *sorted(CHUNKED.rglob("*.cpb"))]
+    paths = [*(model_file(name) for name in PLANNED), *sorted(CHUNKED.rglob("*.cpb"))]
     for path in paths:
         with protoslice.open(path) as proto:
             for least in (16, 300):
@@ -66,7 +71,7 @@ def merged() -> Makes:
         ("node[0].name", None, None),
     )
     for name in PLANNED:
-        with protoslice.open(MODELS / name) as proto:
+        with protoslice.open(model_file(name)) as proto:
             for path, fields, least in asked:
                 try:
                     yield name, proto.merge(path, fields=fields, omit_larger_than=least).read()
@@ -77,7 +82,7 @@ def merged() -> Makes:
 def chunked() -> Makes:
     """Chunked files written of protos."""
     for name in PLANNED:
-        with protoslice.open(MODELS / name) as proto:
+        with protoslice.open(model_file(name)) as proto:
             yield name, proto.split(min_chunk=100, max_chunk=400).cpb().read()
 
 
@@ -91,7 +96,7 @@ def cut() -> Makes:
 def rendered() -> Makes:
     """Messages in JSON and as text."""
     for name in PLANNED[:-1]:
-        with protoslice.open(MODELS / name) as proto:
+        with protoslice.open(model_file(name)) as proto:
             if proto.type is None:
                 continue
             data = proto.rope.read()
@@ -146,7 +151,7 @@ SHOWN: Final = {
 
 
 def _of(names: tuple[str, ...]) -> Callable[[], Makes]:
-    return lambda: (made for name in names for made in shown(MODELS / name))
+    return lambda: (made for name in names for made in shown(model_file(name)))
 
 
 _IDENTITY: Final = "service/protoslice/identity.py"

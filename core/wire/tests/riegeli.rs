@@ -12,7 +12,7 @@ use wire::source::Source;
 use wire::{Limits, Result, RopeBuilder, SourceId};
 
 fn golden() -> Vec<(String, Vec<u8>)> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/riegeli/golden");
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/riegeli");
     let mut files: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())

@@ -25,7 +25,7 @@ pub fn files(folder: &str, ending: &str, most: usize) -> Vec<Vec<u8>> {
 
 /// Chunked protos, TensorFlow's own.
 pub fn chunked() -> Vec<Vec<u8>> {
-    let found = files("merging/golden", ".cpb", 100_000);
+    let found = files("golden/chunked", ".cpb", 100_000);
     assert!(found.len() >= 5);
     found
 }
@@ -52,7 +52,7 @@ pub fn split() -> Vec<Vec<u8>> {
 pub fn tables() -> Vec<Vec<u8>> {
     let folders = ["tf_ckpt_grid_slices", "tf_ckpt_sharded", "tf_ckpt_v1_partitioned", "tf_checkpoint_object"];
     let found: Vec<_> =
-        folders.iter().flat_map(|name| files(&format!("formats/golden/{name}"), ".index", 9999)).collect();
+        folders.iter().flat_map(|name| files(&format!("golden/models/{name}"), ".index", 9999)).collect();
     assert_eq!(found.len(), folders.len());
     found
 }
@@ -60,7 +60,7 @@ pub fn tables() -> Vec<Vec<u8>> {
 /// Small protos of the tests' schema.
 pub fn protos() -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = (0..40).map(|seed| graph(&mut Rng::new(seed))).collect();
-    all.extend(files("merging/golden", ".pb", 25_000));
+    all.extend(files("golden/chunked", ".pb", 25_000));
     all.push(Vec::new());
     all
 }
