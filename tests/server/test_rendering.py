@@ -33,7 +33,7 @@ def workers() -> list[int]:
             command = (path.parent / "cmdline").read_bytes()
         except OSError:
             continue
-        if parent == os.getpid() and b"render_worker" in command:
+        if parent == os.getpid() and b"protoslice.server.rendering.worker" in command:
             found.append(int(path.parent.name))
     return found
 
@@ -68,8 +68,8 @@ def test_every_process_shows_a_message_alike(serving: Any) -> None:
             answers = []
             for _ in range(3):
                 answers.append(client.get(url, headers={"accept": accept}))
-                for process in workers():
-                    os.kill(process, signal.SIGKILL)
+                (process,) = workers()
+                os.kill(process, signal.SIGKILL)
             assert len({answer.headers["etag"] for answer in answers}) == 1
             assert len({answer.content for answer in answers}) == 1
             assert b"key-59" in answers[0].content
