@@ -36,7 +36,7 @@ test: check .make/models ## check, then the whole suite
 
 SIMULATED ?= --from 1000000 --histories 100000
 soak: .venv/core ## the long versions: SIMULATED histories of replicas, 200 kills of writers and of uploads, 500 flipped bits, 6 GiB in and out, a crowd for a minute
-	PROTOSLICE_KILLS=200 PROTOSLICE_FLIPS=500 $(BIN)/python -m pytest -s --timeout 3000 tests/stores/test_kill.py tests/stores/test_flips.py tests/uploads/test_kill.py
+	PROTOSLICE_KILLS=200 PROTOSLICE_FLIPS=500 $(BIN)/python -m pytest -s --timeout 3000 tests/stores/test_kill.py tests/stores/test_flips.py tests/server/intake/resumable/test_kill.py
 	$(BIN)/python -m tests.stores.simulation $(SIMULATED)
 	PROTOSLICE_SOAK_BYTES=6442450944 PROTOSLICE_SOAK_SECONDS=60 $(BIN)/python -m pytest -s --timeout 900 tests/server/test_memory.py
 

@@ -21,8 +21,8 @@ from tests.support.backends import VARIABLE
 KEY_ID, SECRET = "an-id-of-nobody", "a-secret-of-nobody"
 BUCKET = "contract"
 START_SECONDS = 20
-CONFORMANCE = ("tests/storage/test_cloud_real.py",)
-CONTRACT = ("-m", "contract", "tests/server", "tests/uploads")
+CONFORMANCE = ("tests/storage/cloud/test_real.py",)
+CONTRACT = ("-m", "contract", "tests/server")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from tests.support.live import LiveServer
 
 from protoslice.server.api.openapi_file import document_text
 
-COMMITTED = Path(__file__).parents[2] / "openapi" / "openapi.json"
+COMMITTED = Path(__file__).parents[3] / "openapi" / "openapi.json"
 DOCUMENT: dict[str, Any] = json.loads(COMMITTED.read_text())
 # No 5xx, and nothing undocumented. Left out: that whatever the document allows is accepted. A path, a precondition, a
 # model can be well-formed and wrong.
