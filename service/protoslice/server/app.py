@@ -21,7 +21,7 @@ from protoslice.server.http.headers import Headers
 from protoslice.server.http.view_router import Lane, ViewEndpoint
 from protoslice.server.intake.resumable.answers import PREFIX as UPLOADS
 from protoslice.server.intake.resumable.answers import speaking_tus
-from protoslice.server.middleware.body_limits import GuardedBody, body_digest, body_limit, check_length
+from protoslice.server.middleware.body_limits import check_framing
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.cors import AllowOrigins, Preflight
 from protoslice.server.middleware.disconnect import Leaving
@@ -127,7 +127,7 @@ class _Front:
         try:
             self._sites.check(scope)
             if found is None:
-                check_length(scope, self._settings)
+                check_framing(scope)
         except HttpProblem as error:
             await send_failure(scope, receive, send, error)
             return
@@ -138,15 +138,13 @@ class _Front:
             await self._framework(scope, receive, send)
 
     async def _in_framework(self, scope: Scope, receive: Receive, send: Send) -> None:
-        limit = body_limit(scope["path"], self._settings)
-        guarded = GuardedBody(receive, limit, self._settings, body_digest(scope))
         # HEAD is GET whose body the server leaves out: the same headers, whatever the route.
         asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         # The body of a GET is nobody's to read, so its end may be waited for beside the handler.
         watched = Leaving(receive) if asked["method"] == "GET" else nullcontext()
         try:
             async with watched:
-                await self._inner(asked, guarded, send)
+                await self._inner(asked, receive, send)
         finally:
             context_of(scope).route = _template(asked)
 

@@ -98,7 +98,7 @@ def test_allow_lists_every_method(client: httpx.Client, path: str, allowed: set[
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_each_type_leads_to_a_page(client: httpx.Client, problem: Problem) -> None:
-    answer = client.get(problem.type)
+    answer = client.get(f"/problems/{problem.slug}")
     assert answer.status_code == 200
     assert problem.title in html.unescape(answer.text)
 

@@ -87,6 +87,16 @@ MENDABLE = [
 FIXED = ["files/dir/mödel.onnx", "metadata", "chunks/0", "merge", "merge?path=graph", "merge?omit_larger_than=1KiB"]
 
 
+@pytest.mark.parametrize("shown", ["chunks", "tree?path=graph", "tensors", "pieces"])
+def test_json_of_a_store_says_its_lasting_url_however_its_slashes_are_spelt(
+    client: httpx.Client, store: dict[str, Any], shown: str
+) -> None:
+    for slash in ("/", "%2F"):
+        answer = client.get(f"/v1/stores/views:1{slash}{shown}")
+        assert answer.status_code == 200
+        assert answer.headers["content-location"] == f"/v1/stores/{store['id']}/{shown}"
+
+
 @pytest.mark.parametrize(("view", "accept", "named"), MENDABLE)
 def test_what_a_later_program_may_mend_is_not_kept_for_ever(
     client: httpx.Client, store: dict[str, Any], view: str, accept: str, named: bool, monkeypatch: pytest.MonkeyPatch

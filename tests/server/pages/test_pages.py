@@ -15,7 +15,7 @@ from protoslice.server.pages.api_reference import ApiPage
 from protoslice.server.pages.home import home_page
 
 VOID = {"meta", "link", "path", "br"}
-PAGES = ["/", "/docs", *(problem.type for problem in PROBLEMS)]
+PAGES = ["/", "/docs", *(f"/problems/{problem.slug}" for problem in PROBLEMS)]
 
 
 class Page(HTMLParser):
@@ -86,8 +86,8 @@ def test_every_call_is_told_with_parameters_and_problems(client: httpx.Client, d
         name for names in page.all_of("class") for name in names.split()
     }
     for response in document["components"]["responses"].values():
-        for example in response.get("content", {}).get("application/problem+json", {}).get("examples", {}).values():
-            assert example["value"]["type"] in page.all_of("href")
+        for example in response.get("content", {}).get("application/problem+json", {}).get("examples", {}):
+            assert f"/problems/{example}" in page.all_of("href")
 
 
 def test_every_link_leads_somewhere(client: httpx.Client) -> None:

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from protoslice import errors
+from protoslice.stores import uploads
 
 __all__ = [
     "FOR_NOW",
@@ -42,11 +43,16 @@ class Problem:
     title: str
     advice: str
 
+    registry: str = "/problems/"
+    """Where the `type` URI leads: to a page of the service, or to the registry of a standard."""
+
     @property
     def type(self) -> str:
-        """The stable URI, a path at which the service itself explains the problem."""
-        return f"/problems/{self.slug}"
+        """The stable URI."""
+        return f"{self.registry}{self.slug}"
 
+
+_IANA: Final = "https://iana.org/assignments/http-problem-types#"
 
 INVALID = Problem(400, "invalid-input", "The request does not parse", "Read `detail`; `errors` lists each parameter.")
 CORRUPT_UPLOAD = Problem(
@@ -64,6 +70,23 @@ CROSS_SITE = Problem(
     "cross-site",
     "A page of another site may not change anything",
     "The operator can name its origin in `PROTOSLICE_CORS_ORIGINS`.",
+)
+OFFSET = Problem(
+    409,
+    "mismatching-upload-offset",
+    "The upload goes on from another offset",
+    "Send on from `expected-offset`.",
+    _IANA,
+)
+COMPLETE = Problem(
+    400, "completed-upload", "The upload takes no more bytes", "Look at what became of it, or begin anew.", _IANA
+)
+LENGTH = Problem(
+    400,
+    "inconsistent-upload-length",
+    "What is said of the upload's length does not agree",
+    "Send one length, that of the whole upload.",
+    _IANA,
 )
 JOINED = Problem(403, "joined-upload", "A joined upload takes no bytes", "Begin an upload of its own.")
 NOT_FOUND = Problem(404, "not-found", "There is no such thing here", "Check the name, number or path.")
@@ -155,6 +178,10 @@ READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.StorageUnavailable: UNAVAILABLE,
     errors.StorageDenied: DENIED,
     errors.StorageFull: FULL,
+    uploads.WrongOffset: OFFSET,
+    uploads.AlreadyComplete: COMPLETE,
+    uploads.InconsistentLength: LENGTH,
+    uploads.JoinedUpload: JOINED,
 }
 """What an error means while something stored is read or changed."""
 
@@ -192,7 +219,7 @@ STATUSES: Final[Mapping[int, Problem]] = {
 
 PROBLEMS: Final = tuple(
     sorted(
-        {*READING.values(), *UPLOADING.values(), *STATUSES.values(), CROSS_SITE, DRAINING, JOINED, MISDIRECTED},
+        {*READING.values(), *UPLOADING.values(), *STATUSES.values(), CROSS_SITE, DRAINING, MISDIRECTED},
         key=lambda p: (p.status, p.slug),
     )
 )

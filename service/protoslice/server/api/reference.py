@@ -22,8 +22,9 @@ _PROBLEMS: Final = Template("""# Problems
 <!-- Made by `python -m protoslice.server.api.reference docs`; a test compares. -->
 
 Every failure is answered with `application/problem+json` (RFC 9457). `type` is a path at which the service itself
-explains the problem, the same on every installation; programs compare it as it stands. `detail` says what happened,
-`request_id` is also in the log. Where a file is at fault there are `path` and byte `offset`; where a limit is, `limit`.
+explains the problem, the same on every installation, or a type that IANA registered; programs
+compare it as it stands. `detail` says what happened, `request_id` is also in the log. Where a file is at fault there
+are `path` and byte `offset`; where a limit is, `limit`.
 An answer with a 5xx status says nothing about its cause: the log does.
 
 | status | `type` | title | what to do |
@@ -32,7 +33,8 @@ $problems
 
 ## Which error is which problem
 
-What the library raises (`protoslice.errors`), while something stored is read, and while an upload is taken in:
+Errors of the library (`protoslice.errors`; of resumable uploads `protoslice.stores.uploads`) while something stored is
+read, and while an upload is taken in:
 
 | error | reading | upload |
 |---|---|---|

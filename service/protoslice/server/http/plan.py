@@ -18,11 +18,7 @@ __all__ = ["Answer", "Facts", "Part", "Terms", "plan_answer"]
 
 Headers = list[tuple[bytes, bytes]]
 
-_BINARY: Final[Headers] = [
-    (b"accept-ranges", b"bytes"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"content-security-policy", b"sandbox"),
-]
+_BINARY: Final[Headers] = [(b"x-content-type-options", b"nosniff"), (b"content-security-policy", b"sandbox")]
 _IMMUTABLE: Final = b"public, max-age=31536000, immutable, no-transform"
 _VERSIONED: Final = b"public, max-age=3600, no-transform"
 _REVALIDATED: Final = b"no-cache, no-transform"
@@ -59,6 +55,7 @@ class Terms:
     versioned: bool = False
     """Whether a later program may give other bytes, under another entity tag: then nobody keeps the answer for ever."""
     max_ranges: int = 64
+    """The most ranges of one request; a request for more gets the whole. 0: ranges are not served at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,7 @@ def plan_answer(method: str, fields: Fields, facts: Facts, terms: Terms) -> Answ
         if verdict is Verdict.NOT_MODIFIED:
             return Answer(304, _validators(facts.etag, terms), (), b"", 0)
     headers = _headers(fields, facts, terms)
-    wanted = fields.get(b"range") if method == "GET" else None
+    wanted = fields.get(b"range") if method == "GET" and terms.max_ranges else None
     if wanted is None or not _counts(wanted, fields, current, terms):
         return _whole(headers, fields, facts)
     selection = select(wanted, facts.size)
@@ -127,7 +124,8 @@ def _headers(fields: Fields, facts: Facts, terms: Terms) -> Headers:
 def _common(
     etag: str, filename: str, message_type: str | None, digest: bytes | None, terms: Terms
 ) -> tuple[tuple[bytes, bytes], ...]:
-    headers = [*_validators(etag, terms), *_BINARY, (b"content-disposition", attachment(filename))]
+    ranges = (b"accept-ranges", b"bytes" if terms.max_ranges else b"none")
+    headers = [*_validators(etag, terms), ranges, *_BINARY, (b"content-disposition", attachment(filename))]
     if message_type is not None:
         headers.append((b"x-protobuf-message", message_type.encode("ascii")))
     if digest is not None:

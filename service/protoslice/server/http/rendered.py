@@ -54,7 +54,7 @@ async def send_rendered(
 ) -> None:
     """Answer with what `render` makes of the representation; it is not called when the client has it already."""
     ending = "txtpb" if media_type == TEXT else "json"
-    terms = replace(terms, versioned=True)
+    terms = replace(terms, versioned=True, max_ranges=0)
     shown = _Rendered(
         0,
         f"{facts.etag}-{_MARKS[media_type]}-{_made_by()}",
@@ -62,15 +62,14 @@ async def send_rendered(
         f"{media_type}; charset=utf-8",
         facts.message_type,
     )
-    # Conditions first, ranges never: a 304 must not cost a rendering.
-    answer = plan_answer("HEAD", fields, shown, terms)
+    # Conditions first: a 304 must not cost a rendering.
+    answer = plan_answer(scope["method"], fields, shown, terms)
     body = b""
     if answer.status == 200:
         body = await render()
         whole = _Rendered(
             len(body), shown.etag, shown.filename, shown.media_type, shown.message_type, hashlib.sha256(body).digest()
         )
-        answer = plan_answer("HEAD", fields, whole, terms)
-    headers = [(name, b"none" if name == b"accept-ranges" else value) for name, value in answer.headers]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        answer = plan_answer(scope["method"], fields, whole, terms)
+    await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

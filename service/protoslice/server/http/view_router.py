@@ -7,7 +7,6 @@ endpoints are routes of the application too, which answers other methods and doc
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import quote
 
 from starlette.types import Receive, Scope, Send
 
@@ -15,6 +14,7 @@ from protoslice.errors import Unsupported
 from protoslice.server.api.parameters import read_query
 from protoslice.server.api.views import View
 from protoslice.server.http.headers import Fields, read_fields
+from protoslice.server.http.locations import lasting_url
 from protoslice.server.http.negotiation import FORMS, JSON, MESSAGE, PROTOBUF_JSON, TEXT, choose
 from protoslice.server.http.plan import Terms
 from protoslice.server.http.rendered import send_rendered
@@ -26,7 +26,6 @@ from protoslice.stores import OpenStore, Representation
 
 __all__ = ["Lane", "ViewEndpoint"]
 
-_PLAIN_IN_PATHS: Final = "/:@!$&'()*+,;=~"
 _FORMS_OF_MESSAGE: Final = (MESSAGE, PROTOBUF_JSON, JSON, TEXT)
 
 
@@ -53,7 +52,7 @@ class ViewEndpoint:
             context.store = store.info.id
             rope = await view.select(store, rest, query)
             terms = Terms(
-                location=None if ref == store.info.id else _lasting(scope, store.info.id),
+                location=None if ref == store.info.id else lasting_url(scope, store.info.id),
                 negotiated=view.rendered,
                 versioned=view.versioned,
                 max_ranges=self._services.settings.max_ranges,
@@ -97,13 +96,6 @@ def _form(accept: str | None, rope: Representation) -> str | None:
         return None
     media_type = choose(accept, _FORMS_OF_MESSAGE)
     return None if media_type == MESSAGE else media_type
-
-
-def _lasting(scope: Scope, store_id: str) -> str:
-    """The same URL with the store's id; from the path as it was understood, which may have been spelt in odd ways."""
-    rest = quote(scope["path"].split("/", 4)[4], safe=_PLAIN_IN_PATHS)
-    query: bytes = scope["query_string"]
-    return f"/v1/stores/{store_id}/{rest}" + (f"?{query.decode('latin-1')}" if query else "")
 
 
 class Lane:

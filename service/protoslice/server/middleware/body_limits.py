@@ -3,61 +3,94 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 from time import monotonic
-from typing import Final
+from typing import Any, Final, TypeVar
 
-from starlette.types import Message, Receive, Scope
+from fastapi.routing import APIRoute
+from starlette.types import Message, Receive, Scope, Send
 
 from protoslice.server.api.problems import BAD_REQUEST, LIMIT, MEDIA, TIMEOUT, HttpProblem
 from protoslice.server.http.headers import read_fields
 from protoslice.server.intake.digest_checks import BodyDigest
 from protoslice.server.settings import Settings
 
-__all__ = ["GuardedBody", "body_digest", "body_limit", "check_length"]
+__all__ = [
+    "JSON_BODY", "PART_BODY", "SCHEMA_BODY", "UPLOAD_BODY", "BodyTerms", "GuardedRoute", "check_framing", "takes_body",
+]  # fmt: skip
 
 _GRACE_SECONDS: Final = 60
 _WINDOW_SECONDS: Final = 30
 """The rate is judged over so much time waited for the client, each time anew: a quick start pays for nothing later."""
-_UPLOADS: Final = "/v1/stores"
-_RESUMABLE: Final = "/v1/uploads"
-_SCHEMAS: Final = "/v1/schemas/"
 _DIGITS: Final = 19
+_LIMIT: Final = "__protoslice_body__"
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
-def body_limit(path: str, settings: Settings) -> int:
-    """The longest body that is taken at `path`. What frames the files of an upload gets a little room."""
-    if path == _UPLOADS:
-        return settings.max_upload_bytes + max(1 << 20, settings.max_upload_bytes // 8)
-    if path.startswith(_RESUMABLE):
-        return settings.max_upload_bytes
-    return settings.max_schema_bytes if path.startswith(_SCHEMAS) else settings.max_json_bytes
+@dataclass(frozen=True, slots=True)
+class BodyTerms:
+    """The body that a route takes."""
+
+    limit: Callable[[Settings], int]
+    framed: frozenset[str] = frozenset()
+    """Media types that frame files, and so may have a little more than the files alone."""
+    digest_checked: bool = True
+    """Whether the guard compares the body with the digest in the headers; else the route does so itself."""
+
+    def longest(self, media_type: str, settings: Settings) -> int:
+        """The most bytes of a body of `media_type`."""
+        limit = self.limit(settings)
+        return limit + max(1 << 20, limit // 8) if media_type in self.framed else limit
 
 
-def check_length(scope: Scope, settings: Settings) -> None:
-    """Refuse a body that says it is too long, or coded, before any of it is asked for."""
+JSON_BODY: Final = BodyTerms(lambda settings: settings.max_json_bytes)
+SCHEMA_BODY: Final = BodyTerms(lambda settings: settings.max_schema_bytes)
+UPLOAD_BODY: Final = BodyTerms(
+    lambda settings: settings.max_upload_bytes,
+    framed=frozenset({"multipart/form-data", "application/x-tar"}),
+    digest_checked=False,  # an ingest makes the digest of one file off the loop
+)
+PART_BODY: Final = BodyTerms(lambda settings: settings.max_upload_bytes, digest_checked=False)
+
+
+def takes_body(terms: BodyTerms) -> Callable[[Handler], Handler]:
+    """Let the route of a handler take a body by `terms`; a route that says nothing takes `JSON_BODY`."""
+
+    def stated(handler: Handler) -> Handler:
+        setattr(handler, _LIMIT, terms)
+        return handler
+
+    return stated
+
+
+class GuardedRoute(APIRoute):
+    """A route whose body keeps within the terms of its handler."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a body that is declared too long before any of it is asked for; guard any other."""
+        terms: BodyTerms = getattr(self.endpoint, _LIMIT, JSON_BODY)
+        settings: Settings = scope["app"].state.services.settings
+        fields = read_fields(scope)
+        limit = terms.longest(fields.get(b"content-type", "").partition(";")[0].strip().lower(), settings)
+        if int(fields.get(b"content-length", "0")) > limit:
+            raise _too_long(limit)
+        digest = BodyDigest(fields) if terms.digest_checked else None
+        await super().handle(scope, GuardedBody(receive, limit, settings, digest), send)
+
+
+def check_framing(scope: Scope) -> None:
+    """Refuse a request whose body is coded, or has no length that can be known."""
     fields = read_fields(scope)
     if fields.get(b"transfer-encoding", "chunked").strip().lower() != "chunked":
         raise HttpProblem(BAD_REQUEST, "Transfer-Encoding: chunked is the only coding taken")
     if fields.get(b"content-encoding", "identity").strip().lower() != "identity":
         # Kept as it came it would be given out as what it is not, and unpacking has no bound that a client can rely on.
         raise HttpProblem(MEDIA, "bodies are taken without Content-Encoding", headers={"accept-encoding": "identity"})
-    text = fields.get(b"content-length")
-    if text is None:
-        return
+    text = fields.get(b"content-length", "0")
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
         raise HttpProblem(BAD_REQUEST, "Content-Length is a number of bytes")
-    path = scope["path"]
-    framed = fields.get(b"content-type", "").partition(";")[0].strip().lower()
-    exact = path == _UPLOADS and framed not in {"multipart/form-data", "application/x-tar"}
-    limit = settings.max_upload_bytes if exact else body_limit(path, settings)
-    if int(text) > limit:
-        raise _too_long(limit)
-
-
-def body_digest(scope: Scope) -> BodyDigest | None:
-    """What the body is compared with wherever it is read; uploads see to theirs themselves, off the loop."""
-    path: str = scope["path"]
-    return None if path == _UPLOADS or path.startswith(_RESUMABLE) else BodyDigest(read_fields(scope))
 
 
 class GuardedBody:

@@ -191,8 +191,7 @@ def _problems(call: _Call, document: Mapping[str, Any]) -> str:
         known = document["components"]["responses"][str(said["$ref"]).rpartition("/")[2]]
         examples = known["content"]["application/problem+json"]["examples"]
         links = ", ".join(
-            f'<a href="{escape(each["value"]["type"])}">{rich(each["value"]["title"])}</a>'
-            for each in examples.values()
+            f'<a href="/problems/{escape(slug)}">{rich(each["value"]["title"])}</a>' for slug, each in examples.items()
         )
         rows.append(f"<dt>{status}</dt><dd>{links}</dd>")
     return f"<details><summary>Problems</summary><dl>{''.join(rows)}</dl></details>" if rows else ""

@@ -11,10 +11,11 @@ from protoslice.server.api.models import AskMissing, MissingModel, PageModel, Pi
 from protoslice.server.api.openapi_fragments import SEEN, problems
 from protoslice.server.api.routes.views import lasting_headers
 from protoslice.server.http.json_answers import json_answer, page_answer
+from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.middleware.disconnect import Leaving
 from protoslice.server.services import Given
 
-router = APIRouter(tags=["chunks"])
+router = APIRouter(tags=["chunks"], route_class=GuardedRoute)
 
 
 @router.post(

@@ -15,11 +15,12 @@ from protoslice.server.api.parameters import plain_size
 from protoslice.server.api.problems import UNSUPPORTED, HttpProblem
 from protoslice.server.http.json_answers import made_answer
 from protoslice.server.intake.uploads import counted, take_in
+from protoslice.server.middleware.body_limits import UPLOAD_BODY, GuardedRoute, takes_body
 from protoslice.server.middleware.disconnect import Leaving
 from protoslice.server.services import Given
 from protoslice.stores import TAGS_AT_ONCE, IngestRequest
 
-router = APIRouter(tags=["stores"])
+router = APIRouter(tags=["stores"], route_class=GuardedRoute)
 
 DEFAULT_MIN_CHUNK = "1MiB"
 DEFAULT_MAX_CHUNK = "1GiB"
@@ -65,6 +66,7 @@ _CREATED: dict[int | str, dict[str, Any]] = {
 }
 
 
+@takes_body(UPLOAD_BODY)
 async def create_store(
     request: Request,
     services: Given,

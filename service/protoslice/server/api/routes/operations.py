@@ -12,12 +12,13 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from protoslice.errors import ProtosliceError
 from protoslice.server.api.openapi_fragments import problems
 from protoslice.server.api.problems import DRAINING, NOT_FOUND, PROBLEMS, RETRY_AFTER_SECONDS, HttpProblem
+from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.observability.metrics import CONTENT_TYPE
 from protoslice.server.pages.home import home_page, problem_page
 from protoslice.server.pages.shell import PAGE_HEADERS
 from protoslice.server.services import Given
 
-router = APIRouter(tags=["operations"])
+router = APIRouter(tags=["operations"], route_class=GuardedRoute)
 
 _NO_STORE = {"cache-control": "no-store"}
 

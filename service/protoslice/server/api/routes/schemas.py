@@ -15,9 +15,10 @@ from protoslice.server.http.bytes_representation import WholeBytes
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.json_answers import json_answer, page_answer
 from protoslice.server.http.plan import Terms, plan_answer
+from protoslice.server.middleware.body_limits import SCHEMA_BODY, GuardedRoute, takes_body
 from protoslice.server.services import Given
 
-router = APIRouter(tags=["schemas"])
+router = APIRouter(tags=["schemas"], route_class=GuardedRoute)
 
 _TYPES = ("application/protobuf", "application/x-protobuf", "application/x-protobuffer", "application/octet-stream")
 _ETAG = {"etag": header("Of the descriptor set.")}
@@ -56,10 +57,10 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
     """The serialized `FileDescriptorSet`, as it was uploaded."""
     info, data = await services.stores.schema(name)
     whole = WholeBytes(data, f"{name}.binpb", "google.protobuf.FileDescriptorSet", EntityTag.of(info.etag).opaque)
-    terms = Terms(location=f"/v1/schemas/{name}")
-    answer = plan_answer("HEAD", read_fields(request.scope), whole, terms)
+    terms = Terms(location=f"/v1/schemas/{name}", max_ranges=0)
+    answer = plan_answer(request.method, read_fields(request.scope), whole, terms)
     response = Response(data if answer.status == 200 else b"", answer.status)
-    response.raw_headers = [(n, b"none" if n == b"accept-ranges" else v) for n, v in answer.headers]
+    response.raw_headers = answer.headers
     return response
 
 
@@ -75,6 +76,7 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
     openapi_extra={"requestBody": {"required": True, "content": {"application/protobuf": {"schema": BINARY}}}},
     summary="Keep a descriptor set",
 )
+@takes_body(SCHEMA_BODY)
 async def put_schema(request: Request, services: Given, name: str) -> Response:
     """Keep a serialized `FileDescriptorSet`; its message types can then be named by `type=`."""
     kind = read_fields(request.scope).get(b"content-type", _TYPES[0]).partition(";")[0].strip().lower()

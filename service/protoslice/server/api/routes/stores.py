@@ -10,9 +10,10 @@ from starlette.responses import Response
 from protoslice.server.api.models import PageModel, RemovedModel, RestoredModel, StoreModel
 from protoslice.server.api.openapi_fragments import SEEN, problems
 from protoslice.server.http.json_answers import json_answer, large_answer, page_answer, store_json
+from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.services import Given
 
-router = APIRouter(tags=["stores"])
+router = APIRouter(tags=["stores"], route_class=GuardedRoute)
 
 
 @router.get(

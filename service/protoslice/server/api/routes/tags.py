@@ -13,10 +13,11 @@ from protoslice.server.api.models import PageModel, PutTag, TagModel
 from protoslice.server.api.openapi_fragments import SEEN, header, problems
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.http.json_answers import json_answer, page_answer
+from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.services import Given, Services
 from protoslice.stores import Tag
 
-router = APIRouter(tags=["tags"])
+router = APIRouter(tags=["tags"], route_class=GuardedRoute)
 
 IfMatch = Annotated[str | None, Header(description="Only if the tag has this entity tag now; `*`: only if it exists.")]
 IfNoneMatch = Annotated[str | None, Header(description="`*`: only if there is no such tag yet.")]

@@ -23,13 +23,14 @@ from protoslice.server.intake.resumable.begin import new_draft_upload, new_tus_u
 from protoslice.server.intake.resumable.checksums import checksum_of
 from protoslice.server.intake.resumable.headers import flag, number
 from protoslice.server.intake.uploads import counted, follow_recipe, pieces_of
+from protoslice.server.middleware.body_limits import PART_BODY, GuardedRoute, takes_body
 from protoslice.server.middleware.clients import pseudonym
 from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Given, Services
 from protoslice.stores import Created, IngestRequest
 from protoslice.stores.uploads import Body, Upload
 
-router = APIRouter(tags=["uploads"])
+router = APIRouter(tags=["uploads"], route_class=GuardedRoute)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -107,6 +108,7 @@ async def upload_abilities(services: Given) -> Response:
     openapi_extra=_documented(*(set(_REQUEST_HEADERS) - {"Upload-Offset"}), body=True),
     summary="Begin a resumable upload",
 )
+@takes_body(PART_BODY)
 @_answering
 async def create_upload(request: Request, services: Given) -> Response:
     """Begin an upload, with the first bytes in the body if there are any. Speaks tus 1.0 and the IETF draft."""
@@ -161,6 +163,7 @@ async def get_upload(request: Request, services: Given, upload: str) -> Response
     openapi_extra=_documented(*(set(_REQUEST_HEADERS) - {"Upload-Metadata", "Upload-Concat"}), body=True),
     summary="Go on with an upload",
 )
+@takes_body(PART_BODY)
 @_answering
 async def append_to_upload(request: Request, services: Given, upload: str) -> Response:
     """Append the body at `Upload-Offset`; with the last byte a store is made of the upload."""
@@ -191,6 +194,7 @@ async def delete_upload(request: Request, services: Given, upload: str) -> Respo
 
 
 @router.post(f"{PREFIX}/{{upload}}", include_in_schema=False)
+@takes_body(PART_BODY)
 async def override(request: Request, services: Given, upload: str) -> Response:
     """For clients that can send nothing but POST: the method stands in X-HTTP-Method-Override."""
     method = read_fields(request.scope).get(b"x-http-method-override", "")

@@ -10,10 +10,12 @@ from starlette.responses import Response
 from protoslice.server.api.models import ChunkModel, NodeModel, PageModel, TensorModel
 from protoslice.server.api.openapi_fragments import SEEN, problems
 from protoslice.server.http.json_answers import VERSIONED, large_answer, page_answer
+from protoslice.server.http.locations import lasting_url
+from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.services import Given, Services
 from protoslice.stores import OpenStore
 
-router = APIRouter(tags=["views"])
+router = APIRouter(tags=["views"], route_class=GuardedRoute)
 
 Limit = Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")]
 Cursor = Annotated[str | None, Query(description="`next` of the page before.")]
@@ -108,6 +110,4 @@ def lasting_headers(request: Request, store: OpenStore, ref: str) -> dict[str, s
     """Under a store's id the answer may be kept for a while; under another name it says what the lasting URL is."""
     if ref == store.info.id:
         return {"cache-control": VERSIONED}
-    rest = request.scope["raw_path"].split(b"/", 4)[4].decode("latin-1")
-    query = request.scope["query_string"].decode("latin-1")
-    return {"content-location": f"/v1/stores/{store.info.id}/{rest}" + (f"?{query}" if query else "")}
+    return {"content-location": lasting_url(request.scope, store.info.id)}

@@ -8,16 +8,10 @@ from typing import Any, Final
 from starlette.types import Message, Send
 
 from protoslice.errors import Conflict, ProtosliceError
-from protoslice.server.api.problems import CONFLICT, INVALID, JOINED, HttpProblem, problem_of_error
+from protoslice.server.api.problems import HttpProblem, problem_of_error
 from protoslice.server.intake.resumable.checksums import ALGORITHMS
 from protoslice.server.settings import Settings
-from protoslice.stores.uploads import (
-    AlreadyComplete,
-    InconsistentLength,
-    JoinedUpload,
-    Upload,
-    WrongOffset,
-)
+from protoslice.stores.uploads import Upload, WrongOffset
 
 __all__ = ["EXTENSIONS", "PREFIX", "VERSION", "abilities", "about", "as_json", "failure_of", "speaking_tus"]
 
@@ -32,7 +26,6 @@ EXTENSIONS: Final = (
     "termination",
     "concatenation",
 )
-_TYPES: Final = "https://iana.org/assignments/http-problem-types#"
 
 
 def abilities(settings: Settings) -> dict[str, str]:
@@ -92,19 +85,12 @@ def as_json(upload: Upload) -> dict[str, Any]:
 
 
 def failure_of(error: ProtosliceError, *, uploading: bool = False) -> HttpProblem:
-    """The problem that a request for an upload ends with."""
-    if isinstance(error, WrongOffset):
-        offsets = {"expected-offset": error.expected, "provided-offset": error.provided}
-        members: dict[str, Any] = {"type": _TYPES + "mismatching-upload-offset", **offsets}
-        return HttpProblem(CONFLICT, error.message, headers={"upload-offset": str(error.expected)}, **members)
-    if isinstance(error, AlreadyComplete):
-        return HttpProblem(INVALID, error.message, type=_TYPES + "completed-upload")
-    if isinstance(error, InconsistentLength):
-        return HttpProblem(INVALID, error.message, type=_TYPES + "inconsistent-upload-length")
-    if isinstance(error, JoinedUpload):
-        return HttpProblem(JOINED, error.message)
+    """The problem of a failed request for an upload, with the headers and members that both dialects ask for."""
     failure = problem_of_error(error, uploading=uploading)
-    if isinstance(error, Conflict):
+    if isinstance(error, WrongOffset):
+        failure.members |= {"expected-offset": error.expected, "provided-offset": error.provided}
+        failure.headers["upload-offset"] = str(error.expected)
+    elif isinstance(error, Conflict):
         failure.headers["connection"] = "close"  # whoever still sends is not listened to any more
     return failure
 
