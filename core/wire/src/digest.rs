@@ -1,81 +1,66 @@
-//! SHA-256 of a stream that may be left and taken up again: its state can be kept, which the usual implementations hide.
+//! SHA-256 of a stream whose state can be saved and loaded, so that another process may go on with an upload.
 
-use sha2::block_api::compress256;
+use std::iter::once;
+
+use sha2::Digest;
+use sha2::digest::common::hazmat::{SerializableState, SerializedState};
 
 use crate::error::{Result, WireError};
 use crate::reader::Reader;
 
-const BLOCK: usize = 64;
-const START: [u32; 8] =
-    [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
+/// Bytes of the chaining value, first in a state.
+const CHAIN: usize = 32;
+/// Bytes of the crate's state before those that fill no block: the chaining value, a count of blocks, a length.
+const COUNTED: usize = CHAIN + size_of::<u64>() + 1;
+/// Bytes of a block of SHA-256.
+const SHA_BLOCK: u64 = 64;
+/// The most bytes that SHA-256 is defined for: it counts bits in 64 bits.
+const MAX_SIZE: u64 = u64::MAX / 8;
 
-/// The digest of what has come so far.
-#[derive(Clone, Debug)]
+/// The digest of the bytes so far.
+#[derive(Clone, Debug, Default)]
 pub struct Sha256 {
-    state: [u32; 8],
-    /// Bytes that do not fill a block yet.
-    rest: Vec<u8>,
+    hash: sha2::Sha256,
     size: u64,
-}
-
-impl Default for Sha256 {
-    fn default() -> Self {
-        Self { state: START, rest: Vec::with_capacity(BLOCK), size: 0 }
-    }
 }
 
 impl Sha256 {
     /// Takes the next bytes.
-    pub fn update(&mut self, mut bytes: &[u8]) {
-        self.size = self.size.wrapping_add(bytes.len() as u64);
-        if !self.rest.is_empty() {
-            let (front, behind) = bytes.split_at(bytes.len().min(BLOCK - self.rest.len()));
-            self.rest.extend_from_slice(front);
-            bytes = behind;
-            let Ok(block) = <[u8; BLOCK]>::try_from(self.rest.as_slice()) else { return };
-            compress256(&mut self.state, &[block]);
-            self.rest.clear();
-        }
-        let (blocks, rest) = bytes.as_chunks::<BLOCK>();
-        compress256(&mut self.state, blocks);
-        self.rest.extend_from_slice(rest);
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.hash.update(bytes);
+        self.size = self.size.saturating_add(bytes.len() as u64);
     }
 
     /// The digest, if nothing more comes.
     pub fn digest(&self) -> [u8; 32] {
-        let mut tail = self.rest.clone();
-        tail.push(0x80);
-        let filled = (tail.len() + 8).next_multiple_of(BLOCK) - 8;
-        tail.resize(filled, 0);
-        tail.extend_from_slice(&self.size.wrapping_mul(8).to_be_bytes());
-        let mut state = self.state;
-        compress256(&mut state, tail.as_chunks::<BLOCK>().0);
-        let mut digest = [0; 32];
-        for (to, word) in digest.as_chunks_mut::<4>().0.iter_mut().zip(state) {
-            *to = word.to_be_bytes();
-        }
-        digest
+        self.hash.clone().finalize().into()
     }
 
-    /// What [`Sha256::load`] goes on from.
+    /// The state for [`Sha256::load`]: chaining value, size in bytes, and the bytes that fill no block yet.
     pub fn save(&self) -> Vec<u8> {
-        let mut out: Vec<u8> = self.state.iter().flat_map(|word| word.to_le_bytes()).collect();
-        out.extend_from_slice(&self.size.to_le_bytes());
-        out.extend_from_slice(&self.rest);
-        out
+        // Not the crate's own form: storages hold states of this one, and replicas of several versions share them.
+        let state = self.hash.serialize();
+        let rest = state.iter().skip(COUNTED).take((self.size % SHA_BLOCK) as usize);
+        state.iter().take(CHAIN).chain(&self.size.to_le_bytes()).chain(rest).copied().collect()
     }
 
-    /// The state that [`Sha256::save`] wrote.
+    /// The digest whose state [`Sha256::save`] wrote.
     pub fn load(saved: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(saved, 0);
-        let mut state = [0; 8];
-        for word in &mut state {
-            *word = reader.u32()?;
-        }
+        let chain = reader.array::<CHAIN>()?;
         let size = reader.u64()?;
-        let rest = reader.take(size % BLOCK as u64)?.to_vec();
-        reader.finish("the state of a digest").map_err(|error| WireError::corrupt(0, error.message()))?;
-        Ok(Self { state, rest, size })
+        let filled = size % SHA_BLOCK;
+        let rest = reader.take(filled)?;
+        let unsound = |why: &str| WireError::corrupt(0, format!("the state of a digest {why}"));
+        if !reader.is_empty() || size > MAX_SIZE {
+            return Err(unsound("is too long, or of more bytes than SHA-256 takes"));
+        }
+        let blocks = (size / SHA_BLOCK).to_le_bytes();
+        let mut state = SerializedState::<sha2::Sha256>::default();
+        let parts = chain.into_iter().chain(blocks).chain(once(filled as u8)).chain(rest.iter().copied());
+        state.iter_mut().zip(parts).for_each(|(to, byte)| *to = byte);
+        let hash = sha2::Sha256::deserialize(&state).map_err(|_| unsound("is none of SHA-256"))?;
+        Ok(Self { hash, size })
     }
 }
 
@@ -83,7 +68,13 @@ impl Sha256 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use sha2::Digest;
+
+    /// A state that a program wrote before it used the crate's own: of 150 bytes, the multiples of seven.
+    const OLDER: &str = concat!(
+        "d03ec7e5a0991683362cb43731d0e3d7b7fddefc39969a04ae75e0afa051f938",
+        "9600000000000000",
+        "80878e959ca3aab1b8bfc6cdd4dbe2e9f0f7fe050c13",
+    );
 
     fn of(bytes: &[u8]) -> [u8; 32] {
         sha2::Sha256::digest(bytes).into()
@@ -106,6 +97,27 @@ mod tests {
         let saved = sha.save();
         assert!((0..saved.len()).all(|len| Sha256::load(&saved[..len]).is_err()));
         assert!(Sha256::load(&[saved, vec![0]].concat()).is_err());
+    }
+
+    #[test]
+    fn a_size_beyond_sha_256_is_refused() {
+        let saved = [[0; CHAIN].as_slice(), &(1u64 << 61).to_le_bytes()].concat();
+        assert!(Sha256::load(&saved).is_err());
+    }
+
+    #[test]
+    fn a_state_of_an_older_program_is_read_and_written() {
+        let bytes: Vec<u8> = (0..200u8).map(|each| each.wrapping_mul(7)).collect();
+        let (front, behind) = bytes.split_at(150);
+        let older: Vec<u8> = OLDER
+            .as_bytes()
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap())
+            .collect();
+        let mut sha = Sha256::load(&older).unwrap();
+        assert_eq!((sha.digest(), sha.save()), (of(front), older));
+        sha.update(behind);
+        assert_eq!(sha.digest(), of(&bytes));
     }
 
     proptest! {
