@@ -15,7 +15,7 @@ use crate::limits::Limits;
 use crate::schema::{MISFIT, Schema, TypeId};
 use crate::source::Source;
 
-/// Messages shorter than this are stepped over whole, unless told otherwise.
+/// The default floor, in bytes: a scanner steps over messages below the floor whole, and views look into them on demand.
 pub const DEFAULT_FLOOR: u64 = 16 << 10;
 
 /// Random access begins with reads of this size and doubles them as long as they are all of use.

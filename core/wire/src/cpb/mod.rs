@@ -7,9 +7,9 @@
 mod merge;
 mod order;
 mod records;
-mod split;
 mod tree;
 mod values;
+mod xla_split;
 
 use crate::error::Result;
 use crate::limits::Limits;

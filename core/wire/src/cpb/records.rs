@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::split;
+use super::xla_split;
 use crate::error::{Kind, Result, WireError};
 use crate::limits::Limits;
 use crate::metadata::Metadata;
@@ -140,7 +140,7 @@ fn counted(source: &dyn Source) -> String {
 
 /// Finds the chunks of `source`; what is compressed or transposed is decoded into `side`.
 pub fn open(source: &dyn Source, side: &mut dyn Side, limits: &Limits) -> Result<Chunked> {
-    let (mut metadata, declared) = match split::read(source, limits)? {
+    let (mut metadata, declared) = match xla_split::read(source, limits)? {
         Some(split) => (split.metadata, Some(split.type_name)),
         None => (read_metadata(source, limits)?, None),
     };

@@ -4,9 +4,9 @@ use super::{Frame, Scanner, Step};
 use crate::entry::{Entry, NodeId};
 use crate::error::{Result, WireError};
 use crate::header::{self, Header, Wire};
-use crate::index::NodeRecord;
+use crate::index::{Builder, NodeRecord};
 use crate::key::{self, Key};
-use crate::schema::{Field, FieldKind, MISFIT, Schema};
+use crate::schema::{Field, FieldKind, MISFIT, Message, Schema};
 
 impl Scanner {
     /// Deals with the field whose head stands at `position`; `rest` is what is there of it and after it.
@@ -37,19 +37,12 @@ impl Scanner {
         }
     }
 
-    /// A length-delimited field: entered when it is a message of some size, looked through when its key is wanted.
+    /// A length-delimited field. A payload is stepped over, a large message entered and a small one stepped over, but
+    /// for small elements of a list with a key field, which are looked through for their keys.
     fn delimited(&mut self, header: &Header, len: u64, rest: &[u8], frame: &Frame) -> Result<Step> {
         let field = self.schema.field(frame.type_id, header.number);
         let Some(child) = field.filter(|field| field.kind == FieldKind::Message) else {
-            let mut entry = Entry::new(header, self.position);
-            entry.number =
-                field.filter(|field| !field.fits(Wire::Len)).map_or(header.number, |field| field.number | MISFIT);
-            if frame.own_key(&self.schema).is_some_and(|key| key.number == header.number && key::is_text(key.kind)) {
-                self.set_key(Key::Text(b""));
-                self.hash_left = header.content_len;
-            }
-            self.builder.push(entry, None)?;
-            return Ok(Step::Past(len));
+            return self.payload(header, len, frame);
         };
         if header.content_len >= self.floor {
             return self.enter(header, Some(len), frame);
@@ -62,25 +55,23 @@ impl Scanner {
         if len > rest.len() as u64 {
             return Ok(Step::Need(len as usize));
         }
-        // Elements of a list mostly follow each other: all that are here are taken in one go.
-        let (mut header, mut at, mut end) = (*header, 0, len as usize);
-        loop {
-            let position = self.position + at as u64;
-            let entry = Entry::new(&header, position);
-            let content = rest.get(at + usize::from(header.head_len)..end).unwrap_or_default();
-            let key = key::of_element(message, content, entry.content, self.limits.depth)?;
-            self.builder.push(entry, key.map(|key| key.hash()))?;
-            at = end;
-            let following = rest.get(at..).unwrap_or_default();
-            let room = (following.len() as u64).min(frame.end - entry.end);
-            let next = if room > 0 { header::read(following, entry.end)? } else { None };
-            let next = next.filter(|next| (next.number, next.wire) == (header.number, Wire::Len));
-            let fits =
-                next.filter(|next| next.content_len < self.floor && next.size().is_some_and(|size| size <= room));
-            let Some(next) = fits else { return Ok(Step::Past(at as u64)) };
-            end += usize::from(next.head_len) + next.content_len as usize;
-            header = next;
+        let run = Run { rest, position: self.position, end: frame.end, floor: self.floor };
+        let end = run.index(header, message, self.limits.depth, &mut self.builder)?;
+        Ok(Step::Past(end - self.position))
+    }
+
+    /// Steps over bytes, a string or packed numbers; the text that is the key of its message is hashed as it passes.
+    fn payload(&mut self, header: &Header, len: u64, frame: &Frame) -> Result<Step> {
+        let field = self.schema.field(frame.type_id, header.number);
+        let mut entry = Entry::new(header, self.position);
+        entry.number =
+            field.filter(|field| !field.fits(Wire::Len)).map_or(header.number, |field| field.number | MISFIT);
+        if frame.own_key(&self.schema).is_some_and(|key| key.number == header.number && key::is_text(key.kind)) {
+            self.set_key(Key::Text(b""));
+            self.hash_left = header.content_len;
         }
+        self.builder.push(entry, None)?;
+        Ok(Step::Past(len))
     }
 
     /// Opens a message or group (`len` unknown) and goes on inside it.
@@ -141,6 +132,59 @@ impl Scanner {
         if let Some(top) = self.frames.last_mut() {
             top.key = Some(key.hash());
         }
+    }
+}
+
+/// Small elements of a list, which mostly follow each other: `rest` has those that are in memory, and what follows them.
+struct Run<'a> {
+    rest: &'a [u8],
+    /// The offset of `rest`.
+    position: u64,
+    /// The end of the message that the list is a field of.
+    end: u64,
+    /// The bytes from which on an element is not small.
+    floor: u64,
+}
+
+impl<'a> Run<'a> {
+    /// Indexes all elements of the run, each with its key; `first` is the head of the first. Returns the end of the last.
+    fn index(mut self, first: &Header, message: &Message, depth: u32, builder: &mut Builder) -> Result<u64> {
+        let mut header = *first;
+        loop {
+            let (entry, content) = self.take(&header);
+            let key = key::of_element(message, content, entry.content, depth)?;
+            builder.push(entry, key.map(|key| key.hash()))?;
+            match self.next_like(&header)? {
+                Some(next) => header = next,
+                None => return Ok(self.position),
+            }
+        }
+    }
+
+    /// Takes the element with this head: its entry and its content.
+    #[inline]
+    fn take(&mut self, header: &Header) -> (Entry, &'a [u8]) {
+        let entry = Entry::new(header, self.position);
+        let content = usize::from(header.head_len);
+        let end = content + header.content_len as usize;
+        let taken = self.rest.get(content..end).unwrap_or_default();
+        self.rest = self.rest.get(end..).unwrap_or_default();
+        self.position = entry.end;
+        (entry, taken)
+    }
+
+    /// The head of the next element; None where another field follows, a large element, or one that is not all here.
+    #[inline]
+    fn next_like(&self, header: &Header) -> Result<Option<Header>> {
+        let room = (self.rest.len() as u64).min(self.end - self.position);
+        if room == 0 {
+            return Ok(None);
+        }
+        let next = header::read(self.rest, self.position)?;
+        Ok(next.filter(|next| {
+            let same = next.number == header.number && next.wire == Wire::Len;
+            same && next.content_len < self.floor && next.size().is_some_and(|size| size <= room)
+        }))
     }
 }
 

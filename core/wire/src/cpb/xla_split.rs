@@ -20,7 +20,7 @@ const TYPE_STRING: u64 = 1;
 
 /// What a manifest comes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Split {
+pub(super) struct XlaSplit {
     /// The full name of the result's type.
     pub(super) type_name: String,
     /// The records as chunks, and their places in the order of the records.
@@ -28,7 +28,7 @@ pub(super) struct Split {
 }
 
 /// The split proto in `source`; None when its first record is no manifest.
-pub(super) fn read(source: &dyn Source, limits: &Limits) -> Result<Option<Split>> {
+pub(super) fn read(source: &dyn Source, limits: &Limits) -> Result<Option<XlaSplit>> {
     let mut chunks = Chunks::new(source, 0);
     let Some((first, record)) = opening(&mut chunks, source, limits)? else { return Ok(None) };
     let Some(mut split) = manifest(&record, limits)? else { return Ok(None) };
@@ -95,8 +95,8 @@ fn first_record(source: &dyn Source, chunk: &ChunkRef, limits: &Limits) -> Resul
 }
 
 /// What `record` says, if it is a manifest: a dotted type name, and nothing that a manifest does not have.
-fn manifest(record: &[u8], limits: &Limits) -> Result<Option<Split>> {
-    let mut split = Split::default();
+fn manifest(record: &[u8], limits: &Limits) -> Result<Option<XlaSplit>> {
+    let mut split = XlaSplit::default();
     let mut entries = Vec::new();
     let mut fields = Fields::new(record, 0, limits.depth);
     while let Ok(Some(field)) = fields.next_field() {
