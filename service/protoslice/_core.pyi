@@ -7,11 +7,13 @@ from typing import BinaryIO, Final, Protocol, Self, final
 from protoslice.sources import RangeSource
 
 __all__ = [
+    "DEFAULT_FLOOR",
     "BlockSums",
     "Bundle",
     "ChunkHasher",
     "Chunked",
     "Computed",
+    "CoreFile",
     "Declarations",
     "Descriptors",
     "Document",
@@ -122,7 +124,7 @@ class Scanner:
         schema: Schema | None = None,
         root: str | None = None,
         *,
-        floor: int = 16384,
+        floor: int = ...,
         limits: Limits | None = None,
     ) -> Self: ...
     def feed(self, piece: bytes) -> None: ...
@@ -144,7 +146,7 @@ def index_source(
     schema: Schema | None = None,
     root: str | None = None,
     *,
-    floor: int = 16384,
+    floor: int = ...,
     limits: Limits | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> bytes: ...
@@ -376,10 +378,20 @@ class Sha256:
     @staticmethod
     def load(saved: bytes) -> Sha256: ...
 
+DEFAULT_FLOOR: Final = 16384
+"""Bytes from which on a message has a place in the index of its own."""
+
+@final
+class CoreFile:
+    """A file that the engine reads without the interpreter's lock."""
+
+    @staticmethod
+    def open(path: str, device: int, inode: int) -> CoreFile | None: ...
+
 @final
 class Sources:
     """The sources of a rope, by number."""
 
     def __new__(cls, sources: Sequence[RangeSource]) -> Self: ...
-    def read_into(self, rope: Rope, offset: int, buffer: bytearray | memoryview) -> None: ...
+    def read(self, rope: Rope, offset: int, length: int) -> bytes: ...
     def close(self) -> None: ...

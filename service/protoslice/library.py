@@ -17,7 +17,6 @@ __all__ = ["Chunk", "Form", "Large", "Node", "Proto", "Split", "View"]
 
 MIN_CHUNK = 1 << 20
 MAX_CHUNK = 1 << 30
-FLOOR = 16 << 10
 SMALLEST_FLOOR = 64
 """Below, an index may be twenty times the size of its proto; allowed for small ones alone."""
 Form = Literal["serialized", "chunked", "text"]

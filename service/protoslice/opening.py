@@ -11,7 +11,7 @@ from typing import BinaryIO, Final, cast
 from protoslice import _core, schema
 from protoslice.chunked import tell_type
 from protoslice.errors import CorruptModel, InvalidInput, Unsupported
-from protoslice.library import FLOOR, SMALLEST_FLOOR, Proto
+from protoslice.library import SMALLEST_FLOOR, Proto
 from protoslice.schema.detection.detect import HEAD
 from protoslice.sources import BytesSource, FileObjectSource, FileSource, RangeSource, SourceLike, as_source
 
@@ -28,7 +28,7 @@ def open_proto(
     *,
     types: schema.MessageTypes | None = None,
     index: bytes | None = None,
-    floor: int = FLOOR,
+    floor: int = _core.DEFAULT_FLOOR,
     limits: _core.Limits | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Proto:
@@ -66,7 +66,7 @@ def open_looked_at(
     progress: Callable[[int, int], object] | None = None,
 ) -> Proto:
     """Open a proto of which `look_at` has told what it is; `type` names the root's message type, if somebody does."""
-    return _Opener(source, detection, filename, type, progress=progress).proto(None, FLOOR)
+    return _Opener(source, detection, filename, type, progress=progress).proto(None, _core.DEFAULT_FLOOR)
 
 
 @dataclass(frozen=True, slots=True)

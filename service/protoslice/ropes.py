@@ -58,9 +58,7 @@ class Rope:
         stop = self.core.size if length is None else offset + length
         if offset < 0 or stop < offset or stop > self.core.size:
             raise InvalidInput(f"bytes {offset} to {stop} are not in a rope of {self.core.size} bytes")
-        buffer = bytearray(stop - offset)
-        self._fill(offset, memoryview(buffer))
-        return bytes(buffer)
+        return self._sources.read(self.core, offset, stop - offset)
 
     def __bytes__(self) -> bytes:
         return self.read()
@@ -69,16 +67,15 @@ class Rope:
         """Fill `buffer` with the bytes at `offset`; how many there were."""
         view = memoryview(buffer).cast("B")
         count = max(0, min(view.nbytes, self.core.size - offset))
-        self._fill(offset, view[:count])
+        for at in range(0, count, PIECE):
+            end = min(at + PIECE, count)
+            view[at:end] = self._sources.read(self.core, offset + at, end - at)
         return count
 
     def pieces(self, size: int = PIECE) -> Iterator[memoryview]:
-        """Its bytes in pieces of `size`. A piece is valid until the next one is taken: the memory is used again."""
-        buffer = memoryview(bytearray(min(size, self.core.size)))
+        """Its bytes in pieces of `size`; the last may be shorter."""
         for offset in range(0, self.core.size, size):
-            piece = buffer[: min(size, self.core.size - offset)]
-            self._fill(offset, piece)
-            yield piece
+            yield memoryview(self._sources.read(self.core, offset, min(size, self.core.size - offset)))
 
     def write_to(self, file: BinaryIO) -> int:
         """Write all its bytes to `file`; how many there were."""
@@ -91,9 +88,6 @@ class Rope:
     def open(self) -> RopeFile:
         """A seekable binary file of its bytes, for libraries that want one."""
         return RopeFile(self)
-
-    def _fill(self, offset: int, view: memoryview) -> None:
-        self._sources.read_into(self.core, offset, view)
 
 
 class RopeFile(io.RawIOBase):

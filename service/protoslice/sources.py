@@ -9,11 +9,12 @@ import stat
 import threading
 from typing import BinaryIO, Protocol, Self, cast, runtime_checkable
 
+from protoslice._core import CoreFile
 from protoslice.errors import CorruptModel, InvalidInput, NotFound, ProtosliceError, StorageDenied, StorageError
 
 __all__ = ["BytesSource", "FileObjectSource", "FileSource", "RangeSource", "SourceLike", "as_source"]
 
-_MOST = 1 << 30  # bytes per call; the kernel stops at 2 GiB
+_LONGEST_READ = 1 << 30  # bytes per call; the kernel stops at 2 GiB
 
 
 @runtime_checkable
@@ -37,7 +38,7 @@ class FileSource:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._fd = -1
-        self._opened: object = None  # what the engine reads the file by, once it does
+        self._core_file: CoreFile | None = None
         try:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             if stat.S_ISDIR(os.fstat(self._fd).st_mode):
@@ -51,10 +52,20 @@ class FileSource:
         """The file descriptor, which stays this object's own."""
         return self._fd
 
+    def core_file(self) -> CoreFile | None:
+        """The file as the engine reads it; None once this source is closed, or `path` names another file.
+
+        The engine opens the file a first time when it asks; closing the source gives that up too.
+        """
+        if self._core_file is None and self._fd >= 0:
+            found = os.fstat(self._fd)
+            self._core_file = CoreFile.open(self.path, found.st_dev, found.st_ino)
+        return self._core_file
+
     def read(self, offset: int, length: int, /) -> bytes:
         """Exactly the `length` bytes at `offset`."""
         _check(offset, length, self.size, self.path)
-        if length > _MOST:
+        if length > _LONGEST_READ:
             return self._read_long(offset, length)
         part = self._pread(offset, length)
         return part if len(part) == length else self._read_long(offset, length)
@@ -62,7 +73,7 @@ class FileSource:
     def close(self) -> None:
         """Give the file descriptor back; closing twice is harmless."""
         fd, self._fd = self._fd, -1
-        self._opened = None
+        self._core_file = None
         if fd >= 0:
             os.close(fd)
 
@@ -79,7 +90,7 @@ class FileSource:
     def _read_long(self, offset: int, length: int) -> bytes:
         parts = []
         while length:
-            part = self._pread(offset, min(length, _MOST))
+            part = self._pread(offset, min(length, _LONGEST_READ))
             if not part:
                 raise _short(self.path, offset)
             parts.append(part)

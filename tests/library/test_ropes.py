@@ -47,6 +47,23 @@ def test_parts_of_it_are_read(parts: list[bytes | tuple[int, int, int]], offset:
             rope.read(offset, length)
 
 
+def test_a_buffer_is_filled_while_no_other_thread_can_see_it() -> None:
+    """A source is read without the interpreter's lock: a buffer must not be half filled meanwhile."""
+    buffer = bytearray(b"-" * 6)
+    seen = []
+
+    class Looking:
+        size = 3
+
+        def read(self, offset: int, length: int, /) -> bytes:
+            seen.append(bytes(buffer))
+            return b"def"
+
+    rope = Rope(_core.Rope([b"abc", (0, 0, 3)]), [Looking()])
+    assert rope.readinto(buffer) == 6
+    assert (seen, bytes(buffer)) == ([b"-" * 6], b"abcdef")
+
+
 @given(pieces, st.lists(st.tuples(st.integers(0, 120), st.integers(0, 30)), max_size=5))
 def test_as_a_file_it_is_sought_and_read(
     parts: list[bytes | tuple[int, int, int]], reads: list[tuple[int, int]]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
-use wire::scan;
+use wire::scan::{self, DEFAULT_FLOOR};
 use wire::schema::TypeId;
 use wire::{Kind, WireError};
 
@@ -22,7 +22,7 @@ pub(crate) struct Scanner(Mutex<Option<scan::Scanner>>);
 #[pymethods]
 impl Scanner {
     #[new]
-    #[pyo3(signature = (schema=None, root=None, *, floor=16384, limits=None))]
+    #[pyo3(signature = (schema=None, root=None, *, floor=DEFAULT_FLOOR, limits=None))]
     fn new(
         py: Python<'_>,
         schema: Option<&Bound<'_, Schema>>,
@@ -132,7 +132,7 @@ fn types(schema: Option<&Bound<'_, Schema>>, root: Option<&str>) -> wire::Result
 /// The serialized index of all of one source, or of the rope `image` over some: reads tags, lengths and keys alone.
 /// `progress` is called now and then with how much has been scanned, and how much there is.
 #[pyfunction]
-#[pyo3(signature = (sources, image=None, schema=None, root=None, *, floor=16384, limits=None, progress=None))]
+#[pyo3(signature = (sources, image=None, schema=None, root=None, *, floor=DEFAULT_FLOOR, limits=None, progress=None))]
 #[allow(clippy::too_many_arguments, reason = "options with names")]
 pub(crate) fn index_source<'py>(
     py: Python<'py>,

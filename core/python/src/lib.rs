@@ -51,7 +51,10 @@ mod _core {
     #[pymodule_export]
     use super::schema::Schema;
     #[pymodule_export]
-    use super::source::{Computed, Sources};
+    use super::source::{Computed, CoreFile, Sources};
+
+    #[pymodule_export]
+    const DEFAULT_FLOOR: u64 = wire::scan::DEFAULT_FLOOR;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

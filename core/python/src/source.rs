@@ -8,8 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyBufferError;
+use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use wire::source::{RopeSource, Source};
@@ -34,7 +33,7 @@ impl PySource {
     /// The source behind `object`, which has `size` and `read`.
     pub(crate) fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let size = object.getattr("size")?.extract()?;
-        let file = same_file(object).unwrap_or_default();
+        let file = file_of(object).unwrap_or_default();
         let computed = object.cast::<Computed>().ok().map(|computed| Arc::clone(&computed.get().0));
         Ok(Self { object: object.clone().unbind(), file, computed, size })
     }
@@ -154,34 +153,30 @@ impl Source for Watched<'_> {
     }
 }
 
-/// The file of a `FileSource`, opened once more so that reading it takes neither the GIL nor a call into Python, and
-/// kept there for all that read from it; none for other sources, and none when the path meanwhile names another file.
-fn same_file(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<File>>> {
-    let py = object.py();
-    let class = py.import("protoslice.sources")?.getattr("FileSource")?;
+/// The file of a `FileSource`; None for any other source, and where the source has no file to give.
+fn file_of(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<File>>> {
+    let class = object.py().import("protoslice.sources")?.getattr("FileSource")?;
     if !object.get_type().is(&class) {
         return Ok(None);
     }
-    if let Ok(opened) = object.getattr(OPENED)?.cast::<Opened>() {
-        return Ok(Some(Arc::clone(&opened.get().0)));
-    }
-    let known = py.import("os")?.call_method1("fstat", (object.call_method0("fileno")?,))?;
-    let known: (u64, u64) = (known.getattr("st_dev")?.extract()?, known.getattr("st_ino")?.extract()?);
-    let file = Arc::new(File::open(object.getattr("path")?.extract::<PathBuf>()?)?);
-    let found = file.metadata()?;
-    if known != (found.dev(), found.ino()) {
-        return Ok(None);
-    }
-    object.setattr(OPENED, Bound::new(py, Opened(Arc::clone(&file)))?)?;
-    Ok(Some(file))
+    let given = object.call_method0("core_file")?;
+    Ok(given.cast::<CoreFile>().ok().map(|file| Arc::clone(&file.get().0)))
 }
 
-/// Where a `FileSource` keeps its `Opened`, until it is closed.
-const OPENED: &str = "_opened";
-
-/// A file that is open.
+/// A file that is read without the GIL, and without a call into Python.
 #[pyclass(frozen, module = "protoslice._core")]
-struct Opened(Arc<File>);
+pub(crate) struct CoreFile(Arc<File>);
+
+#[pymethods]
+impl CoreFile {
+    /// Opens the file at `path`, if that is the one with this number on this device; else None.
+    #[staticmethod]
+    fn open(path: PathBuf, device: u64, inode: u64) -> PyResult<Option<Self>> {
+        let file = File::open(path)?;
+        let found = file.metadata()?;
+        Ok(((device, inode) == (found.dev(), found.ino())).then(|| Self(Arc::new(file))))
+    }
+}
 
 /// The sources of a rope, by number; none once they are closed.
 #[pyclass(frozen, module = "protoslice._core")]
@@ -194,24 +189,22 @@ impl Sources {
         Self::new(&sources)
     }
 
-    /// Fills `buffer` with the bytes of `rope` from `offset` on. Files are read without the GIL.
-    fn read_into(
+    /// The `length` bytes of `rope` from `offset` on. Files are read without the GIL.
+    fn read<'py>(
         &self,
-        py: Python<'_>,
-        rope: &Bound<'_, Rope>,
+        py: Python<'py>,
+        rope: &Bound<'py, Rope>,
         offset: u64,
-        buffer: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        let target = PyBuffer::<u8>::get(buffer)?;
-        let Some(pointer) = target.as_slice_ptr().filter(|_| !target.readonly()) else {
-            return Err(PyBufferError::new_err("contiguous bytes that may be written are due"));
-        };
-        // SAFETY: the buffer is held until the end, and its owner waits for this call before it looks inside.
-        #[allow(unsafe_code, reason = "filling a buffer without a copy")]
-        let bytes: &mut [u8] = unsafe { &mut *pointer.as_ptr() };
+        length: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let length =
+            usize::try_from(length).map_err(|_| PyOverflowError::new_err("more bytes than memory can hold"))?;
         let rope = &rope.get().0;
-        let done = py.detach(|| self.with(Some(rope), |source| source.read_into(offset, bytes)));
-        done.map_err(|error| errors::raise(py, error))
+        // Into memory that nobody else knows yet: a buffer of the caller's might be written to by another thread.
+        PyBytes::new_with(py, length, |bytes| {
+            let done = py.detach(|| self.with(Some(rope), |source| source.read_into(offset, bytes)));
+            done.map_err(|error| errors::raise(py, error))
+        })
     }
 
     /// Gives the files back that were opened for reading.

@@ -11,11 +11,11 @@ from typing import IO, BinaryIO, cast
 
 import protoslice
 from protoslice import LocalModel, Proto, open_model
+from protoslice._core import DEFAULT_FLOOR
 from protoslice.cli.models.addresses import perhaps_meant
 from protoslice.cli.models.subjects import Content
 from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
-from protoslice.library import FLOOR
 from protoslice.models import root_in
 
 __all__ = ["STDIO", "naming", "open_named", "opened", "opened_model", "write_content"]
@@ -25,7 +25,7 @@ _IN_MEMORY = 64 << 20
 
 
 @contextmanager
-def opened(name: str, type_name: str | None, *, floor: int = FLOOR) -> Iterator[Proto]:
+def opened(name: str, type_name: str | None, *, floor: int = DEFAULT_FLOOR) -> Iterator[Proto]:
     """The proto in the file `name`, or the root of a directory.
 
     `-` is standard input, which is kept in a temporary file while it is worked on.

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from functools import cached_property
 
 from protoslice import LocalModel, Proto, Rope
+from protoslice._core import DEFAULT_FLOOR
 from protoslice.cli.models.extent import extent_of
 from protoslice.cli.models.files import STDIO, opened, opened_model
 from protoslice.cli.models.subjects import Listing, Part, Policy, Row
@@ -16,7 +17,7 @@ from protoslice.errors import Unsupported
 from protoslice.formats.model import Fault, Model, Tensor
 from protoslice.formats.model import Proto as Root
 from protoslice.formats.outputs.safetensors import safetensors
-from protoslice.library import FLOOR, MAX_CHUNK, MIN_CHUNK, SMALLEST_FLOOR
+from protoslice.library import MAX_CHUNK, MIN_CHUNK, SMALLEST_FLOOR
 from protoslice.models import model_around
 from protoslice.sources import FileSource
 
@@ -40,7 +41,7 @@ class LocalSubject:
     def opened(cls, name: str, type_name: str | None, *, close_look: bool = False) -> Iterator[LocalSubject]:
         """What is in the file `name`; a directory counts for its tensors."""
         with ExitStack() as held:
-            yield cls(name, type_name, _floor(name) if close_look else FLOOR, held)
+            yield cls(name, type_name, _floor(name) if close_look else DEFAULT_FLOOR, held)
 
     @cached_property
     def proto(self) -> Proto:
@@ -148,5 +149,5 @@ def _row(tensor: Tensor) -> Row:
 
 def _floor(file: str) -> int:
     """How small a message may be and still be told apart: the smaller the file, the closer the look."""
-    size = os.path.getsize(file) if os.path.isfile(file) else FLOOR
-    return min(FLOOR, max(SMALLEST_FLOOR, size // 1000))
+    size = os.path.getsize(file) if os.path.isfile(file) else DEFAULT_FLOOR
+    return min(DEFAULT_FLOOR, max(SMALLEST_FLOOR, size // 1000))
