@@ -45,7 +45,7 @@ from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.layout.version import check_layout
 from protoslice.stores.names import check_request, check_tag, is_id, is_id_prefix
 from protoslice.stores.reading.joined import open_file_object
-from protoslice.stores.reading.objects import StoredObject
+from protoslice.stores.reading.objects import StoredFile, StoredObject
 from protoslice.stores.reading.opened import OpenStore, open_proto
 from protoslice.stores.reading.pieces import PieceInfo, Pieces, Place
 from protoslice.stores.uploads import UploadOptions, Uploads
@@ -340,25 +340,22 @@ class Stores:
         return Types(own or await self._worker.run(lambda: schema.bundled().schema(type_name)))
 
     async def _open(self, manifest: Manifest) -> OpenStore:
-        objects: list[StoredObject] = []
+        files: list[StoredFile] = []
         try:
             shared: dict[Stored, StoredObject] = {}
             for number, stored in enumerate(manifest.objects, 1):
-                objects.append(await self._open_object(stored, shared))
+                files.append(await self._open_object(stored, shared))
                 if not number % _TURN:  # files in a pack that is open need no waiting: let others have their turn
                     await asyncio.sleep(0)
             proto = None
             if manifest.indexed:
                 verify = self._options.verify_reads
-                proto, extra = await open_proto(
-                    self._storage, manifest, objects, self._worker, self._schemas, verify=verify
-                )
-                objects.extend(extra)
+                proto = await open_proto(self._storage, manifest, files, self._worker, self._schemas, verify=verify)
         except BaseException:
-            for opened in objects:
+            for opened in files:
                 opened.close()
             raise
-        store = OpenStore(manifest, objects, proto, self._worker, Derived(self._storage, manifest.id))
+        store = OpenStore(manifest, files, proto, self._worker, Derived(self._storage, manifest.id))
         store.seen_at = self._worker.loop.time()
         self._opened[manifest.id] = store
         while len(self._opened) > self._options.open_stores:
@@ -366,7 +363,7 @@ class Stores:
             self._opened.pop(next(iter(self._opened)))
         return store
 
-    async def _open_object(self, stored: Stored, shared: dict[Stored, StoredObject]) -> StoredObject:
+    async def _open_object(self, stored: Stored, shared: dict[Stored, StoredObject]) -> StoredFile:
         if stored.uri is not None:
             return await self._places.open(stored, self._worker)
         verify = self._options.verify_reads

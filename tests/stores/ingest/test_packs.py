@@ -12,15 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.stores import assert_whole, in_files, in_memory, keys_in, objects_in, onnx, opened, read, upload
 
+from protoslice.concurrency.executor import Worker
 from protoslice.errors import IntegrityError
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.storage.metered import Call, MeteredStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
+from protoslice.stores.catalog.artifact_cache import Derived
 from protoslice.stores.ingest import packs
 from protoslice.stores.ingest.writers import BATCH
-from protoslice.stores.reading.objects import BLOCK
+from protoslice.stores.reading.objects import SUM_BLOCK
+from protoslice.stores.reading.opened import OpenStore
 
-SIZES = st.lists(st.sampled_from([0, 1, 100, BLOCK - 1, BLOCK, 150_000, BATCH - 1, BATCH, 1_300_000]), max_size=6)
+SIZES = st.lists(
+    st.sampled_from([0, 1, 100, SUM_BLOCK - 1, SUM_BLOCK, 150_000, BATCH - 1, BATCH, 1_300_000]), max_size=6
+)
 
 
 def folder(sizes: list[int]) -> dict[str, bytes]:
@@ -110,7 +115,7 @@ def test_a_pack_that_is_full_is_followed_by_another() -> None:
 
 
 def test_damage_to_one_file_is_found_by_whoever_reads_it() -> None:
-    files = folder([3 * BLOCK, 3 * BLOCK])
+    files = folder([3 * SUM_BLOCK, 3 * SUM_BLOCK])
 
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         info = (await upload(stores, files)).store
@@ -121,7 +126,7 @@ def test_damage_to_one_file_is_found_by_whoever_reads_it() -> None:
         async with opened(storage) as others:
             store = await others.view(info.id)
             assert await read(store.file("f0")) == files["f0"]
-            assert await read(store.file("f1"), 0, BLOCK) == files["f1"][:BLOCK]
+            assert await read(store.file("f1"), 0, SUM_BLOCK) == files["f1"][:SUM_BLOCK]
             with pytest.raises(IntegrityError, match="file-0"):
                 await read(store.file("f1"))
 
@@ -135,5 +140,20 @@ def test_an_upload_that_is_given_up_leaves_no_pack() -> None:
             await sink.write(b"small")
             await sink.close()
         assert await keys_in(storage, "objects") == []
+
+    in_memory(work)
+
+
+def test_a_store_is_not_opened_with_a_file_too_few() -> None:
+    """A file that was not opened would be missing from the store without a word."""
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        info = (await upload(stores, folder([10, 10]))).store
+        store = await stores.view(info.id)
+        worker = Worker(1)
+        opened_files = [store.file(file.path).sources[0] for file in store.manifest.files]
+        with pytest.raises(ValueError, match="shorter"):
+            OpenStore(store.manifest, opened_files[:-1], None, worker, Derived(storage, info.id))  # type: ignore[arg-type]
+        await worker.close()
 
     in_memory(work)

@@ -13,7 +13,7 @@ from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.ingest import external
 from protoslice.stores.layout import keys
-from protoslice.stores.reading.objects import BLOCK
+from protoslice.stores.reading.objects import SUM_BLOCK
 from protoslice.stores.reading.read_memo import Noted
 
 COUNT = 150
@@ -112,7 +112,7 @@ def test_a_list_reads_no_block_twice(count: int, size: int, tmp_path: Path, call
     """What stands behind a tensor and what stands before the next one lie side by side."""
     model = onnx(*[size] * count)
     (tmp_path / "model.onnx").write_bytes(model)
-    most = min(-(-len(model) // BLOCK), count) + 3
+    most = min(-(-len(model) // SUM_BLOCK), count) + 3
 
     async def run() -> None:
         storage, options = (
@@ -129,7 +129,7 @@ def test_a_list_reads_no_block_twice(count: int, size: int, tmp_path: Path, call
                 assert (await listed(stores, info.id)).count(b'"name"') == count
                 reads = reading(calls)
             assert len(reads) <= most
-            assert sum(call.bytes_read for call in reads) <= most * BLOCK
+            assert sum(call.bytes_read for call in reads) <= most * SUM_BLOCK
 
     asyncio.run(run())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Sequence
 from random import Random
 
@@ -10,6 +11,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support import golden
 from tests.support.golden import CHUNKED
 from tests.support.stores import assert_whole, field, in_memory, keys_in, objects_in, onnx, opened, read, upload
 
@@ -132,6 +134,19 @@ def test_joined_objects_read_like_their_bytes(sizes: list[int], data: st.DataObj
     asyncio.run(work())
 
 
+def test_a_file_of_several_objects_has_no_attribute_that_fails() -> None:
+    async def work() -> None:
+        storage, worker = MemoryStorage(), Worker(1)
+        parts = [await stored(storage, number, b"abc") for number in range(2)]
+        joined = await open_file_object(storage, Stored.joined(parts), worker, verify=True)
+        for name in dir(joined):
+            getattr(joined, name)
+        joined.close()
+        await worker.close()
+
+    asyncio.run(work())
+
+
 def test_no_block_of_a_part_is_read_twice() -> None:
     """Wherever the parts begin: what is sent at a time ends where a block of a part does."""
     sizes = [(2 << 20) + 12_345] * 3
@@ -211,6 +226,21 @@ def test_a_state_is_not_gone_on_from_by_another_schema() -> None:
     assert Examination.load(saved, "x.bin", "mine.Thing", named("a", "b")).size == found.size
     with pytest.raises(Unsupported, match="another schema"):
         Examination.load(saved, "x.bin", "mine.Thing", named("b", "a"))
+
+
+def test_a_state_of_an_older_program_is_gone_on_from() -> None:
+    """The file was written when SHA-256 was our own: an upload that pauses while the program is replaced goes on."""
+    data = b"".join(b"\x0a\x64" + bytes((at + each) % 251 for each in range(100)) for at in range(1000))
+    straight = Examination("x.bin", None, Types())
+    straight.take(data)
+    resumed = Examination.load(golden.stored("storage/inspection.state").read_bytes(), "x.bin", None, Types())
+    assert resumed.size == 70_001
+    resumed.take(data[70_001:])
+    one, other = straight.finish(), resumed.finish()
+    assert other.sha256 == hashlib.sha256(data).digest()
+    assert other.scan is not None
+    assert other.scan.index is not None
+    assert one == other
 
 
 class Counting(MemoryStorage):

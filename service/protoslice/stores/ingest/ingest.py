@@ -35,7 +35,7 @@ from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import commit_new, put_new
 from protoslice.stores.names import FilePaths, check_request
 from protoslice.stores.reading.joined import open_file_object
-from protoslice.stores.reading.objects import StoredObject, open_object
+from protoslice.stores.reading.objects import StoredFile, open_object
 
 __all__ = ["Ingest", "IntakeOptions"]
 
@@ -201,11 +201,11 @@ class Ingest:
         finally:
             source.close()
 
-    async def _opened(self, stored: Stored) -> StoredObject:
+    async def _opened(self, stored: Stored) -> StoredFile:
         options = self._options
         return await open_file_object(options.storage, stored, options.worker, verify=options.verify)
 
-    async def _chunked(self, source: StoredObject, path: str) -> tuple[Prepared | None, Stored | None]:
+    async def _chunked(self, source: StoredFile, path: str) -> tuple[Prepared | None, Stored | None]:
         options = self._options
         chunked, stored = await self._beside(lambda side: chunked_of(source, side))
         return await self._on_image(
@@ -214,7 +214,7 @@ class Ingest:
             lambda sources: prepare_chunked(chunked, sources, path, options.types, self._request),
         )
 
-    async def _text(self, source: StoredObject, path: str, name: str) -> tuple[Prepared | None, Stored | None]:
+    async def _text(self, source: StoredFile, path: str, name: str) -> tuple[Prepared | None, Stored | None]:
         types = self._options.types
         try:
             _, stored = await self._beside(lambda side: binary_of(source, name, types, side))
@@ -240,7 +240,7 @@ class Ingest:
         return done, stored
 
     async def _on_image(
-        self, source: StoredObject, side: Stored | None, prepare: Callable[[Sequence[RangeSource]], Prepared]
+        self, source: StoredFile, side: Stored | None, prepare: Callable[[Sequence[RangeSource]], Prepared]
     ) -> tuple[Prepared | None, Stored | None]:
         options = self._options
         extra = await open_object(options.storage, side, options.worker, verify=options.verify) if side else None

@@ -13,14 +13,14 @@ from protoslice.formats.roots import rank
 from protoslice.stores.domain import IngestRequest, Stored
 from protoslice.stores.ingest.prepare import NotARoot, Prepared
 from protoslice.stores.ingest.receive import Received
-from protoslice.stores.reading.objects import StoredObject
+from protoslice.stores.reading.objects import StoredFile
 
 __all__ = ["Root", "choose_root"]
 
 _TRIES: Final = 64
 """How many files are looked into for a root that nobody named."""
 
-Open = Callable[[Stored], Awaitable[StoredObject]]
+Open = Callable[[Stored], Awaitable[StoredFile]]
 Made = tuple[Prepared | None, Stored | None]
 Prepare = Callable[[Received], Awaitable[Made]]
 
@@ -114,7 +114,7 @@ async def _ranked(files: Sequence[Received], opened: Open, worker: Worker) -> li
     return await worker.run(lambda: sorted(files, key=place))
 
 
-async def _content(stored: StoredObject, worker: Worker) -> bytes:
+async def _content(stored: StoredFile, worker: Worker) -> bytes:
     try:
         return await worker.run(lambda: stored.read(0, stored.size))
     finally:

@@ -10,7 +10,7 @@ from itertools import accumulate
 from protoslice.errors import InvalidInput
 from protoslice.storage import Span, Storage
 from protoslice.stores.domain import Stored
-from protoslice.stores.reading.objects import Runner, StoredObject, open_object
+from protoslice.stores.reading.objects import Runner, StoredFile, StoredObject, open_object
 
 __all__ = ["JoinedObject", "open_file_object"]
 
@@ -18,7 +18,7 @@ Piece = tuple[int, int, int]
 """A part by its number, and a span of it."""
 
 
-class JoinedObject(StoredObject):
+class JoinedObject:
     """Reads go to the parts they touch. Blocks are those of the parts, wherever a part begins."""
 
     def __init__(self, parts: Sequence[StoredObject], size: int, at: int) -> None:
@@ -29,11 +29,11 @@ class JoinedObject(StoredObject):
 
     @property
     def parts(self) -> Sequence[StoredObject]:
-        """See `StoredObject.parts`."""
+        """See `StoredFile.parts`."""
         return self._parts
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """See `StoredObject.read`."""
+        """See `StoredFile.read`."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise InvalidInput(f"bytes {offset} to {offset + length} are not in an object of {self.size}")
         return b"".join(
@@ -41,7 +41,7 @@ class JoinedObject(StoredObject):
         )
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
-        """See `StoredObject.fetch`."""
+        """See `StoredFile.fetch`."""
         cut = [self._cut(*span) for span in spans]
         wanted: dict[int, list[Span]] = {}
         for number, start, end in (piece for pieces in cut for piece in pieces):
@@ -60,7 +60,7 @@ class JoinedObject(StoredObject):
         return [data[start - low : end - low] for (start, end), (low, _), data in zip(spans, wide, blocks, strict=True)]
 
     def at_hand(self, offset: int, length: int) -> memoryview | None:
-        """See `StoredObject.at_hand`; none where the bytes lie in several parts."""
+        """See `StoredFile.at_hand`; none where the bytes lie in several parts."""
         pieces = self._cut(offset, offset + length)
         if len(pieces) != 1:
             return None
@@ -68,7 +68,7 @@ class JoinedObject(StoredObject):
         return self._parts[number].at_hand(start, end - start)
 
     def covering(self, span: Span) -> Span:
-        """See `StoredObject.covering`."""
+        """See `StoredFile.covering`."""
         pieces = self._cut(*span)
         if not pieces:
             return span
@@ -78,7 +78,7 @@ class JoinedObject(StoredObject):
         return max(0, self._starts[first] + low), min(self.size, self._starts[last] + high)
 
     def close(self) -> None:
-        """See `StoredObject.close`."""
+        """See `StoredFile.close`."""
         for part in self._parts:
             part.close()
 
@@ -101,7 +101,7 @@ def _whole(found: Sequence[bytes]) -> bytes:
 
 async def open_file_object(
     storage: Storage, stored: Stored, runner: Runner, *, verify: bool, shared: dict[Stored, StoredObject] | None = None
-) -> StoredObject:
+) -> StoredFile:
     """A file of a store, or of an upload: one object of ours, several, or a part of one that is opened once."""
     if not stored.parts:
         return await open_object(storage, stored, runner, verify=verify)

@@ -11,10 +11,11 @@ from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, 
 from protoslice.storage import ObjectKey, OpenFile, Span, Storage
 from protoslice.stores.domain import Stored
 from protoslice.stores.layout import keys
+from protoslice.stores.reading.computed import Readable
 
-__all__ = ["BLOCK", "CHANGED", "Notes", "Runner", "StoredObject", "open_object"]
+__all__ = ["CHANGED", "SUM_BLOCK", "Notes", "Runner", "StoredFile", "StoredObject", "open_object"]
 
-BLOCK = 64 << 10
+SUM_BLOCK = 64 << 10
 """Bytes that one sum covers."""
 
 CHANGED = "an object that this store was registered over has changed, or is gone: register it anew"
@@ -47,6 +48,21 @@ class Notes(Protocol):
         """Hold what was read for a while: the next read may be of bytes beside those that were wanted."""
 
 
+class StoredFile(Readable, Protocol):
+    """The bytes of a file of a store: an object, several of them, or a part of one."""
+
+    @property
+    def name(self) -> str:
+        """The key of the object, or of the first."""
+
+    @property
+    def parts(self) -> Sequence[StoredObject]:
+        """The objects that hold the file."""
+
+    def close(self) -> None:
+        """Give back the objects that are held open."""
+
+
 class StoredObject:
     """An object, held open where its storage can: a `RangeSource` for worker threads, spans of blocks for the loop."""
 
@@ -73,7 +89,7 @@ class StoredObject:
 
     @property
     def parts(self) -> Sequence[StoredObject]:
-        """The objects that make it up."""
+        """See `StoredFile.parts`."""
         return (self,)
 
     @property
@@ -130,7 +146,7 @@ class StoredObject:
         return span if self._sums is None else self._blocks(*span)
 
     def _blocks(self, start: int, end: int) -> Span:
-        return start - start % BLOCK, min(self.size, end + -end % BLOCK)
+        return start - start % SUM_BLOCK, min(self.size, end + -end % SUM_BLOCK)
 
     def close(self) -> None:
         """Give back what was held open."""
@@ -180,9 +196,9 @@ class StoredObject:
         return IntegrityError(f"the stored object {self.name!r} is missing, or another")
 
     def _verify(self, data: bytes, start: int) -> None:
-        bad = None if self._sums is None else _core.first_bad_block(data, start // BLOCK, self._sums)
+        bad = None if self._sums is None else _core.first_bad_block(data, start // SUM_BLOCK, self._sums)
         if bad is not None:
-            raise self._damaged(bad * BLOCK)
+            raise self._damaged(bad * SUM_BLOCK)
 
     def _damaged(self, offset: int | None) -> IntegrityError:
         error = IntegrityError(f"the stored object {self.name!r} is damaged: a block fails its checksum", offset)
@@ -196,7 +212,7 @@ async def open_object(storage: Storage, stored: Stored, runner: Runner, *, verif
     sums = None
     try:
         if verify:
-            sums = await storage.get_range(keys.sums_of(key), 0, 4 * -(-stored.size // BLOCK))
+            sums = await storage.get_range(keys.sums_of(key), 0, 4 * -(-stored.size // SUM_BLOCK))
         handle = await storage.open_file(key) if storage.abilities.open_file else None
     except NotFound as error:
         raise IntegrityError(f"the stored object {str(key)!r}, or its sums, are missing") from error

@@ -22,7 +22,7 @@ from protoslice.stores.domain import Manifest, Page, PageRoom, StoreInfo, place_
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.envelope import unseal
 from protoslice.stores.reading.chunk_facts import ChunkFacts
-from protoslice.stores.reading.objects import StoredObject, open_object
+from protoslice.stores.reading.objects import StoredFile, open_object
 from protoslice.stores.reading.read_memo import recalling
 from protoslice.stores.reading.serving import Representation
 from protoslice.stores.reading.tensors import StoreTensors
@@ -62,7 +62,7 @@ class OpenStore:
     def __init__(
         self,
         manifest: Manifest,
-        objects: Sequence[StoredObject],
+        files: Sequence[StoredFile],
         proto: Proto | None,
         worker: Worker,
         derived: Derived,
@@ -71,15 +71,14 @@ class OpenStore:
         self.info = StoreInfo.of(manifest)
         self.seen_at = float("-inf")
         """When, by the clock of the loop, its manifest was last seen."""
-        self._objects = tuple(objects)
+        self._objects = (*files, *(proto.decoded if proto is not None else ()))
         self._proto = proto
         self._worker = worker
         self._facts = ChunkFacts(derived, worker)
-        # Side objects of ours trail those of the files.
-        self._files = {file.path: (file, stored) for file, stored in zip(manifest.files, objects, strict=False)}
-        files = {path: stored for path, (_, stored) in self._files.items()}
+        self._files = {file.path: (file, stored) for file, stored in zip(manifest.files, files, strict=True)}
+        by_path = {path: stored for path, (_, stored) in self._files.items()}
         root = formats.Proto(proto.document, proto.sources) if proto is not None else None
-        model = formats.Model(manifest.root or "", manifest.type, files, root)
+        model = formats.Model(manifest.root or "", manifest.type, by_path, root)
         self.tensors = StoreTensors(
             model,
             lambda: recalling(lambda: self._tensors(model), self._objects, derived, worker),
@@ -262,23 +261,29 @@ class Proto:
 
     document: _core.Document
     plan: _core.Plan
-    sources: Sequence[StoredObject]
+    sources: Sequence[StoredFile]
+    """The root file, then the object of its decoded records, if it has one."""
     imaged: bool
     """Whether it is served by its image: the root file is a chunked proto, or a text."""
     read_by: TypeSchema | None = None
     """The schema that it is read by; None where its type is not known."""
 
+    @property
+    def decoded(self) -> Sequence[StoredFile]:
+        """The objects opened for it beyond the files of its store."""
+        return self.sources[1:]
+
 
 async def open_proto(
     storage: Storage,
     manifest: Manifest,
-    objects: Sequence[StoredObject],
+    files: Sequence[StoredFile],
     worker: Worker,
     schemas: Schemas,
     *,
     verify: bool,
-) -> tuple[Proto, list[StoredObject]]:
-    """The root of the store of `manifest`; and the objects opened for it beyond its files."""
+) -> Proto:
+    """The root of the store of `manifest`, among its opened files."""
 
     async def whole(name: str) -> bytes:
         key = keys.object_key(manifest.attempt, name)
@@ -293,9 +298,9 @@ async def open_proto(
     index, plan = await whole("index"), await whole("plan")
     image = await whole("image") if manifest.chunked else None
     extra = [await open_object(storage, manifest.side, worker, verify=verify)] if manifest.side else []
-    sources = [objects[root], *extra]
+    sources = [files[root], *extra]
     try:
-        return await worker.run(lambda: _proto(index, plan, image, sources, read_by)), extra
+        return await worker.run(lambda: _proto(index, plan, image, sources, read_by))
     except BaseException:
         for stored in extra:
             stored.close()
@@ -303,7 +308,7 @@ async def open_proto(
 
 
 def _proto(
-    index: bytes, plan: bytes, image: bytes | None, sources: Sequence[StoredObject], read_by: TypeSchema | None
+    index: bytes, plan: bytes, image: bytes | None, sources: Sequence[StoredFile], read_by: TypeSchema | None
 ) -> Proto:
     """The root of a store, from what is kept of it. Blocking."""
     rope = _core.Rope.decode(image) if image is not None else None

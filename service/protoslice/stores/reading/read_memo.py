@@ -13,14 +13,14 @@ from typing import Final, TypeVar
 
 from protoslice.concurrency.executor import Worker
 from protoslice.stores.catalog.artifact_cache import Derived
-from protoslice.stores.reading.objects import StoredObject
+from protoslice.stores.reading.objects import StoredFile
 
 __all__ = ["Noted", "recalling"]
 
 T = TypeVar("T")
 
 _NAME: Final = "reads"
-_SMALL: Final = 256 << 10
+_SMALL_READ: Final = 256 << 10
 """A read of more is worth its round trip."""
 _ROOM: Final = 8 << 20
 _LATELY: Final = 16
@@ -47,7 +47,7 @@ class Noted:
     def put(self, number: int, offset: int, data: bytes) -> None:
         """Note what a read gave, if it is small, and as long as there is room."""
         longer = len(data) - len(self._reads.get((number, offset), b""))
-        if len(data) <= _SMALL and 0 < longer <= self._room:
+        if len(data) <= _SMALL_READ and 0 < longer <= self._room:
             self._reads[number, offset] = data
             self._room -= longer
             self.is_new = True
@@ -61,7 +61,7 @@ class Noted:
 
     def came(self, number: int, offset: int, data: bytes) -> None:
         """Hold what was read for a while, if it is small."""
-        if len(data) <= _SMALL:
+        if len(data) <= _SMALL_READ:
             self._lately.appendleft((number, offset, data))
 
     def encode(self) -> bytes:
@@ -81,7 +81,7 @@ class Noted:
         return noted
 
 
-async def recalling(work: Callable[[], T], objects: Sequence[StoredObject], derived: Derived, worker: Worker) -> T:
+async def recalling(work: Callable[[], T], objects: Sequence[StoredFile], derived: Derived, worker: Worker) -> T:
     """What `work` gives, done in a thread. Small reads that it makes of distant objects are kept for the next time."""
     parts = [part for stored in objects for part in stored.parts]
     distant = [(number, part) for number, part in enumerate(parts) if not part.is_near]

@@ -9,7 +9,7 @@ from protoslice import _core
 from protoslice.errors import LimitExceeded
 from protoslice.storage import Span
 from protoslice.stores.reading.computed import Readable
-from protoslice.stores.reading.objects import BLOCK
+from protoslice.stores.reading.objects import SUM_BLOCK
 
 __all__ = ["Representation"]
 
@@ -88,7 +88,7 @@ def _batches(rope: _core.Rope, sources: Sequence[Readable], start: int, end: int
 
 
 def _bounded(rope: _core.Rope, start: int, stop: int) -> tuple[int, list[Extent]]:
-    return rope.batch(start, stop, size=PIECE, pieces=_PIECES, spans=_SPANS, covered=_COVERED, gap=BLOCK)
+    return rope.batch(start, stop, size=PIECE, pieces=_PIECES, spans=_SPANS, covered=_COVERED, gap=SUM_BLOCK)
 
 
 def _aligned(rope: _core.Rope, sources: Sequence[Readable], start: int, stop: int) -> int:

@@ -20,6 +20,7 @@ from protoslice.formats.selection import chosen, naming, pattern, single, wanted
 from protoslice.formats.tensors.reading import is_ready, looked_up, read, ready
 from protoslice.stores.domain import Page, PageRoom, place_of
 from protoslice.stores.reading.computed import Computed, Readable
+from protoslice.stores.reading.joined import JoinedObject
 from protoslice.stores.reading.objects import StoredObject
 from protoslice.stores.reading.serving import Representation
 
@@ -150,7 +151,8 @@ class StoreTensors:
 
     def _readable(self, data: Bytes) -> Sequence[Readable]:
         return [
-            source if isinstance(source, StoredObject) else Computed(source, self._worker) for source in data.sources
+            source if isinstance(source, StoredObject | JoinedObject) else Computed(source, self._worker)
+            for source in data.sources
         ]
 
 
