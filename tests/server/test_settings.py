@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from protoslice.errors import InvalidInput
-from protoslice.server.api.reference import PAGES
 from protoslice.server.settings import Settings, default_storage, environment_name, read_settings
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -21,11 +20,6 @@ def test_each_setting_is_documented_and_described(name: str) -> None:
     page = (DOCS / "configuration.md").read_text()
     assert f"| `{environment_name(name)}` |" in page
     assert Settings.model_fields[name].description
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_the_reference_pages_are_what_the_tables_make(name: str) -> None:
-    assert (DOCS / name).read_text() == PAGES[name](), "run `python -m protoslice.server.api.reference docs`"
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)

@@ -16,8 +16,6 @@ from schemathesis.checks import load_all_checks
 from schemathesis.transport.serialization import Binary
 from tests.support.live import LiveServer
 
-from protoslice.server.api.openapi_file import document_text
-
 COMMITTED = Path(__file__).parents[3] / "openapi" / "openapi.json"
 DOCUMENT: dict[str, Any] = json.loads(COMMITTED.read_text())
 # No 5xx, and nothing undocumented. Left out: that whatever the document allows is accepted. A path, a precondition, a
@@ -53,12 +51,6 @@ SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 
 def operations() -> list[tuple[str, str, dict[str, Any]]]:
     return [(path, method, each) for path, found in DOCUMENT["paths"].items() for method, each in found.items()]
-
-
-def test_the_committed_document_is_the_applications() -> None:
-    assert COMMITTED.read_text() == document_text(), (
-        "run `python -m protoslice.server.api.openapi_file > openapi/openapi.json`"
-    )
 
 
 def test_it_is_served(client: httpx.Client) -> None:
