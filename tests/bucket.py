@@ -1,4 +1,4 @@
-"""The HTTP contract and the storage conformance suite on an S3 server: Versity's gateway over a temporary directory.
+"""HTTP contract and storage conformance suite on an S3 server: Versity's gateway.
 
 Run by `make bucket` with the gateway's program; further arguments go to pytest.
 """
@@ -27,7 +27,10 @@ CONTRACT = ("-m", "contract", "tests/server")
 
 @contextmanager
 def gateway(program: str) -> Iterator[str]:
-    """Run a gateway with an empty bucket, and give its endpoint; the temporary directory needs extended attributes."""
+    """Endpoint of a running gateway with an empty bucket.
+
+    The temporary directory that it serves needs extended attributes.
+    """
     with TemporaryDirectory() as folder:
         Path(folder, BUCKET).mkdir()
         address = f"127.0.0.1:{_free_port()}"

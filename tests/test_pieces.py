@@ -1,4 +1,4 @@
-"""Where files are cut: the pieces cover them, and the same content has the same pieces wherever it stands."""
+"""Pieces cover their file, and the same content has the same pieces wherever it stands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Range headers, clause by clause of RFC 9110 section 14, and against a slicer that is too simple to be wrong."""
+"""Range headers by the clauses of RFC 9110 section 14, against a slicer too simple to be wrong."""
 
 import random
 from itertools import pairwise

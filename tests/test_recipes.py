@@ -1,4 +1,4 @@
-"""Recipes on the wire format's level: what is written is read, and whatever else comes is refused with its place."""
+"""Recipes as bytes: each one written is read back, and malformed ones are refused with their offset."""
 
 from __future__ import annotations
 

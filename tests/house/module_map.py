@@ -23,7 +23,7 @@ def summary(path: Path) -> str:
 
 
 def modules() -> list[Path]:
-    """Every module of the package, room by room; generated ones and the files that make a room a package aside."""
+    """Paths of the package's modules, room by room, without generated ones and `__init__`."""
     found = (path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py" and not path.stem.endswith("_pb2"))
     return sorted(found, key=lambda path: (path.parent.relative_to(PACKAGE).parts, path.name))
 

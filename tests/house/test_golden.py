@@ -1,4 +1,4 @@
-"""The corpus of golden files: complete, as its manifest says, and without a content that is stored twice."""
+"""Corpus of golden files: complete, as its manifest says, and no content stored twice."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ OLD_PYTHON = 'case "$1" in --version) echo Python 3.9.2;; *) exit 1;; esac'
 
 
 def needs(folder: Path, purpose: str, **programs: str | None) -> list[str]:
-    """Lines that needs.sh prints on a machine with these programs, given as shell scripts; None for a missing one."""
+    """Lines that needs.sh prints on a machine with these programs: shell scripts, None for a missing one."""
     for tool in TOOLS:
         (folder / tool).symlink_to(shutil.which(tool) or "")
     for name, script in {**SOUND, **programs}.items():
