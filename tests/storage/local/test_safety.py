@@ -25,6 +25,7 @@ from protoslice.errors import (
     StorageUnavailable,
 )
 from protoslice.storage import FileStorage, ObjectKey, Writer
+from protoslice.storage.local.tree import Tree
 
 KEY = ObjectKey("folder/object.pb")
 T = TypeVar("T")
@@ -288,6 +289,35 @@ def test_every_folder_is_synced_before_the_word_is_given(tmp_path: Path, monkeyp
     on(tmp_path, lambda storage: storage.put_if_absent(ObjectKey("a/b/c"), b"x"))
     assert synced[0].startswith(str(tmp_path / ".protoslice" / "tmp"))
     assert synced[1:] == [str(tmp_path / "a/b"), str(tmp_path / "a"), str(tmp_path)]
+
+
+def test_a_published_file_is_not_looked_for_among_the_spare_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One who aborts, or whose name is taken, removes the spare file; a success has nothing to remove."""
+    dropped: list[str] = []
+    drop = Tree.drop_spare
+
+    def note(self: Tree, name: str) -> None:
+        dropped.append(name)
+        drop(self, name)
+
+    monkeypatch.setattr(Tree, "drop_spare", note)
+
+    async def work(storage: FileStorage) -> None:
+        await storage.put_if_absent(KEY, b"x")
+        await storage.put(KEY, b"y")
+        writer = await storage.writer(ObjectKey("folder/another"))
+        await writer.write(b"z")
+        await writer.commit()
+        assert dropped == []
+        with pytest.raises(Conflict):
+            await (await storage.writer(KEY)).commit()
+        await (await storage.writer(ObjectKey("folder/third"))).abort()
+        assert len(dropped) == 2
+
+    on(tmp_path, work)
+    assert spares(tmp_path) == []
 
 
 def test_the_disk_begins_before_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ class SpareFile:
         self._name = token_hex(16)
         self._mutex = threading.Lock()
         self._descriptor = -1
+        self._named = False
         self._size = self._begun = 0
         with explained("create", key):
             self._descriptor = tree.create_spare(self._name)
@@ -54,7 +55,9 @@ class SpareFile:
         with self._mutex:
             try:
                 with explained("publish", self._key, ENOTDIR=(Conflict, "a file stands where a folder is needed")):
-                    return self._publish(replace=replace, if_etag=if_etag)
+                    etag = self._publish(replace=replace, if_etag=if_etag)
+                    self._named = True
+                    return etag
             finally:
                 self._drop()
 
@@ -96,6 +99,8 @@ class SpareFile:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+            if self._named:
+                return  # publishing took its name among the spare files away
             with explained("clean up after", self._key):
                 self._tree.drop_spare(self._name)
 
