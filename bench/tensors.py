@@ -76,7 +76,7 @@ def _row(store: str, rows: int) -> Row:
             start = time.perf_counter()
             with client.stream("GET", f"{store}/tensors/w0", params={"slice": f"{row}"}) as answer:
                 assert answer.headers["content-length"] == str(COLUMNS * 4)
-                next(answer.iter_raw(1))
+                next(answer.iter_raw())
                 return time.perf_counter() - start
 
         found = statistics.median([first_byte(rows * n // 60) for n in range(60)][10:])
