@@ -39,6 +39,7 @@ from protoslice.stores.domain import (
 )
 from protoslice.stores.ingest.external import Places
 from protoslice.stores.ingest.ingest import Ingest, IntakeOptions, drop_attempt
+from protoslice.stores.ingest.persist import Draft
 from protoslice.stores.ingest.receive import Types
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.listing import side_by_side
@@ -162,8 +163,8 @@ class Stores:
         self._check_writable()
         check_request(request)
         types = await self._types(request.type)
-        manifest = await self._places.index(files, request, types, self._storage, self._worker, self._claims)
-        return await self._announce(manifest, request.tags)
+        draft = await self._places.index(files, request, types, self._worker, self._claims)
+        return await self._announce(draft, request.tags)
 
     async def get(self, ref: str) -> StoreInfo:
         """The store that `ref` names: an id, the beginning of one, or a tag."""
@@ -316,11 +317,12 @@ class Stores:
         self._check_writable()
         return await collect_garbage(self._storage, grace_seconds=grace_seconds, dry_run=dry_run)
 
-    async def _announce(self, manifest: Manifest, tags: Sequence[str]) -> Created:
+    async def _announce(self, draft: Draft, tags: Sequence[str]) -> Created:
         """Publish a store, or find that it exists; then its tags."""
+        manifest = draft.manifest
         if tags:
             await self._tags.check_room(manifest.id, tags)
-        there = await self._manifests.publish(manifest)
+        there = await self._manifests.publish(manifest, draft.beside)
         created = there.attempt == manifest.attempt
         if not created:
             await drop_attempt(self._storage, manifest.attempt)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.lru import Recent
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError, StorageUnavailable
-from protoslice.storage import ObjectStat, Storage
+from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims, Collected
 from protoslice.stores.catalog.removed import bury
 from protoslice.stores.domain import Manifest, StoreInfo
 from protoslice.stores.layout import keys
+from protoslice.stores.layout.fresh import put_all_new
 from protoslice.stores.layout.indexes import Indexes
 
 __all__ = ["Manifests", "is_retired"]
@@ -88,13 +89,18 @@ class Manifests:
         self._cache.put(store_id, (stat.etag, manifest), stat.size)
         return manifest
 
-    async def publish(self, manifest: Manifest) -> Manifest:
+    async def publish(self, manifest: Manifest, beside: Mapping[ObjectKey, bytes] | None = None) -> Manifest:
         """Make the store, in one step; the manifest that is there now, which may be a sound one made before.
 
-        One that is not sound is replaced. `Collected` when a collector has taken objects that the manifest names.
+        `beside` are new objects that the manifest relies on: they and the entries of the indexes are written first,
+        side by side. A manifest that is not sound is replaced. `Collected` when a collector has taken objects that
+        the manifest names.
         """
         data = await self._worker.sized(StoreInfo.of(manifest).weight, manifest.encode)
-        async with self._indexes.entered(lambda: self._indexes.add(manifest), self._late_after):
+        objects = beside or {}
+        async with self._indexes.entered(
+            lambda: self._indexes.add(manifest), self._late_after, lambda: put_all_new(self._storage, objects)
+        ):
             there = await self._settled(manifest, data)
         if there.created != manifest.created:
             await self._indexes.drop(manifest)

@@ -16,10 +16,10 @@ from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.sources import allowed, open_source
 from protoslice.stores.catalog.claims import Claims
-from protoslice.stores.domain import FileInfo, IngestRequest, Manifest, Stored
+from protoslice.stores.domain import FileInfo, IngestRequest, Stored
 from protoslice.stores.ingest.ingest import FILES
 from protoslice.stores.ingest.packs import Place
-from protoslice.stores.ingest.persist import keep
+from protoslice.stores.ingest.persist import Draft, drafted
 from protoslice.stores.ingest.prepare import (
     NOT_PROTOS,
     NotARoot,
@@ -74,11 +74,10 @@ class Places:
         files: Mapping[str, str],
         request: IngestRequest,
         types: Types,
-        storage: Storage,
         worker: Worker,
         claims: Claims,
-    ) -> Manifest:
-        """What the manifest of a store over `files` (path to URI) is to be; index and plan are kept in `storage`."""
+    ) -> Draft:
+        """A store over `files` (path to URI), ready to be published."""
         try:
             async with asyncio.timeout(SECONDS):
                 received, root = await self._received(files, request, types, worker)
@@ -89,7 +88,7 @@ class Places:
         request = replace(request, source="register")
         attempt = keys.new_attempt()
         await claims.stake(attempt)
-        return await keep(storage, attempt, request, received, root, worker=worker)
+        return await drafted(attempt, request, received, root, worker=worker)
 
     async def _received(
         self, files: Mapping[str, str], request: IngestRequest, types: Types, worker: Worker

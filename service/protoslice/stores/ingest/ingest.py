@@ -13,10 +13,10 @@ from protoslice.schema.detection.names import means_text
 from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Claims, Lease
-from protoslice.stores.domain import Created, FileInfo, IngestRequest, Manifest, Stored
+from protoslice.stores.domain import Created, FileInfo, IngestRequest, Stored
 from protoslice.stores.ingest.inspection import Examination
 from protoslice.stores.ingest.packs import Packs
-from protoslice.stores.ingest.persist import keep
+from protoslice.stores.ingest.persist import Draft, drafted
 from protoslice.stores.ingest.prepare import (
     NOT_PROTOS,
     NotARoot,
@@ -32,7 +32,7 @@ from protoslice.stores.ingest.prepare import (
 from protoslice.stores.ingest.receive import FileSink, Received, Types
 from protoslice.stores.ingest.roots import choose_root
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.fresh import commit_new, put_new
+from protoslice.stores.layout.fresh import commit_summed
 from protoslice.stores.names import FilePaths, check_request
 from protoslice.stores.reading.joined import open_file_object
 from protoslice.stores.reading.objects import StoredFile, open_object
@@ -43,7 +43,7 @@ FILES = 10_000
 
 T = TypeVar("T")
 
-Announce = Callable[[Manifest, Sequence[str]], Awaitable[Created]]
+Announce = Callable[[Draft, Sequence[str]], Awaitable[Created]]
 
 
 class IntakeOptions:
@@ -163,8 +163,9 @@ class Ingest:
         root = await choose_root(
             self._files, request, opened=self._opened, worker=options.worker, prepare=self._prepare
         )
-        manifest = await keep(options.storage, self._attempt, request, self._files, root, worker=options.worker)
-        return await self._announce(manifest, self._request.tags)
+        return await self._announce(
+            await drafted(self._attempt, request, self._files, root, worker=options.worker), request.tags
+        )
 
     async def abort(self) -> None:
         """Stop taking the open file. What is durable already is garbage: no manifest names it."""
@@ -233,10 +234,11 @@ class Ingest:
             room = options.limit - sum(file.info.size for file in self._files)
             side = SideWriter(writer, options.worker, max(0, room))
             done = await options.worker.run(lambda: work(side))
-            if not side.size:
+            size = side.size
+            if not size:
                 return done, None
-            stored = Stored(side.size, key=str(key), etag=await commit_new(options.storage, key, writer))
-            await put_new(options.storage, keys.sums_of(key), side.sums.finish())
+            etag = await commit_summed(options.storage, key, writer, side.sums.finish())
+            stored = Stored(size, key=str(key), etag=etag)
         return done, stored
 
     async def _on_image(

@@ -1,37 +1,39 @@
-"""Keeping what was made of the files of a store, and saying what its manifest is to be."""
+"""The manifest of a new store, and the objects to be written beside its files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
-from protoslice.storage import Storage
+from protoslice.storage import ObjectKey
 from protoslice.stores.domain import IngestRequest, Manifest, StoreInfo, now
 from protoslice.stores.ingest.receive import Received
 from protoslice.stores.ingest.roots import Root
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.envelope import seal
-from protoslice.stores.layout.fresh import put_new
-from protoslice.stores.layout.listing import side_by_side
 
-__all__ = ["PLANNER", "keep"]
+__all__ = ["PLANNER", "Draft", "drafted"]
 
 PLANNER: Final = _core.Plan.VERSION
 """The version of the planner that the chunks of new stores are made by."""
 
 
-async def keep(
-    storage: Storage,
-    attempt: str,
-    request: IngestRequest,
-    received: Sequence[Received],
-    root: Root,
-    *,
-    worker: Worker,
-) -> Manifest:
-    """The manifest of the store that `received` make, once everything that goes beside the files is in `storage`."""
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A store that is ready to be published."""
+
+    manifest: Manifest
+    beside: Mapping[ObjectKey, bytes]
+    """Objects that the manifest relies on and that are not written yet: index, plan, image, schema."""
+
+
+async def drafted(
+    attempt: str, request: IngestRequest, received: Sequence[Received], root: Root, *, worker: Worker
+) -> Draft:
+    """The store that `received` make, whose root is `root`."""
     prepared = root.prepared
     kept = {"index": prepared.index, "plan": prepared.plan, "image": prepared.image} if prepared else {}
     schema = prepared.schema if prepared else None
@@ -39,8 +41,8 @@ async def keep(
         # Bundled types too: a later program may bundle them otherwise. With the attempt it is kept as long as the
         # store is; were it shared by stores, writers and collectors would have to agree about one thing more.
         kept["schema"] = schema.canonical
-    beside = {name: data for name, data in kept.items() if data is not None}
-    await side_by_side(lambda name: put_new(storage, keys.object_key(attempt, name), seal(beside[name])), beside)
+    plain = {keys.object_key(attempt, name): data for name, data in kept.items() if data is not None}
+    beside = await worker.sized(sum(map(len, plain.values())), lambda: {key: seal(data) for key, data in plain.items()})
     files, objects = tuple(file.info for file in received), tuple(file.stored for file in received)
     manifest = Manifest(
         id="",
@@ -61,4 +63,5 @@ async def keep(
         planner=PLANNER if prepared else None,
         why=root.why,
     )
-    return await worker.sized(StoreInfo.of(manifest).weight, manifest.named)
+    named = await worker.sized(StoreInfo.of(manifest).weight, manifest.named)
+    return Draft(named, beside)

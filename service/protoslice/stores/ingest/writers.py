@@ -10,8 +10,7 @@ from protoslice import _core
 from protoslice.errors import ProtosliceError
 from protoslice.storage import ObjectKey, Storage, Writer
 from protoslice.stores.domain import Stored
-from protoslice.stores.layout import keys
-from protoslice.stores.layout.fresh import commit_new, put_new
+from protoslice.stores.layout.fresh import commit_summed
 
 __all__ = ["Batches", "SummedObject"]
 
@@ -105,8 +104,7 @@ class SummedObject:
         size = self.size
         if self._ready is not None:
             await self._ready()
-        etag = await commit_new(self._storage, self.key, self._writer)
-        await put_new(self._storage, keys.sums_of(self.key), self._sums.finish())
+        etag = await commit_summed(self._storage, self.key, self._writer, self._sums.finish())
         return Stored(size, key=str(self.key), etag=etag)
 
     async def abort(self) -> None:

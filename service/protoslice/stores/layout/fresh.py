@@ -1,11 +1,15 @@
-"""Objects under names that nobody else knows: a `Conflict` about one can only be our own success, its answer lost."""
+"""Objects under random names: a `Conflict` can only be a write of our own whose answer got lost."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from protoslice.errors import Conflict
 from protoslice.storage import Buffer, ObjectKey, Storage, Writer
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.listing import all_of, side_by_side
 
-__all__ = ["commit_new", "put_new"]
+__all__ = ["commit_summed", "put_all_new", "put_new"]
 
 
 async def put_new(storage: Storage, key: ObjectKey, data: Buffer) -> str:
@@ -19,8 +23,21 @@ async def put_new(storage: Storage, key: ObjectKey, data: Buffer) -> str:
         return found.etag
 
 
-async def commit_new(storage: Storage, key: ObjectKey, writer: Writer) -> str:
-    """Publish what was written for such an object; its entity tag."""
+async def put_all_new(storage: Storage, objects: Mapping[ObjectKey, Buffer]) -> None:
+    """Create such objects side by side; all are durable when this returns."""
+    await side_by_side(lambda key: put_new(storage, key, objects[key]), objects)
+
+
+async def commit_summed(storage: Storage, key: ObjectKey, writer: Writer, sums: bytes) -> str:
+    """Publish the object that `writer` wrote at `key`, and `sums` beside it; the entity tag of the object.
+
+    Nothing names either before both are durable, so neither waits for the other.
+    """
+    etag, _ = await all_of(lambda: _commit_new(storage, key, writer), lambda: put_new(storage, keys.sums_of(key), sums))
+    return etag
+
+
+async def _commit_new(storage: Storage, key: ObjectKey, writer: Writer) -> str:
     size = writer.size
     try:
         return await writer.commit()

@@ -11,11 +11,11 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
-from protoslice.errors import InvalidInput, ProtosliceError
+from protoslice.errors import Conflict, InvalidInput, ProtosliceError
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.domain import Manifest, Page
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.listing import side_by_side
+from protoslice.stores.layout.listing import all_of, side_by_side
 
 __all__ = ["Indexes", "check_cursor", "entries_of", "place_in_time", "store_at"]
 
@@ -53,24 +53,38 @@ class Indexes:
         self._storage = storage
 
     async def add(self, manifest: Manifest) -> None:
-        """Write the entries of a store, which is published after that, and say in its attempts that it needs them."""
+        """Write the entries of a store that is published next, and references in the attempts it needs."""
         references = (keys.reference(attempt, manifest.id) for attempt in sorted(manifest.attempts))
-        await side_by_side(lambda key: self._storage.put(key, b""), (*entries_of(manifest), *references))
+        await side_by_side(self._write, (*entries_of(manifest), *references))
+
+    async def _write(self, key: ObjectKey) -> None:
+        """Write an entry; one that is there already is written anew, so that it counts as young."""
+        try:
+            # Nearly every entry is new, and creating takes no lock of a directory, as replacing does.
+            await self._storage.put_if_absent(key, b"")
+        except Conflict:
+            await self._storage.put(key, b"")
 
     @asynccontextmanager
-    async def entered(self, enter: Callable[[], Awaitable[None]], late_after: float) -> AsyncIterator[None]:
-        """Write entries, then inside what they point back to; again where that took longer than `late_after` seconds.
+    async def entered(
+        self,
+        enter: Callable[[], Awaitable[None]],
+        late_after: float,
+        beside: Callable[[], Awaitable[None]] | None = None,
+    ) -> AsyncIterator[None]:
+        """Write entries by `enter`, and `beside` with them; the block then writes the record they name.
 
-        A collector may have found entries that were old, and nothing yet that agreed with them.
+        Entries are written again where all of that took longer than `late_after` seconds: a collector may have found
+        entries that were old, and nothing yet that agreed with them.
         """
-        await enter()
         begun = asyncio.get_running_loop().time()
+        await all_of(enter, *([beside] if beside else []))
         yield
         if asyncio.get_running_loop().time() - begun > late_after:
             await enter()
 
     async def drop(self, manifest: Manifest) -> None:
-        """Remove the entries of a store that is gone; those of others stay, and what cannot be removed is garbage."""
+        """Remove the entries of a store that is gone; one that cannot be removed is garbage."""
         with suppress(ProtosliceError):
             await side_by_side(self._storage.delete, entries_of(manifest))
 

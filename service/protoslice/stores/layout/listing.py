@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 
-__all__ = ["everything", "side_by_side"]
+__all__ = ["all_of", "everything", "side_by_side"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -18,7 +18,7 @@ WINDOW: Final = 32
 
 
 async def side_by_side(call: Callable[[S], Awaitable[T]], things: Iterable[S]) -> list[T]:
-    """The results of `call` for each of `things`, in their order; at the first error the other calls are ended."""
+    """The results of `call` for each of `things`, in order; the first error ends the other calls."""
     window = asyncio.Semaphore(WINDOW)
 
     async def one(thing: S) -> T:
@@ -33,6 +33,15 @@ async def side_by_side(call: Callable[[S], Awaitable[T]], things: Iterable[S]) -
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
+
+
+async def all_of(*calls: Callable[[], Awaitable[T]]) -> list[T]:
+    """The results of `calls`, made side by side, in order; the first error ends the other calls."""
+    return await side_by_side(_made, calls)
+
+
+async def _made(call: Callable[[], Awaitable[T]]) -> T:
+    return await call()
 
 
 async def everything(
