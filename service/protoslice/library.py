@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
-from typing import BinaryIO, Literal, Self
+from typing import Any, BinaryIO, Literal, Self
 
 from protoslice import _core
+from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import InvalidInput
+from protoslice.facts import Node
 from protoslice.ropes import Rope
 from protoslice.sources import FileSource, RangeSource
 
-__all__ = ["Chunk", "Form", "Large", "Node", "Proto", "Split", "View"]
+__all__ = ["Chunk", "Form", "Large", "Node", "Proto", "Split", "View", "node_at"]
 
-MIN_CHUNK = 1 << 20
-MAX_CHUNK = 1 << 30
 SMALLEST_FLOOR = 64
 """Below, an index may be twenty times the size of its proto; allowed for small ones alone."""
 Form = Literal["serialized", "chunked", "text"]
@@ -34,21 +34,6 @@ class View(Rope):
         """`message`, the kind of a scalar field such as `bytes`, `repeated`, or `unknown`."""
         self.type = type_name
         """The full name of the message type, for a message of a known type."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One thing in the tree of a proto."""
-
-    path: str
-    number: int
-    name: str | None
-    kind: str | None
-    type: str | None
-    count: int | None
-    size: int
-    deeper: bool
-    text: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +164,7 @@ class Proto:
         _check_size("start", start)
         _check_size("limit", limit)
         rows, _ = self.document.children(path, start, limit)
-        return [Node(_join(path, row[0]), *row[1:]) for row in rows]
+        return [node_at(path, row) for row in rows]
 
     def count(self, path: str = "") -> int:
         """How much lies directly below `path`."""
@@ -242,5 +227,7 @@ def _check_size(name: str, value: int) -> None:
         raise InvalidInput(f"{name} is {value}, which is no size: from 0 up to 2^63 - 1 is due")
 
 
-def _join(path: str, step: str) -> str:
-    return path + step if step.startswith("[") or not path else f"{path}.{step}"
+def node_at(above: str, row: tuple[Any, ...]) -> Node:
+    """The node of one row of the engine's `children`, whose parent stands at the path `above`."""
+    step, *facts = row
+    return Node(above + step if step.startswith("[") or not above else f"{above}.{step}", *facts)

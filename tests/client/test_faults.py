@@ -15,8 +15,8 @@ from tests.support.proxy import FAULTS, Fault, FaultyProxy, Kind
 
 from protoslice.client import Client
 from protoslice.client.download import remote
-from protoslice.client.facts import Store
 from protoslice.errors import ProtosliceError
+from protoslice.facts import Store
 
 scripts = st.lists(st.builds(Fault, st.sampled_from(FAULTS), st.floats(0, 1, exclude_max=True)), max_size=8)
 few = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

@@ -17,8 +17,8 @@ from tests.support.live import LiveServer
 import protoslice
 from protoslice import schema
 from protoslice.client import AsyncClient, Client
-from protoslice.client.facts import Store
 from protoslice.errors import Conflict, InvalidInput, NotFound
+from protoslice.facts import Store
 
 GRAPH = "tensorflow.GraphDef"
 
@@ -37,8 +37,8 @@ def test_stores_are_listed(client: Client, store: Store) -> None:
 
 
 def test_long_lists_come_page_by_page(client: Client, store: Store) -> None:
-    from protoslice.client.facts import Piece
     from protoslice.client.http.pages import each
+    from protoslice.facts import Piece
 
     pieces = list(each(client._connection, Piece, f"/v1/stores/{store.id}/pieces", limit=2))
     assert pieces == list(client.pieces(store.id))

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from protoslice.errors import IntegrityError
-from protoslice.stores.domain import FileInfo, Manifest, Stored, upgraded
+from protoslice.facts import File
 from protoslice.stores.layout.envelope import seal, unseal
+from protoslice.stores.manifest import Manifest, Stored, upgraded
 
 MANIFEST = Manifest(
     id="",
@@ -21,7 +22,7 @@ MANIFEST = Manifest(
     created=datetime(2026, 11, 22, tzinfo=UTC),
     source="upload",
     attempt="0069000000-aa",
-    files=(FileInfo("m.onnx", 7, "a" * 64),),
+    files=(File("m.onnx", 7, "a" * 64),),
     objects=(Stored(7, key="objects/0069000000-aa/file-0", etag="e"),),
     schema="5" * 64,
     planner=1,

@@ -11,8 +11,9 @@ from tests.support.golden import CHUNKED, MODELS
 from tests.support.stores import assert_whole, keys_in, onnx, opened, upload, visible
 
 from protoslice.errors import NotFound, ProtosliceError
+from protoslice.facts import Removed
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.stores import Created, IngestRequest, Removed, Stores
+from protoslice.stores import Created, IngestRequest, Stores
 from protoslice.testing import FaultyStorage
 
 OLD = onnx(90_000, seed=1)

@@ -11,9 +11,10 @@ from tests.support.stores import every_view, field, in_memory, onnx, opened, rea
 
 from protoslice import identity, schema
 from protoslice.errors import Conflict
+from protoslice.facts import UNKNOWN, Store
 from protoslice.schema.registry import bundled_bytes
 from protoslice.storage import MemoryStorage, Storage
-from protoslice.stores import IngestRequest, StoreInfo, Stores
+from protoslice.stores import IngestRequest, Stores
 
 F = descriptor_pb2.FieldDescriptorProto
 THING = field(1, b"N" * 40) + field(2, b"K" * 60) + field(3, field(1, b"x" * 90))
@@ -57,11 +58,11 @@ class Seen:
         assert digest in {None, hashlib.sha256(data).digest()}, f"the digest of {url} is wrong"
 
 
-def computed(info: StoreInfo) -> str:
+def computed(info: Store) -> str:
     """The id that a client computes from what the service shows of a store."""
     policy = identity.Policy(
         root=info.root,
-        type=info.type,
+        type=None if info.type == UNKNOWN else info.type,
         min_chunk=info.min_chunk,
         max_chunk=info.max_chunk,
         schema=info.schema,

@@ -13,8 +13,10 @@ from tests.support.stores import assert_whole, every_view, field, in_files, in_m
 
 import protoslice
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, Unsupported
+from protoslice.facts import ChunkEntry
+from protoslice.server.api.encoding import node_json
 from protoslice.storage import FileStorage, MemoryStorage
-from protoslice.stores import ChunkInfo, IngestRequest, OpenStore, StoreOptions, Stores
+from protoslice.stores import IngestRequest, OpenStore, StoreOptions, Stores
 
 MODEL = onnx(100, 70_000, 2_300_000, 10, 1_048_576)
 REQUEST = IngestRequest(min_chunk=50_000, max_chunk=1_000_000)
@@ -128,7 +130,7 @@ def test_chunks_have_their_digests_now_and_later() -> None:
     async def work(stores: Stores, storage: FileStorage) -> None:
         store = await store_of(stores)
         assert (await store.chunk(0)).sha256 is None
-        infos: list[ChunkInfo] = []
+        infos: list[ChunkEntry] = []
         cursor: str | None = None
         while True:
             page = await store.chunks(limit=2, cursor=cursor)
@@ -169,13 +171,13 @@ def test_tree() -> None:
     async def work(stores: Stores, _: MemoryStorage) -> None:
         store = await store_of(stores)
         top = await store.tree("", 1, 100, None)
-        assert [node["name"] for node in top.items] == ["ir_version", "producer_name", "graph", "opset_import"]
+        assert [node.name for node in top.items] == ["ir_version", "producer_name", "graph", "opset_import"]
         assert top.next is None
         paged = [await store.tree("", 1, 1, cursor) for cursor in (None, "1", "2", "3")]
         assert [page.items[0] for page in paged] == list(top.items)
         assert [page.next for page in paged] == ["1", "2", "3", None]
         deep = (await store.tree("", 4, 100, None)).items[2]
-        assert {child["name"] for child in deep["children"]} == {"name", "initializer"}
+        assert {child.name for child in deep.children} == {"name", "initializer"}
         assert (await store.tree("", 1, 100, "4")).items == []
 
     in_memory(work)
@@ -298,7 +300,7 @@ def test_a_page_of_a_tree_whose_type_has_a_long_name() -> None:
         cursor: str | None = None
         while True:
             page = await store.tree("each", 1, 3000, cursor)
-            assert len(json.dumps(page.items)) <= 3 << 19
+            assert len(json.dumps([node_json(node) for node in page.items])) <= 3 << 19
             count += len(page.items)
             if (cursor := page.next) is None:
                 break

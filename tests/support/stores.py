@@ -13,8 +13,9 @@ from typing import TypeVar
 from tests.support.protos.writer import varint
 
 from protoslice.errors import NoRoot, Unsupported
+from protoslice.facts import Store
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
-from protoslice.stores import Created, IngestRequest, OpenStore, Representation, StoreInfo, StoreOptions, Stores
+from protoslice.stores import Created, IngestRequest, OpenStore, Representation, StoreOptions, Stores
 
 __all__ = [
     "assert_whole",
@@ -126,12 +127,12 @@ async def every_view(store: OpenStore) -> AsyncIterator[tuple[str, Representatio
     yield "merge", await store.merge("", None, None)
     yield "skeleton", await store.merge("", None, 1000)
     for node in (await store.tree("", 1, 1000, None)).items:
-        path = f"{node['path']}[0]" if node["count"] is not None else node["path"]
+        path = f"{node.path}[0]" if node.count is not None else node.path
         yield f"merge {path}", await store.merge(path, None, None)
     yield "cpb", await store.cpb()
 
 
-async def assert_whole(stores: Stores, info: StoreInfo) -> dict[str, bytes]:
+async def assert_whole(stores: Stores, info: Store) -> dict[str, bytes]:
     """Every view of the store, read whole: files have the digests they had, and the chunks those that are listed."""
     store = await stores.view(info.id)
     found = {}
@@ -145,9 +146,9 @@ async def assert_whole(stores: Stores, info: StoreInfo) -> dict[str, bytes]:
     return found
 
 
-async def visible(stores: Stores) -> dict[str, StoreInfo]:
+async def visible(stores: Stores) -> dict[str, Store]:
     """Every store that is listed, by id."""
-    found: dict[str, StoreInfo] = {}
+    found: dict[str, Store] = {}
     cursor: str | None = None
     while True:
         page = await stores.list(limit=100, cursor=cursor)

@@ -5,14 +5,14 @@ from protoslice.client.client import Client, ClientOptions
 from protoslice.client.download.cache import Cache
 from protoslice.client.download.files import Downloaded, Progress
 from protoslice.client.download.remote import Remote
-from protoslice.client.facts import Chunk, File, Node, Piece, Pushed, Removed, Restored, Schema, Store, Tag, Tensor
 from protoslice.client.upload.bodies import Pushable
-from protoslice.client.upload.push import PushOptions
+from protoslice.client.upload.push import Pushed, PushOptions
+from protoslice.facts import ChunkEntry, File, Node, Piece, Removed, Restored, Schema, Store, Tag, TensorEntry
 
 __all__ = [
     "AsyncClient",
     "Cache",
-    "Chunk",
+    "ChunkEntry",
     "Client",
     "ClientOptions",
     "Downloaded",
@@ -29,5 +29,5 @@ __all__ = [
     "Schema",
     "Store",
     "Tag",
-    "Tensor",
+    "TensorEntry",
 ]

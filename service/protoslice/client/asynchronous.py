@@ -13,13 +13,13 @@ from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from protoslice.client.client import Client, ClientOptions, M
 from protoslice.client.download.files import Downloaded, Progress
-from protoslice.client.facts import Chunk, Node, Piece, Pushed, Removed, Restored, Schema, Store, Tag, Tensor
 from protoslice.client.http.connection import Params
 from protoslice.client.pool import Crew
 from protoslice.client.tensors import Slice
 from protoslice.client.upload.bodies import Pushable
-from protoslice.client.upload.push import PushOptions
+from protoslice.client.upload.push import Pushed, PushOptions
 from protoslice.errors import ProtosliceError
+from protoslice.facts import ChunkEntry, Node, Piece, Removed, Restored, Schema, Store, Tag, TensorEntry
 
 __all__ = ["AsyncClient"]
 
@@ -78,11 +78,11 @@ class AsyncClient:
         """See `Client.restore`."""
         return await self._run(self._client.restore, id)
 
-    def chunks(self, ref: str) -> AsyncIterator[Chunk]:
+    def chunks(self, ref: str) -> AsyncIterator[ChunkEntry]:
         """See `Client.chunks`."""
         return self._each(self._client.chunks(ref))
 
-    async def chunk(self, ref: str, chunk: int | Chunk) -> bytes:
+    async def chunk(self, ref: str, chunk: int | ChunkEntry) -> bytes:
         """See `Client.chunk`."""
         return await self._run(self._client.chunk, ref, chunk)
 
@@ -116,7 +116,7 @@ class AsyncClient:
         """See `Client.merge`."""
         return await self._run(partial(self._client.merge, ref, path, **options))
 
-    def tensors(self, ref: str, *, name: str | None = None, dtype: str | None = None) -> AsyncIterator[Tensor]:
+    def tensors(self, ref: str, *, name: str | None = None, dtype: str | None = None) -> AsyncIterator[TensorEntry]:
         """See `Client.tensors`."""
         return self._each(self._client.tensors(ref, name=name, dtype=dtype))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack, overload
@@ -13,27 +14,14 @@ from protoslice.client.download.files import Download, Downloaded, Progress, afr
 from protoslice.client.download.folders import PiecesByFile, each_file
 from protoslice.client.download.remote import Remote
 from protoslice.client.download.trust import trusted
-from protoslice.client.facts import (
-    Chunk,
-    File,
-    Node,
-    Piece,
-    Pushed,
-    Removed,
-    Restored,
-    Schema,
-    Store,
-    Tag,
-    Taken,
-    Tensor,
-    read_json,
-)
 from protoslice.client.http.connection import Connection, Params, Patience, path_of
+from protoslice.client.http.json_facts import read_json
 from protoslice.client.http.pages import each
 from protoslice.client.tensors import Slice, as_array, as_strings, shape_of, slice_text
 from protoslice.client.upload.bodies import Pushable
-from protoslice.client.upload.push import Push, PushOptions
+from protoslice.client.upload.push import Push, Pushed, PushOptions
 from protoslice.errors import Conflict, IntegrityError, NotFound, Unsupported
+from protoslice.facts import ChunkEntry, File, Node, Piece, Removed, Restored, Schema, Store, Tag, TensorEntry
 
 __all__ = ["Client", "ClientOptions", "merge_params"]
 
@@ -64,6 +52,13 @@ class ClientOptions(TypedDict, total=False):
     """Answers at the same time in a large download; 4 unless given."""
     cache: Cache | str | os.PathLike[str] | None
     """Where pieces of models are kept, so that another version is fetched in part; nowhere unless given."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TagsTaken:
+    """Tags of a restored store that point at other stores by now."""
+
+    tags_taken: tuple[str, ...]
 
 
 class Client:
@@ -130,25 +125,29 @@ class Client:
         `NotFound` where there is nothing to restore; a `Conflict` where what it needs has been collected.
         """
         said = self._connection.call("POST", path_of("v1", "stores", id, "restore"), again=False).json()
-        return Restored(read_json(Store, said), read_json(Taken, said).tags_taken)
+        return Restored(read_json(Store, said), read_json(_TagsTaken, said).tags_taken)
 
     # Views
 
-    def chunks(self, ref: str) -> Iterator[Chunk]:
-        """The chunks of a store. The first time, the service reads all of it for their digests."""
-        return self._each(Chunk, self._view(ref, "chunks"), slow=True)
+    def chunks(self, ref: str) -> Iterator[ChunkEntry]:
+        """The chunks of a store with their digests, for which the service reads all of the store the first time."""
+        for chunk in self._each(ChunkEntry, self._view(ref, "chunks"), slow=True):
+            if chunk.sha256 is None:
+                raise IntegrityError(f"the service answered with chunk {chunk.index} without its digest")
+            yield chunk
 
-    def chunk(self, ref: str, chunk: int | Chunk) -> bytes:
+    def chunk(self, ref: str, chunk: int | ChunkEntry) -> bytes:
         """A chunk: a serialized message, or raw bytes. Given as `chunks` gave it, it may come from the cache."""
-        if isinstance(chunk, int):
-            return self._whole(lambda: self.source(ref, f"chunks/{chunk}"))
-        kept = self.cache.get(chunk.sha256, chunk.size) if self.cache else None
+        number = chunk if isinstance(chunk, int) else chunk.index
+        if isinstance(chunk, int) or (sha256 := chunk.sha256) is None:
+            return self._whole(lambda: self.source(ref, f"chunks/{number}"))
+        kept = self.cache.get(sha256, chunk.size) if self.cache else None
         if kept is not None:
             return kept
-        path = self._view(ref, "chunks", str(chunk.index))
-        data = self._whole(lambda: Remote(self._connection, path, size=chunk.size, sha256=chunk.sha256))
+        path = self._view(ref, "chunks", str(number))
+        data = self._whole(lambda: Remote(self._connection, path, size=chunk.size, sha256=sha256))
         if self.cache is not None:
-            self.cache.put(chunk.sha256, data)
+            self.cache.put(sha256, data)
         return data
 
     def pieces(self, ref: str) -> Iterator[Piece]:
@@ -197,9 +196,9 @@ class Client:
         into.ParseFromString(data)
         return into
 
-    def tensors(self, ref: str, *, name: str | None = None, dtype: str | None = None) -> Iterator[Tensor]:
+    def tensors(self, ref: str, *, name: str | None = None, dtype: str | None = None) -> Iterator[TensorEntry]:
         """The tensors of a store."""
-        return self._each(Tensor, self._view(ref, "tensors"), _params(name=name, dtype=dtype))
+        return self._each(TensorEntry, self._view(ref, "tensors"), _params(name=name, dtype=dtype))
 
     def tensor(self, ref: str, name: str, slice: Slice | None = None) -> Any:
         """A tensor, or a slice of it (`"0:128,:"`, or as numpy is indexed), as a numpy array.

@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left
 
 from protoslice.errors import InvalidInput
-from protoslice.stores.domain import TAGS_AT_ONCE, IngestRequest
+from protoslice.stores.requests import TAGS_AT_ONCE, IngestRequest
 
 __all__ = ["FilePaths", "check_file_path", "check_request", "check_schema_name", "check_tag", "is_id", "is_id_prefix"]
 

@@ -13,6 +13,7 @@ from protoslice import schema
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import Once
 from protoslice.errors import Conflict, InvalidInput, NotFound, StorageFull, Unsupported
+from protoslice.facts import UNKNOWN, Piece, PiecePlace, Removed, Restored, Store
 from protoslice.storage import Storage, probe
 from protoslice.stores.catalog.artifact_cache import Derived
 from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims, Collected
@@ -20,23 +21,10 @@ from protoslice.stores.catalog.garbage import GRACE_SECONDS, GarbageReport, coll
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.catalog.pages import Lists
 from protoslice.stores.catalog.removed import find_tombstone
-from protoslice.stores.catalog.schemas import Schemas
+from protoslice.stores.catalog.schemas import Schemas, StoredSchema
 from protoslice.stores.catalog.soundness import is_sound
-from protoslice.stores.catalog.tags import Tags
-from protoslice.stores.domain import (
-    UNKNOWN,
-    Created,
-    IngestRequest,
-    Manifest,
-    Page,
-    Removed,
-    Restored,
-    SchemaInfo,
-    Stored,
-    StoreInfo,
-    Tag,
-    now,
-)
+from protoslice.stores.catalog.tags import StoredTag, Tags
+from protoslice.stores.clock import now
 from protoslice.stores.ingest.external import Places
 from protoslice.stores.ingest.ingest import Ingest, IntakeOptions, drop_attempt
 from protoslice.stores.ingest.persist import Draft
@@ -44,11 +32,14 @@ from protoslice.stores.ingest.receive import Types
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.layout.version import check_layout
+from protoslice.stores.manifest import Manifest, Stored
 from protoslice.stores.names import check_request, check_tag, is_id, is_id_prefix
+from protoslice.stores.paging import Page
 from protoslice.stores.reading.joined import open_file_object
 from protoslice.stores.reading.objects import StoredFile, StoredObject
 from protoslice.stores.reading.opened import OpenStore, open_proto
-from protoslice.stores.reading.pieces import PieceInfo, Pieces, Place
+from protoslice.stores.reading.pieces import Pieces
+from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads import UploadOptions, Uploads
 
 __all__ = ["StoreOptions", "Stores"]
@@ -166,7 +157,7 @@ class Stores:
         draft = await self._places.index(files, request, types, self._worker, self._claims)
         return await self._announce(draft, request.tags)
 
-    async def get(self, ref: str) -> StoreInfo:
+    async def get(self, ref: str) -> Store:
         """The store that `ref` names: an id, the beginning of one, or a tag."""
         return await self._lists.described(await self._manifests.get(await self.resolve(ref)))
 
@@ -185,7 +176,7 @@ class Stores:
         type: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
-    ) -> Page[StoreInfo]:
+    ) -> Page[Store]:
         """A page of stores, newest first: those with a tag that begins so, those of a type."""
         return await self._lists.page(tag=tag, type=type, limit=limit, cursor=cursor)
 
@@ -203,7 +194,7 @@ class Stores:
         await self._manifests.remove(store_id, [tag.name for tag in tags])
         self._opened.pop(store_id, None)
 
-        async def untag(tag: Tag) -> None:
+        async def untag(tag: StoredTag) -> None:
             with suppress(NotFound, Conflict):
                 await self._tags.delete(tag.name, if_match=tag.etag)
 
@@ -252,12 +243,12 @@ class Stores:
             return opened
         return await self._opening.get(store_id, lambda: self._open(manifest))
 
-    async def pieces(self, ref: str, *, limit: int, cursor: str | None) -> Page[PieceInfo]:
+    async def pieces(self, ref: str, *, limit: int, cursor: str | None) -> Page[Piece]:
         """A page of the pieces of a store's files, which cover all of them in order."""
         store = await self.view(ref)
         return (await self._pieces.of(store)).page(limit, cursor)
 
-    async def locate(self, wanted: Mapping[str, int], refs: Sequence[str] | None) -> Sequence[Place]:
+    async def locate(self, wanted: Mapping[str, int], refs: Sequence[str] | None) -> Sequence[PiecePlace]:
         """Where pieces lie that are `wanted`, by digest with their sizes: in the stores named, else in the newest.
 
         Only stores that a reader could list are looked in, and what is told is no more than their `pieces` tell.
@@ -268,20 +259,20 @@ class Stores:
         known = [store.id for store in newest if await self._pieces.known(store.id)]
         return await self._pieces.locate(wanted, [await self.view(store_id) for store_id in known])
 
-    async def tags(self, *, store: str | None = None, limit: int = 100, cursor: str | None = None) -> Page[Tag]:
+    async def tags(self, *, store: str | None = None, limit: int = 100, cursor: str | None = None) -> Page[StoredTag]:
         """A page of the tags: of all, or of those that point at the store that `store` names."""
         if store is None:
             return await self._tags.page(limit, cursor)
         manifest = await self._manifests.get(await self.resolve(store))
         return await self._tags.of(manifest.id, limit=limit, cursor=cursor)
 
-    async def tag(self, name: str) -> Tag:
+    async def tag(self, name: str) -> StoredTag:
         """The tag called `name`."""
         return await self._tags.get(name)
 
     async def put_tag(
         self, name: str, store: str, *, if_match: str | None = None, if_none_match: bool = False
-    ) -> tuple[Tag, bool]:
+    ) -> tuple[StoredTag, bool]:
         """Point a tag at a store; whether the tag is new."""
         self._check_writable()
         check_tag(name)
@@ -294,15 +285,15 @@ class Stores:
         self._check_writable()
         await self._tags.delete(name, if_match=if_match)
 
-    async def schemas(self, *, limit: int = 100, cursor: str | None = None) -> Page[SchemaInfo]:
+    async def schemas(self, *, limit: int = 100, cursor: str | None = None) -> Page[StoredSchema]:
         """A page of the schemas."""
         return await self._schemas.page(limit, cursor)
 
-    async def schema(self, name: str) -> tuple[SchemaInfo, bytes]:
+    async def schema(self, name: str) -> tuple[StoredSchema, bytes]:
         """A schema and its descriptor set."""
         return await self._schemas.get(name)
 
-    async def put_schema(self, name: str, data: bytes) -> tuple[SchemaInfo, bool]:
+    async def put_schema(self, name: str, data: bytes) -> tuple[StoredSchema, bool]:
         """Keep a descriptor set; whether it is new."""
         self._check_writable()
         return await self._schemas.put(name, data)

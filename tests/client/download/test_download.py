@@ -15,9 +15,9 @@ from protoslice.client import Cache, Client, Downloaded
 from protoslice.client.download import remote
 from protoslice.client.download.files import same_file
 from protoslice.client.download.partial import PartialFile
-from protoslice.client.facts import Store
 from protoslice.client.http.range_answers import Facts, judge
 from protoslice.errors import IntegrityError, NotFound, StorageDenied, StorageError, StorageUnavailable
+from protoslice.facts import Store
 
 GRAPH = "tensorflow.GraphDef"
 MIB = 1 << 20

@@ -12,8 +12,8 @@ from tests.support.proxy import FaultyProxy
 
 from protoslice.client import Cache, Client
 from protoslice.client.download.folders import SMALL, each_file
-from protoslice.client.facts import File
 from protoslice.errors import StorageUnavailable
+from protoslice.facts import File
 
 SIZES = [10, SMALL, SMALL + 1, 20, SMALL + 2, 0]
 

@@ -14,9 +14,10 @@ from tests.support.proxy import Fault, FaultyProxy
 
 from protoslice import errors
 from protoslice.client import Client
-from protoslice.client.facts import Chunk, Node, Store, read_json
 from protoslice.client.http.connection import Patience
 from protoslice.client.http.failures import BY_PROBLEM, error_of_answer, error_of_transport, may_pass
+from protoslice.client.http.json_facts import read_json
+from protoslice.facts import ChunkEntry, Node, Store
 from protoslice.server.api.problems import PROBLEMS, READING, HttpProblem, problem_response
 
 
@@ -157,7 +158,7 @@ def test_json_that_is_something_else() -> None:
     others: tuple[object, ...] = ([], None, {}, "store")
     for data in others:
         with pytest.raises(errors.IntegrityError):
-            read_json(Chunk, data)
+            read_json(ChunkEntry, data)
     node = {"path": "a", "field": 1, "name": None, "kind": "message", "type": None, "count": None, "size": 0}
     more = {"deeper": True, "text": None, "children": [node | {"deeper": False, "text": "x"}], "more": 2}
     read = read_json(Node, node | more)

@@ -11,9 +11,10 @@ from protoslice.errors import (
     InvalidInput,
     NotFound,
 )
+from protoslice.server.api.encoding import store_json
 from protoslice.storage import MemoryStorage, ObjectKey, ObjectStat, Page, Storage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.domain import PageRoom
+from protoslice.stores.paging import PageRoom
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 8])
@@ -200,7 +201,7 @@ def test_a_page_of_stores_is_bounded_by_bytes() -> None:
         cursor: str | None = None
         while True:
             page = await stores.list(limit=100, cursor=cursor)
-            assert len(json.dumps([info.as_json() for info in page.items])) <= 1 << 20
+            assert len(json.dumps([store_json(info) for info in page.items])) <= 1 << 20
             seen.extend(info.id for info in page.items)
             if (cursor := page.next) is None:
                 break

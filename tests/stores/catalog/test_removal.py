@@ -9,8 +9,9 @@ from protoslice.errors import (
     Conflict,
     NotFound,
 )
+from protoslice.facts import Removed
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.stores import Removed, Stores
+from protoslice.stores import Stores
 
 
 def test_a_store_that_is_deleted_is_gone_with_its_tags() -> None:

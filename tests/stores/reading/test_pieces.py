@@ -11,11 +11,11 @@ from tests.support.golden import CHUNKED
 from tests.support.stores import in_memory, onnx, opened, read, upload
 
 from protoslice.errors import InvalidInput, NotFound
+from protoslice.facts import Piece
 from protoslice.pieces import BLOCK
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.metered import MeteredStorage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.reading.pieces import PieceInfo
 from protoslice.testing.faults import FaultyStorage, InjectedFault
 
 MODEL = onnx(100, 70_000, 2_300_000, 10, BLOCK + 5, 1_048_576)
@@ -27,8 +27,8 @@ FILES = {
 REQUEST = IngestRequest(min_chunk=60_000)
 
 
-async def pieces_of(stores: Stores, ref: str, limit: int = 1000) -> list[PieceInfo]:
-    found, cursor = list[PieceInfo](), None
+async def pieces_of(stores: Stores, ref: str, limit: int = 1000) -> list[Piece]:
+    found, cursor = list[Piece](), None
     while True:
         page = await stores.pieces(ref, limit=limit, cursor=cursor)
         found += page.items

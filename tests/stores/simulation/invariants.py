@@ -12,7 +12,8 @@ from tests.stores.simulation.registers import Deed, linearizable
 from tests.support.stores import assert_whole, keys_in, read, visible
 
 from protoslice.errors import NotFound, ProtosliceError
-from protoslice.stores import StoreInfo, Stores
+from protoslice.facts import Store
+from protoslice.stores import Stores
 
 __all__ = ["check"]
 
@@ -69,7 +70,7 @@ async def _is_there(stores: Stores, store: str) -> bool:
     return True
 
 
-async def _check_whole(stores: Stores, info: StoreInfo, name: str) -> None:
+async def _check_whole(stores: Stores, info: Store, name: str) -> None:
     try:
         await assert_whole(stores, info)
     except (ProtosliceError, AssertionError) as error:

@@ -21,8 +21,8 @@ from protoslice.errors import IntegrityError, NotFound, ProtosliceError, Unsuppo
 from protoslice.schema import from_descriptor_set
 from protoslice.storage import Call, MemoryStorage, MeteredStorage, ObjectKey, Span, Storage
 from protoslice.stores import IngestRequest, Representation, StoreOptions, Stores
-from protoslice.stores.domain import Manifest, Stored
 from protoslice.stores.ingest.inspection import Examination, Types
+from protoslice.stores.manifest import Manifest, Stored
 from protoslice.stores.reading.joined import open_file_object
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
 

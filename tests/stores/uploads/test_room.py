@@ -15,7 +15,7 @@ from protoslice.server.intake.resumable.answers import about, as_json
 from protoslice.server.settings import Settings
 from protoslice.storage import Call, MemoryStorage, MeteredStorage, Storage
 from protoslice.stores import StoreOptions, Stores
-from protoslice.stores.domain import now
+from protoslice.stores.clock import now
 from protoslice.stores.uploads import Body, NewUpload, UploadOptions, append, room
 from protoslice.stores.uploads.records import Records
 

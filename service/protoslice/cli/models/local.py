@@ -12,12 +12,15 @@ from protoslice import LocalModel, Proto, Rope
 from protoslice._core import DEFAULT_FLOOR
 from protoslice.cli.models.extent import extent_of
 from protoslice.cli.models.files import STDIO, opened, opened_model
-from protoslice.cli.models.subjects import Listing, Part, Policy, Row
+from protoslice.cli.models.subjects import Listing, Part, Policy
+from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import Unsupported
-from protoslice.formats.model import Fault, Model, Tensor
+from protoslice.facts import TensorEntry
+from protoslice.formats.model import Model
 from protoslice.formats.model import Proto as Root
+from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.outputs.safetensors import safetensors
-from protoslice.library import MAX_CHUNK, MIN_CHUNK, SMALLEST_FLOOR
+from protoslice.library import SMALLEST_FLOOR
 from protoslice.models import model_around
 from protoslice.sources import FileSource
 
@@ -110,9 +113,9 @@ class LocalSubject:
         view = self.proto.merge(path, fields, omit_larger_than)
         return Part(view, view.kind)
 
-    def tensors(self, name: str | None, dtype: str | None) -> Iterator[Row]:
+    def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
         """See `Subject.tensors`."""
-        return (_row(tensor) for tensor in self._model.matching(name, dtype))
+        return (entry_of(tensor) for tensor in self._model.matching(name, dtype))
 
     def tensor(self, name: str, slice_: str | None, form: str) -> Rope:
         """See `Subject.tensor`."""
@@ -132,19 +135,6 @@ def _around(name: str, proto: Proto) -> LocalModel:
     if name == STDIO:
         return LocalModel(Model(STDIO, proto.type, {}, Root(proto.document, proto.sources)), proto, ExitStack())
     return model_around(proto, os.path.dirname(name) or ".", os.path.basename(name))
-
-
-def _row(tensor: Tensor) -> Row:
-    return Row(
-        tensor.name,
-        tensor.address,
-        tensor.dtype.name if tensor.dtype is not None else None,
-        tensor.shape,
-        tensor.size,
-        tensor.file,
-        tensor.kind,
-        str(tensor.data.error) if isinstance(tensor.data, Fault) else None,
-    )
 
 
 def _floor(file: str) -> int:

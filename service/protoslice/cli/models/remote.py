@@ -9,10 +9,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from protoslice import Node
 from protoslice.cli.models.addresses import Address, address_of, authorization
-from protoslice.cli.models.subjects import Listing, Part, Policy, Row
+from protoslice.cli.models.subjects import Listing, Part, Policy
 from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied, Unsupported
+from protoslice.facts import TensorEntry
 
 __all__ = ["RemoteSubject", "client_of", "store_facts"]
 
@@ -84,7 +84,7 @@ class RemoteSubject:
     def tree(self, path: str, limit: int) -> Listing:
         """See `Subject.tree`."""
         found = list(islice(self._client.tree(self._ref, path), limit + 1))
-        return Listing([_line(node) for node in found[:limit]], None if len(found) > limit else len(found))
+        return Listing(found[:limit], None if len(found) > limit else len(found))
 
     def chunks(self, policy: Policy) -> Iterable[dict[str, object]]:
         """See `Subject.chunks`."""
@@ -101,9 +101,9 @@ class RemoteSubject:
         source = self._client.source(self._ref, "merge", merge_params(path, fields or (), omit_larger_than))
         return Part(_Content(source), _kind(source.facts.headers))
 
-    def tensors(self, name: str | None, dtype: str | None) -> Iterator[Row]:
+    def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
         """See `Subject.tensors`."""
-        return (Row(**asdict(tensor)) for tensor in self._client.tensors(self._ref, name=name, dtype=dtype))
+        return iter(self._client.tensors(self._ref, name=name, dtype=dtype))
 
     def tensor(self, name: str, slice_: str | None, form: str) -> _Content:
         """See `Subject.tensor`."""
@@ -113,11 +113,6 @@ class RemoteSubject:
     def safetensors(self, name: str | None) -> _Content:
         """See `Subject.safetensors`."""
         return _Content(self._client.source(self._ref, "safetensors", [] if name is None else [("name", name)]))
-
-
-def _line(node: Any) -> Node:
-    facts = asdict(node)
-    return Node(number=facts["field"], **{name: facts[name] for name in Node.__slots__ if name != "number"})
 
 
 def _kind(headers: Any) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from protoslice import Node
+from protoslice.facts import Node, TensorEntry
 
-__all__ = ["Content", "Listing", "Part", "Policy", "Row", "Subject"]
+__all__ = ["Content", "Listing", "Part", "Policy", "Subject"]
 
 
 class Content(Protocol):
@@ -44,20 +44,6 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One tensor."""
-
-    name: str
-    address: str
-    dtype: str | None
-    shape: Sequence[int] | None
-    size: int | None
-    file: str | None
-    kind: str
-    problem: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Policy:
     """How a model is cut into chunks; what is None is left to the default."""
 
@@ -80,7 +66,7 @@ class Subject(Protocol):
     def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> Part:
         """What stands at `path`."""
 
-    def tensors(self, name: str | None, dtype: str | None) -> Iterator[Row]:
+    def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
         """Its tensors."""
 
     def tensor(self, name: str, slice_: str | None, form: str) -> Content:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 import typer
@@ -17,6 +16,7 @@ from protoslice.sizes import format_size, parse_size
 
 __all__ = ["chunks", "info", "tree"]
 
+_NODE_MEMBERS: Final = ("path", "number", "name", "kind", "type", "count", "size", "deeper", "text")
 _FORMS: Final = {
     "serialized": ("serialized proto", ""),
     "chunked": ("chunked proto", "merged"),
@@ -132,7 +132,7 @@ def _as_json(subject: Subject, path: str, depth: int, limit: int) -> dict[str, o
     listing = subject.tree(path, limit)
     items = []
     for line in listing.lines:
-        shown: dict[str, object] = asdict(line)
+        shown: dict[str, object] = {name: getattr(line, name) for name in _NODE_MEMBERS}
         if line.deeper and depth > 1:
             shown["children"] = _as_json(subject, line.path, depth - 1, limit)
         items.append(shown)

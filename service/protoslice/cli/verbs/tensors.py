@@ -10,11 +10,12 @@ import typer
 
 from protoslice.cli.models.files import STDIO, write_content
 from protoslice.cli.models.looking import looking_at
-from protoslice.cli.models.subjects import Row, Subject
+from protoslice.cli.models.subjects import Subject
 from protoslice.cli.options import FileName, Json, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import print_json, print_table, say
 from protoslice.errors import InvalidInput, Unsupported
+from protoslice.facts import TensorEntry
 from protoslice.sizes import format_size
 
 __all__ = ["tensor"]
@@ -76,7 +77,7 @@ def _take(subject: Subject, name: str, slice_: str | None, form: str, out: str) 
         write_content(content, out, progress)
 
 
-def _show(rows: list[Row]) -> None:
+def _show(rows: list[TensorEntry]) -> None:
     table = [
         [row.dtype or "?", _shape(row), "" if row.size is None else format_size(row.size), row.name] for row in rows
     ]
@@ -86,5 +87,5 @@ def _show(rows: list[Row]) -> None:
             say(f"{row.name}: {row.problem}", sys.stderr)
 
 
-def _shape(row: Row) -> str:
+def _shape(row: TensorEntry) -> str:
     return "?" if row.shape is None else "×".join(map(str, row.shape)) or "scalar"

@@ -13,10 +13,10 @@ from protoslice.client.download.cache import Cache
 from protoslice.client.download.ordered_transfers import Transfer, in_order
 from protoslice.client.download.partial import PartialFile
 from protoslice.client.download.remote import PART, Remote
-from protoslice.client.facts import Piece
 from protoslice.client.http.connection import Patience
 from protoslice.client.http.digests import Hashing
 from protoslice.errors import Conflict, IntegrityError
+from protoslice.facts import Piece
 
 __all__ = ["Download", "Downloaded", "Progress", "afresh", "read_whole", "same_file"]
 

@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 
 from protoslice.client.download.files import Progress
 from protoslice.client.download.remote import DIGESTED
-from protoslice.client.facts import File, Piece
 from protoslice.client.pool import Crew
+from protoslice.facts import File, Piece
 
 __all__ = ["PiecesByFile", "each_file"]
 

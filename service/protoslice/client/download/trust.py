@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from protoslice.client.facts import Store
 from protoslice.errors import IntegrityError
+from protoslice.facts import UNKNOWN, Store
 from protoslice.identity import Policy, is_id_of
 
 __all__ = ["trusted"]
 
 _ID: Final = re.compile("[0-9a-f]{12,64}")
-_UNKNOWN: Final = "unknown"
-"""The type of a root whose type is not known, as the API writes it."""
 
 
 def trusted(store: Store, ref: str) -> Store:
@@ -26,7 +24,7 @@ def trusted(store: Store, ref: str) -> Store:
     files = [(file.path, file.size, file.sha256) for file in store.files if file.sha256 is not None]
     policy = Policy(
         root=store.root,
-        type=None if store.type == _UNKNOWN else store.type,
+        type=None if store.type == UNKNOWN else store.type,
         min_chunk=store.min_chunk,
         max_chunk=store.max_chunk,
         schema=store.schema,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar
 
-from protoslice.client.facts import read_json
 from protoslice.client.http.connection import Connection, Params
+from protoslice.client.http.json_facts import read_json
 from protoslice.errors import IntegrityError
 
 __all__ = ["each"]

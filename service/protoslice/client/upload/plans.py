@@ -16,8 +16,8 @@ from pathlib import Path
 from protoslice.client.download.files import Progress
 from protoslice.client.http.digests import Hashing
 from protoslice.client.upload.bodies import Item, Stamp
+from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import ProtosliceError
-from protoslice.library import MAX_CHUNK, MIN_CHUNK
 from protoslice.opening import open_proto
 from protoslice.pieces import cut, extents_of
 from protoslice.recipes import Copy, RecipeWriter

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final, TypedDict
 
 from protoslice.client.download.files import Progress
 from protoslice.client.download.trust import trusted
-from protoslice.client.facts import Missing, Pushed, Store, read_json
 from protoslice.client.http.connection import Answer, Connection, Params, path_of
 from protoslice.client.http.failures import believed
+from protoslice.client.http.json_facts import read_json
 from protoslice.client.http.pages import each
 from protoslice.client.upload.bodies import Pushable, items_of
 from protoslice.client.upload.journal import Journal
 from protoslice.client.upload.plans import Plan, Surveyed, content_length, recipe_item, recipe_of, survey
 from protoslice.client.upload.resumable import MOST_FILES, WORTH_RESUMING, Uploads
 from protoslice.errors import Conflict, IntegrityError, NotFound
+from protoslice.facts import PiecePlace, Store
 from protoslice.recipes import MEDIA_TYPE, Copy
 from protoslice.sizes import parse_size
 
-__all__ = ["Push", "PushOptions", "size_of"]
+__all__ = ["Push", "PushOptions", "Pushed", "size_of"]
 
 WORTH_A_LOOK: Final = 8 << 20
 """Files smaller than this are sent whole: finding out what the service has of them would cost as much."""
@@ -53,6 +55,27 @@ class PushOptions(TypedDict, total=False):
     True unless given."""
     progress: Progress | None
     """Told how many bytes have been sent, of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """The result of a push."""
+
+    store: Store
+    created: bool
+    """False when the service had this very store already."""
+    sent: int
+    """Bytes of content that went over the wire."""
+    copied: int
+    """Bytes of content that the service took from stores it had."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingPieces:
+    """An answer about pieces: those that the service lacks, by digest, and places of the others."""
+
+    missing: tuple[str, ...]
+    found: tuple[PiecePlace, ...]
 
 
 class Push:
@@ -116,7 +139,7 @@ class Push:
             batch = pairs[at : at + ASKED_AT_ONCE]
             asked = {"stores": bases, "chunks": [{"sha256": sha256, "size": size} for sha256, size in batch]}
             answer = self._connection.call("POST", "/v1/chunks/missing", json=asked, slow=True)
-            for place in read_json(Missing, answer.json()).found:
+            for place in read_json(MissingPieces, answer.json()).found:
                 if sizes.get(place.sha256) == place.size:
                     places[place.sha256] = Copy(place.store, place.file, place.offset, place.size)
         return places

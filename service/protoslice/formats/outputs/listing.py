@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any, Final, Protocol, runtime_checkable
 
+from protoslice.facts import TensorEntry
 from protoslice.formats.model import Fault, Tensor, Tensors
 
-__all__ = ["Listing", "items", "row", "row_text"]
+__all__ = ["Listing", "entry_of", "items", "row", "row_text"]
 
 
 PAGE_BYTES: Final = 1 << 20
@@ -51,19 +52,26 @@ def _some(found: Tensors, start: int, limit: int, dtype: str | None) -> tuple[by
     return b",".join(texts), len(texts), number
 
 
+def entry_of(tensor: Tensor) -> TensorEntry:
+    """The facts of a tensor."""
+    return TensorEntry(
+        name=tensor.name,
+        address=tensor.address,
+        dtype=tensor.dtype.name if tensor.dtype is not None else None,
+        shape=tensor.shape,
+        size=tensor.size,
+        file=tensor.file,
+        kind=tensor.kind,
+        problem=str(tensor.data.error) if isinstance(tensor.data, Fault) else None,
+    )
+
+
 def row(tensor: Tensor) -> dict[str, Any]:
-    """What a listing says of `tensor`."""
-    shown: dict[str, Any] = {
-        "name": tensor.name,
-        "address": tensor.address,
-        "dtype": tensor.dtype.name if tensor.dtype is not None else None,
-        "shape": tensor.shape,
-        "size": tensor.size,
-        "file": tensor.file,
-        "kind": tensor.kind,
-    }
-    if isinstance(tensor.data, Fault):
-        shown["problem"] = str(tensor.data.error)
+    """The facts of a tensor as members of a JSON object; `problem` is there for a tensor that has one."""
+    entry = entry_of(tensor)
+    shown = {name: getattr(entry, name) for name in TensorEntry.__slots__}
+    if shown["problem"] is None:
+        del shown["problem"]
     return shown
 
 

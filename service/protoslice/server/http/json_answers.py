@@ -11,13 +11,15 @@ from fastapi import Request
 from starlette.responses import Response
 
 from protoslice.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
+from protoslice.facts import Restored, Store
+from protoslice.server.api.encoding import restored_json, store_json, store_weight
 from protoslice.server.api.parameters import with_parameter
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.http.digests import format_digest
 from protoslice.server.http.headers import Fields, read_fields
-from protoslice.stores import Created, Page, StoreInfo, Stores
+from protoslice.stores import Created, Page, Stores
 
-__all__ = ["encoded", "json_answer", "large_answer", "made_answer", "page_answer", "store_json"]
+__all__ = ["encoded", "json_answer", "large_answer", "made_answer", "page_answer", "restored_body", "store_body"]
 
 REVALIDATED = "no-cache"
 VERSIONED = "public, max-age=3600"
@@ -55,7 +57,7 @@ def json_answer(
 async def made_answer(request: Request, stores: Stores, made: Created) -> Response:
     """The store that an upload made, or found."""
     headers = {"location": f"/v1/stores/{made.store.id}"}
-    body = await store_json(stores, made.store)
+    body = await store_body(stores, made.store)
     return await large_answer(request, stores, body, status=201 if made.created else 200, headers=headers)
 
 
@@ -67,9 +69,14 @@ async def large_answer(
     return json_answer(request, body, status=status, headers=headers, sha256=digest)
 
 
-async def store_json(stores: Stores, info: StoreInfo, more: Mapping[str, object] | None = None) -> bytes:
-    """A store as JSON, with `more` members: that of many files is made in a thread, as it takes long."""
-    return await stores.worker.sized(info.weight, lambda: encoded(info.as_json() | dict(more or {})))
+async def store_body(stores: Stores, store: Store) -> bytes:
+    """A store as the body of an answer; that of many files is encoded in a thread, as it takes long."""
+    return await stores.worker.sized(store_weight(store), lambda: encoded(store_json(store)))
+
+
+async def restored_body(stores: Stores, restored: Restored) -> bytes:
+    """A restored store as the body of an answer, encoded as by `store_body`."""
+    return await stores.worker.sized(store_weight(restored.store), lambda: encoded(restored_json(restored)))
 
 
 def encoded(data: object) -> bytes:

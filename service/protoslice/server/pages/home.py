@@ -7,10 +7,10 @@ from html import escape
 from string import Template
 from typing import Final
 
+from protoslice.facts import Store
 from protoslice.server.api.problems import Problem
 from protoslice.server.pages.shell import MARK, page, rich
 from protoslice.sizes import format_size
-from protoslice.stores import StoreInfo
 
 __all__ = ["home_page", "problem_page"]
 
@@ -38,7 +38,7 @@ _PROBLEM: Final = Template("""<main class="plain">
 </main>""")
 
 
-def home_page(stores: Sequence[StoreInfo], origin: str) -> str:
+def home_page(stores: Sequence[Store], origin: str) -> str:
     """What the service is, and the newest stores."""
     table = _table(stores) if stores else '<p class="soft">None yet.</p>'
     return page("Protoslice", _HOME.substitute(mark=MARK, origin=escape(origin), stores=table))
@@ -50,12 +50,12 @@ def problem_page(problem: Problem) -> str:
     return page(f"{problem.title} — Protoslice", _PROBLEM.substitute(fields))
 
 
-def _table(stores: Sequence[StoreInfo]) -> str:
+def _table(stores: Sequence[Store]) -> str:
     head = '<tr><th>Store</th><th>Tags</th><th>Type</th><th class="n">Size</th><th class="n">Chunks</th></tr>'
     return f'<div class="scroll"><table>{head}{"".join(map(_row, stores))}</table></div>'
 
 
-def _row(store: StoreInfo) -> str:
+def _row(store: Store) -> str:
     link = f'<a href="/v1/stores/{store.id}"><code>{store.id[:12]}</code></a>'
     tags, kind = escape(", ".join(store.tags)), escape(store.type or "unknown")
     numbers = f'<td class="n">{format_size(store.size)}</td><td class="n">{store.chunks}</td>'

@@ -16,10 +16,10 @@ from protoslice.stores.catalog.manifests import is_retired
 from protoslice.stores.catalog.named_records import is_removal_mark
 from protoslice.stores.catalog.removed import tombstone_of
 from protoslice.stores.catalog.tags import Tags
-from protoslice.stores.domain import Manifest
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import entries_of
 from protoslice.stores.layout.listing import everything, side_by_side
+from protoslice.stores.manifest import Manifest
 from protoslice.stores.uploads.records import end_uploads
 
 __all__ = ["GRACE_SECONDS", "GarbageReport", "collect_garbage"]

@@ -12,10 +12,10 @@ from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, 
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims, Collected
 from protoslice.stores.catalog.removed import bury
-from protoslice.stores.domain import Manifest, StoreInfo
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_all_new
 from protoslice.stores.layout.indexes import Indexes
+from protoslice.stores.manifest import Manifest
 
 __all__ = ["Manifests", "is_retired"]
 
@@ -96,7 +96,7 @@ class Manifests:
         side by side. A manifest that is not sound is replaced. `Collected` when a collector has taken objects that
         the manifest names.
         """
-        data = await self._worker.sized(StoreInfo.of(manifest).weight, manifest.encode)
+        data = await self._worker.sized(manifest.weight, manifest.encode)
         objects = beside or {}
         async with self._indexes.entered(
             lambda: self._indexes.add(manifest), self._late_after, lambda: put_all_new(self._storage, objects)

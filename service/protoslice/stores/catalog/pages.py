@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from protoslice.errors import Conflict, IntegrityError, NotFound
+from protoslice.facts import Store
 from protoslice.storage import ObjectStat, Storage
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.catalog.tags import Tags
-from protoslice.stores.domain import Manifest, Page, PageRoom, StoreInfo
 from protoslice.stores.layout.indexes import Indexes, check_cursor, place_in_time, store_at
 from protoslice.stores.layout.listing import side_by_side
+from protoslice.stores.manifest import Manifest
+from protoslice.stores.paging import Page, PageRoom
 
 __all__ = ["Lists"]
 
@@ -30,12 +32,12 @@ class Lists:
         self._manifests = manifests
         self._tags = tags
 
-    async def described(self, manifest: Manifest) -> StoreInfo:
+    async def described(self, manifest: Manifest) -> Store:
         """The store of `manifest`, with the first of its tags."""
         tags = await self._tags.of(manifest.id, limit=TAGS_SHOWN)
-        return StoreInfo.of(manifest, sorted(tag.name for tag in tags.items))
+        return manifest.as_store(sorted(tag.name for tag in tags.items))
 
-    async def page(self, *, tag: str | None, type: str | None, limit: int, cursor: str | None) -> Page[StoreInfo]:
+    async def page(self, *, tag: str | None, type: str | None, limit: int, cursor: str | None) -> Page[Store]:
         """A page of stores, newest first: those with a tag that begins so, those of a type."""
         after = check_cursor(cursor)
         if tag is not None:
@@ -47,7 +49,7 @@ class Lists:
             if items or after is None:
                 return Page(items, after)
 
-    async def _tagged(self, prefix: str, type: str | None, limit: int, cursor: str | None) -> Page[StoreInfo]:
+    async def _tagged(self, prefix: str, type: str | None, limit: int, cursor: str | None) -> Page[Store]:
         async def place(store_id: str) -> str | None:
             manifest = await self._manifest_or_none(store_id)
             if manifest is None or type not in {None, manifest.shown_type}:
@@ -60,7 +62,7 @@ class Lists:
         items, count = await self._shown(left[:limit], limit)
         return Page(items, None if count == len(left) else left[count - 1])
 
-    async def _shown(self, places: Sequence[str], limit: int) -> tuple[Sequence[StoreInfo], int]:
+    async def _shown(self, places: Sequence[str], limit: int) -> tuple[Sequence[Store], int]:
         """The stores at the first of some places in time, and for how many places a page has room."""
         room = PageRoom(limit)
         stats = await side_by_side(self._manifests.stat, [store_at(place) for place in places])
@@ -68,7 +70,7 @@ class Lists:
         found = await side_by_side(self._listed, list(zip(places, stats, strict=True))[:count])
         return [info for info in found if info is not None], count
 
-    async def _listed(self, seen: tuple[str, ObjectStat | None]) -> StoreInfo | None:
+    async def _listed(self, seen: tuple[str, ObjectStat | None]) -> Store | None:
         """The store at a place in time; None where it is gone, or damaged: a list shows all others."""
         place, stat = seen
         manifest = await self._manifest_or_none(store_at(place), stat) if stat is not None else None

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import IntegrityError, NotFound
 from protoslice.storage import ObjectKey, Storage
-from protoslice.stores.domain import Manifest
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.envelope import seal, unseal
 from protoslice.stores.layout.fresh import put_new
 from protoslice.stores.layout.listing import everything
+from protoslice.stores.manifest import Manifest
 
 __all__ = ["Tombstone", "bury", "find_tombstone", "tombstone_of"]
 

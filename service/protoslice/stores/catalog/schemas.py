@@ -13,15 +13,17 @@ from protoslice import _core, schema
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import Kept, Once
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound, StorageUnavailable
+from protoslice.facts import Schema
 from protoslice.schema import MessageTypes, TypeSchema
 from protoslice.storage import ObjectStat, Storage
 from protoslice.stores.catalog.named_records import TRIES, NamedRecords, is_removal_mark
-from protoslice.stores.domain import Manifest, Page, SchemaInfo
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.listing import everything
+from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import check_schema_name
+from protoslice.stores.paging import Page
 
-__all__ = ["Schemas"]
+__all__ = ["Schemas", "StoredSchema"]
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +47,13 @@ class _Known:
     declares: _core.Declarations
 
 
+@dataclass(frozen=True, slots=True)
+class StoredSchema(Schema):
+    """A schema with the entity tag of its record, which changes whenever the schema is put."""
+
+    etag: str
+
+
 class _Changed(Exception):
     """A schema is not what it was when it was listed."""
 
@@ -64,12 +73,12 @@ class Schemas:
         self._read_by: Kept[tuple[str, str], TypeSchema] = Kept(most=_MOST, room=_READ_BY)
         """By the entity tag of an uploaded set and the type, and by the fingerprint for those kept with stores."""
 
-    async def page(self, limit: int, cursor: str | None) -> Page[SchemaInfo]:
+    async def page(self, limit: int, cursor: str | None) -> Page[StoredSchema]:
         """A page of the schemas, by name."""
         items, after = await self._records.page(limit, cursor)
         return Page([await self._info(*item) for item in items], after)
 
-    async def get(self, name: str) -> tuple[SchemaInfo, bytes]:
+    async def get(self, name: str) -> tuple[StoredSchema, bytes]:
         """The schema called `name`, and its descriptor set."""
         try:
             data, stat = await self._records.read(keys.schema(check_schema_name(name)))
@@ -77,7 +86,7 @@ class Schemas:
             raise NotFound(f"there is no schema {name!r}") from None
         return await self._info(data, stat), data
 
-    async def put(self, name: str, data: bytes) -> tuple[SchemaInfo, bool]:
+    async def put(self, name: str, data: bytes) -> tuple[StoredSchema, bool]:
         """Keep a descriptor set under `name`; whether it is new. `Conflict` where others declare a type differently."""
         check_schema_name(name)
         types = await self._parse(data)
@@ -197,11 +206,11 @@ class Schemas:
 
         return await self._knowing.get((name, stat.etag), make)
 
-    async def _info(self, data: bytes, stat: ObjectStat) -> SchemaInfo:
+    async def _info(self, data: bytes, stat: ObjectStat) -> StoredSchema:
         name, messages = keys.name_of(stat.key), 0
         with suppress(InvalidInput, LimitExceeded):  # taken by a program that took more: it can be seen and removed
             messages = (await self._know(name, stat, data)).messages
-        return SchemaInfo(name, len(data), messages, stat.modified, stat.etag)
+        return StoredSchema(name, len(data), messages, stat.modified, stat.etag)
 
     async def _parse(self, data: bytes) -> MessageTypes:
         async with self._parsing:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import IntegrityError, NotFound
 from protoslice.storage import ObjectKey, Storage
-from protoslice.stores.domain import Manifest, Stored
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.envelope import unseal
+from protoslice.stores.manifest import Manifest, Stored
 from protoslice.stores.reading.objects import open_object
 
 __all__ = ["is_sound"]

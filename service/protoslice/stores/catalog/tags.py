@@ -7,22 +7,33 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 
 from protoslice.errors import IntegrityError, LimitExceeded, NotFound
+from protoslice.facts import Tag
 from protoslice.storage import ObjectKey, ObjectStat, Storage, quote
 from protoslice.storage.interface import PAGE
 from protoslice.stores.catalog.claims import RENEW_SECONDS
 from protoslice.stores.catalog.named_records import NamedRecords
-from protoslice.stores.domain import TAGS_OF_A_STORE, Page, Tag, now
+from protoslice.stores.clock import now
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import Indexes
 from protoslice.stores.layout.listing import everything, side_by_side
 from protoslice.stores.names import check_tag
+from protoslice.stores.paging import Page
+from protoslice.stores.requests import TAGS_OF_A_STORE
 
-__all__ = ["Tags"]
+__all__ = ["StoredTag", "Tags"]
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTag(Tag):
+    """A tag with the entity tag of its record, which changes whenever the tag is set."""
+
+    etag: str
 
 
 class Tags:
@@ -34,24 +45,24 @@ class Tags:
         self._late_after = late_after
         self._records = NamedRecords(storage, keys.TAGS, "tag")
 
-    async def each(self) -> AsyncIterator[Tag]:
+    async def each(self) -> AsyncIterator[StoredTag]:
         """Every tag that is not damaged."""
         async for record in self._records.each():
             yield _tag(*record)
 
-    async def page(self, limit: int, cursor: str | None) -> Page[Tag]:
+    async def page(self, limit: int, cursor: str | None) -> Page[StoredTag]:
         """A page of the tags, by name."""
         items, after = await self._records.page(limit, cursor)
         return Page([_tag(*item) for item in items], after)
 
-    async def get(self, name: str) -> Tag:
+    async def get(self, name: str) -> StoredTag:
         """The tag called `name`."""
         try:
             return _tag(*await self._records.read(keys.tag(check_tag(name))))
         except NotFound:
             raise NotFound(f"there is no tag {name!r}") from None
 
-    async def beginning_with(self, prefix: str) -> list[Tag]:
+    async def beginning_with(self, prefix: str) -> list[StoredTag]:
         """The tags whose names begin with `prefix`, which may be empty."""
         stats: list[ObjectStat] = []
         quoted = quote(prefix)
@@ -63,11 +74,11 @@ class Tags:
             stats.append(stat)
         return [_tag(*record) for record in await self._records.listed(stats)]
 
-    async def _named(self, names: Sequence[str]) -> list[Tag]:
+    async def _named(self, names: Sequence[str]) -> list[StoredTag]:
         """The tags of these names that are there, in their order, but for damaged ones: those are logged."""
         return [tag for tag in await side_by_side(self._get_or_none, names) if tag is not None]
 
-    async def _get_or_none(self, name: str) -> Tag | None:
+    async def _get_or_none(self, name: str) -> StoredTag | None:
         try:
             return await self.get(name)
         except NotFound:
@@ -76,12 +87,12 @@ class Tags:
             _log.exception("the tag %r is passed over", name)
             return None
 
-    async def put(self, name: str, store: str, *, if_match: str | None, if_none_match: bool) -> tuple[Tag, bool]:
+    async def put(self, name: str, store: str, *, if_match: str | None, if_none_match: bool) -> tuple[StoredTag, bool]:
         """Point `name` at `store`; whether the tag is new."""
         key, time = keys.tag(check_tag(name)), now()
         async with self._indexes.entered(lambda: self._indexes.add_tag(store, name), self._late_after):
             etag, created = await self._write(key, store, time, if_match=if_match, if_none_match=if_none_match)
-        return Tag(name, store, time, etag), created
+        return StoredTag(name, store, time, etag), created
 
     async def check_room(self, store: str, names: Iterable[str]) -> None:
         """`LimitExceeded` when a store that bore `names` too would have more tags than one may.
@@ -94,7 +105,7 @@ class Tags:
                 f"a store has at most {TAGS_OF_A_STORE} tags, counting those moved elsewhere lately: remove some"
             )
 
-    async def of(self, store: str, *, limit: int, cursor: str | None = None) -> Page[Tag]:
+    async def of(self, store: str, *, limit: int, cursor: str | None = None) -> Page[StoredTag]:
         """A page of the tags that point at a store."""
         if cursor is not None:
             check_tag(cursor)
@@ -105,7 +116,7 @@ class Tags:
                 return Page(found, page.next)
             cursor = page.next  # entries of tags that point elsewhere by now
 
-    async def all_of(self, store: str) -> AsyncIterator[Tag]:
+    async def all_of(self, store: str) -> AsyncIterator[StoredTag]:
         """Every tag that points at a store."""
         cursor: str | None = None
         while True:
@@ -136,6 +147,6 @@ class Tags:
             raise NotFound(f"there is no tag {name!r}") from None
 
 
-def _tag(data: bytes, stat: ObjectStat) -> Tag:
+def _tag(data: bytes, stat: ObjectStat) -> StoredTag:
     raw = json.loads(data)
-    return Tag(keys.name_of(stat.key), raw["store"], datetime.fromisoformat(raw["updated"]), stat.etag)
+    return StoredTag(keys.name_of(stat.key), raw["store"], datetime.fromisoformat(raw["updated"]), stat.etag)

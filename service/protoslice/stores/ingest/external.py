@@ -11,12 +11,12 @@ from typing import Final
 from protoslice import schema
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, StorageUnavailable, Unsupported
+from protoslice.facts import File
 from protoslice.schema.detection.detect import HEAD
 from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.sources import allowed, open_source
 from protoslice.stores.catalog.claims import Claims
-from protoslice.stores.domain import FileInfo, IngestRequest, Stored
 from protoslice.stores.ingest.ingest import FILES
 from protoslice.stores.ingest.packs import Place
 from protoslice.stores.ingest.persist import Draft, drafted
@@ -33,8 +33,10 @@ from protoslice.stores.ingest.receive import Received, Scan, Types
 from protoslice.stores.ingest.roots import Root, choose_root
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.listing import side_by_side
+from protoslice.stores.manifest import Stored
 from protoslice.stores.names import FilePaths
 from protoslice.stores.reading.objects import CHANGED, StoredObject
+from protoslice.stores.requests import IngestRequest
 
 __all__ = ["Places"]
 
@@ -135,7 +137,7 @@ class Places:
         for path in paths:
             detection = schema.detect(head, path.rpartition("/")[2], stat.size)
             scan = Scan(detection.type_name if detection.kind == "proto" else None)
-            found.append(Received(FileInfo(path, stat.size, None), Place(stored), detection, scan))
+            found.append(Received(File(path, stat.size, None), Place(stored), detection, scan))
         return found
 
     async def _prepare(

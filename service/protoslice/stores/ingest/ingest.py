@@ -9,11 +9,11 @@ from typing import Self, TypeVar
 
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import ChecksumMismatch, CorruptModel, IntegrityError, InvalidInput, ProtosliceError
+from protoslice.facts import File
 from protoslice.schema.detection.names import means_text
 from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Claims, Lease
-from protoslice.stores.domain import Created, FileInfo, IngestRequest, Stored
 from protoslice.stores.ingest.inspection import Examination
 from protoslice.stores.ingest.packs import Packs
 from protoslice.stores.ingest.persist import Draft, drafted
@@ -33,9 +33,11 @@ from protoslice.stores.ingest.receive import FileSink, Received, Types
 from protoslice.stores.ingest.roots import choose_root
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import commit_summed
+from protoslice.stores.manifest import Stored
 from protoslice.stores.names import FilePaths, check_request
 from protoslice.stores.reading.joined import open_file_object
 from protoslice.stores.reading.objects import StoredFile, open_object
+from protoslice.stores.requests import Created, IngestRequest
 
 __all__ = ["Ingest", "IntakeOptions"]
 
@@ -132,7 +134,7 @@ class Ingest:
             raise InvalidInput("no file is open")
         await self._sink.write(piece)
 
-    async def close_file(self) -> FileInfo:
+    async def close_file(self) -> File:
         """End of the open file."""
         if self._sink is None:
             raise InvalidInput("no file is open")
@@ -264,7 +266,7 @@ class Sink:
         """Take the next piece, when there is room for it."""
         await self._ingest.write(piece)
 
-    async def close(self) -> FileInfo:
+    async def close(self) -> File:
         """End of the file."""
         return await self._ingest.close_file()
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from protoslice import _core, errors, schema
 from protoslice.errors import ProtosliceError, Unsupported
+from protoslice.facts import UNKNOWN
 from protoslice.schema.detection.detect import HEAD
-from protoslice.stores.domain import UNKNOWN
 from protoslice.stores.layout.envelope import seal, unseal
 
 __all__ = ["Examination", "Examined", "Scan", "Types"]

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from protoslice.concurrency.executor import Worker
 from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Lease
-from protoslice.stores.domain import Stored
 from protoslice.stores.ingest.writers import Batches, SummedObject
 from protoslice.stores.layout import keys
+from protoslice.stores.manifest import Stored
 
 __all__ = ["Packs", "Place"]
 

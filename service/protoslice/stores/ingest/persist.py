@@ -9,11 +9,13 @@ from typing import Final
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.storage import ObjectKey
-from protoslice.stores.domain import IngestRequest, Manifest, StoreInfo, now
+from protoslice.stores.clock import now
 from protoslice.stores.ingest.receive import Received
 from protoslice.stores.ingest.roots import Root
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.envelope import seal
+from protoslice.stores.manifest import Manifest
+from protoslice.stores.requests import IngestRequest
 
 __all__ = ["PLANNER", "Draft", "drafted"]
 
@@ -63,5 +65,5 @@ async def drafted(
         planner=PLANNER if prepared else None,
         why=root.why,
     )
-    named = await worker.sized(StoreInfo.of(manifest).weight, manifest.named)
+    named = await worker.sized(manifest.weight, manifest.named)
     return Draft(named, beside)

@@ -16,8 +16,8 @@ from protoslice.schema.detection.detect import BY_NAME
 from protoslice.schema.text_worker import serialized_apart
 from protoslice.sources import RangeSource
 from protoslice.storage import Writer
-from protoslice.stores.domain import IngestRequest
 from protoslice.stores.ingest.receive import Received, Scan, Types
+from protoslice.stores.requests import IngestRequest
 
 __all__ = [
     "NOT_PROTOS",

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from protoslice import schema
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import LimitExceeded
-from protoslice.stores.domain import FileInfo, Stored
+from protoslice.facts import File
 from protoslice.stores.ingest.inspection import Examination, Examined, Scan, Types
 from protoslice.stores.ingest.packs import Packs, Place
 from protoslice.stores.ingest.writers import Batches, SummedObject
+from protoslice.stores.manifest import Stored
 
 __all__ = ["FileSink", "Received", "Scan", "Types"]
 
@@ -20,7 +21,7 @@ __all__ = ["FileSink", "Received", "Scan", "Types"]
 class Received:
     """A file that has arrived, but belongs to no store yet."""
 
-    info: FileInfo
+    info: File
     place: Place
     detection: schema.Detection
     scan: Scan | None
@@ -69,7 +70,7 @@ class FileSink:
             examined = await self._worker.run(self._examination.finish)
             assert self._arriving is not None
             place = Place(await self._arriving.commit())
-        info = FileInfo(self._path, self._size, examined.sha256.hex())
+        info = File(self._path, self._size, examined.sha256.hex())
         return Received(info, place, examined.detection, examined.scan)
 
     async def abort(self) -> None:

@@ -10,10 +10,11 @@ from protoslice.concurrency.executor import Worker
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.coreml.packages import LARGEST, is_manifest, named_root
 from protoslice.formats.roots import rank
-from protoslice.stores.domain import IngestRequest, Stored
 from protoslice.stores.ingest.prepare import NotARoot, Prepared
 from protoslice.stores.ingest.receive import Received
+from protoslice.stores.manifest import Stored
 from protoslice.stores.reading.objects import StoredFile
+from protoslice.stores.requests import IngestRequest
 
 __all__ = ["Root", "choose_root"]
 

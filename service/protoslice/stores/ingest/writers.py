@@ -9,8 +9,8 @@ from contextlib import suppress
 from protoslice import _core
 from protoslice.errors import ProtosliceError
 from protoslice.storage import ObjectKey, Storage, Writer
-from protoslice.stores.domain import Stored
 from protoslice.stores.layout.fresh import commit_summed
+from protoslice.stores.manifest import Stored
 
 __all__ = ["Batches", "SummedObject"]
 

@@ -13,9 +13,10 @@ from contextlib import asynccontextmanager, suppress
 
 from protoslice.errors import Conflict, InvalidInput, ProtosliceError
 from protoslice.storage import ObjectKey, Storage
-from protoslice.stores.domain import Manifest, Page
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.listing import all_of, side_by_side
+from protoslice.stores.manifest import Manifest
+from protoslice.stores.paging import Page
 
 __all__ = ["Indexes", "check_cursor", "entries_of", "place_in_time", "store_at"]
 

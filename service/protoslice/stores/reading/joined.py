@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from protoslice.errors import InvalidInput
 from protoslice.storage import Span, Storage
-from protoslice.stores.domain import Stored
+from protoslice.stores.manifest import Stored
 from protoslice.stores.reading.objects import Runner, StoredFile, StoredObject, open_object
 
 __all__ = ["JoinedObject", "open_file_object"]

@@ -9,8 +9,8 @@ from typing import Protocol, TypeVar
 from protoslice import _core
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError
 from protoslice.storage import ObjectKey, OpenFile, Span, Storage
-from protoslice.stores.domain import Stored
 from protoslice.stores.layout import keys
+from protoslice.stores.manifest import Stored
 from protoslice.stores.reading.computed import Readable
 
 __all__ = ["CHANGED", "SUM_BLOCK", "Notes", "Runner", "StoredFile", "StoredObject", "open_object"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from protoslice import _core, schema
 from protoslice.concurrency.executor import SLICE, Worker
 from protoslice.errors import IntegrityError, InvalidInput, NoRoot, NotFound, Unsupported
+from protoslice.facts import ChunkEntry, Node
 from protoslice.formats import model as formats
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.identity import CPB, READERS
@@ -18,42 +18,25 @@ from protoslice.schema import TypeSchema
 from protoslice.storage import Span, Storage
 from protoslice.stores.catalog.artifact_cache import Derived
 from protoslice.stores.catalog.schemas import Schemas
-from protoslice.stores.domain import Manifest, Page, PageRoom, StoreInfo, place_of
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.envelope import unseal
+from protoslice.stores.manifest import Manifest
+from protoslice.stores.paging import Page, PageRoom, place_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
 from protoslice.stores.reading.objects import StoredFile, open_object
 from protoslice.stores.reading.read_memo import recalling
 from protoslice.stores.reading.serving import Representation
 from protoslice.stores.reading.tensors import StoreTensors
+from protoslice.stores.reading.tree import nodes_below
 
-__all__ = ["ChunkInfo", "OpenStore"]
+__all__ = ["OpenStore"]
 
 METADATA = "tensorflow.proto_splitter.ChunkMetadata"
 DEPTH = 16
-_ROWS = 32
-"""Things below a path that are made at once: a type's name, which each of them bears, may be long."""
 _LEAST_READ = 4096
 """A chunk counts for so many bytes, beside its own, of a slice of work."""
-_NODE_WEIGHT = 120
 _CHUNK_WEIGHT = 160
-"""About how many bytes of JSON a node and a chunk take beside their texts."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkInfo:
-    """One chunk of a store."""
-
-    index: int
-    kind: str
-    type: str | None
-    path: str
-    size: int
-    sha256: str | None
-
-    def as_json(self) -> dict[str, object]:
-        """The chunk as the API shows it."""
-        return {name: getattr(self, name) for name in self.__slots__}
+"""Bytes of JSON that a chunk takes beside its texts, about."""
 
 
 class OpenStore:
@@ -68,7 +51,7 @@ class OpenStore:
         derived: Derived,
     ) -> None:
         self.manifest = manifest
-        self.info = StoreInfo.of(manifest)
+        self.info = manifest.as_store()
         self.seen_at = float("-inf")
         """When, by the clock of the loop, its manifest was last seen."""
         self._objects = (*files, *(proto.decoded if proto is not None else ()))
@@ -141,34 +124,27 @@ class OpenStore:
             media_type=media,
         )
 
-    async def chunks(self, *, limit: int, cursor: str | None, digests: bool = True) -> Page[ChunkInfo]:
+    async def chunks(self, *, limit: int, cursor: str | None, digests: bool = True) -> Page[ChunkEntry]:
         """A page of the chunks; with their digests, for which those never read before are read whole."""
         plan = self._known().plan
         first = place_of(cursor)
-        items, room = list[ChunkInfo](), PageRoom(limit)
+        items, room = list[ChunkEntry](), PageRoom(limit)
         for n in range(first, len(plan)):
             kind, type_name, path, rope = plan.chunk(n)
             if not room.takes(_CHUNK_WEIGHT + len(path) + len(type_name or "")):
                 break
             digest = (await self._facts.digest(n, self.planned_chunk(n))).hex() if digests else None
-            items.append(ChunkInfo(n, kind, type_name, path, rope.size, digest))
+            items.append(ChunkEntry(n, kind, type_name, path, rope.size, digest))
         await self._facts.save()
         last = first + len(items)
         return Page(items, str(last) if last < len(plan) else None)
 
-    async def tree(self, path: str, depth: int, limit: int, cursor: str | None) -> Page[dict[str, Any]]:
+    async def tree(self, path: str, depth: int, limit: int, cursor: str | None) -> Page[Node]:
         """A page of what lies directly below `path`; with a depth beyond 1 each with what lies below it in turn."""
         if not 1 <= depth <= DEPTH:
             raise InvalidInput(f"depth is at least 1 and at most {DEPTH}")
-        document = self._known().document
-        first = place_of(cursor)
-
-        def look() -> tuple[list[dict[str, Any]], int]:
-            room = PageRoom(limit)
-            rows, total = _rows(document, path, first, room)
-            return [_node(document, path, row, depth, room) for row in rows], total
-
-        items, total = await self._worker.run(look)
+        document, first = self._known().document, place_of(cursor)
+        items, total = await self._worker.run(lambda: nodes_below(document, path, first, depth, PageRoom(limit)))
         last = first + len(items)
         return Page(items, str(last) if items and last < total else None)
 
@@ -314,40 +290,6 @@ def _proto(
     rope = _core.Rope.decode(image) if image is not None else None
     document = _core.Document(_core.Index(index), read_by.flat if read_by else None, sources, rope)
     return Proto(document, _core.Plan.decode(plan), sources, rope is not None, read_by)
-
-
-def _rows(document: _core.Document, path: str, first: int, room: PageRoom) -> tuple[list[tuple[Any, ...]], int]:
-    """The things below `path` from place `first` on that `room` takes, and how many there are in all."""
-    rows: list[tuple[Any, ...]] = []
-    while True:
-        some, total = document.children(path, first + len(rows), min(room.left, _ROWS))
-        for row in some:
-            if not room.takes(_NODE_WEIGHT + len(path) + sum(len(part) for part in row if isinstance(part, str))):
-                return rows, total
-            rows.append(row)
-        if not some or not room.left or first + len(rows) >= total:
-            return rows, total
-
-
-def _node(document: _core.Document, above: str, row: tuple[Any, ...], depth: int, room: PageRoom) -> dict[str, Any]:
-    step, number, name, kind, type_name, count, size, deeper, text = row
-    path = above + step if step.startswith("[") or not above else f"{above}.{step}"
-    node: dict[str, Any] = {
-        "path": path,
-        "field": number,
-        "name": name,
-        "kind": kind,
-        "type": type_name,
-        "count": count,
-        "size": size,
-        "deeper": deeper,
-        "text": text,
-    }
-    if deeper and depth > 1 and room.left > 0:
-        rows, total = _rows(document, path, 0, room)
-        node["children"] = [_node(document, path, row, depth - 1, room) for row in rows]
-        node["more"] = total - len(rows)
-    return node
 
 
 def _hashes(proto: Proto, first: int) -> Iterator[list[int]]:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeVar
 
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import Once
 from protoslice.errors import IntegrityError
+from protoslice.facts import File, Piece, PiecePlace
 from protoslice.identity import PIECES
 from protoslice.pieces import cut
 from protoslice.storage import Storage
 from protoslice.stores.catalog.artifact_cache import Derived
-from protoslice.stores.domain import FileInfo, Page, PageRoom, place_of
+from protoslice.stores.paging import Page, PageRoom, place_of
 from protoslice.stores.reading.digests import sha256_of
 from protoslice.stores.reading.opened import OpenStore
 
-__all__ = ["PieceInfo", "PieceTable", "Pieces", "Place"]
+__all__ = ["PieceTable", "Pieces"]
 
 T = TypeVar("T")
 
@@ -31,35 +31,6 @@ _CUTS: Final = 256
 _MOST_BEGUN: Final = 16
 _WEIGHT: Final = 140
 """About how many bytes of JSON a piece takes beside the path of its file."""
-
-
-@dataclass(frozen=True, slots=True)
-class PieceInfo:
-    """A piece of a file."""
-
-    file: str
-    offset: int
-    size: int
-    sha256: str
-
-    def as_json(self) -> dict[str, object]:
-        """The piece as the API shows it."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a piece that was asked for lies."""
-
-    sha256: str
-    size: int
-    store: str
-    file: str
-    offset: int
-
-    def as_json(self) -> dict[str, object]:
-        """The place as the API shows it."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 class PieceTable:
@@ -78,15 +49,15 @@ class PieceTable:
         for number, offset, size, digest in _ROW.iter_unpack(self._rows):
             yield self._files[number], offset, size, digest
 
-    def page(self, limit: int, cursor: str | None) -> Page[PieceInfo]:
+    def page(self, limit: int, cursor: str | None) -> Page[Piece]:
         """Some of them, in order."""
         first = place_of(cursor)
         rows = _ROW.iter_unpack(self._rows[first * _ROW.size : (first + limit) * _ROW.size])
-        items, room = list[PieceInfo](), PageRoom(limit)
+        items, room = list[Piece](), PageRoom(limit)
         for number, offset, size, digest in rows:
             if not room.takes(_WEIGHT + len(self._files[number])):
                 break
-            items.append(PieceInfo(self._files[number], offset, size, digest.hex()))
+            items.append(Piece(self._files[number], offset, size, digest.hex()))
         last = first + len(items)
         return Page(items, str(last) if items and last < len(self) else None)
 
@@ -113,10 +84,10 @@ class Pieces:
         """Whether the table of a store has been made."""
         return await Derived(self._storage, store_id).has(_NAME)
 
-    async def locate(self, wanted: Mapping[str, int], stores: Sequence[OpenStore]) -> list[Place]:
+    async def locate(self, wanted: Mapping[str, int], stores: Sequence[OpenStore]) -> list[PiecePlace]:
         """Where the pieces lie that are wanted, by digest with their sizes; one place for each."""
         left = {bytes.fromhex(sha256): size for sha256, size in wanted.items()}
-        found: list[Place] = []
+        found: list[PiecePlace] = []
         for store in stores:
             if not left:
                 break
@@ -146,7 +117,7 @@ class Pieces:
                     digest = await self._digest(store, files[file], start, end)
                     rows += _ROW.pack(file, start, end - start, digest)
 
-    async def _digest(self, store: OpenStore, file: FileInfo, start: int, end: int) -> bytes:
+    async def _digest(self, store: OpenStore, file: File, start: int, end: int) -> bytes:
         if file.sha256 is not None and (start, end) == (0, file.size):
             return bytes.fromhex(file.sha256)
         return await sha256_of(store.file(file.path), self._worker, start, end)
@@ -164,9 +135,9 @@ def _batches(each: Iterator[T], size: int) -> Iterator[list[T]]:
         yield batch
 
 
-def _found(table: PieceTable, store_id: str, left: dict[bytes, int]) -> Iterator[Place]:
+def _found(table: PieceTable, store_id: str, left: dict[bytes, int]) -> Iterator[PiecePlace]:
     """The places of what is `left` to be found, which is taken out of it."""
     for file, offset, size, digest in table:
         if left.get(digest) == size:
             del left[digest]
-            yield Place(digest.hex(), size, store_id, file, offset)
+            yield PiecePlace(digest.hex(), size, store_id, file, offset)

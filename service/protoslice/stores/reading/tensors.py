@@ -18,7 +18,7 @@ from protoslice.formats.outputs.references import References
 from protoslice.formats.outputs.safetensors import Safetensors
 from protoslice.formats.selection import chosen, naming, pattern, single, wanted
 from protoslice.formats.tensors.reading import is_ready, looked_up, read, ready
-from protoslice.stores.domain import Page, PageRoom, place_of
+from protoslice.stores.paging import Page, PageRoom, place_of
 from protoslice.stores.reading.computed import Computed, Readable
 from protoslice.stores.reading.joined import JoinedObject
 from protoslice.stores.reading.objects import StoredObject

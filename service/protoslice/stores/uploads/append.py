@@ -11,7 +11,7 @@ from time import monotonic
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import ProtosliceError
 from protoslice.storage import ObjectKey, Storage
-from protoslice.stores.domain import now
+from protoslice.stores.clock import now
 from protoslice.stores.ingest.inspection import Examination
 from protoslice.stores.ingest.writers import Batches, SummedObject
 from protoslice.stores.layout import keys

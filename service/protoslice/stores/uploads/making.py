@@ -7,12 +7,14 @@ from dataclasses import replace
 
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import Conflict, InvalidInput, ProtosliceError, StorageError
+from protoslice.facts import File
 from protoslice.storage import Storage
-from protoslice.stores.domain import Created, FileInfo, IngestRequest, Stored
 from protoslice.stores.ingest.ingest import Ingest
 from protoslice.stores.ingest.inspection import Types
 from protoslice.stores.ingest.packs import Place
 from protoslice.stores.ingest.receive import Received
+from protoslice.stores.manifest import Stored
+from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads.model import Failure, Upload, UploadOptions
 from protoslice.stores.uploads.parts import read_on, taken_up
 
@@ -69,7 +71,7 @@ class Making:
         parts = [part for upload in uploads for part in upload.parts]
         await read_on(storage, worker, examination, parts)
         examined = await worker.run(examination.finish)
-        info = FileInfo(path, examination.size, examined.sha256.hex())
+        info = File(path, examination.size, examined.sha256.hex())
         return Received(info, Place(Stored.joined(parts)), examined.detection, examined.scan)
 
 

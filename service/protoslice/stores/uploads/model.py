@@ -9,8 +9,10 @@ from typing import Any, Literal, Self
 
 from protoslice import errors
 from protoslice.errors import IntegrityError, LimitExceeded, ProtosliceError
-from protoslice.stores.domain import IngestRequest, Stored, now, stored_as_dict, stored_from_dict
+from protoslice.stores.clock import now
 from protoslice.stores.layout.envelope import seal, unseal
+from protoslice.stores.manifest import Stored, stored_as_dict, stored_from_dict
+from protoslice.stores.requests import IngestRequest
 
 __all__ = ["Failure", "NewUpload", "Saved", "State", "Upload", "UploadOptions"]
 

@@ -10,11 +10,11 @@ from protoslice.concurrency.executor import Worker
 from protoslice.errors import ProtosliceError
 from protoslice.sources import RangeSource
 from protoslice.storage import ObjectKey, Storage
-from protoslice.stores.domain import Stored
 from protoslice.stores.ingest.inspection import Examination, Types
 from protoslice.stores.ingest.writers import BATCH, SummedObject
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.listing import everything
+from protoslice.stores.manifest import Stored
 from protoslice.stores.reading.joined import open_file_object
 from protoslice.stores.reading.objects import open_object
 from protoslice.stores.uploads.model import Upload

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from protoslice.errors import Conflict, Gone, IntegrityError, NotFound
 from protoslice.storage import ObjectStat, Storage
-from protoslice.stores.domain import now
+from protoslice.stores.clock import now
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_new
 from protoslice.stores.layout.listing import everything

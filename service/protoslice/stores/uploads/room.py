@@ -9,7 +9,7 @@ from typing import Final
 
 from protoslice.errors import ClientLimit, ProtosliceError, TooMany
 from protoslice.storage import ObjectStat, Storage
-from protoslice.stores.domain import now
+from protoslice.stores.clock import now
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.listing import everything
 from protoslice.stores.uploads.model import UploadOptions

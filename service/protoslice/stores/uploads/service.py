@@ -18,11 +18,12 @@ from protoslice.errors import (
 )
 from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Claims
-from protoslice.stores.domain import Created, IngestRequest, now
+from protoslice.stores.clock import now
 from protoslice.stores.ingest.ingest import drop_attempt
 from protoslice.stores.ingest.inspection import Examination
 from protoslice.stores.layout import keys
 from protoslice.stores.names import check_file_path, check_request
+from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads.append import Appender, Means
 from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, WrongOffset
 from protoslice.stores.uploads.making import Ingesting, Making, Typing, digests_of

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from protoslice.server.api.encoding import piece_json, place_json
 from protoslice.server.api.models import AskMissing, MissingModel, PageModel, PieceModel
 from protoslice.server.api.openapi_fragments import SEEN, problems
 from protoslice.server.api.routes.views import lasting_headers
@@ -33,7 +34,7 @@ async def find_missing(request: Request, services: Given, body: AskMissing) -> R
     there = {place.sha256 for place in found}
     said = {
         "missing": [sha256 for sha256 in wanted if sha256 not in there],
-        "found": [place.as_json() for place in found],
+        "found": [place_json(place) for place in found],
     }
     return json_answer(request, said, headers={"cache-control": "no-store"})
 
@@ -57,5 +58,5 @@ async def list_pieces(
     page = await services.stores.pieces(
         store.info.id, limit=min(limit, services.settings.max_page_items), cursor=cursor
     )
-    items = [piece.as_json() for piece in page.items]
+    items = [piece_json(piece) for piece in page.items]
     return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from protoslice.conditions import EntityTag
+from protoslice.server.api.encoding import schema_json
 from protoslice.server.api.models import PageModel, SchemaModel
 from protoslice.server.api.openapi_fragments import BINARY, SEEN, header, problems
 from protoslice.server.api.problems import MEDIA, HttpProblem
@@ -39,7 +40,7 @@ async def list_schemas(
 ) -> Response:
     """List schemas."""
     page = await services.stores.schemas(limit=min(limit, services.settings.max_page_items), cursor=cursor)
-    return page_answer(request, page, [schema.as_json() for schema in page.items])
+    return page_answer(request, page, [schema_json(schema) for schema in page.items])
 
 
 @router.get(
@@ -85,7 +86,7 @@ async def put_schema(request: Request, services: Given, name: str) -> Response:
     info, created = await services.stores.put_schema(name, await request.body())
     headers = {"location": f"/v1/schemas/{name}"} if created else {}
     return json_answer(
-        request, info.as_json(), status=201 if created else 200, headers=headers, etag=EntityTag.of(info.etag)
+        request, schema_json(info), status=201 if created else 200, headers=headers, etag=EntityTag.of(info.etag)
     )
 
 

@@ -7,9 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from protoslice.server.api.encoding import removed_json
 from protoslice.server.api.models import PageModel, RemovedModel, RestoredModel, StoreModel
 from protoslice.server.api.openapi_fragments import SEEN, problems
-from protoslice.server.http.json_answers import json_answer, large_answer, page_answer, store_json
+from protoslice.server.http.json_answers import json_answer, large_answer, page_answer, restored_body, store_body
 from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.services import Given
 
@@ -35,7 +36,7 @@ async def list_stores(
     page = await services.stores.list(
         tag=tag, type=type, limit=min(limit, services.settings.max_page_items), cursor=cursor
     )
-    items = [await store_json(services.stores, store) for store in page.items]
+    items = [await store_body(services.stores, store) for store in page.items]
     return page_answer(request, page, b",".join(items))
 
 
@@ -50,7 +51,7 @@ async def get_store(request: Request, services: Given, ref: str) -> Response:
     """What is known of a store. `ref` is an id, the beginning of one, or a tag."""
     store = await services.stores.get(ref)
     headers = {} if ref == store.id else {"content-location": f"/v1/stores/{store.id}"}
-    body = await store_json(services.stores, store)
+    body = await store_body(services.stores, store)
     return await large_answer(request, services.stores, body, headers=headers)
 
 
@@ -64,7 +65,7 @@ async def get_store(request: Request, services: Given, ref: str) -> Response:
 async def delete_store(request: Request, services: Given, ref: str) -> Response:
     """Remove a store by its id, or the beginning of one, with its tags; a tag is refused, since others may name it."""
     removed = await services.stores.delete(ref)
-    return json_answer(request, removed.as_json())
+    return json_answer(request, removed_json(removed))
 
 
 @router.post(
@@ -77,5 +78,4 @@ async def delete_store(request: Request, services: Given, ref: str) -> Response:
 async def restore_store(request: Request, services: Given, id: str) -> Response:
     """Bring a removed store back, with those of its tags that are free, until its objects are collected."""
     restored = await services.stores.restore(id)
-    more = {"tags_taken": list(restored.tags_taken)}
-    return json_answer(request, await store_json(services.stores, restored.store, more))
+    return json_answer(request, await restored_body(services.stores, restored))

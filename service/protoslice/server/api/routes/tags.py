@@ -9,13 +9,14 @@ from starlette.responses import Response
 
 from protoslice.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
 from protoslice.errors import Conflict, NotFound
+from protoslice.server.api.encoding import tag_json
 from protoslice.server.api.models import PageModel, PutTag, TagModel
 from protoslice.server.api.openapi_fragments import SEEN, header, problems
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.http.json_answers import json_answer, page_answer
 from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.services import Given, Services
-from protoslice.stores import Tag
+from protoslice.stores import StoredTag
 
 router = APIRouter(tags=["tags"], route_class=GuardedRoute)
 
@@ -40,7 +41,7 @@ async def list_tags(
 ) -> Response:
     """List tags."""
     page = await services.stores.tags(store=store, limit=min(limit, services.settings.max_page_items), cursor=cursor)
-    return page_answer(request, page, [tag.as_json() for tag in page.items])
+    return page_answer(request, page, [tag_json(tag) for tag in page.items])
 
 
 @router.get(
@@ -53,7 +54,7 @@ async def list_tags(
 async def get_tag(request: Request, services: Given, tag: str) -> Response:
     """Where a tag points."""
     found = await services.stores.tag(tag)
-    return json_answer(request, found.as_json(), etag=EntityTag.of(found.etag))
+    return json_answer(request, tag_json(found), etag=EntityTag.of(found.etag))
 
 
 @router.put(
@@ -83,7 +84,7 @@ async def put_tag(
         raise _failed(error.message) if expected is not None or absent else error from error
     headers = {"location": f"/v1/tags/{tag}"} if created else {}
     return json_answer(
-        request, found.as_json(), status=201 if created else 200, headers=headers, etag=EntityTag.of(found.etag)
+        request, tag_json(found), status=201 if created else 200, headers=headers, etag=EntityTag.of(found.etag)
     )
 
 
@@ -120,14 +121,14 @@ async def _expected(
     return (None, True) if found is None else (found.etag, False)
 
 
-async def _find(services: Services, name: str) -> Tag | None:
+async def _find(services: Services, name: str) -> StoredTag | None:
     try:
         return await services.stores.tag(name)
     except NotFound:
         return None
 
 
-def _failed(detail: str, found: Tag | None = None) -> HttpProblem:
+def _failed(detail: str, found: StoredTag | None = None) -> HttpProblem:
     if found is None:
         return HttpProblem(PRECONDITION, detail)
     return HttpProblem(PRECONDITION, detail, etag=EntityTag.of(found.etag).opaque, store=found.store)

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from protoslice.server.api.encoding import chunk_json, node_json
 from protoslice.server.api.models import ChunkModel, NodeModel, PageModel, TensorModel
 from protoslice.server.api.openapi_fragments import SEEN, problems
 from protoslice.server.http.json_answers import VERSIONED, large_answer, page_answer
@@ -39,7 +40,7 @@ async def list_chunks(
     """A page of chunks, in order. The table of a large store comes at once without digests."""
     store = await services.stores.view(ref)
     page = await store.chunks(limit=_at_most(limit, services), cursor=cursor, digests=digests)
-    items = [chunk.as_json() for chunk in page.items]
+    items = [chunk_json(chunk) for chunk in page.items]
     return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 
 
@@ -62,7 +63,8 @@ async def get_tree(
     """The children of a node with field, name, type, count, size, and whether they go deeper."""
     store = await services.stores.view(ref)
     page = await store.tree(path, depth, _at_most(limit, services), cursor)
-    return page_answer(request, page, list(page.items), headers=lasting_headers(request, store, ref), weak=False)
+    items = [node_json(node) for node in page.items]
+    return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 
 
 @router.get(

@@ -1,0 +1,77 @@
+"""Facts read from the JSON of a service, which is never believed unseen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from protoslice.errors import IntegrityError
+from protoslice.facts import File, Node, PiecePlace
+
+__all__ = ["read_json"]
+
+T = TypeVar("T")
+
+
+def read_json(kind: type[T], data: object) -> T:
+    """The fact of class `kind` that `data` holds, unknown members left out; `IntegrityError` for other data."""
+    what = _WORDS.sub(" ", kind.__name__).lower()
+    if not isinstance(data, Mapping):
+        raise IntegrityError(f"the service answered with something that is no {what}")
+    given: dict[str, Any] = {}
+    for field in fields(kind):  # type: ignore[arg-type]
+        if field.name in data:
+            try:
+                given[field.name] = _READERS[str(field.type)](data[field.name])
+            except (ValueError, TypeError) as error:
+                said = f"the service answered with a {what} whose {field.name!r} is not as agreed"
+                raise IntegrityError(said) from error
+    try:
+        return kind(**given)
+    except TypeError as error:
+        raise IntegrityError(f"the service answered with a {what} that lacks a member") from error
+
+
+def _plain(wanted: type[T]) -> Callable[[Any], T]:
+    def read(value: Any) -> T:
+        if type(value) is not wanted:
+            raise TypeError
+        return value
+
+    return read
+
+
+def _perhaps(read: Callable[[Any], T]) -> Callable[[Any], T | None]:
+    return lambda value: None if value is None else read(value)
+
+
+def _each(read: Callable[[Any], T]) -> Callable[[Any], tuple[T, ...]]:
+    return lambda value: tuple(read(each) for each in _plain(list)(value))
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError
+    return value
+
+
+_WORDS: Final = re.compile("(?<=[a-z])(?=[A-Z])")
+_text = _plain(str)
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "str": _text,
+    "str | None": _perhaps(_text),
+    "int": _count,
+    "int | None": _perhaps(_count),
+    "bool": _plain(bool),
+    "datetime": lambda value: datetime.fromisoformat(_text(value)),
+    "tuple[str, ...]": _each(_text),
+    "tuple[int, ...]": _each(_count),
+    "tuple[int, ...] | None": _perhaps(_each(_count)),
+    "tuple[File, ...]": _each(lambda value: read_json(File, value)),
+    "tuple[PiecePlace, ...]": _each(lambda value: read_json(PiecePlace, value)),
+    "tuple[Node, ...]": _each(lambda value: read_json(Node, value)),
+}
+"""The reader of a member, by the annotation of its dataclass field."""

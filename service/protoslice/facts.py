@@ -1,0 +1,197 @@
+"""Facts about stores and what is in them, as library, stores, server and client share them. Plain values, no behaviour.
+
+Things that hold bytes have classes of their own: `library.Chunk`, `formats.model.Tensor`. A listing of these is made of
+`ChunkEntry` and `TensorEntry`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+__all__ = [
+    "UNKNOWN", "ChunkEntry", "File", "Node", "Piece", "PiecePlace", "Removed", "Restored", "Schema", "Store", "Tag",
+    "TensorEntry",
+]  # fmt: skip
+
+UNKNOWN: Final = "unknown"
+"""The type of a root whose type is not known; in a request, the wish that no schema is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of a store."""
+
+    path: str
+    size: int
+    """In bytes."""
+    sha256: str | None
+    """In hex; None for a file that was registered in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A store: an immutable set of files, one of which may be the root proto."""
+
+    id: str
+    type: str | None
+    """Full name of the root's type, or `unknown`; None for a store without a root."""
+    root: str | None
+    """Path of the root proto; None for a store of which no file is one."""
+    size: int
+    """Bytes of all files."""
+    chunks: int
+    min_chunk: int
+    max_chunk: int
+    created: datetime
+    tags: tuple[str, ...]
+    """The first of its tags, at most 100."""
+    files: tuple[File, ...]
+    source: str
+    """`upload`, `register` or the like: the way its files came."""
+    schema: str | None
+    """Fingerprint of the schema that the root is read by; None for an unknown type."""
+    planner: int | None
+    """Version of the planner that made the chunks; None for a root that is no proto."""
+    why: str | None = None
+    """One sentence on why there is no root; None for a store with a root."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A store that was removed."""
+
+    id: str
+    tags: tuple[str, ...]
+    """Tags that were removed with it."""
+    restorable_until: datetime
+    """Until then `restore` takes the removal back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A store whose removal was taken back."""
+
+    store: Store
+    tags_taken: tuple[str, ...]
+    """Tags that it had before, and that point at other stores by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A movable name for a store."""
+
+    name: str
+    store: str
+    """Id of the store."""
+    updated: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """An uploaded descriptor set."""
+
+    name: str
+    size: int
+    """In bytes."""
+    messages: int
+    """Number of message types."""
+    updated: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkEntry:
+    """A chunk, as the chunk table of a store lists it."""
+
+    index: int
+    kind: str
+    """`message` or `bytes`."""
+    type: str | None
+    """Full name of the message type; None for bytes, and where it is not known."""
+    path: str
+    size: int
+    """In bytes."""
+    sha256: str | None
+    """In hex; None in a table without digests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of a file: the pieces of a store cover every byte of its files, in order."""
+
+    file: str
+    offset: int
+    size: int
+    sha256: str
+
+    @property
+    def end(self) -> int:
+        """Offset of the first byte behind it in its file."""
+        return self.offset + self.size
+
+
+@dataclass(frozen=True, slots=True)
+class PiecePlace:
+    """A place where the bytes of a piece lie: several stores may hold it."""
+
+    sha256: str
+    size: int
+    store: str
+    """Id of the store."""
+    file: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One thing in the tree of a proto: a field, or an element of one."""
+
+    path: str
+    field: int
+    """Field number."""
+    name: str | None
+    """Field name; None without a schema that knows the field."""
+    kind: str | None
+    """`message`, or the kind of a scalar; None for a field that no schema knows."""
+    type: str | None
+    """Full name of the message or enum type; None for other kinds."""
+    count: int | None
+    """Number of elements; None for a field that is not repeated, and for one element."""
+    size: int
+    """In bytes, as serialized."""
+    deeper: bool
+    """True where the node has children."""
+    text: str | None
+    """Value of a scalar or a short string; None for others."""
+    children: tuple[Node, ...] = ()
+    """Children, as far as a depth beyond 1 was asked for."""
+    more: int | None = None
+    """Number of further children; None for a node whose children were not asked for."""
+
+    @property
+    def number(self) -> int:
+        """Field number."""
+        return self.field
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """A tensor, as a listing shows it."""
+
+    name: str
+    """The name that its format gives it; several tensors may share one."""
+    address: str
+    """Unique in the model."""
+    dtype: str | None
+    """None for a type that nobody knows."""
+    shape: tuple[int, ...] | None
+    """None for a shape that makes no sense."""
+    size: int | None
+    """Bytes of its elements, one by one; None for strings."""
+    file: str | None
+    """Path of the file that holds its bytes; None for several, or none."""
+    kind: str
+    """Its role in the model: `initializer`, `variable` …"""
+    problem: str | None = None
+    """One sentence on why its bytes cannot be had; None for a sound tensor."""

@@ -1,0 +1,121 @@
+"""The JSON of the API: one function for each fact."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from protoslice.facts import ChunkEntry, Node, Piece, PiecePlace, Removed, Restored, Schema, Store, Tag
+
+__all__ = [
+    "chunk_json", "format_time", "node_json", "piece_json", "place_json", "removed_json", "restored_json",
+    "schema_json", "store_json", "store_weight", "tag_json",
+]  # fmt: skip
+
+Json = dict[str, Any]
+
+_FILE_WEIGHT: Final = 120
+"""Bytes of JSON for a file, beside its path."""
+
+
+def format_time(time: datetime) -> str:
+    """A time in UTC, to the second, as in `2026-11-21T10:00:00Z`."""
+    return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def store_json(store: Store) -> Json:
+    """A store."""
+    return {
+        "id": store.id,
+        "type": store.type,
+        "root": store.root,
+        "size": store.size,
+        "chunks": store.chunks,
+        "min_chunk": store.min_chunk,
+        "max_chunk": store.max_chunk,
+        "created": format_time(store.created),
+        "tags": list(store.tags),
+        "files": [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in store.files],
+        "source": store.source,
+        "schema": store.schema,
+        "planner": store.planner,
+        "why": store.why,
+    }
+
+
+def store_weight(store: Store) -> int:
+    """Bytes of a store's JSON, about."""
+    texts = sum(len(file.path) for file in store.files) + sum(map(len, store.tags)) + len(store.why or "")
+    return _FILE_WEIGHT * (1 + len(store.files)) + texts
+
+
+def restored_json(restored: Restored) -> Json:
+    """A store whose removal was taken back."""
+    return store_json(restored.store) | {"tags_taken": list(restored.tags_taken)}
+
+
+def removed_json(removed: Removed) -> Json:
+    """A removal."""
+    until = format_time(removed.restorable_until)
+    return {"id": removed.id, "tags": list(removed.tags), "restorable_until": until}
+
+
+def tag_json(tag: Tag) -> Json:
+    """A tag; its entity tag is a header."""
+    return {"name": tag.name, "store": tag.store, "updated": format_time(tag.updated)}
+
+
+def schema_json(schema: Schema) -> Json:
+    """A schema; its entity tag is a header."""
+    return {
+        "name": schema.name,
+        "size": schema.size,
+        "messages": schema.messages,
+        "updated": format_time(schema.updated),
+    }
+
+
+def chunk_json(chunk: ChunkEntry) -> Json:
+    """An entry of a chunk table."""
+    return {
+        "index": chunk.index,
+        "kind": chunk.kind,
+        "type": chunk.type,
+        "path": chunk.path,
+        "size": chunk.size,
+        "sha256": chunk.sha256,
+    }
+
+
+def piece_json(piece: Piece) -> Json:
+    """A piece of a file."""
+    return {"file": piece.file, "offset": piece.offset, "size": piece.size, "sha256": piece.sha256}
+
+
+def place_json(place: PiecePlace) -> Json:
+    """A place of a piece."""
+    return {
+        "sha256": place.sha256,
+        "size": place.size,
+        "store": place.store,
+        "file": place.file,
+        "offset": place.offset,
+    }
+
+
+def node_json(node: Node) -> Json:
+    """A node; `children` and `more` are there for a node whose children were asked for."""
+    shown: Json = {
+        "path": node.path,
+        "field": node.field,
+        "name": node.name,
+        "kind": node.kind,
+        "type": node.type,
+        "count": node.count,
+        "size": node.size,
+        "deeper": node.deeper,
+        "text": node.text,
+    }
+    if node.more is not None:
+        shown |= {"children": [node_json(child) for child in node.children], "more": node.more}
+    return shown

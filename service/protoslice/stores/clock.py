@@ -1,0 +1,12 @@
+"""The clock of stores, tags and uploads."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+__all__ = ["now"]
+
+
+def now() -> datetime:
+    """The current time, in UTC."""
+    return datetime.now(UTC)

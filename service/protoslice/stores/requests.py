@@ -1,0 +1,45 @@
+"""Requests to take a store in, and their results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
+from protoslice.facts import UNKNOWN, Store
+
+__all__ = ["TAGS_AT_ONCE", "TAGS_OF_A_STORE", "Created", "IngestRequest"]
+
+TAGS_AT_ONCE: Final = 64
+"""Tags that one request may set."""
+TAGS_OF_A_STORE: Final = 1000
+"""Tags that a store may bear: one page of a listing, and all of them go when the store is removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestRequest:
+    """The wishes of an upload: type and root, tags, sizes of chunks."""
+
+    type: str | None = None
+    root: str | None = None
+    tags: tuple[str, ...] = ()
+    min_chunk: int = MIN_CHUNK
+    max_chunk: int = MAX_CHUNK
+    source: str = "upload"
+
+    @property
+    def names_a_root(self) -> bool:
+        """True where the upload names the root or its type: a store without a root is an error then."""
+        return self.root is not None or self.type is not None
+
+    def type_or(self, detected: str | None) -> str | None:
+        """The type of the root: the one asked for, else the one detected; None for `unknown`."""
+        return None if self.type == UNKNOWN else self.type or detected
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The store of an upload; `created` is False when the service had it already."""
+
+    store: Store
+    created: bool

@@ -1,0 +1,79 @@
+"""Facts through the wire: their JSON is what OpenAPI promises, and the client reads the same fact back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from protoslice import facts
+from protoslice.client.http.json_facts import read_json
+from protoslice.facts import ChunkEntry, File, Node, Piece, PiecePlace, Removed, Restored, Schema, Store, Tag
+from protoslice.server.api import encoding, models
+
+ID, SHA = "9f" * 32, "5e" * 32
+TIME = datetime(2026, 11, 21, 10, 0, 5, tzinfo=UTC)
+STORE = Store(
+    ID, "onnx.ModelProto", "a.onnx", 7, 2, 1 << 20, 1 << 30, TIME, ("a:1", "b"), (File("a.onnx", 7, SHA),),
+    "upload", SHA, 1,
+)  # fmt: skip
+ROOTLESS = Store(ID, None, None, 1, 0, 1, 2, TIME, (), (File("x", 1, None),), "register", None, None, "no file is one")
+LEAF = Node("graph.name", 2, "name", "string", None, None, 5, False, "torch")
+GRAPH = Node("graph", 7, "graph", "message", "onnx.GraphProto", None, 9, True, None, (LEAF,), 3)
+EMPTY = Node("graph", 7, "graph", "message", "onnx.GraphProto", None, 0, True, None, (), 0)
+
+CASES: list[tuple[object, Callable[[Any], dict[str, Any]], type[BaseModel]]] = [
+    (STORE, encoding.store_json, models.StoreModel),
+    (ROOTLESS, encoding.store_json, models.StoreModel),
+    (Removed(ID, ("a:1",), TIME), encoding.removed_json, models.RemovedModel),
+    (Tag("a:1", ID, TIME), encoding.tag_json, models.TagModel),
+    (Schema("mine", 90, 3, TIME), encoding.schema_json, models.SchemaModel),
+    (ChunkEntry(0, "message", "onnx.ModelProto", "", 7, SHA), encoding.chunk_json, models.ChunkModel),
+    (ChunkEntry(1, "bytes", None, "graph.initializer[0].raw_data", 7, None), encoding.chunk_json, models.ChunkModel),
+    (Piece("a.onnx", 1 << 40, 7, SHA), encoding.piece_json, models.PieceModel),
+    (PiecePlace(SHA, 7, ID, "a.onnx", 1 << 40), encoding.place_json, models.PlaceModel),
+    (LEAF, encoding.node_json, models.NodeModel),
+    (GRAPH, encoding.node_json, models.NodeModel),
+    (EMPTY, encoding.node_json, models.NodeModel),
+]
+NAMES = [f"{type(fact).__name__}-{number}" for number, (fact, _, _) in enumerate(CASES)]
+
+
+@pytest.mark.parametrize(("fact", "encode", "model"), CASES, ids=NAMES)
+def test_a_fact_comes_through_the_wire(
+    fact: object, encode: Callable[[Any], dict[str, Any]], model: type[BaseModel]
+) -> None:
+    sent = json.loads(json.dumps(encode(fact)))
+    model.model_validate(sent)
+    assert read_json(type(fact), sent) == fact
+
+
+@pytest.mark.parametrize(("fact", "encode", "model"), CASES, ids=NAMES)
+def test_openapi_lists_every_member(
+    fact: object, encode: Callable[[Any], dict[str, Any]], model: type[BaseModel]
+) -> None:
+    promised = {field.alias or name for name, field in model.model_fields.items()}
+    assert set(encode(fact)) | {"children", "more"} & promised == promised
+
+
+def test_every_fact_has_a_case() -> None:
+    tried = {type(fact).__name__ for fact, _, _ in CASES} | {"File", "Restored", "TensorEntry"}
+    assert tried == set(facts.__all__) - {"UNKNOWN"}
+
+
+def test_a_restored_store_is_a_store_with_the_tags_it_lost() -> None:
+    sent = encoding.restored_json(Restored(STORE, ("b",)))
+    models.RestoredModel.model_validate(sent)
+    assert sent == encoding.store_json(STORE) | {"tags_taken": ["b"]}
+
+
+def test_the_weight_of_a_store_is_about_its_json() -> None:
+    files = tuple(File(f"folder/{number}", number, SHA) for number in range(1000))
+    large = Store(**{field.name: getattr(STORE, field.name) for field in fields(Store)} | {"files": files})
+    size = len(json.dumps(encoding.store_json(large)))
+    assert 0.5 * size < encoding.store_weight(large) < 2 * size
