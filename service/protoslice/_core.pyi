@@ -89,6 +89,7 @@ class Limits:
         pieces: int | None = None,
         steps: int | None = None,
         metadata: int | None = None,
+        chunks: int | None = None,
     ) -> Self: ...
 
 @final

@@ -3,11 +3,15 @@
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.protos import ROOT, Case, canonical, cases, merge_chunks
+from tests.support.stores import field as delimited
 
 import protoslice
+from protoslice import _core
+from protoslice.errors import LimitExceeded
 from protoslice.schema import bundled, from_descriptor_set
 
 METADATA = bundled().message_class("tensorflow.proto_splitter.ChunkMetadata")
@@ -98,3 +102,14 @@ def test_large_singular_bytes_are_chunks(case: Case, policy: dict[str, int]) -> 
         text = field.type in (field.TYPE_BYTES, field.TYPE_STRING)
         if text and not field.is_repeated and proto.merge(field.name).size >= policy["min_chunk"]:
             assert field.name in out, value
+
+
+def test_a_proto_has_chunks_by_its_size() -> None:
+    """Each costs a kilobyte, however small: a short proto cannot ask for hundreds of thousands."""
+    data = delimited(7, b"\x2a\x02\x42\x00" * 20_000)
+    with protoslice.open(data, "onnx.ModelProto") as proto:
+        with pytest.raises(LimitExceeded, match="more than 16403: raise min_chunk, max_chunk"):
+            proto.split(min_chunk=1, max_chunk=1)
+        assert len(proto.split(min_chunk=8, max_chunk=8)) == 10_001, "the rest, and the runs"
+    with protoslice.open(data, "onnx.ModelProto", limits=_core.Limits(chunks=50_000)) as proto:
+        assert len(proto.split(min_chunk=1, max_chunk=1)) > 20_000

@@ -5,6 +5,8 @@ use crate::error::{Kind, Result, WireError};
 /// The largest field number protobuf allows.
 pub const MAX_FIELD_NUMBER: u32 = (1 << 29) - 1;
 
+const BYTES_A_CHUNK: u64 = 4 << 10;
+
 /// How much the engine will do for one input. No allocation is made from a declared length alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -26,6 +28,8 @@ pub struct Limits {
     pub steps: u64,
     /// Bytes of a `.cpb`'s metadata record.
     pub metadata: u64,
+    /// Chunks of a plan, beside one for every 4 KiB of the proto: each takes about a kilobyte of memory.
+    pub chunks: u64,
 }
 
 impl Default for Limits {
@@ -40,6 +44,7 @@ impl Default for Limits {
             pieces: 1 << 24,
             steps: 1 << 24,
             metadata: 256 << 20,
+            chunks: 1 << 14,
         }
     }
 }
@@ -48,6 +53,11 @@ impl Limits {
     /// The limits of a chunk that is decoded as a whole.
     pub(crate) fn in_memory(self) -> Self {
         Self { decoded: self.decoded.min(self.held), ..self }
+    }
+
+    /// How many chunks a plan of a proto of `size` bytes may have.
+    pub(crate) const fn chunks_of(&self, size: u64) -> u64 {
+        self.chunks.saturating_add(size / BYTES_A_CHUNK)
     }
 
     /// An error unless `depth` is allowed.

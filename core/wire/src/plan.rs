@@ -7,6 +7,8 @@ mod maps;
 mod pieces;
 mod planner;
 
+use std::cell::Cell;
+
 use planner::{Planned, PlannedField, Planner};
 
 use crate::document::Document;
@@ -62,7 +64,8 @@ impl Document<'_> {
     pub fn plan(&self, policy: &Policy) -> Result<Plan> {
         let root = self.root()?;
         let mut plan = Plan::default();
-        let planned = Planner { doc: self, policy }.message(&root, "", 0)?;
+        let most = self.limits.chunks_of(self.index.size());
+        let planned = Planner { doc: self, policy, most, made: Cell::new(0) }.message(&root, "", 0)?;
         let Planned { mut rest, mut runs, fields } = planned;
         if rest.is_empty()
             && fields.is_empty()

@@ -4,15 +4,14 @@ use super::Chunk;
 use super::planner::{Outcome, Planner, join};
 use crate::document::Message;
 use crate::entry::Entry;
-use crate::limits::Limits;
+use crate::error::Result;
 use crate::metadata::ChunkKind;
 use crate::rope::RopeBuilder;
 
 /// Collects the elements of one field into pieces of no more than `max_chunk`, each a message of the parent's type.
-pub(super) struct Cutter<'a> {
-    max_chunk: u64,
+pub(super) struct Cutter<'p, 'a, 'd> {
+    planner: &'p Planner<'a, 'd>,
     type_name: Option<String>,
-    limits: &'a Limits,
     label: String,
     building: RopeBuilder,
     first: u64,
@@ -20,15 +19,14 @@ pub(super) struct Cutter<'a> {
     done: Vec<Chunk>,
 }
 
-impl<'a> Cutter<'a> {
-    pub(super) fn new(planner: &Planner<'a, '_>, message: &Message, path: &str, number: u32) -> Self {
+impl<'p, 'a, 'd> Cutter<'p, 'a, 'd> {
+    pub(super) fn new(planner: &'p Planner<'a, 'd>, message: &Message, path: &str, number: u32) -> Self {
         let doc = planner.doc;
         let name =
             doc.schema.field(message.type_id, number).map_or_else(|| number.to_string(), |field| field.name.clone());
         Self {
-            max_chunk: planner.policy.max_chunk,
+            planner,
             type_name: doc.name(message.type_id),
-            limits: &doc.limits,
             label: join(path, &name),
             building: RopeBuilder::new(&doc.limits),
             first: 0,
@@ -38,29 +36,32 @@ impl<'a> Cutter<'a> {
     }
 
     /// The rope that `entry` goes to.
-    pub(super) fn next(&mut self, entry: &Entry, outcome: Option<&Outcome>) -> &mut RopeBuilder {
+    pub(super) fn next(&mut self, entry: &Entry, outcome: Option<&Outcome>) -> Result<&mut RopeBuilder> {
         let size = match outcome {
             Some(Outcome::Changed(rope)) => Entry::minimal_head(entry.number, rope.len()) + rope.len(),
             _ => entry.end - entry.start,
         };
-        if !self.building.is_empty() && self.building.len().saturating_add(size) > self.max_chunk {
-            self.cut();
+        if !self.building.is_empty() && self.building.len().saturating_add(size) > self.planner.policy.max_chunk {
+            self.cut()?;
         }
         self.seen += entry.count;
-        &mut self.building
+        Ok(&mut self.building)
     }
 
-    fn cut(&mut self) {
-        let rope = std::mem::replace(&mut self.building, RopeBuilder::new(self.limits)).finish();
+    fn cut(&mut self) -> Result<()> {
+        self.planner.count()?;
+        let building = RopeBuilder::new(&self.planner.doc.limits);
+        let rope = std::mem::replace(&mut self.building, building).finish();
         let path = format!("{}[{}:{}]", self.label, self.first, self.seen);
         self.done.push(Chunk { kind: ChunkKind::Message, type_name: self.type_name.clone(), path, rope });
         self.first = self.seen;
+        Ok(())
     }
 
-    pub(super) fn finish(mut self) -> Vec<Chunk> {
+    pub(super) fn finish(mut self) -> Result<Vec<Chunk>> {
         if !self.building.is_empty() {
-            self.cut();
+            self.cut()?;
         }
-        self.done
+        Ok(self.done)
     }
 }

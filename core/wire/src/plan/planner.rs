@@ -1,12 +1,13 @@
 //! What stays of a message, and what is taken out of it.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 
 use super::pieces::Cutter;
 use super::{Chunk, Policy};
 use crate::document::{Document, Message, Part};
 use crate::entry::Entry;
-use crate::error::Result;
+use crate::error::{Kind, Result, WireError};
 use crate::metadata::{ChunkKind, Tag};
 use crate::rope::{IMAGE, Rope, RopeBuilder};
 use crate::schema::{Field, FieldKind, TypeId};
@@ -48,9 +49,27 @@ impl Document<'_> {
 pub(super) struct Planner<'a, 'd> {
     pub(super) doc: &'a Document<'d>,
     pub(super) policy: &'a Policy,
+    /// How many chunks there may be, and how many there are.
+    pub(super) most: u64,
+    pub(super) made: Cell<u64>,
 }
 
 impl Planner<'_, '_> {
+    /// Counts one more chunk; an error when there are too many.
+    pub(super) fn count(&self) -> Result<()> {
+        self.made.set(self.made.get() + 1);
+        if self.made.get() <= self.most {
+            return Ok(());
+        }
+        let Policy { min_chunk, max_chunk } = self.policy;
+        let message = format!(
+            "chunks from {min_chunk} and up to {max_chunk} bytes would be more than {}: \
+             raise min_chunk, max_chunk, or the chunks limit",
+            self.most
+        );
+        Err(WireError::new(Kind::Limit, message))
+    }
+
     /// Plans a message in one piece.
     pub(super) fn message(&self, message: &Message, path: &str, depth: u32) -> Result<Planned> {
         let Some(part) = message.parts.first() else { return Ok(Planned::default()) };
@@ -102,13 +121,13 @@ impl Planner<'_, '_> {
         planned: &mut Planned,
     ) -> Result<()> {
         let mut rest = RopeBuilder::new(&self.doc.limits);
-        let mut cutters: Vec<Cutter<'_>> =
+        let mut cutters: Vec<Cutter<'_, '_, '_>> =
             runs.iter().map(|number| Cutter::new(self, message, path, *number)).collect();
         for entry in message.parts.first().map(|part| self.doc.entries(part)).transpose()?.into_iter().flatten() {
             let entry = entry?;
             let cutter = runs.binary_search(&entry.number).ok().and_then(|at| cutters.get_mut(at));
             let out = match cutter {
-                Some(cutter) => cutter.next(&entry, outcomes.get(&entry.start)),
+                Some(cutter) => cutter.next(&entry, outcomes.get(&entry.start))?,
                 None => &mut rest,
             };
             match outcomes.get(&entry.start) {
@@ -118,7 +137,9 @@ impl Planner<'_, '_> {
             }
             out.check()?;
         }
-        planned.runs = cutters.into_iter().flat_map(Cutter::finish).collect();
+        for cutter in cutters {
+            planned.runs.extend(cutter.finish()?);
+        }
         planned.rest = rest.finish();
         Ok(())
     }
@@ -157,6 +178,7 @@ impl Planner<'_, '_> {
                 }))
             }
             FieldKind::Bytes | FieldKind::String if !field.repeated => {
+                self.count()?;
                 let rope = Rope::extent(IMAGE, entry.content, entry.content_len());
                 let chunk = Chunk { kind: ChunkKind::Bytes, type_name: None, path: label, rope };
                 planned.fields.push(PlannedField { tags, chunk, runs: Vec::new(), fields: Vec::new() });
@@ -182,6 +204,7 @@ impl Planner<'_, '_> {
         let message = Message { type_id, parts: vec![Part::of(entry, type_id)] };
         let Planned { rest, mut runs, fields } = self.message(&message, path, depth + 1)?;
         if rest.len() >= self.policy.min_chunk {
+            self.count()?;
             let type_name = self.doc.name(type_id);
             let chunk = Chunk { kind: ChunkKind::Message, type_name, path: path.to_owned(), rope: rest };
             planned.fields.push(PlannedField { tags, chunk, runs, fields });
