@@ -162,7 +162,7 @@ def test_what_a_type_reaches_is_limited() -> None:
         F(name=f"f{number}", number=number + 1, type_name="M", label=F.LABEL_OPTIONAL) for number in range(50_000)
     )
     types = from_descriptor_set(Set(file=[file]))
-    with pytest.raises(LimitExceeded, match="4194304 bytes"):
+    with pytest.raises(LimitExceeded, match="1048576 bytes"):
         types.canonical(f"{file.package}.M")
 
 

@@ -27,6 +27,10 @@ impl Descriptors {
         self.0.names()
     }
 
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
     fn __contains__(&self, name: &str) -> bool {
         self.0.declares(name)
     }

@@ -19,8 +19,8 @@ pub use declarations::Declarations;
 use crate::error::{Kind, Result, WireError};
 use crate::schema::FieldKind;
 
-/// The serialized size of the largest canonical set.
-pub const MAX_CANONICAL: usize = 4 << 20;
+/// The serialized size of the largest canonical set: a store keeps one, however small its files are.
+const MAX_CANONICAL: usize = 1 << 20;
 
 /// How much of a descriptor set is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,10 +91,23 @@ impl Descriptors {
 
     /// The full names of all message types that the set declares, sorted; map entries are no types of their own.
     pub fn names(&self) -> Vec<&str> {
-        let declared = self.messages.iter().filter(|message| message.own && !message.map_entry);
-        let mut names: Vec<&str> = declared.map(|message| message.name.as_str()).collect();
+        let mut names: Vec<&str> = self.types().map(|message| message.name.as_str()).collect();
         names.sort_unstable();
         names
+    }
+
+    /// How many there are of them.
+    pub fn len(&self) -> usize {
+        self.types().count()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.types().next().is_none()
+    }
+
+    fn types(&self) -> impl Iterator<Item = &Message> {
+        self.messages.iter().filter(|message| message.own && !message.map_entry)
     }
 
     /// Whether the set declares the message type `name`.

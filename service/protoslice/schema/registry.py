@@ -79,7 +79,7 @@ class MessageTypes:
         return isinstance(full_name, str) and full_name in self._types
 
     def __len__(self) -> int:
-        return len(self._types.names())
+        return len(self._types)
 
     @property
     def weight(self) -> int:
@@ -112,7 +112,7 @@ class MessageTypes:
         return flat
 
     def canonical(self, full_name: str) -> bytes:
-        """The canonical form of `full_name`; `LimitExceeded` where the type reaches more than 4 MiB of declarations."""
+        """The canonical form of `full_name`; `LimitExceeded` where the type reaches more than 1 MiB of declarations."""
         self._check(full_name)
         return self._types.canonical(full_name)
 

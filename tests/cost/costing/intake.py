@@ -11,7 +11,7 @@ from tests.support.protos.writer import varint
 from tests.support.stores import field, onnx
 
 from costing.harness import Wire
-from costing.makings import bomb, form, medium, recipe_of_copies, schemas, tar
+from costing.makings import bomb, form, medium, recipe_of_copies, schemas, tar, wide_schema
 from costing.steps import MOST
 from costing.table import KIB, MIB, Budget, Row, request
 from protoslice.recipes import MEDIA_TYPE as RECIPE
@@ -68,6 +68,14 @@ INTAKE: Final = (
         given=schemas,
         status=422,
         budget=Budget(calls=20),
+    ),
+    Row(
+        route="POST /v1/stores",
+        worst="two bytes of a type of 38 000 fields, which is kept with the store",
+        ask=_post("type=wide.M&filename=m.pb", b"\x08\x01"),
+        given=wide_schema,
+        status=201,
+        budget=Budget(calls=24, written_room=MIB + 64 * KIB),
     ),
     Row(
         route="POST /v1/stores",

@@ -133,6 +133,16 @@ def big_schema(http: httpx.Client) -> str:
     return "cost0"
 
 
+def wide_schema(http: httpx.Client) -> None:
+    """A schema whose one type is as large as that of a store may be."""
+    declared = b"".join(
+        field(2, field(1, b"f%d" % n) + b"\x18" + varint(n) + b"\x20\x01\x28\x05") for n in range(1, 38_001)
+    )
+    file = field(1, b"wide.proto") + field(2, b"wide") + field(4, field(1, b"M") + declared) + field(12, b"proto3")
+    answer = http.put("/v1/schemas/wide", content=field(1, file))
+    assert answer.is_success, answer.text
+
+
 def schemas(http: httpx.Client) -> None:
     """Three of those."""
     for number in range(3):

@@ -269,7 +269,7 @@ def test_a_type_that_reaches_too_much_is_refused_before_it_is_written() -> None:
 
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         await stores.put_schema("large", large)
-        with pytest.raises(LimitExceeded, match="4194304 bytes"):
+        with pytest.raises(LimitExceeded, match="1048576 bytes"):
             await taken(stores, f"{file.package}.M0")
         await taken(stores, f"{file.package}.M9999")
 
