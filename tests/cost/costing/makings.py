@@ -94,11 +94,11 @@ def _zeros(*sizes: int) -> bytes:
     return b"\x08\x08" + field(7, b"".join(tensors))
 
 
-def empty_tensors(mark: int) -> Make:
-    """A store of 40 kB, of tensors of nothing at all; each `mark` makes another store."""
+def empty_tensors(mark: int, count: int = EMPTY) -> Make:
+    """A store of `count` tensors of nothing at all, two bytes each; each `mark` makes another store."""
 
     def make(http: httpx.Client) -> str:
-        return stored(http, b"\x08" + varint(mark) + field(7, b"\x2a\x00" * EMPTY))
+        return stored(http, b"\x08" + varint(mark) + field(7, b"\x2a\x00" * count))
 
     return make
 

@@ -194,11 +194,27 @@ READING: Final = (
     ),
     _view(
         "safetensors",
-        "20 000 empty tensors",
+        "20 000 empty tensors",  # whose work is more than is counted: 2 000 tell what one takes
         "",
         given=empty_tensors(11),
         status=(200, 413, 422),
         budget=Budget(calls=20, got=64 * MIB, work=MOST, written_room=_FACTS),
+    ),
+    _view(
+        "safetensors",
+        "2 000 empty tensors, counted step by step",
+        "",
+        given=empty_tensors(15, 2000),
+        status=200,
+        budget=Budget(calls=20, work=400 * 2000),
+    ),
+    _view(
+        "references.json",
+        "2 000 empty tensors, counted step by step",
+        "",
+        given=empty_tensors(16, 2000),
+        status=200,
+        budget=Budget(calls=20, work=150 * 2000),
     ),
     _view(
         "safetensors",
@@ -210,7 +226,7 @@ READING: Final = (
     ),
     _view(
         "references.json",
-        "20 000 empty tensors",
+        "20 000 empty tensors",  # their work as above
         "",
         given=empty_tensors(12),
         status=(200, 413, 422),
