@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.support.golden import CHUNKED, MODELS
-from tests.support.stores import assert_whole, keys_in, onnx, opened, upload, visible
+from tests.support.stores import assert_whole, collect_a_day_later, keys_in, onnx, opened, upload, visible
 
 from protoslice.errors import NotFound, ProtosliceError
 from protoslice.facts import Removed
@@ -61,7 +61,7 @@ async def with_each_fault(
                 await assert_whole(fresh, info)
             await asyncio.sleep(0.001)
             await fresh.collect_garbage(grace_seconds=0)
-            await fresh.collect_garbage(grace_seconds=0)
+            await collect_a_day_later(inner)
             seen = await visible(fresh)
             for info in seen.values():
                 await assert_whole(fresh, info)
@@ -195,6 +195,7 @@ def test_opening(how: dict[str, bool]) -> None:
                 assert (await upload(fresh, OLD)).store.id in await visible(fresh)
                 await asyncio.sleep(0.001)
                 await fresh.collect_garbage(grace_seconds=0)
+                await collect_a_day_later(inner)
             await assert_nothing_left(inner, 1)
             if not faulty.failed:
                 return

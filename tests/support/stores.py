@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from random import Random
@@ -16,9 +17,11 @@ from protoslice.errors import NoRoot, Unsupported
 from protoslice.facts import Store
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import Created, IngestRequest, OpenStore, Representation, StoreOptions, Stores
+from protoslice.stores.catalog.garbage import collect_garbage
 
 __all__ = [
     "assert_whole",
+    "collect_a_day_later",
     "every_view",
     "field",
     "in_files",
@@ -101,6 +104,11 @@ async def upload(
                 await sink.write(data[at : at + piece])
             await sink.close()
         return await ingest.commit(expected_sha256=expected_sha256)
+
+
+async def collect_a_day_later(storage: Storage) -> None:
+    """Collect garbage as if a day and an hour had passed."""
+    await collect_garbage(storage, clock=lambda: time.time() + 90_000)
 
 
 async def some(stores: Stores, count: int) -> list[str]:

@@ -81,9 +81,7 @@ class Stores:
         self._schemas = Schemas(storage, self._worker)
         self._places = Places(options.register_prefixes, options.register_networks)
         self._claims = Claims(storage)
-        self._manifests = Manifests(
-            storage, self._claims, self._worker, self._is_sound, late_after=options.renew_seconds
-        )
+        self._manifests = Manifests(storage, self._claims, self._worker, self._is_sound)
         self._lists = Lists(storage, self._manifests, self._tags)
         self._uploads = Uploads(storage, self._worker, self._claims, self.ingest, self._types, options.uploads)
         self._pieces = Pieces(storage, self._worker)
@@ -191,7 +189,12 @@ class Stores:
             raise Conflict(f"{ref!r} is a tag: remove the tag, or name the store by its id")
         store_id = await self.resolve(ref)
         tags = [tag async for tag in self._tags.all_of(store_id)]
-        await self._manifests.remove(store_id, [tag.name for tag in tags])
+        try:
+            await self._manifests.remove(store_id, [tag.name for tag in tags])
+        except NotFound:
+            if not tags:
+                raise
+            # A removal was broken off, or is under way: its tags were seen before the store was found to be gone.
         self._opened.pop(store_id, None)
 
         async def untag(tag: StoredTag) -> None:
@@ -217,10 +220,15 @@ class Stores:
         return Restored(await self._lists.described(there), taken)
 
     async def _set_if_free(self, name: str, store_id: str) -> bool:
-        """Set a tag unless there is one of that name; whether there was none."""
+        """Set a tag unless one of that name points elsewhere; whether it is set."""
         with suppress(Conflict):
             await self._tags.put(name, store_id, if_match=None, if_none_match=True)
             return True
+        with suppress(Conflict, NotFound):
+            left = await self._tags.get(name)
+            if left.store == store_id:  # by a removal that was broken off: set anew, nobody takes it for a leftover
+                await self._tags.put(name, store_id, if_match=left.etag, if_none_match=False)
+                return True
         return False
 
     def at_hand(self, store_id: str) -> OpenStore | None:

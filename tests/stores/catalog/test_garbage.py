@@ -2,14 +2,20 @@
 
 import asyncio
 import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from typing import TypeVar
 
 import pytest
 from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, upload, visible
 
-from protoslice.storage import FileStorage, MemoryStorage, ObjectKey
+from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
+from protoslice.storage.interceptor import AroundStorage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog.garbage import collect_garbage
+
+T = TypeVar("T")
 
 HOUR = 3600.0
 
@@ -132,12 +138,40 @@ def test_a_manifest_that_cannot_be_read_keeps_everything(folder: str) -> None:
 def test_only_an_upload_that_is_over_is_swept() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         info = (await upload(stores, onnx(90_000))).store
-        for key in ("objects/0000000001-a/file-0", "objects/odd/file-0", "derived/abc/digests", "probe/abc"):
+        for key in ("objects/0000000001-a/file-0", "objects/odd/file-0", "derived/abc/digests"):
             await storage.put(ObjectKey(key), b"x")
         await settled()
         report = await stores.collect_garbage(grace_seconds=0)
-        assert (report.objects, report.bytes, report.leftovers) == (3, 3, 1)
+        assert (report.objects, report.bytes, report.leftovers) == (3, 3, 0)
         await assert_whole(stores, info)
-        assert not await keys_in(storage, "probe")
+
+    in_memory(work)
+
+
+class Counting(AroundStorage):
+    """Counts calls, by their methods and the folders of their keys."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self.calls: Counter[tuple[str, str]] = Counter()
+
+    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        """See `AroundStorage.around`."""
+        self.calls[name, key.segments[0] if key is not None else ""] += 1
+        return await call()
+
+
+def test_a_collection_lists_objects_once_and_reads_each_manifest_once() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        for seed in range(7):
+            info = (await upload(stores, onnx(100, seed=seed))).store
+        await stores.delete(info.id)
+        for number in range(3):
+            await storage.put(ObjectKey(f"objects/000000000{number}-a/file-0"), b"x")
+        counting = Counting(storage)
+        report = await collect_garbage(counting, grace_seconds=HOUR, clock=lambda: time.time() + 2 * HOUR)
+        assert (report.objects, report.stores) == (5 + 3, 1)
+        assert counting.calls["list", "objects"] == 1
+        assert counting.calls["get_range", "stores"] == 6
 
     in_memory(work)

@@ -249,6 +249,8 @@ class Remove(Action):
         ledger, store = client.ledger, client.ids[self.content.name]
         entry = ledger.removing(store)
         deeds = [ledger.deed(name, Deed("drop", entry.began, of=store)) for name in TAGS]
+        for name in TAGS:
+            ledger.dangling(name, store)
         sure = False
         with suppress(StorageUnavailable):
             try:
@@ -272,7 +274,7 @@ class Restore(Action):
         """See `Action.run`."""
         ledger, store = client.ledger, client.ids[self.content.name]
         entry = ledger.sending(store, again=True)
-        deeds = [ledger.deed(name, Deed("set", entry.began, store, condition="new")) for name in TAGS]
+        deeds = [ledger.deed(name, Deed("set", entry.began, store, condition="new", of=store)) for name in TAGS]
         sure = False
         with suppress(StorageUnavailable, NotFound, Conflict):
             try:

@@ -140,13 +140,19 @@ async def _check_leftovers(cluster: Cluster, ledger: Ledger) -> None:
     tags: set[str] = set()
 
     async def read_all(stores: Stores) -> None:
-        for info in (await visible(stores)).values():
+        listed = await visible(stores)
+        for info in listed.values():
             await _check_whole(stores, info, ledger.contents[info.id].name)
         for name in TAGS:
             try:
-                tags.add(f"indexes/tag/{(await stores.tag(name)).store}/{name}")
+                store = (await stores.tag(name)).store
             except NotFound:
                 continue
+            tags.add(f"indexes/tag/{store}/{name}")
+            if store not in listed:
+                raise Violation("a tag points at a store", f"{name} points at {store}")
+            if name not in listed[store].tags:
+                raise Violation("a store is shown with its tags", f"{name} is missing")
 
     await _at(cluster, reader, read_all)
     left = _unaccounted(await keys_in(cluster.truth), cluster.touched, tags)

@@ -69,6 +69,12 @@ class Ledger:
         self.removed.append(Entry(store, self.moment()))
         return self.removed[-1]
 
+    def dangling(self, name: str, store: str) -> None:
+        """A tag may point at a store that is gone: from now on a collector may remove it whenever that is so."""
+        deeds = self.tags.get(name, [])
+        if not any(deed.repeats and deed.of == store for deed in deeds):
+            self.deed(name, Deed("drop", self.moment(), of=store, repeats=True))
+
     def deed(self, name: str, deed: Deed) -> Deed:
         """A client begins to do something to a tag."""
         self.tags.setdefault(name, []).append(deed)

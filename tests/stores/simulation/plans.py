@@ -27,8 +27,8 @@ from tests.stores.simulation.uploading import Resumable
 __all__ = ["PROFILES", "Plan", "Script", "drawn"]
 
 LIFETIME_SECONDS = 6000.0
-GRACES = (700.0, 2000.0)
-"""Longer than writers at work take to show a sign of life."""
+GRACES = (0.0, 5.0, 100.0, 700.0, 2000.0)
+"""Shorter and longer than writers at work take to show a sign of life: acknowledged stores rest on neither."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ FOR_EVER = 1 << 62
 class Deed:
     """Something done to a tag, between two moments.
 
-    `etag` is the one that was answered. With `of`, only a tag that points there is removed. What is `unsure` may have
-    happened or not; what has not `ended` may still happen.
+    `etag` is the one that was answered. With `of`, only a tag that points there is removed, and the condition `new` is
+    met by such a tag too. What is `unsure` may have happened or not; what has not `ended` may still happen.
     """
 
     what: Literal["set", "drop", "look"]
@@ -28,6 +28,8 @@ class Deed:
     ended: int = FOR_EVER
     told: Literal["done", "refused", "missing", "unsure"] = "unsure"
     etag: str | None = None
+    repeats: bool = False
+    """Whether it may happen any number of times."""
 
     def __str__(self) -> str:
         condition = "" if self.condition is None else f" if {self.condition}"
@@ -52,7 +54,8 @@ def linearizable(deeds: Sequence[Deed]) -> bool:
         for n in sorted(left):
             if deeds[n].began < min(sure):
                 passed = {m for m in left if deeds[m].ended < deeds[n].began}  # only what may never have happened
-                if any(search(left - passed - {n}, after) for after in _after(deeds[n], n, state, known)):
+                used = set() if deeds[n].repeats else {n}
+                if any(search(left - passed - used, after) for after in _after(deeds[n], n, state, known)):
                     return True
         hopeless.add((left, state))
         return False
@@ -78,7 +81,7 @@ def _after(deed: Deed, number: int, state: State, known: frozenset[str | None]) 
 def _meets(deed: Deed, state: State, known: frozenset[str | None]) -> bool:
     """Whether the conditions of a deed hold."""
     if deed.condition == "new":
-        return state is None
+        return state is None or state[0] == deed.of
     if state is None:
         return deed.what == "set" and deed.condition is None
     if deed.of is not None and state[0] != deed.of:

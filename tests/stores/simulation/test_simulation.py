@@ -68,6 +68,7 @@ def did(what: str, *moments: int, told: str = "done", **known: str) -> Deed:
 
 
 MADE = did("set", 1, 2, store="a", condition="new", etag="1")
+LEFT = Deed("drop", 3, of="a", repeats=True)
 PERHAPS = did("set", 1, store="a", told="unsure")
 
 
@@ -78,6 +79,8 @@ PERHAPS = did("set", 1, store="a", told="unsure")
         [MADE, did("set", 1, 4, store="b", condition="new", told="refused")],
         [MADE, did("drop", 3, of="a", told="unsure"), did("look", 4, 5, told="missing")],
         [PERHAPS, did("look", 10, 11, told="missing"), did("look", 12, 13, store="a")],
+        [MADE, LEFT, did("set", 4, 5, store="a", condition="new"), did("set", 6, 7, store="a", condition="new")],
+        [MADE, did("set", 3, 4, store="a", condition="new", of="a")],
     ],
 )
 def test_what_may_have_been_told_of_a_tag(deeds: list[Deed]) -> None:
@@ -93,6 +96,8 @@ def test_what_may_have_been_told_of_a_tag(deeds: list[Deed]) -> None:
         [MADE, did("set", 3, 9, store="b", condition="1"), did("set", 4, 8, store="c", condition="1")],
         [MADE, did("drop", 3, of="b", told="unsure"), did("look", 4, 5, told="missing")],
         [PERHAPS, did("look", 10, 11, store="a"), did("look", 12, 13, told="missing")],
+        [MADE, LEFT, did("set", 4, 5, store="b", condition="new"), did("look", 6, 7, told="missing")],
+        [MADE, did("set", 3, 4, store="b", condition="new", of="b")],
     ],
 )
 def test_what_cannot_have_been_told_of_a_tag(deeds: list[Deed]) -> None:

@@ -97,6 +97,11 @@ class Claims:
             return found or Claim(attempt, "doomed", "")
         return await self._write(found, "condemned")
 
+    async def is_over(self, attempt: str) -> bool:
+        """Whether the claim of an attempt is doomed or gone: no manifest that names the attempt's objects will last."""
+        found = await self._read(attempt)
+        return found is None or found.state == "doomed"
+
     async def doom(self, claim: Claim) -> bool:
         """Decide that the objects of a condemned attempt go; False when a writer has revived the claim meanwhile."""
         return claim.state == "doomed" or await self._write(claim, "doomed") is not None

@@ -10,11 +10,12 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.lru import Recent
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError, StorageUnavailable
 from protoslice.storage import ObjectKey, ObjectStat, Storage
-from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims, Collected
+from protoslice.stores.catalog.claims import Claims, Collected
 from protoslice.stores.catalog.removed import bury
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_all_new
 from protoslice.stores.layout.indexes import Indexes
+from protoslice.stores.layout.listing import all_of
 from protoslice.stores.manifest import Manifest
 
 __all__ = ["Manifests", "is_retired"]
@@ -45,13 +46,11 @@ class Manifests:
         worker: Worker,
         is_sound: Callable[[Manifest], Awaitable[bool]],
         *,
-        late_after: float = RENEW_SECONDS,
         cached_bytes: int = CACHED_BYTES,
     ) -> None:
         self._storage = storage
         self._claims = claims
         self._indexes = Indexes(storage)
-        self._late_after = late_after
         self._worker = worker
         self._is_sound = is_sound
         self._cache: Recent[str, tuple[str, Manifest]] = Recent(most=_MOST, room=cached_bytes)
@@ -98,10 +97,8 @@ class Manifests:
         """
         data = await self._worker.sized(manifest.weight, manifest.encode)
         objects = beside or {}
-        async with self._indexes.entered(
-            lambda: self._indexes.add(manifest), self._late_after, lambda: put_all_new(self._storage, objects)
-        ):
-            there = await self._settled(manifest, data)
+        await all_of(lambda: self._indexes.add(manifest), lambda: put_all_new(self._storage, objects))
+        there = await self._settled(manifest, data)
         if there.created != manifest.created:
             await self._indexes.drop(manifest)
         return there

@@ -90,7 +90,7 @@ class Tags:
     async def put(self, name: str, store: str, *, if_match: str | None, if_none_match: bool) -> tuple[StoredTag, bool]:
         """Point `name` at `store`; whether the tag is new."""
         key, time = keys.tag(check_tag(name)), now()
-        async with self._indexes.entered(lambda: self._indexes.add_tag(store, name), self._late_after):
+        async with self._indexes.tagged(store, name, self._late_after):
             etag, created = await self._write(key, store, time, if_match=if_match, if_none_match=if_none_match)
         return StoredTag(name, store, time, etag), created
 

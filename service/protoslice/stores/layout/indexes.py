@@ -1,4 +1,4 @@
-"""Indexes: empty objects whose keys answer a question by one listing, made from manifests and tags.
+"""Indexes: tiny objects whose keys answer a question by one listing, made from manifests and tags.
 
 An entry is written before what it points back to, and believed only when that agrees. So whatever a crash leaves of it
 is garbage, and all of `indexes/` can be made anew from `stores/` and `tags/`.
@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+import secrets
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from protoslice.errors import Conflict, InvalidInput, ProtosliceError
-from protoslice.storage import ObjectKey, Storage
+from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError
+from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.listing import all_of, side_by_side
+from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.paging import Page
 
-__all__ = ["Indexes", "check_cursor", "entries_of", "place_in_time", "store_at"]
+__all__ = ["Indexes", "check_cursor", "entries_of", "owner_of", "place_in_time", "store_at"]
 
 _CURSOR = re.compile(r"[0-9a-f]{14}-[0-9a-f]{64}")
 _END_OF_TIME = 1 << 56
@@ -47,6 +48,14 @@ def check_cursor(cursor: str | None) -> str | None:
     return cursor
 
 
+async def owner_of(storage: Storage, item: ObjectStat) -> str | None:
+    """The attempt that wrote an entry of a store, or its note in an attempt; None where that says nothing."""
+    try:
+        return (await storage.get_range(item.key, 0, item.size)).decode("ascii", "replace") or None
+    except (NotFound, IntegrityError):  # gone or written anew, since it was listed
+        return None
+
+
 class Indexes:
     """The indexes in one storage."""
 
@@ -54,35 +63,21 @@ class Indexes:
         self._storage = storage
 
     async def add(self, manifest: Manifest) -> None:
-        """Write the entries of a store that is published next, and references in the attempts it needs."""
-        references = (keys.reference(attempt, manifest.id) for attempt in sorted(manifest.attempts))
-        await side_by_side(self._write, (*entries_of(manifest), *references))
+        """Write the entries of a store that is published next, and references in the attempts it needs.
 
-    async def _write(self, key: ObjectKey) -> None:
-        """Write an entry; one that is there already is written anew, so that it counts as young."""
+        All of these hold the name of the attempt, whose claim tells a collector whether they may go.
+        """
+        references = (keys.reference(attempt, manifest.id) for attempt in sorted(manifest.attempts))
+        owner = manifest.attempt.encode()
+        await side_by_side(lambda key: self._write(key, owner), (*entries_of(manifest), *references))
+
+    async def _write(self, key: ObjectKey, owner: bytes) -> None:
+        """Write an entry; one that is there already is written anew, with its owner."""
         try:
             # Nearly every entry is new, and creating takes no lock of a directory, as replacing does.
-            await self._storage.put_if_absent(key, b"")
+            await self._storage.put_if_absent(key, owner)
         except Conflict:
-            await self._storage.put(key, b"")
-
-    @asynccontextmanager
-    async def entered(
-        self,
-        enter: Callable[[], Awaitable[None]],
-        late_after: float,
-        beside: Callable[[], Awaitable[None]] | None = None,
-    ) -> AsyncIterator[None]:
-        """Write entries by `enter`, and `beside` with them; the block then writes the record they name.
-
-        Entries are written again where all of that took longer than `late_after` seconds: a collector may have found
-        entries that were old, and nothing yet that agreed with them.
-        """
-        begun = asyncio.get_running_loop().time()
-        await all_of(enter, *([beside] if beside else []))
-        yield
-        if asyncio.get_running_loop().time() - begun > late_after:
-            await enter()
+            await self._storage.put(key, owner)
 
     async def drop(self, manifest: Manifest) -> None:
         """Remove the entries of a store that is gone; one that cannot be removed is garbage."""
@@ -96,9 +91,21 @@ class Indexes:
         places = [item.key.segments[-1] for item in page.items]
         return Page(places, places[-1] if page.after is not None and places else None)
 
+    @asynccontextmanager
+    async def tagged(self, store_id: str, name: str, late_after: float) -> AsyncIterator[None]:
+        """Write that a store bears a tag, which is set inside; again where that took longer than `late_after` seconds.
+
+        A collector may have found an entry that was old, and no tag yet that agreed with it.
+        """
+        begun = asyncio.get_running_loop().time()
+        await self.add_tag(store_id, name)
+        yield
+        if asyncio.get_running_loop().time() - begun > late_after:
+            await self.add_tag(store_id, name)
+
     async def add_tag(self, store_id: str, name: str) -> None:
-        """Write that a store bears a tag, which is set after that."""
-        await self._storage.put(keys.by_store(store_id, name), b"")
+        """Write that a store bears a tag; no two such entries are alike."""
+        await self._storage.put(keys.by_store(store_id, name), secrets.token_hex(8).encode())
 
     async def tags(self, store_id: str, *, limit: int, cursor: str | None) -> Page[str]:
         """A page of the names of tags that may point at a store, in the order of their keys."""

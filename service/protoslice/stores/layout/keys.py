@@ -3,7 +3,7 @@
 protoslice.json                     the layout's version
 stores/<id>                         a store's manifest: written last, in one step; with it the store exists
 objects/<attempt>/claim             a writer is at work, or a manifest needs the attempt (claims.py)
-objects/<attempt>/of-<id>           empty: the store may name objects of this attempt
+objects/<attempt>/of-<id>           the store may name objects of this attempt; holds the attempt of its manifest
 objects/<attempt>/file-<n>          file <n> of an upload, as it came; small files share the object of the first of them
 objects/<attempt>/file-<n>.sums     its block sums
 objects/<attempt>/side  side.sums   records of a chunked proto that had to be decoded; a text in its binary form
@@ -18,9 +18,9 @@ derived/<id>/<name>                 what can be made anew: digests of chunks and
 tags/<name>                         a tag: the id it points to
 schemas/<name>                      an uploaded descriptor set
 removed/<id>/<time>-<random>        the manifest and the tags of a store removed then, until its objects are collected
-indexes/time/<place>                empty: a store, newer ones first; a place is the time upside down, and the id
-indexes/type/<type>/<place>         empty: a store of a type
-indexes/tag/<id>/<name>             empty: the store bears the tag
+indexes/time/<place>                a store, newer ones first; a place is the time upside down, and the id
+indexes/type/<type>/<place>         a store of a type; both entries hold the attempt of its manifest
+indexes/tag/<id>/<name>             the store bears the tag; holds a random text
 probe/<random>                      written and removed when a storage is opened, to see whether it keeps its promises
 spaces/<space>/…                    kept free: all of the above once more, for a space of its own
 
