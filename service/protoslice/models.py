@@ -15,7 +15,7 @@ from protoslice import schema
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NoRoot, NotFound, Unsupported
 from protoslice.formats.coreml.packages import LARGEST, is_manifest, named_root
 from protoslice.formats.model import Model, Tensor, Tensors
-from protoslice.formats.model import Proto as Root
+from protoslice.formats.model import RootProto as Root
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.roots import rank
 from protoslice.formats.selection import each, single, wanted

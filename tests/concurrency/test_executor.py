@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.singleflight import Once
+from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import NotFound
 
 
@@ -123,7 +123,7 @@ def test_a_lane_is_free_again_after_errors_and_after_callers_that_left() -> None
 
 def test_the_last_who_waits_stops_it() -> None:
     async def main() -> None:
-        once: Once[str, int] = Once(stops=True)
+        once: SingleFlight[str, int] = SingleFlight(stops=True)
         ended: list[str] = []
 
         async def make() -> int:

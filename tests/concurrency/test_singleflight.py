@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from protoslice.concurrency.lru import Recent
-from protoslice.concurrency.singleflight import Kept, Once
+from protoslice.concurrency.lru import LruCache
+from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
 from protoslice.errors import InvalidInput, NotFound
 
 
 def test_what_was_not_used_for_longest_goes_first() -> None:
-    recent: Recent[str, int] = Recent(most=2, room=100)
+    recent: LruCache[str, int] = LruCache(most=2, room=100)
     recent.put("a", 1, 10)
     recent.put("b", 2, 10)
     assert recent.get("a") == 1
@@ -30,7 +30,7 @@ def test_what_was_not_used_for_longest_goes_first() -> None:
 
 def test_two_who_ask_at_once_get_the_same() -> None:
     async def work() -> None:
-        once: Once[str, object] = Once()
+        once: SingleFlight[str, object] = SingleFlight()
         begun, go_on = 0, asyncio.Event()
 
         async def make() -> object:
@@ -53,7 +53,7 @@ def test_two_who_ask_at_once_get_the_same() -> None:
 
 def test_what_cannot_be_made_is_told_to_all_and_tried_again() -> None:
     async def work() -> None:
-        kept: Kept[str, int] = Kept(most=1, room=1)
+        kept: CachedFlight[str, int] = CachedFlight(most=1, room=1)
         failing = True
 
         async def make() -> tuple[int, int]:
@@ -74,7 +74,7 @@ def test_what_cannot_be_made_is_told_to_all_and_tried_again() -> None:
 
 def test_a_failure_that_nobody_waits_for_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
-        once: Once[str, int] = Once()
+        once: SingleFlight[str, int] = SingleFlight()
         go_on = asyncio.Event()
 
         async def make() -> int:

@@ -13,7 +13,7 @@ from google.protobuf.text_format import Parse
 import protoslice
 from protoslice.errors import LimitExceeded
 from protoslice.formats import anything
-from protoslice.formats.model import Model, Proto, Tensors
+from protoslice.formats.model import Model, RootProto, Tensors
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.tensors.reading import read
 from protoslice.ropes import Rope
@@ -70,7 +70,7 @@ class Unread:
 def opened(data: bytes) -> Tensors:
     source = BytesSource(data)
     proto = protoslice.open(source, "t.M", types=TYPES)
-    model = Model("m.pb", "t.M", {"m.pb": source}, Proto(proto.document, proto.sources))
+    model = Model("m.pb", "t.M", {"m.pb": source}, RootProto(proto.document, proto.sources))
     assert [each.name for each in formats_of(model)] == ["fields"]
     return tensors_of(model)
 
@@ -138,7 +138,7 @@ def test_a_listing_reads_nothing_that_need_not_be_counted() -> None:
     source = Unread(message.SerializeToString())
     proto = protoslice.open(source, "t.M", types=TYPES)
     source.sealed = True
-    found = tensors_of(Model("m.pb", "t.M", {}, Proto(proto.document, proto.sources)))
+    found = tensors_of(Model("m.pb", "t.M", {}, RootProto(proto.document, proto.sources)))
     assert len(summary(found)) == 5
 
 

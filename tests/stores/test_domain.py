@@ -10,7 +10,7 @@ import pytest
 from protoslice.errors import IntegrityError
 from protoslice.facts import File
 from protoslice.stores.layout.envelope import seal, unseal
-from protoslice.stores.manifest import Manifest, Stored, upgraded
+from protoslice.stores.manifest import Manifest, ObjectLocation, upgraded
 
 MANIFEST = Manifest(
     id="",
@@ -23,7 +23,7 @@ MANIFEST = Manifest(
     source="upload",
     attempt="0069000000-aa",
     files=(File("m.onnx", 7, "a" * 64),),
-    objects=(Stored(7, key="objects/0069000000-aa/file-0", etag="e"),),
+    objects=(ObjectLocation(7, key="objects/0069000000-aa/file-0", etag="e"),),
     schema="5" * 64,
     planner=1,
 ).named()

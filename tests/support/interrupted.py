@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from protoslice.storage import ObjectKey, Storage
-from protoslice.storage.interceptor import AroundStorage
+from protoslice.storage.interceptor import InterceptedStorage
 
 __all__ = ["InterruptedStorage"]
 
 T = TypeVar("T")
 
 
-class InterruptedStorage(AroundStorage):
+class InterruptedStorage(InterceptedStorage):
     """Awaits `meanwhile` before its call number `at`, counted from `arm`, as another replica may act between any two.
 
     A loop over `at` = 1, 2, 3 … that ends when `reached` is False has interrupted every call there is.
@@ -35,7 +35,7 @@ class InterruptedStorage(AroundStorage):
         return 0 < self._at <= self._calls
 
     async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """See `AroundStorage.around`."""
+        """See `InterceptedStorage.around`."""
         self._calls += 1
         if self._calls == self._at:
             await self._meanwhile()

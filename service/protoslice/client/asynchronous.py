@@ -14,7 +14,7 @@ from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
 from protoslice.client.client import Client, ClientOptions, M
 from protoslice.client.download.files import Downloaded, Progress
 from protoslice.client.http.connection import Params
-from protoslice.client.pool import Crew
+from protoslice.client.pool import DaemonPool
 from protoslice.client.tensors import Slice
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Pushed, PushOptions
@@ -42,7 +42,7 @@ class AsyncClient:
 
     def __init__(self, url: str, **options: Unpack[ClientOptions]) -> None:
         self._client = Client(url, **options)
-        self._crew = Crew(_THREADS, "protoslice-client")
+        self._crew = DaemonPool(_THREADS, "protoslice-client")
         self._awaited: set[asyncio.Future[Any]] = set()
 
     @property

@@ -13,7 +13,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
-__all__ = ["Crew"]
+__all__ = ["DaemonPool"]
 
 _GRACE_SECONDS: Final = 1.0
 """What is left of their work they may take so long to drop, until they are left to themselves."""
@@ -39,7 +39,7 @@ class _Job(Generic[T]):
             del self  # else the error, its traceback and this frame hold each other, and all that the work held
 
 
-class Crew:
+class DaemonPool:
     """At most `size` threads, each begun when there is work for it. At the end, work that is not begun is dropped."""
 
     def __init__(self, size: int, name: str) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from protoslice.concurrency.lru import Recent
+from protoslice.concurrency.lru import LruCache
 
-__all__ = ["Kept", "Once"]
+__all__ = ["CachedFlight", "SingleFlight"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -23,7 +23,7 @@ class _Making(Generic[V]):
     waiting: int = 0
 
 
-class Once(Generic[K, V]):
+class SingleFlight(Generic[K, V]):
     """Concurrent callers for a key share one task; results are not cached."""
 
     def __init__(self, *, stops: bool = False) -> None:
@@ -61,13 +61,13 @@ class Once(Generic[K, V]):
             del self._making[key]
 
 
-class Kept(Generic[K, V]):
+class CachedFlight(Generic[K, V]):
     """The things asked for last, up to a number of them and of bytes: each is made once while it is kept."""
 
     def __init__(self, *, most: int, room: int, stops: bool = False) -> None:
-        """`stops` is that of `Once`."""
-        self._recent: Recent[K, V] = Recent(most=most, room=room)
-        self._once: Once[K, V] = Once(stops=stops)
+        """`stops` is that of `SingleFlight`."""
+        self._recent: LruCache[K, V] = LruCache(most=most, room=room)
+        self._once: SingleFlight[K, V] = SingleFlight(stops=stops)
 
     async def get(self, key: K, make: Callable[[], Coroutine[Any, Any, tuple[V, int]]]) -> V:
         """What is kept under `key`, else what `make` gives: the thing, and about how many bytes it takes to keep it."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.errors import LimitExceeded, NotFound
-from protoslice.formats.model import Bytes, Data, Encoding, Model, Proto, Stored, Tensor, Tensors
+from protoslice.formats.model import Bytes, Data, Encoding, Model, RootProto, Stored, Tensor, Tensors
 from protoslice.formats.tensors.drafts import Draft
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import Place, numbers, places_of
@@ -54,7 +54,7 @@ class _Field:
     """A field that is a tensor; how many elements it has may have to be counted."""
 
     file: str
-    proto: Proto
+    proto: RootProto
     path: str
     kind: str
     found: _core.Finding
@@ -111,7 +111,7 @@ class _Fields:
         return () if found is None else (found,)
 
 
-def _fields(file: str, proto: Proto) -> Iterator[_Field]:
+def _fields(file: str, proto: RootProto) -> Iterator[_Field]:
     for found in proto.document.find(None, small=0, least=_LEAST):
         for number in dict.fromkeys(number for number, *_ in found.places):
             known = proto.document.field(found.type, number)
@@ -123,7 +123,7 @@ def _fields(file: str, proto: Proto) -> Iterator[_Field]:
                     yield _Field(file, proto, each, kind, found, number)
 
 
-def _paths(proto: Proto, places: Sequence[Place], kind: str, path: str, repeated: bool) -> Iterator[str]:
+def _paths(proto: RootProto, places: Sequence[Place], kind: str, path: str, repeated: bool) -> Iterator[str]:
     """The paths of the large tensors that the field at `path` is."""
     size = sum(end - start for _, _, start, end, _ in places)
     if kind in _NUMBERS and repeated and size >= _LEAST:
@@ -138,7 +138,7 @@ def _paths(proto: Proto, places: Sequence[Place], kind: str, path: str, repeated
         yield path
 
 
-def _is_there(proto: Proto, path: str) -> bool:
+def _is_there(proto: RootProto, path: str) -> bool:
     """Whether what counts of the field is large: another member of its oneof may have taken its place."""
     try:
         return proto.document.view(path)[2].size >= _LEAST

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel
-from protoslice.formats.model import Bytes, Data, Encoding, Listed, Model, Proto, Stored, Tensor, Tensors
+from protoslice.formats.model import Bytes, Data, Encoding, Listed, Model, RootProto, Stored, Tensor, Tensors
 from protoslice.formats.tensors.drafts import Draft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import fixed_count, numbers
@@ -45,12 +45,12 @@ class Caffe:
         )
 
 
-def _tensor(model: Model, proto: Proto, found: _core.Finding) -> Tensor:
+def _tensor(model: Model, proto: RootProto, found: _core.Finding) -> Tensor:
     draft = Draft(_name(found), found.path, "blob", model.root)
     return draft.tensor(lambda draft: _data(draft, proto, found))
 
 
-def _data(draft: Draft, proto: Proto, found: _core.Finding) -> Data:
+def _data(draft: Draft, proto: RootProto, found: _core.Finding) -> Data:
     message = parsed(schema.bundled().message_class(_BLOB), found)
     double = fixed_count(found, _DOUBLES, 8) > 0
     field, width, draft.dtype = (_DOUBLES, 8, DTYPES["F64"]) if double else (_FLOATS, 4, DTYPES["F32"])

@@ -8,7 +8,7 @@ from typing import Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.model import Bytes, Data, Encoding, Later, Listed, Model, Proto, Stored, Tensor, Tensors
+from protoslice.formats.model import Bytes, Data, Encoding, Later, Listed, Model, RootProto, Stored, Tensor, Tensors
 from protoslice.formats.tensors.drafts import Draft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import content, numbers
@@ -58,7 +58,7 @@ class Cntk:
 class _Maker:
     """Makes tensors out of the findings in one model."""
 
-    def __init__(self, file: str, proto: Proto, found: _core.Findings) -> None:
+    def __init__(self, file: str, proto: RootProto, found: _core.Findings) -> None:
         self._file = file
         self._proto = proto
         types = schema.bundled()

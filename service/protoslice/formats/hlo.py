@@ -17,7 +17,7 @@ from protoslice.formats.model import (
     Later,
     Listed,
     Model,
-    Proto,
+    RootProto,
     Stored,
     Strided,
     Tensor,
@@ -79,7 +79,7 @@ class Hlo:
 class _Maker:
     """Makes tensors out of the findings in one model."""
 
-    def __init__(self, model: Model, proto: Proto, found: _core.Findings) -> None:
+    def __init__(self, model: Model, proto: RootProto, found: _core.Findings) -> None:
         self._file = model.root
         self._proto = proto
         self._literal = schema.bundled().message_class(_LITERAL)

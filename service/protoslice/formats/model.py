@@ -14,7 +14,7 @@ from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.sources import RangeSource
 
 __all__ = [
-    "Bytes", "Data", "Encoding", "Fault", "Filled", "Format", "Later", "Listed", "MissingFile", "Model", "Proto",
+    "Bytes", "Data", "Encoding", "Fault", "Filled", "Format", "Later", "Listed", "MissingFile", "Model", "RootProto",
     "Stored", "Strided", "Strings", "Tensor", "Tensors", "Tile", "Tiled",
 ]  # fmt: skip
 
@@ -23,7 +23,7 @@ Found = TypeVar("Found", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Proto:
+class RootProto:
     """The root proto as the engine knows it; the ropes of `document` are over `sources`."""
 
     document: _core.Document
@@ -46,7 +46,7 @@ class Model:
     type: str | None
     """The message type of the root proto, where it is one and known."""
     files: Mapping[str, RangeSource]
-    proto: Proto | None
+    proto: RootProto | None
     """None where the root is no proto: the index of a bundle, a program in JSON."""
 
     def beside(self, path: str) -> RangeSource:

@@ -14,7 +14,7 @@ from protoslice.formats.model import (
     Encoding,
     Listed,
     Model,
-    Proto,
+    RootProto,
     Stored,
     Strings,
     Tensor,
@@ -89,7 +89,7 @@ class Onnx:
 class _Maker:
     """Makes tensors out of the TensorProtos of one model."""
 
-    def __init__(self, model: Model, proto: Proto) -> None:
+    def __init__(self, model: Model, proto: RootProto) -> None:
         self._model = model
         self._proto = proto
         self._message = schema.bundled().message_class(_TENSOR)

@@ -12,7 +12,7 @@ from protoslice.riegeli import RecordReader
 from protoslice.splitting.metadata import chunk_metadata
 
 
-class Records(Sequence[bytes]):
+class ChunkRecords(Sequence[bytes]):
     """The chunks that `metadata` tells of, each read when it is asked for."""
 
     def __init__(self, reader: RecordReader, metadata: Any) -> None:
@@ -47,11 +47,11 @@ class Records(Sequence[bytes]):
 
 
 @contextmanager
-def open_chunks(path: str, metadata: Any = None) -> Iterator[tuple[Records, Any]]:
+def open_chunks(path: str, metadata: Any = None) -> Iterator[tuple[ChunkRecords, Any]]:
     """The chunks of the file at `path` and its `ChunkMetadata`, which is the given one instead where there is one."""
     with RecordReader(path) as reader:
         found = _metadata(reader, path) if metadata is None else metadata
-        yield Records(reader, found), found
+        yield ChunkRecords(reader, found), found
 
 
 def _metadata(reader: RecordReader, path: str) -> Any:

@@ -10,8 +10,8 @@ from google.protobuf.message import Message
 
 from protoslice.errors import InvalidInput
 from protoslice.splitting.metadata import version_def
-from protoslice.splitting.planning.draft import Chunk, Draft, Piece, given
-from protoslice.splitting.planning.ledger import Ledger, Node
+from protoslice.splitting.planning.draft import Chunk, LazyChunk, MessageDraft, given
+from protoslice.splitting.planning.ledger import Ledger, LedgerNode
 from protoslice.splitting.planning.shape import descriptor_of
 from protoslice.splitting.policy import SplitPolicy
 from protoslice.splitting.tags import Fields, Key, Path, find, listed, path_of, show, tags_of
@@ -59,7 +59,7 @@ class ComposableSplitter(Splitter):
         self._given = proto
         self._parent = parent_splitter
         self._place = listed(() if fields_in_parent is None else fields_in_parent)
-        self._own: Draft | None = None if parent_splitter else Draft(proto)
+        self._own: MessageDraft | None = None if parent_splitter else MessageDraft(proto)
         self._ledger = Ledger(with_base=proto_as_initial_chunk)
         self._policy = policy
         self._built = False
@@ -92,10 +92,10 @@ class ComposableSplitter(Splitter):
             inside = None if located is None else find(located[0].editable, located[1])
             if isinstance(inside, Message):
                 return inside
-            self._own = Draft(self._given)
+            self._own = MessageDraft(self._given)
         return self._own.editable
 
-    def _located(self) -> tuple[Draft, Path] | None:
+    def _located(self) -> tuple[MessageDraft, Path] | None:
         """Whose part the message is, and where: `None` for a child given something else than its parent has."""
         root, place = self._from_root([])
         assert root._own is not None
@@ -119,7 +119,7 @@ class ComposableSplitter(Splitter):
             return write_whole(prefix, self._base())
         return write_chunks(prefix, pieces, message, self.version_def, writer_options or "")
 
-    def _pieces(self) -> tuple[list[Piece], Any]:
+    def _pieces(self) -> tuple[list[LazyChunk], Any]:
         if self._parent is not None:
             raise InvalidInput("a splitter with a parent adds to the chunks of its parent: ask that one")
         if not self._built:
@@ -128,7 +128,7 @@ class ComposableSplitter(Splitter):
         self._ledger.root.piece = self._base()
         return self._ledger.pieces(), self._ledger.message()
 
-    def _base(self) -> Piece:
+    def _base(self) -> LazyChunk:
         assert self._own is not None
         return self._own.base()
 
@@ -142,12 +142,12 @@ class ComposableSplitter(Splitter):
             raise InvalidInput(f"a chunk is a message or bytes, not {type(chunk).__name__}")
         self._add(given(chunk if isinstance(chunk, Message) else bytes(chunk)), listed(field_tags), index)
 
-    def _add(self, piece: Piece | None, tags: list[Key], index: int | None = None) -> Node:
+    def _add(self, piece: LazyChunk | None, tags: list[Key], index: int | None = None) -> LedgerNode:
         root, place = self._from_root(tags)
         path = path_of(descriptor_of(root._given), place)
         return root._ledger.add(root._ledger.root, tags_of(path), piece, index=index)
 
-    def _part_of_root(self) -> tuple[Draft, Path]:
+    def _part_of_root(self) -> tuple[MessageDraft, Path]:
         """The draft that the message is a part of, and its place there."""
         if (located := self._located()) is None:
             place = show(path_of(descriptor_of(self._from_root([])[0]._given), self._from_root([])[1]))

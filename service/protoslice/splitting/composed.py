@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from protoslice.errors import InvalidInput
 from protoslice.splitting.base import ComposableSplitter
 from protoslice.splitting.planning.measure import delimited, message_size, value_size
-from protoslice.splitting.planning.plan import Cut, cut
+from protoslice.splitting.planning.plan import ElementSpan, cut
 from protoslice.splitting.planning.shape import Shape, descriptor_of
 from protoslice.splitting.tags import Fields, find, listed, path_of
 
@@ -96,7 +96,7 @@ class RepeatedMessageSplitter(ComposableSplitter):
             sizes.append(each.tag_size + (delimited(size) if each.message else size))
         return sizes, moved
 
-    def _take_runs(self, each: Shape, runs: Sequence[Cut]) -> None:
+    def _take_runs(self, each: Shape, runs: Sequence[ElementSpan]) -> None:
         draft, path = self._part_of_root()
         place = (*path, *self._path[:-1])
         nodes = [self._add(None, self.repeated_field[:-1]) for _ in runs]

@@ -10,8 +10,8 @@ from google.protobuf.message import Message
 
 from protoslice.errors import InvalidInput
 from protoslice.splitting.base import ComposableSplitter
-from protoslice.splitting.planning.draft import Draft, Piece
-from protoslice.splitting.planning.ledger import Ledger, Node
+from protoslice.splitting.planning.draft import LazyChunk, MessageDraft
+from protoslice.splitting.planning.ledger import Ledger, LedgerNode
 from protoslice.splitting.planning.plan import Entry, Plan, plan
 from protoslice.splitting.planning.shape import Shape, descriptor_of
 from protoslice.splitting.policy import SplitPolicy
@@ -43,7 +43,7 @@ class AutoSplitter(ComposableSplitter):
         _Execution(draft, root._ledger).run(self._plan.entries, root._ledger.root, prefix, path)
         return sum(map(_bytes_in, self._plan.entries))
 
-    def _base(self) -> Piece:
+    def _base(self) -> LazyChunk:
         assert self._own is not None
         return self._own.base(None if self._plan is None else self._plan.size)
 
@@ -103,11 +103,11 @@ def _bytes_in(entry: Entry) -> int:
 class _Execution:
     """Follows a plan: first all chunks get their numbers, then what they hold."""
 
-    def __init__(self, draft: Draft, ledger: Ledger) -> None:
+    def __init__(self, draft: MessageDraft, ledger: Ledger) -> None:
         self._draft = draft
         self._ledger = ledger
 
-    def run(self, entries: Sequence[Entry], parent: Node, prefix: Path, at: Path) -> None:
+    def run(self, entries: Sequence[Entry], parent: LedgerNode, prefix: Path, at: Path) -> None:
         """Adds `entries` of the message at `at` below `parent`, for which that message stands at `prefix`."""
         nodes = [self._ledger.add(parent, tags_of((*prefix, *entry.path))) for entry in entries]
         # Backwards, since runs come first: parts leave their elements before these do, the last ones first.

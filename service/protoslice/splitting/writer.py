@@ -12,14 +12,14 @@ from google.protobuf.message import EncodeError, Message
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, StorageError
 from protoslice.riegeli import RecordWriter
 from protoslice.splitting.metadata import chunk_metadata
-from protoslice.splitting.planning.draft import Chunk, Piece
+from protoslice.splitting.planning.draft import Chunk, LazyChunk
 from protoslice.splitting.planning.measure import message_size
 from protoslice.splitting.policy import LARGEST
 
 _MESSAGE, _BYTES = 1, 2
 
 
-def write_whole(prefix: str, piece: Piece) -> str:
+def write_whole(prefix: str, piece: LazyChunk) -> str:
     """Writes `<prefix>.pb`, which is the message itself; returns that path."""
     path = f"{prefix}.pb"
     if os.path.exists(f"{prefix}.cpb"):
@@ -30,7 +30,7 @@ def write_whole(prefix: str, piece: Piece) -> str:
     return path
 
 
-def write_chunks(prefix: str, pieces: Sequence[Piece], message: Any, version: Any, options: str) -> str:
+def write_chunks(prefix: str, pieces: Sequence[LazyChunk], message: Any, version: Any, options: str) -> str:
     """Writes `<prefix>.cpb`, one chunk in memory at a time; returns that path."""
     path = f"{prefix}.cpb"
     metadata = chunk_metadata()
@@ -39,7 +39,7 @@ def write_chunks(prefix: str, pieces: Sequence[Piece], message: Any, version: An
     with _replacing(path) as temporary, RecordWriter(temporary, options=options) as writer:
         for number, piece in enumerate(pieces):
             chunk = piece.build()
-            data = _serialized(Piece(lambda chunk=chunk: chunk, piece.size), f"chunk {number}")  # type: ignore[misc]
+            data = _serialized(LazyChunk(lambda chunk=chunk: chunk, piece.size), f"chunk {number}")  # type: ignore[misc]
             writer.write_record(data)
             kind = _MESSAGE if isinstance(chunk, Message) else _BYTES
             metadata.chunks.add(type=kind, size=len(data), offset=writer.last_pos.numeric)
@@ -47,7 +47,7 @@ def write_chunks(prefix: str, pieces: Sequence[Piece], message: Any, version: An
     return path
 
 
-def _serialized(piece: Piece, what: str) -> bytes:
+def _serialized(piece: LazyChunk, what: str) -> bytes:
     chunk: Chunk = piece.build()
     if not isinstance(chunk, Message):
         return bytes(chunk)

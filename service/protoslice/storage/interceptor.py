@@ -13,7 +13,7 @@ from protoslice.storage.keys import ObjectKey
 T = TypeVar("T")
 
 
-class AroundStorage(Storage):
+class InterceptedStorage(Storage):
     """Passes every call on to `inner` through `around`, the pieces of a stream and the steps of a writer one by one."""
 
     def __init__(self, inner: Storage) -> None:
@@ -89,7 +89,7 @@ class AroundStorage(Storage):
 
 
 class _AroundWriter(Writer):
-    def __init__(self, storage: AroundStorage, key: ObjectKey, inner: Writer) -> None:
+    def __init__(self, storage: InterceptedStorage, key: ObjectKey, inner: Writer) -> None:
         self._storage = storage
         self._key = key
         self._inner = inner

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from protoslice.storage.interceptor import AroundStorage
+from protoslice.storage.interceptor import InterceptedStorage
 from protoslice.storage.interface import Storage
 from protoslice.storage.keys import ObjectKey
 
@@ -24,7 +24,7 @@ class Call:
     error: str | None
 
 
-class MeteredStorage(AroundStorage):
+class MeteredStorage(InterceptedStorage):
     """Tells `observe` of every call that has ended, cancelled ones too; the observer must neither block nor fail."""
 
     def __init__(self, inner: Storage, observe: Callable[[Call], None]) -> None:
@@ -32,7 +32,7 @@ class MeteredStorage(AroundStorage):
         self._observe = observe
 
     async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """See `AroundStorage.around`."""
+        """See `InterceptedStorage.around`."""
         begin = time.perf_counter()
         try:
             result = await call()

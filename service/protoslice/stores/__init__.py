@@ -5,7 +5,7 @@ from protoslice.stores.catalog.schemas import StoredSchema
 from protoslice.stores.catalog.tags import StoredTag
 from protoslice.stores.ingest.ingest import Ingest, Sink
 from protoslice.stores.ingest.recipes import follow
-from protoslice.stores.paging import Page
+from protoslice.stores.paging import ResultPage
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.reading.serving import Representation
 from protoslice.stores.requests import TAGS_AT_ONCE, Created, IngestRequest
@@ -18,8 +18,8 @@ __all__ = [
     "Ingest",
     "IngestRequest",
     "OpenStore",
-    "Page",
     "Representation",
+    "ResultPage",
     "Sink",
     "StoreOptions",
     "StoredSchema",

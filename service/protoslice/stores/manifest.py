@@ -13,7 +13,7 @@ from protoslice.facts import UNKNOWN, File, Store
 from protoslice.identity import Policy, store_id
 from protoslice.stores.layout.envelope import seal, unseal
 
-__all__ = ["Manifest", "Stored", "stored_as_dict", "stored_from_dict", "upgraded"]
+__all__ = ["Manifest", "ObjectLocation", "stored_as_dict", "stored_from_dict", "upgraded"]
 
 _VERSION: Final = 2
 _FILE_WEIGHT: Final = 120
@@ -21,20 +21,20 @@ _FILE_WEIGHT: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class ObjectLocation:
     """Where an object lies: under a key of ours with block sums, in several parts of that kind, or at a URI, pinned."""
 
     size: int
     key: str | None = None
     uri: str | None = None
     etag: str | None = None
-    parts: tuple[Stored, ...] = ()
+    parts: tuple[ObjectLocation, ...] = ()
     """What follows each other to make it up, where it is not one object."""
     at: int = 0
     """Where in its parts it begins: other small files may lie before it, and behind it."""
 
     @classmethod
-    def joined(cls, parts: Sequence[Stored]) -> Stored:
+    def joined(cls, parts: Sequence[ObjectLocation]) -> ObjectLocation:
         """Parts that follow each other, as one."""
         return parts[0] if len(parts) == 1 else cls(sum(part.size for part in parts), parts=tuple(parts))
 
@@ -62,9 +62,9 @@ class Manifest:
     source: str
     attempt: str
     files: tuple[File, ...]
-    objects: tuple[Stored, ...]
+    objects: tuple[ObjectLocation, ...]
     """Where each of the files lies, in their order."""
-    side: Stored | None = None
+    side: ObjectLocation | None = None
     indexed: bool = True
     """False where the root is no proto: a text, or the table of a tensor bundle."""
     chunked: bool = False
@@ -166,7 +166,7 @@ def _as_dict(manifest: Manifest) -> dict[str, Any]:
     return data
 
 
-def stored_as_dict(stored: Stored) -> dict[str, Any]:
+def stored_as_dict(stored: ObjectLocation) -> dict[str, Any]:
     """The JSON form, which `stored_from_dict` reads."""
     fields: dict[str, Any] = {"size": stored.size, "key": stored.key, "uri": stored.uri, "etag": stored.etag}
     fields["parts"] = [stored_as_dict(part) for part in stored.parts] or None
@@ -174,9 +174,9 @@ def stored_as_dict(stored: Stored) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def stored_from_dict(raw: dict[str, Any]) -> Stored:
+def stored_from_dict(raw: dict[str, Any]) -> ObjectLocation:
     """What `stored_as_dict` gave."""
-    return Stored(**(raw | {"parts": tuple(stored_from_dict(part) for part in raw.get("parts", ()))}))
+    return ObjectLocation(**(raw | {"parts": tuple(stored_from_dict(part) for part in raw.get("parts", ()))}))
 
 
 def _from_dict(raw: dict[str, Any]) -> dict[str, Any]:

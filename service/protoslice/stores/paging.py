@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 
 from protoslice.errors import InvalidInput
 
-__all__ = ["PAGE_BYTES", "Page", "PageRoom", "place_of"]
+__all__ = ["PAGE_BYTES", "PageRoom", "ResultPage", "place_of"]
 
 T = TypeVar("T")
 
@@ -17,7 +17,7 @@ PAGE_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class ResultPage(Generic[T]):
     """Some of many things, and the cursor that goes on behind them; none at the end."""
 
     items: Sequence[T]

@@ -11,11 +11,11 @@ from datetime import timedelta
 
 from protoslice import schema
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.singleflight import Once
+from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import Conflict, InvalidInput, NotFound, StorageFull, Unsupported
 from protoslice.facts import UNKNOWN, Piece, PiecePlace, Removed, Restored, Store
 from protoslice.storage import Storage, probe
-from protoslice.stores.catalog.artifact_cache import Derived
+from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims, Collected
 from protoslice.stores.catalog.garbage import GRACE_SECONDS, GarbageReport, collect_garbage
 from protoslice.stores.catalog.manifests import Manifests
@@ -25,16 +25,16 @@ from protoslice.stores.catalog.schemas import Schemas, StoredSchema
 from protoslice.stores.catalog.soundness import is_sound
 from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.clock import now
-from protoslice.stores.ingest.external import Places
+from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.ingest.ingest import Ingest, IntakeOptions, drop_attempt
-from protoslice.stores.ingest.persist import Draft
+from protoslice.stores.ingest.persist import StoreDraft
 from protoslice.stores.ingest.receive import Types
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.layout.version import check_layout
-from protoslice.stores.manifest import Manifest, Stored
+from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.names import check_request, check_tag, is_id, is_id_prefix
-from protoslice.stores.paging import Page
+from protoslice.stores.paging import ResultPage
 from protoslice.stores.reading.joined import open_file_object
 from protoslice.stores.reading.objects import StoredFile, StoredObject
 from protoslice.stores.reading.opened import OpenStore, open_proto
@@ -79,14 +79,14 @@ class Stores:
         self._worker = Worker(options.threads)
         self._tags = Tags(storage, late_after=options.renew_seconds)
         self._schemas = Schemas(storage, self._worker)
-        self._places = Places(options.register_prefixes, options.register_networks)
+        self._places = ExternalObjects(options.register_prefixes, options.register_networks)
         self._claims = Claims(storage)
         self._manifests = Manifests(storage, self._claims, self._worker, self._is_sound)
         self._lists = Lists(storage, self._manifests, self._tags)
         self._uploads = Uploads(storage, self._worker, self._claims, self.ingest, self._types, options.uploads)
         self._pieces = Pieces(storage, self._worker)
         self._opened: dict[str, OpenStore] = {}
-        self._opening: Once[str, OpenStore] = Once()
+        self._opening: SingleFlight[str, OpenStore] = SingleFlight()
 
     @classmethod
     async def open(cls, storage: Storage, options: StoreOptions | None = None, *, create: bool = True) -> Stores:
@@ -174,7 +174,7 @@ class Stores:
         type: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
-    ) -> Page[Store]:
+    ) -> ResultPage[Store]:
         """A page of stores, newest first: those with a tag that begins so, those of a type."""
         return await self._lists.page(tag=tag, type=type, limit=limit, cursor=cursor)
 
@@ -251,7 +251,7 @@ class Stores:
             return opened
         return await self._opening.get(store_id, lambda: self._open(manifest))
 
-    async def pieces(self, ref: str, *, limit: int, cursor: str | None) -> Page[Piece]:
+    async def pieces(self, ref: str, *, limit: int, cursor: str | None) -> ResultPage[Piece]:
         """A page of the pieces of a store's files, which cover all of them in order."""
         store = await self.view(ref)
         return (await self._pieces.of(store)).page(limit, cursor)
@@ -267,7 +267,9 @@ class Stores:
         known = [store.id for store in newest if await self._pieces.known(store.id)]
         return await self._pieces.locate(wanted, [await self.view(store_id) for store_id in known])
 
-    async def tags(self, *, store: str | None = None, limit: int = 100, cursor: str | None = None) -> Page[StoredTag]:
+    async def tags(
+        self, *, store: str | None = None, limit: int = 100, cursor: str | None = None
+    ) -> ResultPage[StoredTag]:
         """A page of the tags: of all, or of those that point at the store that `store` names."""
         if store is None:
             return await self._tags.page(limit, cursor)
@@ -293,7 +295,7 @@ class Stores:
         self._check_writable()
         await self._tags.delete(name, if_match=if_match)
 
-    async def schemas(self, *, limit: int = 100, cursor: str | None = None) -> Page[StoredSchema]:
+    async def schemas(self, *, limit: int = 100, cursor: str | None = None) -> ResultPage[StoredSchema]:
         """A page of the schemas."""
         return await self._schemas.page(limit, cursor)
 
@@ -316,7 +318,7 @@ class Stores:
         self._check_writable()
         return await collect_garbage(self._storage, grace_seconds=grace_seconds, dry_run=dry_run)
 
-    async def _announce(self, draft: Draft, tags: Sequence[str]) -> Created:
+    async def _announce(self, draft: StoreDraft, tags: Sequence[str]) -> Created:
         """Publish a store, or find that it exists; then its tags."""
         manifest = draft.manifest
         if tags:
@@ -343,7 +345,7 @@ class Stores:
     async def _open(self, manifest: Manifest) -> OpenStore:
         files: list[StoredFile] = []
         try:
-            shared: dict[Stored, StoredObject] = {}
+            shared: dict[ObjectLocation, StoredObject] = {}
             for number, stored in enumerate(manifest.objects, 1):
                 files.append(await self._open_object(stored, shared))
                 if not number % _TURN:  # files in a pack that is open need no waiting: let others have their turn
@@ -356,7 +358,7 @@ class Stores:
             for opened in files:
                 opened.close()
             raise
-        store = OpenStore(manifest, files, proto, self._worker, Derived(self._storage, manifest.id))
+        store = OpenStore(manifest, files, proto, self._worker, ArtifactCache(self._storage, manifest.id))
         store.seen_at = self._worker.loop.time()
         self._opened[manifest.id] = store
         while len(self._opened) > self._options.open_stores:
@@ -364,7 +366,7 @@ class Stores:
             self._opened.pop(next(iter(self._opened)))
         return store
 
-    async def _open_object(self, stored: Stored, shared: dict[Stored, StoredObject]) -> StoredFile:
+    async def _open_object(self, stored: ObjectLocation, shared: dict[ObjectLocation, StoredObject]) -> StoredFile:
         if stored.uri is not None:
             return await self._places.open(stored, self._worker)
         verify = self._options.verify_reads

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from protoslice.errors import StorageUnavailable
-from protoslice.storage.interceptor import AroundStorage
+from protoslice.storage.interceptor import InterceptedStorage
 from protoslice.storage.interface import Storage
 from protoslice.storage.keys import ObjectKey
 
@@ -17,7 +17,7 @@ class InjectedFault(StorageUnavailable):
     """The fault that was ordered."""
 
 
-class FaultyStorage(AroundStorage):
+class FaultyStorage(InterceptedStorage):
     """Fails its call number `fail_at`, counted from 1, and from then on all others too while `stays_down`.
 
     With `after`, the call does its work and its answer is lost: what a client sees of a connection that broke too late.
@@ -38,7 +38,7 @@ class FaultyStorage(AroundStorage):
         return len(self.calls) >= self._fail_at
 
     async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """See `AroundStorage.around`."""
+        """See `InterceptedStorage.around`."""
         self.calls.append(name)
         number = len(self.calls)
         due = number == self._fail_at or (self._stays_down and number > self._fail_at)

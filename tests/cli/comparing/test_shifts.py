@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.support.proxy import FaultyProxy, faulty_proxy
 
 from protoslice import schema
-from protoslice.cli.comparing.comparison import Cuts, Piece
+from protoslice.cli.comparing.comparison import ComparedPiece, Cuts
 from protoslice.cli.comparing.shifts import BLOCK, Local, places_in
 from protoslice.client import Client
 from protoslice.sources import BytesSource
@@ -36,9 +36,12 @@ def _edited(edits: list[Edit]) -> bytes:
     return bytes(data)
 
 
-def _pieces(data: bytes) -> list[Piece]:
+def _pieces(data: bytes) -> list[ComparedPiece]:
     bounds = [*range(0, len(data), STEP), len(data)]
-    return [Piece(start, end - start, hashlib.sha256(data[start:end]).hexdigest()) for start, end in pairwise(bounds)]
+    return [
+        ComparedPiece(start, end - start, hashlib.sha256(data[start:end]).hexdigest())
+        for start, end in pairwise(bounds)
+    ]
 
 
 class _Fetched:
@@ -48,7 +51,7 @@ class _Fetched:
         self._data = data
         self.blocks: set[tuple[int, int]] = set()
 
-    def __call__(self, piece: Piece, number: int) -> bytes:
+    def __call__(self, piece: ComparedPiece, number: int) -> bytes:
         self.blocks.add((piece.start, number))
         start = piece.start + number * BLOCK
         return self._data[start : min(start + BLOCK, piece.start + piece.size)]

@@ -15,7 +15,7 @@ from protoslice.client import Cache, Client, Downloaded
 from protoslice.client.download import remote
 from protoslice.client.download.files import same_file
 from protoslice.client.download.partial import PartialFile
-from protoslice.client.http.range_answers import Facts, judge
+from protoslice.client.http.range_answers import RemoteFacts, judge
 from protoslice.errors import IntegrityError, NotFound, StorageDenied, StorageError, StorageUnavailable
 from protoslice.facts import Store
 
@@ -82,7 +82,7 @@ def test_a_file_comes_by_as_many_connections_as_it_needs(
 
 def test_what_has_arrived_is_what_there_was_when_it_was_asked_for(tmp_path: Path) -> None:
     """It is digested in a thread, while more is written."""
-    with PartialFile(tmp_path / "a", Facts(size=10, etag='"a"', sha256=None, headers={})) as partial:
+    with PartialFile(tmp_path / "a", RemoteFacts(size=10, etag='"a"', sha256=None, headers={})) as partial:
         partial.write(b"12345")
         pieces = partial.pieces()
         partial.write(b"67890")
@@ -186,7 +186,7 @@ def test_the_cache_and_a_download_that_broke_off(
 ) -> None:
     """It goes on in the middle of a piece."""
     with Client(proxy.url, cache=tmp_path / "cache", attempts=2, backoff_seconds=0.001) as ours:
-        facts = Facts(stores[0].size, f'"sha256-{stores[0].files[0].sha256}"', None, {})
+        facts = RemoteFacts(stores[0].size, f'"sha256-{stores[0].files[0].sha256}"', None, {})
         with PartialFile(tmp_path / "a", facts) as partial:
             partial.write(versions.old[:1_000_001])
         ours.download("down:1", tmp_path / "a")
@@ -242,7 +242,7 @@ def test_a_service_cannot_write_elsewhere(path: str, tmp_path: Path) -> None:
 
 
 def test_two_downloads_of_the_same_at_once(tmp_path: Path) -> None:
-    facts = Facts(4, '"tag"', None, {})
+    facts = RemoteFacts(4, '"tag"', None, {})
     with PartialFile(tmp_path / "a", facts) as first, PartialFile(tmp_path / "a", facts) as second:
         first.write(b"1234")
         second.write(b"1234")
@@ -253,7 +253,7 @@ def test_two_downloads_of_the_same_at_once(tmp_path: Path) -> None:
 
 
 def test_more_than_there_should_be_is_begun_anew(tmp_path: Path) -> None:
-    with PartialFile(tmp_path / "a", Facts(4, '"tag"', None, {})) as first:
+    with PartialFile(tmp_path / "a", RemoteFacts(4, '"tag"', None, {})) as first:
         first.write(b"123456")
-    with PartialFile(tmp_path / "a", Facts(4, '"tag"', None, {})) as second:
+    with PartialFile(tmp_path / "a", RemoteFacts(4, '"tag"', None, {})) as second:
         assert second.size == 0

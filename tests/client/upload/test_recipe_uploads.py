@@ -14,7 +14,7 @@ from tests.support.proxy import FaultyProxy
 from protoslice.client import Client
 from protoslice.client.upload import push, resumable
 from protoslice.client.upload.bodies import items_of
-from protoslice.client.upload.plans import Literal, Plan, recipe_item
+from protoslice.client.upload.plans import FilePlan, LocalBytes, recipe_item
 from protoslice.recipes import Copy, RecipeEnd, RecipeFile, RecipeReader
 
 MIB = 1 << 20
@@ -108,7 +108,7 @@ def test_a_recipe_can_be_read_from_anywhere(tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(b"")
     a, b = items_of(tmp_path, None)
     copy = Copy("5" * 64, "old", 7, 50)
-    recipe = recipe_item([Plan(a, [Literal(0, 100), copy, Literal(150, 50)], "6" * 64), Plan.whole(b)])
+    recipe = recipe_item([FilePlan(a, [LocalBytes(0, 100), copy, LocalBytes(150, 50)], "6" * 64), FilePlan.whole(b)])
     whole = b"".join(recipe.read(0, None))
     assert recipe.size == len(whole)
     for start in range(0, len(whole), 7):

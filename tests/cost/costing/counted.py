@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from protoslice.storage import Abilities, ObjectKey, Span, Storage
-from protoslice.storage.interceptor import AroundStorage
+from protoslice.storage.interceptor import InterceptedStorage
 from protoslice.storage.interface import Buffer, Writer
 
 __all__ = ["CountedStorage"]
@@ -15,7 +15,7 @@ __all__ = ["CountedStorage"]
 T = TypeVar("T")
 
 
-class CountedStorage(AroundStorage):
+class CountedStorage(InterceptedStorage):
     """Counts one call for each request that a bucket would get; a span of `get_ranges` is one.
 
     Storage that is not `near` opens no files, as a bucket does not: all that is read is asked for by calls.
@@ -34,7 +34,7 @@ class CountedStorage(AroundStorage):
         return inner if self._near else replace(inner, open_file=False)
 
     async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """See `AroundStorage.around`."""
+        """See `InterceptedStorage.around`."""
         if name != "write":  # pieces of one object; their number follows that of the bytes
             self.calls += 1
         return await call()

@@ -17,7 +17,7 @@ from tests.support.golden import MODELS
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, ProtosliceError, Unsupported
-from protoslice.formats.model import Model, Proto, Tensor
+from protoslice.formats.model import Model, RootProto, Tensor
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.tensors.reading import read
 from protoslice.models import open_model
@@ -39,7 +39,7 @@ def message(name: str) -> Any:
 
 def tensors(data: bytes, type_name: str) -> list[Tensor]:
     proto = open_proto(data, type_name)
-    model = Model("m.pb", type_name, {"m.pb": BytesSource(data)}, Proto(proto.document, proto.sources))
+    model = Model("m.pb", type_name, {"m.pb": BytesSource(data)}, RootProto(proto.document, proto.sources))
     found = tensors_of(model)
     return [found[number] for number in range(len(found))]
 

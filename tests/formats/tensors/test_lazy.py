@@ -13,7 +13,7 @@ from tests.support.tensors import tensor
 
 from protoslice import _core, schema
 from protoslice.formats import model as formats
-from protoslice.formats.model import Listed, Model, Proto, Tensor
+from protoslice.formats.model import Listed, Model, RootProto, Tensor
 from protoslice.formats.outputs.listing import items
 from protoslice.formats.registry import tensors_of
 from protoslice.formats.tensors import drafts
@@ -77,7 +77,7 @@ def model_of(type_: str) -> Model:
     flat = schema.bundled().flat(type_)
     rope = _core.Rope([(0, 0, source.size)])
     index = _core.Index(_core.index_source([source], rope, flat, type_))
-    return Model("root", type_, {"root": source}, Proto(_core.Document(index, flat, [source]), [source]))
+    return Model("root", type_, {"root": source}, RootProto(_core.Document(index, flat, [source]), [source]))
 
 
 @pytest.fixture

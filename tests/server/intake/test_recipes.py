@@ -20,13 +20,13 @@ from protoslice.server.middleware import body_limits
 from protoslice.server.settings import Settings
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.storage.interceptor import AroundStorage
+from protoslice.storage.interceptor import InterceptedStorage
 
 T = TypeVar("T")
 MODEL = onnx(2_000_000)
 
 
-class SlowStorage(AroundStorage):
+class SlowStorage(InterceptedStorage):
     """Takes minutes for every read, by the clock that it holds."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from tests.support.stores import assert_whole, in_memory, keys_in, onnx, opened,
 
 from protoslice.errors import Conflict, StorageUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.storage.interceptor import AroundStorage
+from protoslice.storage.interceptor import InterceptedStorage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog.claims import Claims, Collected, Lease
 
@@ -142,7 +142,7 @@ def test_an_upload_that_wrote_nothing_leaves_no_claim() -> None:
     in_memory(work)
 
 
-class Breaking(AroundStorage):
+class Breaking(InterceptedStorage):
     """Takes no more bytes, and does not even let a writer end."""
 
     async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:

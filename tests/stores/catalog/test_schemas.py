@@ -9,7 +9,7 @@ from google.protobuf import descriptor_pb2
 from tests.support.stores import in_files, in_memory, opened, read, upload
 
 from protoslice import schema
-from protoslice.concurrency.lru import Recent
+from protoslice.concurrency.lru import LruCache
 from protoslice.errors import (
     Conflict,
     InvalidInput,
@@ -207,16 +207,16 @@ def test_stores_of_one_type_share_what_they_are_read_by(parsed: list[bytes]) -> 
 
 
 def test_no_more_is_held_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    held: list[Recent[object, object]] = []
-    real = Recent.put
+    held: list[LruCache[object, object]] = []
+    real = LruCache.put
 
-    def put(self: Recent[object, object], key: object, value: object, weight: int) -> None:
+    def put(self: LruCache[object, object], key: object, value: object, weight: int) -> None:
         real(self, key, value, weight)
         if isinstance(value, schema.MessageTypes | schema.TypeSchema):
             held.append(self)
             assert weight >= 20_000, "about what it takes"
 
-    monkeypatch.setattr(Recent, "put", put)
+    monkeypatch.setattr(LruCache, "put", put)
     monkeypatch.setattr(schemas, "_PARSED", 100_000)
     monkeypatch.setattr(schemas, "_READ_BY", 100_000)
 

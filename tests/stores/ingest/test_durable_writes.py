@@ -10,7 +10,7 @@ import pytest
 from tests.support.stores import onnx, opened, upload
 
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.storage.interceptor import AroundStorage
+from protoslice.storage.interceptor import InterceptedStorage
 from protoslice.stores import IngestRequest
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ _FOREVER: Final = 60
 """Seconds after which a write that the test waits for will never come."""
 
 
-class Rounds(AroundStorage):
+class Rounds(InterceptedStorage):
     """Ends durable writes in rounds: those of a round once as many wait as the round is to have."""
 
     def __init__(self, inner: MemoryStorage, sizes: list[int]) -> None:
@@ -76,7 +76,7 @@ def test_a_small_upload_waits_for_the_storage_four_times() -> None:
     ]
 
 
-class Kept(AroundStorage):
+class Kept(InterceptedStorage):
     """Counts the writes that replace what is there, for which a storage may have to lock out others."""
 
     replaced = 0

@@ -17,7 +17,7 @@ from protoslice.errors import IntegrityError
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.storage.metered import Call, MeteredStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.catalog.artifact_cache import Derived
+from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.ingest import packs
 from protoslice.stores.ingest.writers import BATCH
 from protoslice.stores.reading.objects import SUM_BLOCK
@@ -153,7 +153,7 @@ def test_a_store_is_not_opened_with_a_file_too_few() -> None:
         worker = Worker(1)
         opened_files = [store.file(file.path).sources[0] for file in store.manifest.files]
         with pytest.raises(ValueError, match="shorter"):
-            OpenStore(store.manifest, opened_files[:-1], None, worker, Derived(storage, info.id))  # type: ignore[arg-type]
+            OpenStore(store.manifest, opened_files[:-1], None, worker, ArtifactCache(storage, info.id))  # type: ignore[arg-type]
         await worker.close()
 
     in_memory(work)

@@ -14,7 +14,7 @@ from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.ingest import external
 from protoslice.stores.layout import keys
 from protoslice.stores.reading.objects import SUM_BLOCK
-from protoslice.stores.reading.read_memo import Noted
+from protoslice.stores.reading.read_memo import MemoizedReads
 
 COUNT = 150
 MODEL = onnx(*[70_000] * COUNT)
@@ -159,13 +159,13 @@ def test_it_is_collected_with_its_store() -> None:
 
 
 def test_notes_are_bounded_and_come_back_as_they_were() -> None:
-    noted = Noted()
+    noted = MemoizedReads()
     noted.put(0, 10, b"abcdef")
     noted.put(0, 10, b"abc")
     noted.put(1, 10, b"xyz")
     noted.put(1, 0, bytes(1 << 20))
     noted.put(1, 5, b"")
-    again = Noted.decode(noted.encode())
+    again = MemoizedReads.decode(noted.encode())
     for each in (noted, again):
         assert (each.get(0, 10, 6), each.get(0, 10, 2), each.get(0, 10, 7)) == (b"abcdef", b"ab", None)
         assert (each.get(1, 10, 3), each.get(1, 0, 10), each.get(2, 10, 1), each.get(1, 5, 0)) == (

@@ -17,7 +17,7 @@ from tests.stores.simulation.loop import MACHINE, SimulatedLoop, Stuck
 
 from protoslice.errors import Conflict, ProtosliceError, StorageUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.storage.interceptor import AroundStorage
+from protoslice.storage.interceptor import InterceptedStorage
 from protoslice.storage.interface import PAGE, Abilities, Buffer, Page
 from protoslice.stores import StoreOptions, Stores
 
@@ -157,7 +157,7 @@ class Cluster:
         self.loop.call_later(delay, call, *args, context=self._outside)
 
 
-class MachineStorage(AroundStorage):
+class MachineStorage(InterceptedStorage):
     """The storage as a machine sees it, over a network that is in the hands of fate."""
 
     def __init__(self, cluster: Cluster, machine: Machine) -> None:
@@ -186,7 +186,7 @@ class MachineStorage(AroundStorage):
         await self.around(name, key, lambda: self._inner.delete(key, if_etag=if_etag))
 
     async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """See `AroundStorage.around`."""
+        """See `InterceptedStorage.around`."""
         if self._machine.dead or self._cluster.loop.ending:
             raise Died
         if self._cluster.at_peace:

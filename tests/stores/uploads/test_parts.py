@@ -22,7 +22,7 @@ from protoslice.schema import from_descriptor_set
 from protoslice.storage import Call, MemoryStorage, MeteredStorage, ObjectKey, Span, Storage
 from protoslice.stores import IngestRequest, Representation, StoreOptions, Stores
 from protoslice.stores.ingest.inspection import Examination, Types
-from protoslice.stores.manifest import Manifest, Stored
+from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.reading.joined import open_file_object
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
 
@@ -92,14 +92,14 @@ def test_every_view_over_parts_is_what_it_is_over_one_object() -> None:
         assert asyncio.run(views(sizes)) == expected
 
 
-async def stored(storage: Storage, number: int, content: bytes) -> Stored:
+async def stored(storage: Storage, number: int, content: bytes) -> ObjectLocation:
     """Part `number`, stored with its sums."""
     key = ObjectKey(f"objects/x/part-{number}")
     sums = _core.BlockSums()
     sums.update(content)
     etag = await storage.put_if_absent(key, content)
     await storage.put_if_absent(ObjectKey(f"{key}.sums"), sums.finish())
-    return Stored(len(content), key=str(key), etag=etag)
+    return ObjectLocation(len(content), key=str(key), etag=etag)
 
 
 @settings(max_examples=60)
@@ -113,7 +113,7 @@ def test_joined_objects_read_like_their_bytes(sizes: list[int], data: st.DataObj
         for number, size in enumerate(sizes):
             parts.append(await stored(storage, number, whole[at : at + size]))
             at += size
-        joined = await open_file_object(storage, Stored.joined(parts), worker, verify=True)
+        joined = await open_file_object(storage, ObjectLocation.joined(parts), worker, verify=True)
         assert joined.size == len(whole)
         offset = data.draw(st.integers(0, len(whole)))
         length = data.draw(st.integers(0, len(whole) - offset))
@@ -138,7 +138,7 @@ def test_a_file_of_several_objects_has_no_attribute_that_fails() -> None:
     async def work() -> None:
         storage, worker = MemoryStorage(), Worker(1)
         parts = [await stored(storage, number, b"abc") for number in range(2)]
-        joined = await open_file_object(storage, Stored.joined(parts), worker, verify=True)
+        joined = await open_file_object(storage, ObjectLocation.joined(parts), worker, verify=True)
         for name in dir(joined):
             getattr(joined, name)
         joined.close()
@@ -156,7 +156,7 @@ def test_no_block_of_a_part_is_read_twice() -> None:
         calls: list[Call] = []
         storage, worker = MeteredStorage(MemoryStorage(), calls.append), Worker(1)
         parts = [await stored(storage, number, whole[size * number :][:size]) for number, size in enumerate(sizes)]
-        joined = await open_file_object(storage, Stored.joined(parts), worker, verify=True)
+        joined = await open_file_object(storage, ObjectLocation.joined(parts), worker, verify=True)
         calls.clear()
         view = Representation(_core.Rope([(0, 0, len(whole))]), [joined], "etag", "model.onnx")
         assert await read(view) == whole

@@ -17,7 +17,7 @@ from protoslice.storage import Call, MemoryStorage, MeteredStorage, Storage
 from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.clock import now
 from protoslice.stores.uploads import Body, NewUpload, UploadOptions, append, room
-from protoslice.stores.uploads.records import Records
+from protoslice.stores.uploads.records import UploadRecords
 
 DAY = timedelta(days=1)
 OPTIONS = StoreOptions(uploads=UploadOptions(max_open=8, max_open_per_client=3))
@@ -34,7 +34,7 @@ async def pieces(*data: bytes) -> AsyncIterator[bytes]:
 
 async def expire(storage: Storage, upload_id: str) -> None:
     """Set an upload's time to the past."""
-    records = Records(storage)
+    records = UploadRecords(storage)
     held = await records.read(upload_id)
     await records.change(held, replace(held.upload, expires=now() - DAY))
 
@@ -117,7 +117,7 @@ def test_a_slow_body_keeps_its_upload_before_any_of_it_is_durable(monkeypatch: p
 
         async def slowly() -> AsyncIterator[bytes]:
             for _ in range(4):
-                held = await Records(storage).read(begun.id)
+                held = await UploadRecords(storage).read(begun.id)
                 seen.append(held.upload.expires)
                 yield b"\x0a"
                 clock[0] += 20
@@ -126,7 +126,7 @@ def test_a_slow_body_keeps_its_upload_before_any_of_it_is_durable(monkeypatch: p
         assert got_on.offset == 4
 
     async def expire_soon(storage: MemoryStorage, upload_id: str) -> None:
-        records = Records(storage)
+        records = UploadRecords(storage)
         held = await records.read(upload_id)
         await records.change(held, replace(held.upload, expires=now() + timedelta(seconds=30)))
 

@@ -13,7 +13,7 @@ from protoslice.formats.model import Bytes
 from protoslice.ropes import PIECE, Rope
 from protoslice.sources import RangeSource
 
-__all__ = ["Comparison", "Cuts", "Piece"]
+__all__ = ["ComparedPiece", "Comparison", "Cuts"]
 
 CHEAP: Final = 64 << 10
 """So many bytes are read without much thought."""
@@ -23,7 +23,7 @@ Extent = tuple[RangeSource, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ComparedPiece:
     """Some bytes of a file, and their sha-256."""
 
     start: int
@@ -34,15 +34,15 @@ class Piece:
 class Cuts:
     """The pieces that cover a file, in order."""
 
-    def __init__(self, pieces: Iterable[Piece]) -> None:
+    def __init__(self, pieces: Iterable[ComparedPiece]) -> None:
         self._pieces = sorted(pieces, key=attrgetter("start"))
         self._starts = [piece.start for piece in self._pieces]
         self._by_start = {piece.start: piece for piece in self._pieces}
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[ComparedPiece]:
         return iter(self._pieces)
 
-    def within(self, start: int, end: int) -> Iterator[Piece]:
+    def within(self, start: int, end: int) -> Iterator[ComparedPiece]:
         """Those that bytes from `start` up to `end` lie in."""
         at = max(0, bisect_right(self._starts, start) - 1)
         while at < len(self._pieces) and self._pieces[at].start < end:
@@ -50,7 +50,7 @@ class Cuts:
                 yield self._pieces[at]
             at += 1
 
-    def at(self, start: int) -> Piece | None:
+    def at(self, start: int) -> ComparedPiece | None:
         """The one that begins there."""
         return self._by_start.get(start)
 

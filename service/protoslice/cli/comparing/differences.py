@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from protoslice.cli.comparing.comparison import Comparison
-from protoslice.cli.comparing.parts import Part, parts_that_differ
-from protoslice.cli.comparing.sides import Side
+from protoslice.cli.comparing.parts import DifferingPart, parts_that_differ
+from protoslice.cli.comparing.sides import ComparedModel
 from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import ProtosliceError
 from protoslice.formats.model import Bytes, Fault, Strings, Tensor
@@ -33,7 +33,7 @@ class Difference:
     detail: str = ""
 
 
-def differences(before: Side, after: Side) -> list[Difference]:
+def differences(before: ComparedModel, after: ComparedModel) -> list[Difference]:
     """In what `after` differs from `before`; nothing where both are the same, byte for byte."""
     with Progress("comparing") as progress:
         at_hand = not (before.fetched or after.fetched)
@@ -42,7 +42,7 @@ def differences(before: Side, after: Side) -> list[Difference]:
 
 
 class _Models:
-    def __init__(self, before: Side, after: Side, comparison: Comparison) -> None:
+    def __init__(self, before: ComparedModel, after: ComparedModel, comparison: Comparison) -> None:
         self._sides = before, after
         self._comparison = comparison
 
@@ -154,7 +154,7 @@ class _Models:
             yield _as_difference(part)
 
 
-def _as_difference(part: Part) -> Difference:
+def _as_difference(part: DifferingPart) -> Difference:
     return Difference("part", part.path, part.change, part.before, part.after, part.detail)
 
 

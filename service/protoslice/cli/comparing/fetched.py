@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Final, Protocol
 
-from protoslice.cli.comparing.comparison import Cuts, Piece
-from protoslice.cli.comparing.shifts import BLOCK, Local, Place, places_in
+from protoslice.cli.comparing.comparison import ComparedPiece, Cuts
+from protoslice.cli.comparing.shifts import BLOCK, Local, LocalPlace, places_in
 from protoslice.errors import CorruptModel
 from protoslice.sources import RangeSource
 
@@ -36,7 +36,7 @@ class Near:
 
     def __init__(self) -> None:
         self._files: dict[str, Local] = {}
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, LocalPlace] = {}
         self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
 
     def add(self, path: str, local: Local) -> None:
@@ -45,25 +45,27 @@ class Near:
         for piece in local.cuts:
             self._places.setdefault(piece.sha256, (local.file, piece.start))
 
-    def look_for(self, path: str, pieces: Sequence[Piece], fetch: Callable[[Piece, int], bytes]) -> None:
+    def look_for(
+        self, path: str, pieces: Sequence[ComparedPiece], fetch: Callable[[ComparedPiece, int], bytes]
+    ) -> None:
         """Find out where the pieces of a file lie in the local one that it is compared with."""
         if path in self._files and any(piece.sha256 not in self._places for piece in pieces):
             for piece, place in places_in(self._files[path], pieces, fetch):
                 self._places.setdefault(piece.sha256, place)
 
-    def local(self, piece: Piece, start: int, length: int) -> bytes | None:
+    def local(self, piece: ComparedPiece, start: int, length: int) -> bytes | None:
         """So many bytes of the piece, if it lies here."""
         place = self._places.get(piece.sha256)
         return None if place is None else place[0].read(place[1] + start, length)
 
-    def block(self, piece: Piece, number: int) -> bytes | None:
+    def block(self, piece: ComparedPiece, number: int) -> bytes | None:
         """A block of the piece, if it was fetched lately."""
         found = self._blocks.get((piece.sha256, number))
         if found is not None:
             self._blocks.move_to_end((piece.sha256, number))
         return found
 
-    def keep(self, piece: Piece, number: int, data: bytes) -> None:
+    def keep(self, piece: ComparedPiece, number: int, data: bytes) -> None:
         """A block of the piece has been fetched."""
         self._blocks[piece.sha256, number] = data
         if len(self._blocks) > KEPT:
@@ -105,14 +107,14 @@ class Fetched:
             raise CorruptModel(f"the service lists no pieces for all of {self.name}")
         return data
 
-    def _block(self, piece: Piece, number: int) -> bytes:
+    def _block(self, piece: ComparedPiece, number: int) -> bytes:
         return self._within(piece, number * BLOCK, min(piece.size, (number + 1) * BLOCK))
 
-    def _within(self, piece: Piece, start: int, end: int) -> bytes:
+    def _within(self, piece: ComparedPiece, start: int, end: int) -> bytes:
         near = self._near.local(piece, start, end - start)
         return self._blocks(piece, start, end) if near is None else near
 
-    def _blocks(self, piece: Piece, start: int, end: int) -> bytes:
+    def _blocks(self, piece: ComparedPiece, start: int, end: int) -> bytes:
         first, last = start // BLOCK, -(-end // BLOCK)
         kept = {number: self._near.block(piece, number) for number in range(first, last)}
         missing = [number for number, data in kept.items() if data is None]

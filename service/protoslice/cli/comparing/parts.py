@@ -12,7 +12,7 @@ from protoslice import Node, Proto
 from protoslice.cli.comparing.comparison import Comparison
 from protoslice.formats.model import Bytes
 
-__all__ = ["Part", "parts_that_differ"]
+__all__ = ["DifferingPart", "parts_that_differ"]
 
 MANY: Final = 1 << 18
 """Of a field with more elements only that it differs is told."""
@@ -21,7 +21,7 @@ SMALL: Final = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DifferingPart:
     """Something in a proto that differs."""
 
     path: str
@@ -31,7 +31,7 @@ class Part:
     detail: str = ""
 
 
-def parts_that_differ(before: Proto, after: Proto, comparison: Comparison, told: Set[str]) -> Iterator[Part]:
+def parts_that_differ(before: Proto, after: Proto, comparison: Comparison, told: Set[str]) -> Iterator[DifferingPart]:
     """The outermost parts that are on one side alone, and the innermost that changed; not what is `told` already."""
     yield from _Walk(before, after, comparison, told).below("", "", elements=False)
 
@@ -44,7 +44,7 @@ class _Walk:
     told: Set[str]
     """Paths in either of them of which nothing is to be said."""
 
-    def below(self, here: str, there: str, *, elements: bool) -> Iterator[Part]:
+    def below(self, here: str, there: str, *, elements: bool) -> Iterator[DifferingPart]:
         """What differs between the children of two places, which are `elements` of a repeated field or fields."""
         one, other = _children(self.before, here, elements), _children(self.after, there, elements)
         common = [key for key in one if key in other]
@@ -61,12 +61,12 @@ class _Walk:
                 [node for node in nodes if node.path not in paths]
                 for nodes, paths in zip((gone, new), paired, strict=True)
             )
-        yield from (Part(node.path, "removed", node.size, None) for node in gone if node.path not in self.told)
-        yield from (Part(node.path, "added", None, node.size) for node in new if node.path not in self.told)
+        yield from (DifferingPart(node.path, "removed", node.size, None) for node in gone if node.path not in self.told)
+        yield from (DifferingPart(node.path, "added", None, node.size) for node in new if node.path not in self.told)
         if elements and common != [key for key in other if key in kept]:
-            yield Part(there, "reordered", None, None, f"{len(common)} elements in another order")
+            yield DifferingPart(there, "reordered", None, None, f"{len(common)} elements in another order")
 
-    def _inside(self, old: Node, new: Node) -> Iterator[Part]:
+    def _inside(self, old: Node, new: Node) -> Iterator[DifferingPart]:
         if old.path in self.told or new.path in self.told:
             return
         one, other = _bytes(self.before, old), _bytes(self.after, new)
@@ -78,7 +78,7 @@ class _Walk:
             yield from self.below(old.path, new.path, elements=repeated)
             return
         detail = f"{old.text} → {new.text}" if old.text is not None and new.text is not None else ""
-        yield Part(new.path, "changed", old.size, new.size, detail)
+        yield DifferingPart(new.path, "changed", old.size, new.size, detail)
 
 
 def _children(proto: Proto, path: str, elements: bool) -> dict[str, Node]:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from protoslice.cli.comparing.comparison import Cuts, Piece
+from protoslice.cli.comparing.comparison import ComparedPiece, Cuts
 from protoslice.sources import RangeSource
 
-__all__ = ["BLOCK", "Local", "Place", "places_in"]
+__all__ = ["BLOCK", "Local", "LocalPlace", "places_in"]
 
 BLOCK: Final = 16 << 10
 """What is fetched at a time of a piece."""
@@ -23,9 +23,9 @@ WINDOW: Final = 8 << 20
 MISSES: Final = 4
 """After so many pieces in a row that were looked for in vain no more are."""
 
-Fetch: TypeAlias = Callable[[Piece, int], bytes]
+Fetch: TypeAlias = Callable[[ComparedPiece, int], bytes]
 """What gives a block of a piece, by its number."""
-Place: TypeAlias = tuple[RangeSource, int]
+LocalPlace: TypeAlias = tuple[RangeSource, int]
 """Where a piece begins."""
 
 
@@ -36,7 +36,7 @@ class Local:
     file: RangeSource
     cuts: Cuts
 
-    def has(self, piece: Piece, start: int) -> bool:
+    def has(self, piece: ComparedPiece, start: int) -> bool:
         """Whether the piece lies at `start`."""
         if not 0 <= start <= self.file.size - piece.size:
             return False
@@ -60,7 +60,9 @@ class Local:
         return 0 <= start <= self.file.size - len(data) and self.file.read(start, len(data)) == data
 
 
-def places_in(local: Local, pieces: Sequence[Piece], fetch: Fetch) -> Iterator[tuple[Piece, Place]]:
+def places_in(
+    local: Local, pieces: Sequence[ComparedPiece], fetch: Fetch
+) -> Iterator[tuple[ComparedPiece, LocalPlace]]:
     """Where each of the `pieces`, which cover a file in order, lies in the `local` one, unless it does not.
 
     A piece with a change inside is put together of what lies here, on both sides of the change, and what is fetched.
@@ -82,7 +84,7 @@ class _Start:
     whole: bool
 
 
-def _starts(local: Local, pieces: Iterable[Piece], fetch: Fetch, behind: int) -> Iterator[_Start]:
+def _starts(local: Local, pieces: Iterable[ComparedPiece], fetch: Fetch, behind: int) -> Iterator[_Start]:
     """A piece is shifted as the one before it, or as what is behind all changes, or to where its first block is."""
     shift = misses = 0
     for piece in pieces:
@@ -98,11 +100,11 @@ def _starts(local: Local, pieces: Iterable[Piece], fetch: Fetch, behind: int) ->
         yield _Start(shift, whole is not None)
 
 
-def _first(local: Local, piece: Piece, places: Iterable[int]) -> int | None:
+def _first(local: Local, piece: ComparedPiece, places: Iterable[int]) -> int | None:
     return next((place for place in places if local.has(piece, place)), None)
 
 
-def _spliced(local: Local, piece: Piece, shifts: tuple[int, int], fetch: Fetch) -> RangeSource | None:
+def _spliced(local: Local, piece: ComparedPiece, shifts: tuple[int, int], fetch: Fetch) -> RangeSource | None:
     """The piece, whose beginning and whose end lie here, shifted differently; none where it does not."""
     before, after = (piece.start + shift for shift in shifts)
     blocks = range(-(-piece.size // BLOCK))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from protoslice import LocalModel, schema
-from protoslice.cli.comparing.comparison import Cuts, Piece
+from protoslice.cli.comparing.comparison import ComparedPiece, Cuts
 from protoslice.cli.comparing.fetched import Fetched, Near
 from protoslice.cli.comparing.shifts import Local
 from protoslice.cli.models.addresses import address_of, is_address
@@ -23,10 +23,10 @@ from protoslice.models import files_in, model_over
 from protoslice.pieces import cut, extents_of
 from protoslice.sources import RangeSource
 
-__all__ = ["Side", "both_sides"]
+__all__ = ["ComparedModel", "both_sides"]
 
 
-class Side(Protocol):
+class ComparedModel(Protocol):
     """A model to be compared."""
 
     @property
@@ -56,9 +56,9 @@ class Side(Protocol):
 
 
 @contextmanager
-def both_sides(names: tuple[str, str], type_name: str | None) -> Iterator[tuple[Side, Side]]:
+def both_sides(names: tuple[str, str], type_name: str | None) -> Iterator[tuple[ComparedModel, ComparedModel]]:
     """The models that both names mean. What of a store lies in a local one too is not fetched."""
-    near, stores, sides = Near(), dict[str, tuple[Any, Any]](), dict[str, Side]()
+    near, stores, sides = Near(), dict[str, tuple[Any, Any]](), dict[str, ComparedModel]()
     with ExitStack() as held:
         for name in filter(is_address, dict.fromkeys(names)):
             address = address_of(name)
@@ -93,14 +93,14 @@ class _Local:
         self._cuts = {} if policy is None else self._cut_up(policy, near)
 
     def tensors(self) -> list[Tensor]:
-        """See `Side.tensors`."""
+        """See `ComparedModel.tensors`."""
         return _tensors(self.model)
 
     def sha256(self, path: str) -> None:
-        """See `Side.sha256`."""
+        """See `ComparedModel.sha256`."""
 
     def cuts(self, source: RangeSource) -> Cuts | None:
-        """See `Side.cuts`."""
+        """See `ComparedModel.cuts`."""
         return self._cuts.get(id(source))
 
     def _cut_up(self, policy: tuple[int, int], near: Near) -> dict[int, Cuts]:
@@ -117,10 +117,10 @@ class _Local:
         return found
 
 
-def _digested(file: RangeSource, spans: Iterable[tuple[int, int]], progress: Progress) -> Iterator[Piece]:
+def _digested(file: RangeSource, spans: Iterable[tuple[int, int]], progress: Progress) -> Iterator[ComparedPiece]:
     for start, end in spans:
         data = file.read(start, end - start)
-        yield Piece(start, len(data), hashlib.sha256(data).hexdigest())
+        yield ComparedPiece(start, len(data), hashlib.sha256(data).hexdigest())
         progress.advance(len(data))
 
 
@@ -135,7 +135,7 @@ class _Remote:
 
     @cached_property
     def model(self) -> LocalModel:
-        """See `Side.model`."""
+        """See `ComparedModel.model`."""
         if self.root is None:
             return LocalModel(Model("", None, self.files, None), None, ExitStack())
         known = self._store.type if self._store.type in schema.bundled() and self._store.chunks else None
@@ -144,9 +144,9 @@ class _Remote:
     @cached_property
     def pieces(self) -> dict[str, Cuts]:
         """Those that the service lists, by file."""
-        found: dict[str, list[Piece]] = {path: [] for path in self.files}
+        found: dict[str, list[ComparedPiece]] = {path: [] for path in self.files}
         for each in self._client.pieces(self._store.id):
-            found.setdefault(each.file, []).append(Piece(each.offset, each.size, each.sha256))
+            found.setdefault(each.file, []).append(ComparedPiece(each.offset, each.size, each.sha256))
         return {path: Cuts(pieces) for path, pieces in found.items()}
 
     def source(self, path: str) -> RangeSource:
@@ -155,15 +155,15 @@ class _Remote:
         return source
 
     def tensors(self) -> list[Tensor]:
-        """See `Side.tensors`."""
+        """See `ComparedModel.tensors`."""
         return _tensors(self.model)
 
     def sha256(self, path: str) -> str | None:
-        """See `Side.sha256`."""
+        """See `ComparedModel.sha256`."""
         return self._digests.get(path)
 
     def cuts(self, source: RangeSource) -> Cuts | None:
-        """See `Side.cuts`."""
+        """See `ComparedModel.cuts`."""
         return source.cuts if isinstance(source, Fetched) else None
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from protoslice import LocalModel
 from protoslice.formats.report import report_on
 
-__all__ = ["Extent", "Part", "extent_of"]
+__all__ = ["Extent", "ExtentFile", "extent_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ExtentFile:
     """One file of a model."""
 
     path: str
@@ -27,7 +27,7 @@ class Extent:
     """Bytes of all files."""
     root: str
     root_size: int
-    files: tuple[Part, ...]
+    files: tuple[ExtentFile, ...]
     """The root first."""
     missing: tuple[str, ...]
     """Files that the model refers to, and that are not there."""
@@ -37,6 +37,6 @@ def extent_of(name: str, model: LocalModel, root_size: int) -> Extent:
     """The extent of the model `name`: all files of a directory, or a file and those that its tensors lie in."""
     root, report = model.model.root, report_on(model.model, most=None)
     place, beside = (name, model.model.files) if os.path.isdir(name) else (os.path.dirname(name), report.files)
-    others = (Part(path, os.path.getsize(os.path.join(place, path))) for path in beside if path != root)
-    parts = (Part(root, root_size), *others)
+    others = (ExtentFile(path, os.path.getsize(os.path.join(place, path))) for path in beside if path != root)
+    parts = (ExtentFile(root, root_size), *others)
     return Extent(sum(part.size for part in parts), root, root_size, parts, report.missing)

@@ -12,12 +12,12 @@ from protoslice import LocalModel, Proto, Rope
 from protoslice._core import DEFAULT_FLOOR
 from protoslice.cli.models.extent import extent_of
 from protoslice.cli.models.files import STDIO, opened, opened_model
-from protoslice.cli.models.subjects import Listing, Part, Policy
+from protoslice.cli.models.subjects import ChunkPolicy, PathContent, TreeListing
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import Unsupported
 from protoslice.facts import TensorEntry
 from protoslice.formats.model import Model
-from protoslice.formats.model import Proto as Root
+from protoslice.formats.model import RootProto as Root
 from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.outputs.safetensors import safetensors
 from protoslice.library import SMALLEST_FLOOR
@@ -98,20 +98,20 @@ class LocalSubject:
             ],
         }
 
-    def tree(self, path: str, limit: int) -> Listing:
+    def tree(self, path: str, limit: int) -> TreeListing:
         """See `Subject.tree`."""
-        return Listing(self.proto.tree(path, limit=limit), self.proto.count(path))
+        return TreeListing(self.proto.tree(path, limit=limit), self.proto.count(path))
 
-    def chunks(self, policy: Policy) -> Iterable[dict[str, object]]:
+    def chunks(self, policy: ChunkPolicy) -> Iterable[dict[str, object]]:
         """See `Subject.chunks`."""
         fields = ("index", "kind", "type", "path", "size")
         split = self.proto.split(min_chunk=policy.min_chunk or MIN_CHUNK, max_chunk=policy.max_chunk or MAX_CHUNK)
         return [{name: getattr(chunk, name) for name in fields} for chunk in split]
 
-    def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> Part:
+    def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> PathContent:
         """See `Subject.part`."""
         view = self.proto.merge(path, fields, omit_larger_than)
-        return Part(view, view.kind)
+        return PathContent(view, view.kind)
 
     def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
         """See `Subject.tensors`."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from protoslice.cli.models.addresses import Address, address_of, authorization
-from protoslice.cli.models.subjects import Listing, Part, Policy
+from protoslice.cli.models.subjects import ChunkPolicy, PathContent, TreeListing
 from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied, Unsupported
 from protoslice.facts import TensorEntry
 
@@ -81,25 +81,25 @@ class RemoteSubject:
         sizes = {file.path: file.size for file in store.files}
         return store_facts(store) | {"root_size": sizes.get(store.root, 0)}
 
-    def tree(self, path: str, limit: int) -> Listing:
+    def tree(self, path: str, limit: int) -> TreeListing:
         """See `Subject.tree`."""
         found = list(islice(self._client.tree(self._ref, path), limit + 1))
-        return Listing(found[:limit], None if len(found) > limit else len(found))
+        return TreeListing(found[:limit], None if len(found) > limit else len(found))
 
-    def chunks(self, policy: Policy) -> Iterable[dict[str, object]]:
+    def chunks(self, policy: ChunkPolicy) -> Iterable[dict[str, object]]:
         """See `Subject.chunks`."""
-        if policy != Policy():
+        if policy != ChunkPolicy():
             raise InvalidInput(
                 "the chunks of a store were cut when it was made: --min-chunk and --max-chunk are for files"
             )
         return (asdict(chunk) for chunk in self._client.chunks(self._ref))
 
-    def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> Part:
+    def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> PathContent:
         """See `Subject.part`."""
         from protoslice.client.client import merge_params
 
         source = self._client.source(self._ref, "merge", merge_params(path, fields or (), omit_larger_than))
-        return Part(_Content(source), _kind(source.facts.headers))
+        return PathContent(_Content(source), _kind(source.facts.headers))
 
     def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
         """See `Subject.tensors`."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from protoslice.facts import Node, TensorEntry
 
-__all__ = ["Content", "Listing", "Part", "Policy", "Subject"]
+__all__ = ["ChunkPolicy", "Content", "PathContent", "Subject", "TreeListing"]
 
 
 class Content(Protocol):
@@ -26,7 +26,7 @@ class Content(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PathContent:
     """What stands at a path."""
 
     content: Content
@@ -35,7 +35,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class TreeListing:
     """Some of what lies below a place."""
 
     lines: Sequence[Node]
@@ -44,7 +44,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ChunkPolicy:
     """How a model is cut into chunks; what is None is left to the default."""
 
     min_chunk: int | None = None
@@ -57,13 +57,13 @@ class Subject(Protocol):
     def facts(self) -> dict[str, object]:
         """What it is, as `info --json` shows it."""
 
-    def tree(self, path: str, limit: int) -> Listing:
+    def tree(self, path: str, limit: int) -> TreeListing:
         """What lies directly below `path`."""
 
-    def chunks(self, policy: Policy) -> Iterable[dict[str, object]]:
+    def chunks(self, policy: ChunkPolicy) -> Iterable[dict[str, object]]:
         """Its chunks, as `chunks --json` shows them."""
 
-    def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> Part:
+    def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> PathContent:
         """What stands at `path`."""
 
     def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:

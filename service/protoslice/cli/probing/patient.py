@@ -16,7 +16,7 @@ from urllib.parse import urljoin, urlsplit
 from protoslice.cli.models.addresses import authorization
 from protoslice.errors import InvalidInput, StorageUnavailable
 
-__all__ = ["TUS", "Answer", "CannotTell", "Patient"]
+__all__ = ["TUS", "CannotTell", "Patient", "ProbeAnswer"]
 
 PATIENCE_SECONDS: Final = 5.0
 """How long a service may take to refuse an upload of which it has seen the head."""
@@ -31,7 +31,7 @@ class CannotTell(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeAnswer:
     """An answer, as it came."""
 
     status: int
@@ -68,7 +68,7 @@ class Patient:
 
     def ask(
         self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
-    ) -> Answer:
+    ) -> ProbeAnswer:
         """The answer to a request for `path`, as it stands below the address of the service."""
         target = path if path.startswith(("http://", "https://")) else self.url + path
         with closing(_connection(target, SECONDS)) as connection:
@@ -78,11 +78,11 @@ class Patient:
                 lambda: connection.request(method, asked, body, authorization() | dict(headers or {})), connection
             )
 
-    def get(self, **headers: str) -> Answer:
+    def get(self, **headers: str) -> ProbeAnswer:
         """The answer to a request for the file; underscores in names of headers stand for hyphens."""
         return self.ask("GET", self.path + self.file, {name.replace("_", "-"): text for name, text in headers.items()})
 
-    def announce(self, length: int | None) -> Answer | None:
+    def announce(self, length: int | None) -> ProbeAnswer | None:
         """The answer to an upload to be refused, of which only a byte is sent; None if none comes for long.
 
         Without a length the upload is a chunked one.
@@ -102,7 +102,7 @@ class Patient:
             except TimeoutError:
                 return None
 
-    def begin_upload(self, length: int) -> tuple[Answer, str | None]:
+    def begin_upload(self, length: int) -> tuple[ProbeAnswer, str | None]:
         """The answer to the beginning of an upload that can be taken up again, and where it is to go on."""
         made = self.ask("POST", "/v1/uploads", TUS | {"Upload-Length": str(length)}, b"")
         where = made.headers.get("location")
@@ -119,7 +119,7 @@ class Patient:
         finally:
             self.ask("DELETE", place, TUS)
 
-    def send_slowly(self, place: str, body: bytes, pause_seconds: float) -> Answer:
+    def send_slowly(self, place: str, body: bytes, pause_seconds: float) -> ProbeAnswer:
         """The answer to a body for an upload, between whose first byte and the others nothing comes for a while."""
         with closing(_connection(place, SECONDS)) as connection:
 
@@ -159,12 +159,12 @@ def _connection(url: str, timeout: float) -> http.client.HTTPConnection:
     return http.client.HTTPConnection(place.hostname, place.port, timeout=timeout)
 
 
-def _exchange(send: Callable[[], None], connection: http.client.HTTPConnection) -> Answer:
+def _exchange(send: Callable[[], None], connection: http.client.HTTPConnection) -> ProbeAnswer:
     try:
         send()
         answer = connection.getresponse()
         headers = {name.lower(): text for name, text in answer.getheaders()}
-        return Answer(answer.status, headers, answer.read(64 << 20))
+        return ProbeAnswer(answer.status, headers, answer.read(64 << 20))
     except TimeoutError:
         raise
     except (OSError, http.client.HTTPException) as error:

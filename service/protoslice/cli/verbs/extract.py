@@ -12,7 +12,7 @@ from protoslice import Rope
 from protoslice.cli.models.addresses import is_address
 from protoslice.cli.models.files import STDIO, opened, write_content
 from protoslice.cli.models.looking import looking_at
-from protoslice.cli.models.subjects import Part
+from protoslice.cli.models.subjects import PathContent
 from protoslice.cli.options import ChunkSize, FileName, Json, LocalName, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import escaped, note, print_json, say
@@ -48,7 +48,7 @@ def cat(
             write_content(part.content, out, progress, source=file)
 
 
-def _show(part: Part) -> None:
+def _show(part: PathContent) -> None:
     """Show what people can read; anything else would only upset their terminal."""
     if part.content.size > 1 << 20 or part.kind in {"message", "bytes", "unknown", "repeated"}:
         what = f"{part.kind} of {format_size(part.content.size)}"

@@ -9,7 +9,7 @@ import typer
 
 from protoslice import Node
 from protoslice.cli.models.looking import looking_at
-from protoslice.cli.models.subjects import Policy, Subject
+from protoslice.cli.models.subjects import ChunkPolicy, Subject
 from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, TypeName
 from protoslice.cli.terminal.show import escaped, print_json, print_pairs, print_table, say, shorten, width
 from protoslice.sizes import format_size, parse_size
@@ -175,7 +175,7 @@ def chunks(
 
     Example: protoslice chunks model.onnx --min-chunk 64KiB
     """
-    policy = Policy(_size(min_chunk), _size(max_chunk))
+    policy = ChunkPolicy(_size(min_chunk), _size(max_chunk))
     with looking_at(file, type_name) as subject:
         found: list[dict[str, Any]] = list(subject.chunks(policy))
     if as_json:

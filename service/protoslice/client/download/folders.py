@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from protoslice.client.download.files import Progress
 from protoslice.client.download.remote import DIGESTED
-from protoslice.client.pool import Crew
+from protoslice.client.pool import DaemonPool
 from protoslice.facts import File, Piece
 
 __all__ = ["PiecesByFile", "each_file"]
@@ -29,7 +29,7 @@ def each_file(files: Sequence[File], fetch: Fetch[T], parallel: int, progress: P
     def one(file: File) -> None:
         done[file.path] = fetch(file, total.part())
 
-    with Crew(parallel, "protoslice-file") as crew:
+    with DaemonPool(parallel, "protoslice-file") as crew:
         for waiting in [crew.submit(partial(one, file)) for file in files if file.size <= SMALL]:
             waiting.result()
     for file in files:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from queue import SimpleQueue
 
-from protoslice.client.pool import Crew
+from protoslice.client.pool import DaemonPool
 
 __all__ = ["Transfer", "in_order"]
 
@@ -24,7 +24,7 @@ def in_order(transfers: Iterable[Transfer], parallel: int) -> Generator[bytes, N
     """
     waiting: deque[_Flow] = deque()
     stop = threading.Event()
-    with Crew(parallel, "protoslice-transfer") as crew:
+    with DaemonPool(parallel, "protoslice-transfer") as crew:
         try:
             for transfer in transfers:
                 flow = _Flow()

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from protoslice.client.http.range_answers import Facts
+from protoslice.client.http.range_answers import RemoteFacts
 from protoslice.client.locks import lock
 from protoslice.errors import ProtosliceError, StorageDenied, StorageError, StorageFull
 
@@ -30,7 +30,7 @@ class PartialFile:
     another process begins a new one.
     """
 
-    def __init__(self, target: Path, facts: Facts) -> None:
+    def __init__(self, target: Path, facts: RemoteFacts) -> None:
         self.target = target
         mark = hashlib.sha256(f"{facts.etag} {facts.size}".encode()).hexdigest()[:16]
         self._path = target.with_name(f".{target.name[:200]}.{mark}.part")

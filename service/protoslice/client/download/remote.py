@@ -18,7 +18,7 @@ import httpx
 
 from protoslice.client.download.ordered_transfers import Transfer, in_order
 from protoslice.client.http.connection import Connection, Params
-from protoslice.client.http.range_answers import Facts, Judged, judge
+from protoslice.client.http.range_answers import Judged, RemoteFacts, judge
 from protoslice.errors import IntegrityError, InvalidInput, ProtosliceError, StorageUnavailable
 
 __all__ = ["ALONE", "DIGESTED", "FAST", "PARALLEL", "PART", "Remote"]
@@ -60,11 +60,11 @@ class Remote:
         self._lock = threading.Lock()
         self._counting = threading.Lock()
         self._head = b""
-        self._facts: Facts | None = None
+        self._facts: RemoteFacts | None = None
         self._ranged = True
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> RemoteFacts:
         """What is known of it; asks for its first mebibyte when nothing is yet."""
         with self._lock:
             if self._facts is None:
@@ -162,7 +162,7 @@ class Remote:
 
     @contextmanager
     def _answer(
-        self, start: int, end: int, known: Facts | None, digested: bool
+        self, start: int, end: int, known: RemoteFacts | None, digested: bool
     ) -> Iterator[tuple[Judged, Iterator[bytes]]]:
         headers = {"range": f"bytes={start}-{end - 1}"}
         if digested:
@@ -186,13 +186,13 @@ class Remote:
         if at < due:
             raise StorageUnavailable("the service broke off in the middle of an answer")
 
-    def _look(self) -> Facts:
+    def _look(self) -> RemoteFacts:
         with self._connection.stream("HEAD", self._path, params=self._params) as answer:
             facts = judge(answer.status_code, answer.headers, 0, 0, None).facts
         self._check(facts)
         return facts
 
-    def _read_head(self) -> Facts:
+    def _read_head(self) -> RemoteFacts:
         with self._answer(0, DIGESTED, None, True) as (judged, pieces):
             head, facts = b"".join(pieces), judged.facts
         self._check(facts)
@@ -204,7 +204,7 @@ class Remote:
             raise IntegrityError("something on the way ignores ranges, and of this no digest is known to verify it by")
         return facts
 
-    def _check(self, facts: Facts) -> None:
+    def _check(self, facts: RemoteFacts) -> None:
         """Raise unless the facts are what is known from elsewhere."""
         size, sha256 = self._expected
         if size is not None and facts.size != size:

@@ -22,7 +22,7 @@ from protoslice.client.http.redirects import Following
 from protoslice.client.http.transport import Wire
 from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, ProtosliceError
 
-__all__ = ["Answer", "Connection", "Params", "Patience", "path_of"]
+__all__ = ["Connection", "Params", "Patience", "ServiceAnswer", "path_of"]
 
 T = TypeVar("T")
 Params = Sequence[tuple[str, str]]
@@ -74,7 +74,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ServiceAnswer:
     """A successful answer, whole."""
 
     status: int
@@ -116,7 +116,7 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         again: bool = True,
         slow: bool = False,
-    ) -> Answer:
+    ) -> ServiceAnswer:
         """The answer; tried again when the service is not there for the moment, unless `again` forbids it.
 
         A `slow` one may take the service minutes of work before its first byte.
@@ -126,7 +126,7 @@ class Connection:
         if isinstance(body, bytes):
             headers = {"content-digest": digest_of(body), **(headers or {})}
 
-        def attempt() -> Answer:
+        def attempt() -> ServiceAnswer:
             content = body() if callable(body) else body
             with self.stream(method, path, params=params, content=content, headers=headers, slow=slow) as answer:
                 return _whole(answer)
@@ -182,12 +182,12 @@ def path_of(*segments: str) -> str:
     return "".join("/" + quote(segment, safe="") for segment in segments)
 
 
-def _whole(answer: httpx.Response) -> Answer:
+def _whole(answer: httpx.Response) -> ServiceAnswer:
     body = _read(answer, LONGEST_ANSWER, cut=False)
     expected = digest_in(answer.headers.get("repr-digest"))
     if expected is not None and hashlib.sha256(body).digest() != expected:
         raise IntegrityError("the answer of the service does not have the digest it came with")
-    return Answer(answer.status_code, answer.headers, body)
+    return ServiceAnswer(answer.status_code, answer.headers, body)
 
 
 def _read(answer: httpx.Response, limit: int, *, cut: bool) -> bytes:

@@ -10,7 +10,7 @@ from typing import Final
 from protoslice.client.http.digests import digest_in
 from protoslice.errors import Conflict, IntegrityError
 
-__all__ = ["Facts", "Judged", "judge"]
+__all__ = ["Judged", "RemoteFacts", "judge"]
 
 _RANGE: Final = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})", re.ASCII)
 _LENGTH: Final = re.compile(r"\d{1,19}", re.ASCII)
@@ -18,7 +18,7 @@ _STRONG: Final = re.compile(r'"[\x21\x23-\x7e]*"', re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RemoteFacts:
     """What is known of a representation."""
 
     size: int
@@ -27,7 +27,7 @@ class Facts:
     headers: Mapping[str, str]
     """Of the first answer: type, dtype, shape."""
 
-    def is_same(self, other: Facts) -> bool:
+    def is_same(self, other: RemoteFacts) -> bool:
         """Whether parts of both may be put together."""
         return (self.size, self.etag, self.sha256) == (other.size, other.etag, other.sha256)
 
@@ -36,14 +36,14 @@ class Facts:
 class Judged:
     """What an answer brings: bytes from `start` up to `end`, of a representation with these facts."""
 
-    facts: Facts
+    facts: RemoteFacts
     start: int
     end: int
     digest: bytes | None
     """The sha-256 of just these bytes, where the answer gives it."""
 
 
-def judge(status: int, headers: Mapping[str, str], start: int, end: int, known: Facts | None) -> Judged:
+def judge(status: int, headers: Mapping[str, str], start: int, end: int, known: RemoteFacts | None) -> Judged:
     """What the answer to a request for bytes `start` to `end` brings.
 
     Raises `IntegrityError` for an answer that contradicts the request or itself, `Conflict` for one of another
@@ -65,7 +65,7 @@ def judge(status: int, headers: Mapping[str, str], start: int, end: int, known: 
     etag = headers.get("etag", "")
     if not _STRONG.fullmatch(etag):
         raise IntegrityError("the answer has no strong entity tag: its parts cannot be put together")
-    facts = Facts(size, etag, digest_in(headers.get("repr-digest")), headers)
+    facts = RemoteFacts(size, etag, digest_in(headers.get("repr-digest")), headers)
     if known is not None and not facts.is_same(known):
         raise Conflict("what is read has changed while it was read")
     return Judged(facts, first, last + 1, digest_in(headers.get("content-digest")))

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from protoslice.client.locks import lock
 from protoslice.client.upload.bodies import Item, Stamp
 
-__all__ = ["Entry", "Journal", "default_folder"]
+__all__ = ["Journal", "JournalEntry", "default_folder"]
 
 _KEPT_SECONDS: Final = 30 * 86400
 """A service keeps an upload that does not get on for a day, unless its operator says otherwise."""
@@ -26,7 +26,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """An upload that was begun for a file as it was then."""
 
     stamp: Stamp
@@ -46,7 +46,7 @@ class Journal:
         if path is not None:
             with suppress(OSError):
                 self._fd = _locked(path)
-        self.entries: Mapping[str, Entry] = _entries(self._fd) if self.lasting else {}
+        self.entries: Mapping[str, JournalEntry] = _entries(self._fd) if self.lasting else {}
         """By the file's name, what was there when the journal was opened."""
 
     @classmethod
@@ -115,7 +115,7 @@ def _locked(path: Path) -> int:
     return fd
 
 
-def _entries(fd: int) -> dict[str, Entry]:
+def _entries(fd: int) -> dict[str, JournalEntry]:
     """What the lines say; those that say nothing, because a machine went down or for whatever reason, do not count."""
     found = {}
     with suppress(OSError):
@@ -126,11 +126,11 @@ def _entries(fd: int) -> dict[str, Entry]:
     return found
 
 
-def _entry(said: Mapping[str, Any]) -> tuple[str, Entry]:
+def _entry(said: Mapping[str, Any]) -> tuple[str, JournalEntry]:
     path, upload = said["file"], said["upload"]
     if not (isinstance(path, str) and isinstance(upload, str) and _NAME.fullmatch(upload)):
         raise ValueError
-    return path, Entry(Stamp(said["size"], said["mtime_ns"], said["inode"]), upload)
+    return path, JournalEntry(Stamp(said["size"], said["mtime_ns"], said["inode"]), upload)
 
 
 def _sweep(folder: Path) -> None:

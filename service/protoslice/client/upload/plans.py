@@ -22,11 +22,11 @@ from protoslice.opening import open_proto
 from protoslice.pieces import cut, extents_of
 from protoslice.recipes import Copy, RecipeWriter
 
-__all__ = ["Literal", "Plan", "Surveyed", "content_length", "recipe_item", "recipe_of", "survey"]
+__all__ = ["FilePlan", "LocalBytes", "Surveyed", "content_length", "recipe_item", "recipe_of", "survey"]
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
+class LocalBytes:
     """Bytes of the local file that are sent."""
 
     offset: int
@@ -34,21 +34,21 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FilePlan:
     """How one file is pushed."""
 
     item: Item
-    steps: Sequence[Literal | Copy] | None = None
+    steps: Sequence[LocalBytes | Copy] | None = None
     """None for one whose size nobody knows: its pieces are sent as they come."""
     sha256: str | None = None
     """Known already, when somebody looked at the file for what of it need not be sent."""
 
     @classmethod
-    def whole(cls, item: Item) -> Plan:
+    def whole(cls, item: Item) -> FilePlan:
         """All of it is sent."""
         if item.size is None:
             return cls(item)
-        return cls(item, [Literal(0, item.size)] if item.size else [])
+        return cls(item, [LocalBytes(0, item.size)] if item.size else [])
 
     @property
     def copied(self) -> int:
@@ -60,7 +60,7 @@ class Plan:
         """How many bytes of content are sent."""
         if self.steps is None:
             return None
-        return sum(step.length for step in self.steps if isinstance(step, Literal))
+        return sum(step.length for step in self.steps if isinstance(step, LocalBytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +72,17 @@ class Surveyed:
     """Of each its offset, its length and its sha-256."""
     sha256: str
 
-    def plan(self, places: Mapping[str, Copy]) -> Plan:
+    def plan(self, places: Mapping[str, Copy]) -> FilePlan:
         """How it is pushed when `places` tells, by digest, what the service has; neighbours are joined."""
-        steps: list[Literal | Copy] = []
+        steps: list[LocalBytes | Copy] = []
         for offset, length, sha256 in self.pieces:
-            step = places.get(sha256) or Literal(offset, length)
+            step = places.get(sha256) or LocalBytes(offset, length)
             joined = _join(steps[-1], step) if steps else None
             if joined is None:
                 steps.append(step)
             else:
                 steps[-1] = joined
-        return Plan(self.item, steps, self.sha256)
+        return FilePlan(self.item, steps, self.sha256)
 
 
 def survey(item: Item, *, type: str | None, min_chunk: int | None, max_chunk: int | None) -> Surveyed:
@@ -99,7 +99,7 @@ def survey(item: Item, *, type: str | None, min_chunk: int | None, max_chunk: in
         return Surveyed(item, pieces, hashing.hexdigest())
 
 
-def recipe_of(plans: Sequence[Plan], progress: Progress | None) -> Iterator[bytes]:
+def recipe_of(plans: Sequence[FilePlan], progress: Progress | None) -> Iterator[bytes]:
     """The recipe, piece by piece, while the files are read and digested."""
     writer, sent = RecipeWriter(), 0
     sizes = [plan.sent for plan in plans]
@@ -121,12 +121,12 @@ def recipe_of(plans: Sequence[Plan], progress: Progress | None) -> Iterator[byte
     yield writer.done()
 
 
-def recipe_item(plans: Sequence[Plan]) -> Item:
+def recipe_item(plans: Sequence[FilePlan]) -> Item:
     """The recipe as something that can be read from anywhere, again and again, in this process or another.
 
     Files that nobody has looked at yet are digested first.
     """
-    writer, parts = RecipeWriter(), list[bytes | tuple[Item, Literal]]()
+    writer, parts = RecipeWriter(), list[bytes | tuple[Item, LocalBytes]]()
     for plan in plans:
         parts.append(writer.file(plan.item.path))
         for step in plan.steps or ():
@@ -141,7 +141,7 @@ def recipe_item(plans: Sequence[Plan]) -> Item:
 
 
 def _read_parts(
-    parts: Sequence[bytes | tuple[Item, Literal]], starts: Sequence[int], offset: int, length: int | None
+    parts: Sequence[bytes | tuple[Item, LocalBytes]], starts: Sequence[int], offset: int, length: int | None
 ) -> Iterator[bytes]:
     end = starts[-1] if length is None else offset + length
     for number in range(bisect_right(starts, offset) - 1, len(parts)):
@@ -164,7 +164,7 @@ def _digest(item: Item) -> str:
     return sha.hexdigest()
 
 
-def content_length(plans: Sequence[Plan]) -> int | None:
+def content_length(plans: Sequence[FilePlan]) -> int | None:
     """How long the recipe will be, when that can be told: its lines are as long whatever the digests are."""
     writer, length, digest = RecipeWriter(), 0, "0" * 64
     for plan in plans:
@@ -176,7 +176,7 @@ def content_length(plans: Sequence[Plan]) -> int | None:
     return length + len(writer.done())
 
 
-def _content(plan: Plan, writer: RecipeWriter) -> Iterator[tuple[bytes, bool]]:
+def _content(plan: FilePlan, writer: RecipeWriter) -> Iterator[tuple[bytes, bool]]:
     """What stands between the first and the last line of a file, and of each part whether it is content."""
     if plan.steps is None:
         for piece in plan.item.read(0, None):
@@ -193,10 +193,10 @@ def _content(plan: Plan, writer: RecipeWriter) -> Iterator[tuple[bytes, bool]]:
             yield piece, True
 
 
-def _join(before: Literal | Copy, step: Literal | Copy) -> Literal | Copy | None:
+def _join(before: LocalBytes | Copy, step: LocalBytes | Copy) -> LocalBytes | Copy | None:
     """Both as one, where one goes on where the other ends."""
-    if isinstance(before, Literal) and isinstance(step, Literal):
-        return Literal(before.offset, before.length + step.length)
+    if isinstance(before, LocalBytes) and isinstance(step, LocalBytes):
+        return LocalBytes(before.offset, before.length + step.length)
     if isinstance(before, Copy) and isinstance(step, Copy):
         follows = (before.store, before.file, before.offset + before.length) == (step.store, step.file, step.offset)
         return Copy(before.store, before.file, before.offset, before.length + step.length) if follows else None

@@ -11,14 +11,14 @@ from typing import Final, TypedDict
 
 from protoslice.client.download.files import Progress
 from protoslice.client.download.trust import trusted
-from protoslice.client.http.connection import Answer, Connection, Params, path_of
+from protoslice.client.http.connection import Connection, Params, ServiceAnswer, path_of
 from protoslice.client.http.failures import believed
 from protoslice.client.http.json_facts import read_json
 from protoslice.client.http.pages import each
 from protoslice.client.upload.bodies import Pushable, items_of
 from protoslice.client.upload.journal import Journal
-from protoslice.client.upload.plans import Plan, Surveyed, content_length, recipe_item, recipe_of, survey
-from protoslice.client.upload.resumable import MOST_FILES, WORTH_RESUMING, Uploads
+from protoslice.client.upload.plans import FilePlan, Surveyed, content_length, recipe_item, recipe_of, survey
+from protoslice.client.upload.resumable import MOST_FILES, WORTH_RESUMING, ResumableUploads
 from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.facts import PiecePlace, Store
 from protoslice.recipes import MEDIA_TYPE, Copy
@@ -99,18 +99,20 @@ class Push:
             if not any(plan.copied for plan in plans):
                 raise
             # What was to be copied is gone since it was found.
-            return self._send([Plan.whole(item) for item in self._items])
+            return self._send([FilePlan.whole(item) for item in self._items])
 
-    def _plans(self) -> list[Plan]:
+    def _plans(self) -> list[FilePlan]:
         """How each file is sent: in part, where the service has the rest."""
         looked = [item for item in self._items if item.local is not None and (item.size or 0) >= WORTH_A_LOOK]
         bases = self._bases() if looked else []
         if not bases:
-            return [Plan.whole(item) for item in self._items]
+            return [FilePlan.whole(item) for item in self._items]
         least, most = size_of(self._options.get("min_chunk")), size_of(self._options.get("max_chunk"))
         surveyed = {id(item): survey(item, type=self._type, min_chunk=least, max_chunk=most) for item in looked}
         places = self._places(surveyed.values(), bases)
-        return [surveyed[id(item)].plan(places) if id(item) in surveyed else Plan.whole(item) for item in self._items]
+        return [
+            surveyed[id(item)].plan(places) if id(item) in surveyed else FilePlan.whole(item) for item in self._items
+        ]
 
     def _bases(self) -> list[str]:
         """The ids of stores that may hold parts of what is pushed."""
@@ -144,26 +146,26 @@ class Push:
                     places[place.sha256] = Copy(place.store, place.file, place.offset, place.size)
         return places
 
-    def _send(self, plans: Sequence[Plan]) -> Pushed:
+    def _send(self, plans: Sequence[FilePlan]) -> Pushed:
         answer = self._upload(plans) if self._is_worth_resuming(plans) else self._follow(plans)
         store = read_json(Store, answer.json())
         self._check(store, plans)
         copied = sum(plan.copied for plan in plans)
         return Pushed(store, answer.status == 201, store.size - copied, copied)
 
-    def _is_worth_resuming(self, plans: Sequence[Plan]) -> bool:
+    def _is_worth_resuming(self, plans: Sequence[FilePlan]) -> bool:
         """Whether what breaks off is to go on where it was."""
         known = all(plan.item.again and plan.sent is not None for plan in plans)
         return known and sum(plan.sent or 0 for plan in plans) >= WORTH_RESUMING
 
-    def _upload(self, plans: Sequence[Plan]) -> Answer:
+    def _upload(self, plans: Sequence[FilePlan]) -> ServiceAnswer:
         """Files as they are, where the service has nothing of them and they are not too many; else a recipe."""
         wanted: dict[str, object] = {name: value for name, value in self._params() if name != "tag"}
         plain = len(plans) <= MOST_FILES and not any(plan.copied for plan in plans)
         items = [plan.item for plan in plans] if plain else [recipe_item(plans)]
         progress = self._options.get("progress")
         with self._journal() as journal:
-            uploads = Uploads(self._connection, items, type=self._type, progress=progress, journal=journal)
+            uploads = ResumableUploads(self._connection, items, type=self._type, progress=progress, journal=journal)
             return uploads.assemble(wanted | {"tags": self._tags})
 
     def _journal(self) -> Journal:
@@ -172,13 +174,13 @@ class Push:
             return Journal()
         return Journal.of(self._connection.url, self._local, self._type)
 
-    def _follow(self, plans: Sequence[Plan]) -> Answer:
+    def _follow(self, plans: Sequence[FilePlan]) -> ServiceAnswer:
         headers = {"content-type": MEDIA_TYPE}
         length, again = content_length(plans), all(plan.item.again for plan in plans)
         if length is not None:
             headers["content-length"] = str(length)
 
-        def attempt() -> Answer:
+        def attempt() -> ServiceAnswer:
             return self._connection.call(
                 "POST",
                 "/v1/stores",
@@ -197,7 +199,7 @@ class Push:
         given = [("type", self._type), ("root", self._options.get("root")), *sizes]
         return [(name, str(value)) for name, value in given if value is not None] + [("tag", tag) for tag in self._tags]
 
-    def _check(self, store: Store, plans: Sequence[Plan]) -> None:
+    def _check(self, store: Store, plans: Sequence[FilePlan]) -> None:
         """Raise unless the store is what was asked for: a query can be garbled on the way as well."""
         sizes = {plan.item.path: plan.item.size for plan in plans}
         same = sizes.keys() == {file.path for file in store.files} and all(

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from protoslice.client.download.files import Progress
-from protoslice.client.http.connection import Answer, Connection, path_of
+from protoslice.client.http.connection import Connection, ServiceAnswer, path_of
 from protoslice.client.http.failures import MISTAKES, believed, may_pass
 from protoslice.client.upload.bodies import FileChanged, Item
 from protoslice.client.upload.journal import Journal
 from protoslice.client.upload.sending import Sending
 from protoslice.errors import Conflict, IntegrityError, LimitExceeded, ProtosliceError, TooMany
 
-__all__ = ["MOST_FILES", "WORTH_RESUMING", "Uploads"]
+__all__ = ["MOST_FILES", "WORTH_RESUMING", "ResumableUploads"]
 
 WORTH_RESUMING: Final = 64 << 20
 """Files smaller than this are sent anew when they break off."""
@@ -64,7 +64,7 @@ class _Lengths:
             self._most = self.now
 
 
-class Uploads:
+class ResumableUploads:
     """Uploads that are to become one store: its files, or one item without a name that is a recipe for it."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Uploads:
         self._lengths = _Lengths()
         self._begun: list[str] = []
 
-    def assemble(self, wanted: dict[str, Any]) -> Answer:
+    def assemble(self, wanted: dict[str, Any]) -> ServiceAnswer:
         """Send the files; the answer says the store that has been made of them as `wanted`.
 
         When that fails for now, what has been sent stays for the next push, if the journal lasts until then.
@@ -104,7 +104,7 @@ class Uploads:
         self._end()
         return answer
 
-    def _assemble(self, wanted: dict[str, Any]) -> Answer:
+    def _assemble(self, wanted: dict[str, Any]) -> ServiceAnswer:
         known = self._take_up()
         places, digests = {}, {}
         for item in self._items:
@@ -229,7 +229,7 @@ def _is_hopeless(error: BaseException) -> bool:
     return isinstance(error, FileChanged) or (isinstance(error, MISTAKES) and not may_pass(error))
 
 
-def _offset(answer: Answer) -> int:
+def _offset(answer: ServiceAnswer) -> int:
     text = answer.headers.get("upload-offset", "")
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
         raise IntegrityError("the service does not say how far the upload is")

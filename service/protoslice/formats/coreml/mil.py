@@ -9,7 +9,7 @@ from typing import Any, Final
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.coreml.blobs import blob
-from protoslice.formats.model import Bytes, Data, Encoding, Later, Model, Proto, Stored, Strings, Tensor
+from protoslice.formats.model import Bytes, Data, Encoding, Later, Model, RootProto, Stored, Strings, Tensor
 from protoslice.formats.tensors.drafts import Draft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.fields import content, contents, numbers
@@ -67,7 +67,7 @@ _NAMING: Final = ("attributes", "name", "")
 class Constants:
     """Makes tensors out of the values among the findings in one model."""
 
-    def __init__(self, model: Model, proto: Proto, found: _core.Findings) -> None:
+    def __init__(self, model: Model, proto: RootProto, found: _core.Findings) -> None:
         self._model = model
         self._proto = proto
         self._found = found

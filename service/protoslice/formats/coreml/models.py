@@ -8,7 +8,7 @@ from typing import Final
 from protoslice import _core
 from protoslice.errors import CorruptModel
 from protoslice.formats.coreml.mil import PARTS, Constants
-from protoslice.formats.model import Data, Encoding, Listed, Model, Proto, Stored, Tensor, Tensors
+from protoslice.formats.model import Data, Encoding, Listed, Model, RootProto, Stored, Tensor, Tensors
 from protoslice.formats.tensors.drafts import Draft
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import content, fixed_count, numbers
@@ -67,13 +67,13 @@ def _fields(found: _core.Finding) -> list[int]:
     return [place[0] for place in found.places if place[0] == _FLOATS or place[0] in _BYTES]
 
 
-def _weights(model: Model, proto: Proto, found: _core.Finding) -> Tensor:
+def _weights(model: Model, proto: RootProto, found: _core.Finding) -> Tensor:
     fields = _fields(found)
     draft = Draft(_name(found), found.path, "weight", model.root)
     return draft.tensor(lambda draft: _data(draft, proto, found, fields[0]))
 
 
-def _data(draft: Draft, proto: Proto, found: _core.Finding, field: int) -> Data:
+def _data(draft: Draft, proto: RootProto, found: _core.Finding, field: int) -> Data:
     draft.dtype = dtype = DTYPES[_BYTES.get(field, "F32")]
     if field == _FLOATS:
         draft.shape = (fixed_count(found, field, dtype.width),)

@@ -7,7 +7,7 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.errors import OF_MODELS, CorruptModel
-from protoslice.formats.model import Data, Fault, Listed, Model, Proto, Tensor, Tensors
+from protoslice.formats.model import Data, Fault, Listed, Model, RootProto, Tensor, Tensors
 from protoslice.formats.tensorflow.tensor_protos import TENSOR, TensorProtos
 from protoslice.formats.tensorflow.types import known
 from protoslice.formats.tensors.dtypes import Dtype
@@ -41,7 +41,7 @@ class TensorFlow:
 class GraphTensors(Lazy):
     """The tensors of one proto, made when they are asked for."""
 
-    def __init__(self, root: str, proto: Proto) -> None:
+    def __init__(self, root: str, proto: RootProto) -> None:
         self._root = root
         self._proto = proto
         self._protos = TensorProtos(proto)

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, LimitExceeded
-from protoslice.formats.model import Bytes, Data, Encoding, Filled, Later, Proto, Stored, Strings
+from protoslice.formats.model import Bytes, Data, Encoding, Filled, Later, RootProto, Stored, Strings
 from protoslice.formats.tensorflow.types import dtype_of
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.fields import content, contents, numbers
@@ -35,7 +35,7 @@ _EMPTY: Final = Bytes.joined(())
 class TensorProtos:
     """Tells what the tensors of one proto are."""
 
-    def __init__(self, proto: Proto) -> None:
+    def __init__(self, proto: RootProto) -> None:
         self._proto = proto
         self._message = schema.bundled().message_class(TENSOR)
 

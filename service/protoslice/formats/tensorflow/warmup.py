@@ -9,7 +9,7 @@ from typing import Final
 
 from protoslice import _core, schema
 from protoslice.errors import LimitExceeded
-from protoslice.formats.model import Bytes, Model, Proto, Tensor, Tensors
+from protoslice.formats.model import Bytes, Model, RootProto, Tensor, Tensors
 from protoslice.formats.tensorflow.protos import GraphTensors
 from protoslice.formats.tensorflow.tfrecord import records
 from protoslice.formats.tensors.lazy import Lazy
@@ -46,11 +46,11 @@ class Warmup:
         return Lazy(starts[-1], make)
 
 
-def _proto(record: Bytes) -> Proto:
+def _proto(record: Bytes) -> RootProto:
     """A record as the engine knows it."""
     flat = schema.bundled().flat(_LOG)
     index = _core.index_source(record.sources, record.rope, flat, _LOG)
-    return Proto(_core.Document(_core.Index(index), flat, record.sources, record.rope), record.sources)
+    return RootProto(_core.Document(_core.Index(index), flat, record.sources, record.rope), record.sources)
 
 
 def _of_record(tensor: Tensor, number: int) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from protoslice import _core
 from protoslice.errors import CorruptModel, LimitExceeded
-from protoslice.formats.model import Bytes, Encoding, Later, Proto, Stored
+from protoslice.formats.model import Bytes, Encoding, Later, RootProto, Stored
 from protoslice.ropes import Rope
 
 __all__ = ["Place", "content", "contents", "fixed_count", "numbers", "places_of"]
@@ -20,20 +20,20 @@ _MOST_UNPACKED = 64 << 20
 """Numbers that stand one by one, each behind its tag, are brought together in memory: so many bytes of them."""
 
 
-def content(proto: Proto, found: _core.Finding, number: int) -> Bytes | None:
+def content(proto: RootProto, found: _core.Finding, number: int) -> Bytes | None:
     """The content of the bytes field `number`: of its last occurrence, which is the one that counts."""
     *_, last = (None, *contents(proto, found, number))
     return last
 
 
-def contents(proto: Proto, found: _core.Finding, number: int) -> Iterator[Bytes]:
+def contents(proto: RootProto, found: _core.Finding, number: int) -> Iterator[Bytes]:
     """The elements of the repeated bytes field `number`."""
     for place in places_of(found, number):
         if place[1] == _LENGTH:
             yield Bytes(proto.document.at(place[2], place[3]), proto.sources)
 
 
-def numbers(proto: Proto, found: _core.Finding, number: int, encoding: Encoding) -> Stored | Later[Stored] | None:
+def numbers(proto: RootProto, found: _core.Finding, number: int, encoding: Encoding) -> Stored | Later[Stored] | None:
     """The values of the numeric field `number`, packed, one by one or both; none when there are none.
 
     `encoding` is PLAIN for fields of fixed width, and for the others what their varints are.
@@ -56,7 +56,7 @@ def places_of(found: _core.Finding, number: int) -> Sequence[Place]:
     return [place for place in found.places if place[0] == number]
 
 
-def _joined(proto: Proto, places: Sequence[Place]) -> Bytes:
+def _joined(proto: RootProto, places: Sequence[Place]) -> Bytes:
     unpacked = sum(end - start for _, _, start, end, count in places if count > 1)
     if unpacked > _MOST_UNPACKED:
         raise LimitExceeded(

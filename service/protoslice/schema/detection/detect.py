@@ -8,7 +8,7 @@ from typing import Literal
 
 from protoslice.schema.detection import magic, names, text
 from protoslice.schema.detection.agreement import agrees
-from protoslice.schema.detection.probe import Evidence, Shape, probe
+from protoslice.schema.detection.probe import Evidence, TypeLookup, probe
 from protoslice.schema.detection.roots import CANDIDATES, shows_marks
 from protoslice.schema.registry import bundled
 
@@ -123,8 +123,8 @@ def _text(content: str, head: bytes, filename: str | None) -> Detection:
 
 
 @cache
-def _shape(name: str) -> Shape:
-    return Shape.of(bundled().flat(name))
+def _shape(name: str) -> TypeLookup:
+    return TypeLookup.of(bundled().flat(name))
 
 
 @cache

@@ -32,14 +32,14 @@ _CONTROL = frozenset(range(32)) - frozenset(b"\t\n\r") | {127}
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TypeLookup:
     """A flat table, made quick to look up."""
 
     fields: tuple[dict[int, FieldRow], ...]
     enums: tuple[frozenset[int], ...]
 
     @classmethod
-    def of(cls, table: Schema) -> Shape:
+    def of(cls, table: Schema) -> TypeLookup:
         """The shape of `table`."""
         fields = tuple({row[0]: row for row in rows} for _, _, rows in table.messages)
         return cls(fields, tuple(frozenset(values.values()) for values in table.enums))
@@ -63,7 +63,7 @@ class Evidence:
         return self.weight - 4 * self.doubt
 
 
-def probe(head: bytes, shape: Shape) -> Evidence:
+def probe(head: bytes, shape: TypeLookup) -> Evidence:
     """How well `head`, the beginning of a file of any length, fits the root of `shape`."""
     walk = _Walk(head, shape)
     walk.message(0, _ENDLESS, 0, ())
@@ -75,7 +75,7 @@ _CUT, _BAD = -1, -2
 
 
 class _Walk:
-    def __init__(self, head: bytes, shape: Shape) -> None:
+    def __init__(self, head: bytes, shape: TypeLookup) -> None:
         self.head, self.shape, self.found, self.budget = head, shape, Evidence(), MAX_FIELDS
 
     def message(self, start: int, end: int, index: int, path: tuple[int, ...]) -> None:

@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 
 from protoslice.server.api.models import ProblemModel
 from protoslice.server.api.openapi_fragments import BINARY, REQUEST_ID, header, problems
-from protoslice.server.api.views import VIEWS, View
+from protoslice.server.api.views import VIEWS, StoreView
 
 __all__ = ["openapi_document"]
 
@@ -99,7 +99,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     return document
 
 
-def _operation(view: View, method: str) -> dict[str, Any]:
+def _operation(view: StoreView, method: str) -> dict[str, Any]:
     head = method == "head"
     return {
         "tags": ["views"],
@@ -111,7 +111,7 @@ def _operation(view: View, method: str) -> dict[str, Any]:
     }
 
 
-def _parameters(view: View, *, ranged: bool) -> list[dict[str, Any]]:
+def _parameters(view: StoreView, *, ranged: bool) -> list[dict[str, Any]]:
     rest = (view.rest or "").partition(":")[0]
     found = [_REF, *([{"name": rest, "in": "path", "required": True, **_REST[rest]}] if rest else []), *view.parameters]
     headers = {**(_RANGE_HEADERS if ranged else {}), **_REQUEST_HEADERS}
@@ -124,7 +124,7 @@ def _parameters(view: View, *, ranged: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _responses(view: View, *, head: bool) -> dict[str, Any]:
+def _responses(view: StoreView, *, head: bool) -> dict[str, Any]:
     content = {media: {"schema": _schema(media)} for media in _media_types(view)}
     found: dict[int | str, dict[str, Any]] = {
         200: {"description": "The whole.", "headers": _DESCRIBED, **({} if head else {"content": content})},
@@ -146,7 +146,7 @@ def _responses(view: View, *, head: bool) -> dict[str, Any]:
     return {str(status): said for status, said in sorted({**found, **failures}.items(), key=lambda item: str(item[0]))}
 
 
-def _media_types(view: View) -> tuple[str, ...]:
+def _media_types(view: StoreView) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"{media}; charset=utf-8" if _is_text(media) else media for media in view.media_types))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from protoslice.server.api.parameters import Query, chunk_number
 from protoslice.stores import OpenStore, Representation
 
-__all__ = ["PREFIX", "VIEWS", "View"]
+__all__ = ["PREFIX", "VIEWS", "StoreView"]
 
 PREFIX: Final = "/v1/stores/{ref}"
 
@@ -17,7 +17,7 @@ Select = Callable[[OpenStore, str, Query], Awaitable[Representation]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class StoreView:
     """One view."""
 
     name: str
@@ -92,7 +92,7 @@ _TEXT: Final = "text/plain"
 _JSON: Final = ("application/protobuf+json", "application/json")
 
 VIEWS: Final = (
-    View(
+    StoreView(
         name="files",
         rest="path:path",
         operation="get_file",
@@ -102,7 +102,7 @@ VIEWS: Final = (
         at_hand=OpenStore.file,
         media_types=(_BYTES,),
     ),
-    View(
+    StoreView(
         name="metadata",
         operation="get_metadata",
         summary="The ChunkMetadata of the store",
@@ -111,7 +111,7 @@ VIEWS: Final = (
         media_types=(_MESSAGE, *_JSON, _TEXT),
         rendered=True,
     ),
-    View(
+    StoreView(
         name="chunks",
         rest="n",
         operation="get_chunk",
@@ -122,7 +122,7 @@ VIEWS: Final = (
         media_types=(_MESSAGE, _BYTES, *_JSON, _TEXT),
         rendered=True,
     ),
-    View(
+    StoreView(
         name="merge",
         operation="get_merged",
         summary="A merged message, or a part of it",
@@ -154,7 +154,7 @@ VIEWS: Final = (
             ),
         ),
     ),
-    View(
+    StoreView(
         name="cpb",
         operation="get_chunked_proto",
         summary="The store as one chunked-proto file",
@@ -163,7 +163,7 @@ VIEWS: Final = (
         versioned=True,
         media_types=("application/x-riegeli",),
     ),
-    View(
+    StoreView(
         name="tensors",
         rest="name:path",
         operation="get_tensor",
@@ -191,7 +191,7 @@ VIEWS: Final = (
             ),
         ),
     ),
-    View(
+    StoreView(
         name="safetensors",
         operation="get_safetensors",
         summary="All tensors, or some, as one safetensors file",

@@ -17,7 +17,7 @@ from protoslice.server.api.parameters import with_parameter
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.http.digests import format_digest
 from protoslice.server.http.headers import Fields, read_fields
-from protoslice.stores import Created, Page, Stores
+from protoslice.stores import Created, ResultPage, Stores
 
 __all__ = ["encoded", "json_answer", "large_answer", "made_answer", "page_answer", "restored_body", "store_body"]
 
@@ -86,7 +86,7 @@ def encoded(data: object) -> bytes:
 
 def page_answer(
     request: Request,
-    page: Page[Any],
+    page: ResultPage[Any],
     items: list[Any] | bytes,
     *,
     headers: Mapping[str, str] | None = None,

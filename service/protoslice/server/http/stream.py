@@ -21,21 +21,21 @@ from protoslice.server.http.headers import Fields
 from protoslice.server.http.plan import Answer, Facts, Terms, plan_answer
 from protoslice.server.middleware.disconnect import Leaving
 
-__all__ = ["Buffer", "Rope", "send_representation"]
+__all__ = ["Buffer", "RangeReadable", "send_representation"]
 
 Buffer = bytes | memoryview
 SMALL: Final = 1 << 20
 """Answers up to this size get the Content-Digest that was asked for."""
 
 
-class Rope(Facts, Protocol):
+class RangeReadable(Facts, Protocol):
     """A representation whose bytes can be read by range."""
 
     def pieces(self, start: int, end: int) -> AsyncGenerator[Buffer, None]: ...
 
 
 async def send_representation(
-    scope: Scope, send: Send, rope: Rope, *, fields: Fields, terms: Terms, leaving: Leaving
+    scope: Scope, send: Send, rope: RangeReadable, *, fields: Fields, terms: Terms, leaving: Leaving
 ) -> None:
     """Answer a GET or HEAD with `rope`, within the context `leaving`."""
     answer = plan_answer(scope["method"], fields, rope, terms)
@@ -84,7 +84,7 @@ async def _pump(send: Send, left: int, piece: Buffer, body: AsyncGenerator[Buffe
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _body(rope: Rope, answer: Answer) -> AsyncGenerator[Buffer, None]:
+async def _body(rope: RangeReadable, answer: Answer) -> AsyncGenerator[Buffer, None]:
     """All that goes over the wire, in pieces, none empty; the first one holds bytes of the representation."""
     for part in answer.parts:
         head = part.head

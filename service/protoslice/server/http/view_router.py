@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from protoslice.errors import Unsupported
 from protoslice.server.api.parameters import read_query
-from protoslice.server.api.views import View
+from protoslice.server.api.views import StoreView
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.locations import lasting_url
 from protoslice.server.http.negotiation import FORMS, JSON, MESSAGE, PROTOBUF_JSON, TEXT, choose
@@ -32,7 +32,7 @@ _FORMS_OF_MESSAGE: Final = (MESSAGE, PROTOBUF_JSON, JSON, TEXT)
 class ViewEndpoint:
     """One view as an ASGI application; the path's parameters are found in the scope."""
 
-    def __init__(self, view: View, services: Services) -> None:
+    def __init__(self, view: StoreView, services: Services) -> None:
         self.view = view
         self._services = services
         self._rest = (view.rest or "").partition(":")[0]

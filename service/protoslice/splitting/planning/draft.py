@@ -17,20 +17,20 @@ Chunk: TypeAlias = Message | bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LazyChunk:
     """A chunk that is built when it is asked for; `size` in bytes where it is known beforehand."""
 
     build: Callable[[], Chunk]
     size: int | None = None
 
 
-def given(chunk: Chunk) -> Piece:
+def given(chunk: Chunk) -> LazyChunk:
     """The piece of a chunk that is there already."""
     size = None if isinstance(chunk, Message) else len(chunk)
-    return Piece(lambda: chunk, size)
+    return LazyChunk(lambda: chunk, size)
 
 
-class Draft:
+class MessageDraft:
     """The message that remains: a list of omissions, or, once somebody has asked for it to edit it, a copy."""
 
     def __init__(self, source: Message) -> None:
@@ -50,15 +50,15 @@ class Draft:
         """The copy if there is one, else the whole message, which must not be changed."""
         return self._source if self._copy is None else self._copy
 
-    def base(self, size: int | None = None) -> Piece:
+    def base(self, size: int | None = None) -> LazyChunk:
         """What remains in the end."""
         if self._copy is not None:
             return given(self._copy)
         if self._omissions == Omissions():
-            return Piece(lambda: self._source, size)
-        return Piece(lambda: stripped(self._source, self._omissions), size)
+            return LazyChunk(lambda: self._source, size)
+        return LazyChunk(lambda: stripped(self._source, self._omissions), size)
 
-    def take(self, path: Path, size: int | None = None) -> Piece:
+    def take(self, path: Path, size: int | None = None) -> LazyChunk:
         """What stands at `path`, which does not remain: a message, or the bytes of a string or bytes field."""
         if self._copy is not None:
             return self._cut_out(self._copy, path)
@@ -66,10 +66,10 @@ class Draft:
         inside = self._omissions.detach(path)
         if isinstance(value, Message):
             whole = inside == Omissions()
-            return Piece(lambda: value if whole else stripped(value, inside), size)
-        return Piece(lambda: _bytes(find(self._source, path)), size)
+            return LazyChunk(lambda: value if whole else stripped(value, inside), size)
+        return LazyChunk(lambda: _bytes(find(self._source, path)), size)
 
-    def take_run(self, path: Path, each: Shape, keys: Sequence[Key], size: int | None = None) -> Piece:
+    def take_run(self, path: Path, each: Shape, keys: Sequence[Key], size: int | None = None) -> LazyChunk:
         """Elements, all that remain from the first of `keys` on, or entries of a field of the message at `path`."""
         message = _there(self.readable, path)
         below = self._omissions.at(path).fields
@@ -77,14 +77,14 @@ class Draft:
         if self._copy is not None:
             chunk = sliced(message, each, keys, FieldOmissions())
             _remove(message, each, keys)
-            return Piece(lambda: chunk, size)
+            return LazyChunk(lambda: chunk, size)
         if isinstance(keys, range):
             omissions.keep = keys.start if omissions.keep is None else min(keys.start, omissions.keep)
         else:
             omissions.gone.update(keys)
-        return Piece(lambda: sliced(message, each, keys, omissions), size)
+        return LazyChunk(lambda: sliced(message, each, keys, omissions), size)
 
-    def _cut_out(self, copy: Message, path: Path) -> Piece:
+    def _cut_out(self, copy: Message, path: Path) -> LazyChunk:
         value = _there(copy, path)
         if not isinstance(value, Message):
             drop(find(copy, path[:-1]), path[-1])

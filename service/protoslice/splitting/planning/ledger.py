@@ -8,33 +8,35 @@ from typing import Any
 
 from protoslice.errors import InvalidInput
 from protoslice.splitting.metadata import chunked_message
-from protoslice.splitting.planning.draft import Piece
+from protoslice.splitting.planning.draft import LazyChunk
 
 
 @dataclass(slots=True)
-class Node:
+class LedgerNode:
     """A chunk and its place below the node it hangs on; the root has no tags and perhaps no chunk."""
 
     tags: Sequence[Any] = ()
-    piece: Piece | None = None
-    below: list[Node] = field(default_factory=list)
+    piece: LazyChunk | None = None
+    below: list[LedgerNode] = field(default_factory=list)
 
 
 class Ledger:
     """Chunks by number. A chunk is known by its node, so one message may be added twice."""
 
     def __init__(self, *, with_base: bool) -> None:
-        self.root = Node()
-        self._order: list[Node] = [self.root] if with_base else []
+        self.root = LedgerNode()
+        self._order: list[LedgerNode] = [self.root] if with_base else []
 
     @property
     def with_base(self) -> bool:
         """Whether the message itself is one of the chunks."""
         return any(node is self.root for node in self._order)
 
-    def add(self, parent: Node, tags: Sequence[Any], piece: Piece | None = None, *, index: int | None = None) -> Node:
+    def add(
+        self, parent: LedgerNode, tags: Sequence[Any], piece: LazyChunk | None = None, *, index: int | None = None
+    ) -> LedgerNode:
         """Adds a chunk at the end, or in front of chunk `index`; what follows is numbered anew."""
-        node = Node(tags, piece)
+        node = LedgerNode(tags, piece)
         if index is None:
             self._order.append(node)
         elif 0 <= index <= len(self._order):
@@ -44,7 +46,7 @@ class Ledger:
         parent.below.append(node)
         return node
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[LazyChunk]:
         """The chunks in order."""
         return [node.piece for node in self._order if node.piece is not None]
 
@@ -56,7 +58,7 @@ class Ledger:
         return message
 
 
-def _fill(message: Any, node: Node, numbers: dict[int, int]) -> None:
+def _fill(message: Any, node: LedgerNode, numbers: dict[int, int]) -> None:
     if id(node) in numbers:
         message.chunk_index = numbers[id(node)]
     for child in node.below:

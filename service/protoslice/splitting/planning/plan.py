@@ -216,7 +216,7 @@ class _Planner:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class ElementSpan:
     """Elements from `begin` up to `end`, and their bytes."""
 
     begin: int
@@ -224,17 +224,17 @@ class Cut:
     size: int
 
 
-def cut(sizes: Iterable[int], room: int, limit: int) -> list[Cut]:
+def cut(sizes: Iterable[int], room: int, limit: int) -> list[ElementSpan]:
     """Runs of elements: the first, perhaps empty, of up to `room` bytes, others of up to `limit` or of one element."""
-    cuts: list[Cut] = []
+    cuts: list[ElementSpan] = []
     begin = end = total = 0
     for end, size in enumerate(sizes):
         full = total + size > (limit if cuts else room)
         if full and (end > begin or not cuts):
-            cuts.append(Cut(begin, end, total))
+            cuts.append(ElementSpan(begin, end, total))
             begin, total = end, 0
         total += size
-    cuts.append(Cut(begin, end + 1 if total or end > begin else begin, total))
+    cuts.append(ElementSpan(begin, end + 1 if total or end > begin else begin, total))
     return cuts
 
 

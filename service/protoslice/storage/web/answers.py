@@ -32,23 +32,23 @@ _REFUSALS: Final[dict[int, tuple[type[ProtosliceError], str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FetchedRange:
     """The bytes of a range, as far as the object has them, and the facts of the object."""
 
     stat: ObjectStat
     data: bytes
 
 
-async def read_answer(key: ObjectKey, span: Span, response: httpcore.Response) -> Answer:
+async def read_answer(key: ObjectKey, span: Span, response: httpcore.Response) -> FetchedRange:
     """The answer to a request for `span` of an object; an error of our tree for every other answer there is."""
     headers = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise Unsupported(f"cannot read {str(key)!r}: the server encodes what it sends")
     if response.status == 200 and headers.get("content-length") == "0":
-        return Answer(_describe(key, headers, 0), b"")
+        return FetchedRange(_describe(key, headers, 0), b"")
     if response.status == 206:
         size, length = _check_range(key, span, headers)
-        return Answer(_describe(key, headers, size), await _body(key, response, length))
+        return FetchedRange(_describe(key, headers, size), await _body(key, response, length))
     if response.status == 416:
         match = _NO_RANGE.fullmatch(headers.get("content-range", ""))
         if match is not None:

@@ -22,7 +22,7 @@ from protoslice.storage.locations import parse_root
 from protoslice.storage.remote import RemoteStorage, expect
 from protoslice.storage.spans import check_inside, check_span
 from protoslice.storage.web.address_policy import Networks
-from protoslice.storage.web.answers import Answer, read_answer, unavailable
+from protoslice.storage.web.answers import FetchedRange, read_answer, unavailable
 from protoslice.storage.web.connections import guarded_pool
 
 _TRIES: Final = 3
@@ -97,20 +97,20 @@ class WebStorage(RemoteStorage):
         """See `Storage.close`."""
         await self._pool.aclose()
 
-    async def _get(self, key: ObjectKey, start: int, end: int, etag: str | None) -> Answer:
+    async def _get(self, key: ObjectKey, start: int, end: int, etag: str | None) -> FetchedRange:
         headers = [("Range", f"bytes={start}-{end - 1}")]
         if etag is not None:
             headers.append(("If-Match", etag))
         return await self._try("GET", key, (start, end), headers)
 
-    async def _try(self, method: str, key: ObjectKey, span: Span, headers: _Headers) -> Answer:
+    async def _try(self, method: str, key: ObjectKey, span: Span, headers: _Headers) -> FetchedRange:
         for turn in range(1, _TRIES):
             with suppress(StorageUnavailable):
                 return await self._ask(method, key, span, headers)
             await asyncio.sleep(_PAUSE * turn)
         return await self._ask(method, key, span, headers)
 
-    async def _ask(self, method: str, key: ObjectKey, span: Span, headers: _Headers) -> Answer:
+    async def _ask(self, method: str, key: ObjectKey, span: Span, headers: _Headers) -> FetchedRange:
         always = [("Host", self._place.authority), ("Accept-Encoding", "identity")]
         stream = self._pool.stream(method, self._url(key), headers=always + headers, extensions=_TIMEOUTS)
         try:

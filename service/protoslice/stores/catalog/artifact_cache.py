@@ -9,10 +9,10 @@ from protoslice.storage import Storage
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.envelope import seal, unseal
 
-__all__ = ["Derived"]
+__all__ = ["ArtifactCache"]
 
 
-class Derived:
+class ArtifactCache:
     """What has been made of one store, by name."""
 
     def __init__(self, storage: Storage, store_id: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.lru import Recent
+from protoslice.concurrency.lru import LruCache
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError, StorageUnavailable
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores.catalog.claims import Claims, Collected
@@ -53,7 +53,7 @@ class Manifests:
         self._indexes = Indexes(storage)
         self._worker = worker
         self._is_sound = is_sound
-        self._cache: Recent[str, tuple[str, Manifest]] = Recent(most=_MOST, room=cached_bytes)
+        self._cache: LruCache[str, tuple[str, Manifest]] = LruCache(most=_MOST, room=cached_bytes)
 
     async def get(self, store_id: str) -> Manifest:
         """The manifest of a store; `NotFound` when there is no such store."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Final
 
-from protoslice.concurrency.lru import Recent
+from protoslice.concurrency.lru import LruCache
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError, StorageUnavailable
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores.layout import keys
@@ -41,7 +41,7 @@ class NamedRecords:
         self._storage = storage
         self._folder = folder
         self._what = what
-        self._cache: Recent[ObjectKey, tuple[str, bytes]] = Recent(most=_CACHED_RECORDS, room=_CACHED_BYTES)
+        self._cache: LruCache[ObjectKey, tuple[str, bytes]] = LruCache(most=_CACHED_RECORDS, room=_CACHED_BYTES)
 
     async def read(self, key: ObjectKey) -> Record:
         """The record, as it is at one moment; `NotFound` when there is none."""

@@ -14,7 +14,7 @@ from protoslice.stores.catalog.tags import Tags
 from protoslice.stores.layout.indexes import Indexes, check_cursor, place_in_time, store_at
 from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.manifest import Manifest
-from protoslice.stores.paging import Page, PageRoom
+from protoslice.stores.paging import PageRoom, ResultPage
 
 __all__ = ["Lists"]
 
@@ -37,7 +37,7 @@ class Lists:
         tags = await self._tags.of(manifest.id, limit=TAGS_SHOWN)
         return manifest.as_store(sorted(tag.name for tag in tags.items))
 
-    async def page(self, *, tag: str | None, type: str | None, limit: int, cursor: str | None) -> Page[Store]:
+    async def page(self, *, tag: str | None, type: str | None, limit: int, cursor: str | None) -> ResultPage[Store]:
         """A page of stores, newest first: those with a tag that begins so, those of a type."""
         after = check_cursor(cursor)
         if tag is not None:
@@ -47,9 +47,9 @@ class Lists:
             items, count = await self._shown(page.items, limit)
             after = page.next if count == len(page.items) else page.items[count - 1]
             if items or after is None:
-                return Page(items, after)
+                return ResultPage(items, after)
 
-    async def _tagged(self, prefix: str, type: str | None, limit: int, cursor: str | None) -> Page[Store]:
+    async def _tagged(self, prefix: str, type: str | None, limit: int, cursor: str | None) -> ResultPage[Store]:
         async def place(store_id: str) -> str | None:
             manifest = await self._manifest_or_none(store_id)
             if manifest is None or type not in {None, manifest.shown_type}:
@@ -60,7 +60,7 @@ class Lists:
         places = sorted(found for found in await side_by_side(place, sorted(tagged)) if found is not None)
         left = [each for each in places if cursor is None or each > cursor]
         items, count = await self._shown(left[:limit], limit)
-        return Page(items, None if count == len(left) else left[count - 1])
+        return ResultPage(items, None if count == len(left) else left[count - 1])
 
     async def _shown(self, places: Sequence[str], limit: int) -> tuple[Sequence[Store], int]:
         """The stores at the first of some places in time, and for how many places a page has room."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from protoslice import _core, schema
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.singleflight import Kept, Once
+from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound, StorageUnavailable
 from protoslice.facts import Schema
 from protoslice.schema import MessageTypes, TypeSchema
@@ -21,7 +21,7 @@ from protoslice.stores.layout import keys
 from protoslice.stores.layout.listing import everything
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import check_schema_name
-from protoslice.stores.paging import Page
+from protoslice.stores.paging import ResultPage
 
 __all__ = ["Schemas", "StoredSchema"]
 
@@ -67,16 +67,16 @@ class Schemas:
         self._records = NamedRecords(storage, keys.SCHEMAS, "schema")
         self._parsing = asyncio.Lock()
         self._known: dict[str, _Known] = {}
-        self._knowing: Once[tuple[str, str], _Known] = Once()
-        self._parsed: Kept[str, MessageTypes] = Kept(most=_MOST, room=_PARSED)
+        self._knowing: SingleFlight[tuple[str, str], _Known] = SingleFlight()
+        self._parsed: CachedFlight[str, MessageTypes] = CachedFlight(most=_MOST, room=_PARSED)
         """By entity tag."""
-        self._read_by: Kept[tuple[str, str], TypeSchema] = Kept(most=_MOST, room=_READ_BY)
+        self._read_by: CachedFlight[tuple[str, str], TypeSchema] = CachedFlight(most=_MOST, room=_READ_BY)
         """By the entity tag of an uploaded set and the type, and by the fingerprint for those kept with stores."""
 
-    async def page(self, limit: int, cursor: str | None) -> Page[StoredSchema]:
+    async def page(self, limit: int, cursor: str | None) -> ResultPage[StoredSchema]:
         """A page of the schemas, by name."""
         items, after = await self._records.page(limit, cursor)
-        return Page([await self._info(*item) for item in items], after)
+        return ResultPage([await self._info(*item) for item in items], after)
 
     async def get(self, name: str) -> tuple[StoredSchema, bytes]:
         """The schema called `name`, and its descriptor set."""

@@ -9,7 +9,7 @@ from protoslice.errors import IntegrityError, NotFound
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.envelope import unseal
-from protoslice.stores.manifest import Manifest, Stored
+from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.reading.objects import open_object
 
 __all__ = ["is_sound"]
@@ -30,7 +30,7 @@ async def is_sound(storage: Storage, manifest: Manifest, worker: Worker, *, veri
     return True
 
 
-def _objects(manifest: Manifest) -> Iterator[Stored]:
+def _objects(manifest: Manifest) -> Iterator[ObjectLocation]:
     """The objects of ours that a manifest names, each once."""
     seen: set[str] = set()
     for stored in (*manifest.objects, *([manifest.side] if manifest.side else [])):
@@ -40,7 +40,7 @@ def _objects(manifest: Manifest) -> Iterator[Stored]:
                 yield part
 
 
-async def _check(storage: Storage, stored: Stored, worker: Worker, *, verify: bool) -> None:
+async def _check(storage: Storage, stored: ObjectLocation, worker: Worker, *, verify: bool) -> None:
     """Raise `NotFound` or `IntegrityError` unless the object is there, with its size and its checksums."""
     found = await open_object(storage, stored, worker, verify=verify)
     try:

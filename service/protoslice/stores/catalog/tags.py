@@ -21,7 +21,7 @@ from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import Indexes
 from protoslice.stores.layout.listing import everything, side_by_side
 from protoslice.stores.names import check_tag
-from protoslice.stores.paging import Page
+from protoslice.stores.paging import ResultPage
 from protoslice.stores.requests import TAGS_OF_A_STORE
 
 __all__ = ["StoredTag", "Tags"]
@@ -50,10 +50,10 @@ class Tags:
         async for record in self._records.each():
             yield _tag(*record)
 
-    async def page(self, limit: int, cursor: str | None) -> Page[StoredTag]:
+    async def page(self, limit: int, cursor: str | None) -> ResultPage[StoredTag]:
         """A page of the tags, by name."""
         items, after = await self._records.page(limit, cursor)
-        return Page([_tag(*item) for item in items], after)
+        return ResultPage([_tag(*item) for item in items], after)
 
     async def get(self, name: str) -> StoredTag:
         """The tag called `name`."""
@@ -105,7 +105,7 @@ class Tags:
                 f"a store has at most {TAGS_OF_A_STORE} tags, counting those moved elsewhere lately: remove some"
             )
 
-    async def of(self, store: str, *, limit: int, cursor: str | None = None) -> Page[StoredTag]:
+    async def of(self, store: str, *, limit: int, cursor: str | None = None) -> ResultPage[StoredTag]:
         """A page of the tags that point at a store."""
         if cursor is not None:
             check_tag(cursor)
@@ -113,7 +113,7 @@ class Tags:
             page = await self._indexes.tags(store, limit=limit, cursor=cursor)
             found = [tag for tag in await self._named(page.items) if tag.store == store]
             if found or page.next is None:
-                return Page(found, page.next)
+                return ResultPage(found, page.next)
             cursor = page.next  # entries of tags that point elsewhere by now
 
     async def all_of(self, store: str) -> AsyncIterator[StoredTag]:

@@ -18,8 +18,8 @@ from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.sources import allowed, open_source
 from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.ingest.ingest import FILES
-from protoslice.stores.ingest.packs import Place
-from protoslice.stores.ingest.persist import Draft, drafted
+from protoslice.stores.ingest.packs import FilePlace
+from protoslice.stores.ingest.persist import StoreDraft, drafted
 from protoslice.stores.ingest.prepare import (
     NOT_PROTOS,
     NotARoot,
@@ -33,12 +33,12 @@ from protoslice.stores.ingest.receive import Received, Scan, Types
 from protoslice.stores.ingest.roots import Root, choose_root
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.listing import side_by_side
-from protoslice.stores.manifest import Stored
+from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.names import FilePaths
 from protoslice.stores.reading.objects import CHANGED, StoredObject
 from protoslice.stores.requests import IngestRequest
 
-__all__ = ["Places"]
+__all__ = ["ExternalObjects"]
 
 SECONDS: Final = 600
 """The longest that objects are read for one registration."""
@@ -46,7 +46,7 @@ REQUESTS: Final = 100_000
 """Reads of the root, the most for one registration."""
 
 
-class Places:
+class ExternalObjects:
     """The storages that objects may be registered from: those under the operator's prefixes, and no others."""
 
     def __init__(self, prefixes: Sequence[str], networks: Sequence[str]) -> None:
@@ -59,7 +59,7 @@ class Places:
         while self._storages:
             await self._storages.popitem()[1].close()
 
-    async def open(self, stored: Stored, worker: Worker) -> StoredObject:
+    async def open(self, stored: ObjectLocation, worker: Worker) -> StoredObject:
         """The object at a URI; a `Conflict` when it is not the one that was registered."""
         storage, key = self._place(stored.uri or "")
         try:
@@ -78,7 +78,7 @@ class Places:
         types: Types,
         worker: Worker,
         claims: Claims,
-    ) -> Draft:
+    ) -> StoreDraft:
         """A store over `files` (path to URI), ready to be published."""
         try:
             async with asyncio.timeout(SECONDS):
@@ -131,13 +131,13 @@ class Places:
             stat = await storage.stat(key)
         except NotFound:
             raise NotFound(f"there is no object for {paths[0]!r} at the URI given") from None
-        stored = Stored(stat.size, uri=uri, etag=stat.etag)
+        stored = ObjectLocation(stat.size, uri=uri, etag=stat.etag)
         head = await storage.get_range(key, 0, min(HEAD, stat.size), if_etag=stat.etag)
         found = []
         for path in paths:
             detection = schema.detect(head, path.rpartition("/")[2], stat.size)
             scan = Scan(detection.type_name if detection.kind == "proto" else None)
-            found.append(Received(File(path, stat.size, None), Place(stored), detection, scan))
+            found.append(Received(File(path, stat.size, None), FilePlace(stored), detection, scan))
         return found
 
     async def _prepare(

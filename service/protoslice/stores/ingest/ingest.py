@@ -16,7 +16,7 @@ from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Claims, Lease
 from protoslice.stores.ingest.inspection import Examination
 from protoslice.stores.ingest.packs import Packs
-from protoslice.stores.ingest.persist import Draft, drafted
+from protoslice.stores.ingest.persist import StoreDraft, drafted
 from protoslice.stores.ingest.prepare import (
     NOT_PROTOS,
     NotARoot,
@@ -33,7 +33,7 @@ from protoslice.stores.ingest.receive import FileSink, Received, Types
 from protoslice.stores.ingest.roots import choose_root
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import commit_summed
-from protoslice.stores.manifest import Stored
+from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.names import FilePaths, check_request
 from protoslice.stores.reading.joined import open_file_object
 from protoslice.stores.reading.objects import StoredFile, open_object
@@ -45,7 +45,7 @@ FILES = 10_000
 
 T = TypeVar("T")
 
-Announce = Callable[[Draft, Sequence[str]], Awaitable[Created]]
+Announce = Callable[[StoreDraft, Sequence[str]], Awaitable[Created]]
 
 
 class IntakeOptions:
@@ -185,7 +185,7 @@ class Ingest:
             raise InvalidInput(f"an upload holds at most {FILES} files")
         self._paths.add(path)
 
-    async def _prepare(self, root: Received) -> tuple[Prepared | None, Stored | None]:
+    async def _prepare(self, root: Received) -> tuple[Prepared | None, ObjectLocation | None]:
         options, request = self._options, self._request
         kind = root.detection.kind
         text_type = request.type_or(root.detection.type_name) if kind == "text" else None
@@ -204,11 +204,11 @@ class Ingest:
         finally:
             source.close()
 
-    async def _opened(self, stored: Stored) -> StoredFile:
+    async def _opened(self, stored: ObjectLocation) -> StoredFile:
         options = self._options
         return await open_file_object(options.storage, stored, options.worker, verify=options.verify)
 
-    async def _chunked(self, source: StoredFile, path: str) -> tuple[Prepared | None, Stored | None]:
+    async def _chunked(self, source: StoredFile, path: str) -> tuple[Prepared | None, ObjectLocation | None]:
         options = self._options
         chunked, stored = await self._beside(lambda side: chunked_of(source, side))
         return await self._on_image(
@@ -217,7 +217,7 @@ class Ingest:
             lambda sources: prepare_chunked(chunked, sources, path, options.types, self._request),
         )
 
-    async def _text(self, source: StoredFile, path: str, name: str) -> tuple[Prepared | None, Stored | None]:
+    async def _text(self, source: StoredFile, path: str, name: str) -> tuple[Prepared | None, ObjectLocation | None]:
         types = self._options.types
         try:
             _, stored = await self._beside(lambda side: binary_of(source, name, types, side))
@@ -227,7 +227,7 @@ class Ingest:
             raise
         return await self._on_image(source, stored, lambda sources: prepare_text(sources, name, types, self._request))
 
-    async def _beside(self, work: Callable[[SideWriter], T]) -> tuple[T, Stored | None]:
+    async def _beside(self, work: Callable[[SideWriter], T]) -> tuple[T, ObjectLocation | None]:
         """What `work` gives, and where that lies which it wrote beside the files, if it did."""
         options = self._options
         key = keys.object_key(self._attempt, "side")
@@ -240,12 +240,12 @@ class Ingest:
             if not size:
                 return done, None
             etag = await commit_summed(options.storage, key, writer, side.sums.finish())
-            stored = Stored(size, key=str(key), etag=etag)
+            stored = ObjectLocation(size, key=str(key), etag=etag)
         return done, stored
 
     async def _on_image(
-        self, source: StoredFile, side: Stored | None, prepare: Callable[[Sequence[RangeSource]], Prepared]
-    ) -> tuple[Prepared | None, Stored | None]:
+        self, source: StoredFile, side: ObjectLocation | None, prepare: Callable[[Sequence[RangeSource]], Prepared]
+    ) -> tuple[Prepared | None, ObjectLocation | None]:
         options = self._options
         extra = await open_object(options.storage, side, options.worker, verify=options.verify) if side else None
         sources: list[RangeSource] = [source, extra or BytesSource(b"")]

@@ -10,20 +10,20 @@ from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Lease
 from protoslice.stores.ingest.writers import Batches, SummedObject
 from protoslice.stores.layout import keys
-from protoslice.stores.manifest import Stored
+from protoslice.stores.manifest import ObjectLocation
 
-__all__ = ["Packs", "Place"]
+__all__ = ["FilePlace", "Packs"]
 
 LARGEST = 256 << 20
 """A pack that has grown to this takes no more files: so objects keep coming, and show that the upload is alive."""
 
 
-class Place:
+class FilePlace:
     """Where a file lies: told once the object that it is in is durable."""
 
     __slots__ = ("stored",)
 
-    def __init__(self, stored: Stored | None = None) -> None:
+    def __init__(self, stored: ObjectLocation | None = None) -> None:
         self.stored = stored
 
 
@@ -37,7 +37,7 @@ class Packs:
         self._attempt = attempt
         self._pack: SummedObject | None = None
         self._batches = Batches(self._work)
-        self._places: list[tuple[Place, int, int]] = []
+        self._places: list[tuple[FilePlace, int, int]] = []
         self._size = 0
 
     async def object(self, number: int) -> SummedObject:
@@ -46,11 +46,11 @@ class Packs:
         key = keys.object_key(self._attempt, f"file-{number}")
         return await SummedObject.open(self._storage, key, ready=self._lease.staked)
 
-    async def add(self, number: int, content: bytes) -> Place:
+    async def add(self, number: int, content: bytes) -> FilePlace:
         """Take a small file, whole. It is durable after `commit`."""
         if self._pack is None:
             self._pack = await self.object(number)
-        place = Place()
+        place = FilePlace()
         self._places.append((place, self._size, len(content)))
         self._size += len(content)
         if content:
@@ -85,7 +85,7 @@ class Packs:
             await summing
 
 
-def _place(places: Sequence[tuple[Place, int, int]], pack: Stored) -> None:
+def _place(places: Sequence[tuple[FilePlace, int, int]], pack: ObjectLocation) -> None:
     """Tell the places of files in a pack, each with where it begins and how long it is."""
     for place, at, size in places:
-        place.stored = pack if len(places) == 1 else Stored(size, parts=(pack,), at=at)
+        place.stored = pack if len(places) == 1 else ObjectLocation(size, parts=(pack,), at=at)

@@ -17,14 +17,14 @@ from protoslice.stores.layout.envelope import seal
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.requests import IngestRequest
 
-__all__ = ["PLANNER", "Draft", "drafted"]
+__all__ = ["PLANNER", "StoreDraft", "drafted"]
 
 PLANNER: Final = _core.Plan.VERSION
 """The version of the planner that the chunks of new stores are made by."""
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class StoreDraft:
     """A store that is ready to be published."""
 
     manifest: Manifest
@@ -34,7 +34,7 @@ class Draft:
 
 async def drafted(
     attempt: str, request: IngestRequest, received: Sequence[Received], root: Root, *, worker: Worker
-) -> Draft:
+) -> StoreDraft:
     """The store that `received` make, whose root is `root`."""
     prepared = root.prepared
     kept = {"index": prepared.index, "plan": prepared.plan, "image": prepared.image} if prepared else {}
@@ -66,4 +66,4 @@ async def drafted(
         why=root.why,
     )
     named = await worker.sized(manifest.weight, manifest.named)
-    return Draft(named, beside)
+    return StoreDraft(named, beside)

@@ -10,9 +10,9 @@ from protoslice.concurrency.executor import Worker
 from protoslice.errors import LimitExceeded
 from protoslice.facts import File
 from protoslice.stores.ingest.inspection import Examination, Examined, Scan, Types
-from protoslice.stores.ingest.packs import Packs, Place
+from protoslice.stores.ingest.packs import FilePlace, Packs
 from protoslice.stores.ingest.writers import Batches, SummedObject
-from protoslice.stores.manifest import Stored
+from protoslice.stores.manifest import ObjectLocation
 
 __all__ = ["FileSink", "Received", "Scan", "Types"]
 
@@ -22,12 +22,12 @@ class Received:
     """A file that has arrived, but belongs to no store yet."""
 
     info: File
-    place: Place
+    place: FilePlace
     detection: schema.Detection
     scan: Scan | None
 
     @property
-    def stored(self) -> Stored:
+    def stored(self) -> ObjectLocation:
         """Where it lies; it is durable."""
         assert self.place.stored is not None, "the packs are committed before anybody looks into files"
         return self.place.stored
@@ -69,7 +69,7 @@ class FileSink:
             await self._batches.flush()
             examined = await self._worker.run(self._examination.finish)
             assert self._arriving is not None
-            place = Place(await self._arriving.commit())
+            place = FilePlace(await self._arriving.commit())
         info = File(self._path, self._size, examined.sha256.hex())
         return Received(info, place, examined.detection, examined.scan)
 

@@ -12,7 +12,7 @@ from protoslice.formats.coreml.packages import LARGEST, is_manifest, named_root
 from protoslice.formats.roots import rank
 from protoslice.stores.ingest.prepare import NotARoot, Prepared
 from protoslice.stores.ingest.receive import Received
-from protoslice.stores.manifest import Stored
+from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.reading.objects import StoredFile
 from protoslice.stores.requests import IngestRequest
 
@@ -21,8 +21,8 @@ __all__ = ["Root", "choose_root"]
 _TRIES: Final = 64
 """How many files are looked into for a root that nobody named."""
 
-Open = Callable[[Stored], Awaitable[StoredFile]]
-Made = tuple[Prepared | None, Stored | None]
+Open = Callable[[ObjectLocation], Awaitable[StoredFile]]
+Made = tuple[Prepared | None, ObjectLocation | None]
 Prepare = Callable[[Received], Awaitable[Made]]
 
 
@@ -32,7 +32,7 @@ class Root:
 
     file: Received | None
     prepared: Prepared | None = None
-    side: Stored | None = None
+    side: ObjectLocation | None = None
     why: str | None = None
 
     @property

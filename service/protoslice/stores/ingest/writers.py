@@ -10,7 +10,7 @@ from protoslice import _core
 from protoslice.errors import ProtosliceError
 from protoslice.storage import ObjectKey, Storage, Writer
 from protoslice.stores.layout.fresh import commit_summed
-from protoslice.stores.manifest import Stored
+from protoslice.stores.manifest import ObjectLocation
 
 __all__ = ["Batches", "SummedObject"]
 
@@ -99,13 +99,13 @@ class SummedObject:
         """Take the sums of a batch; blocks."""
         self._sums.update(batch)
 
-    async def commit(self) -> Stored:
+    async def commit(self) -> ObjectLocation:
         """Where the object lies. It and its sums are durable when this returns."""
         size = self.size
         if self._ready is not None:
             await self._ready()
         etag = await commit_summed(self._storage, self.key, self._writer, self._sums.finish())
-        return Stored(size, key=str(self.key), etag=etag)
+        return ObjectLocation(size, key=str(self.key), etag=etag)
 
     async def abort(self) -> None:
         """Leave nothing behind."""

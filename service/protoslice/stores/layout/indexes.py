@@ -17,7 +17,7 @@ from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.manifest import Manifest
-from protoslice.stores.paging import Page
+from protoslice.stores.paging import ResultPage
 
 __all__ = ["Indexes", "check_cursor", "entries_of", "owner_of", "place_in_time", "store_at"]
 
@@ -84,12 +84,12 @@ class Indexes:
         with suppress(ProtosliceError):
             await side_by_side(self._storage.delete, entries_of(manifest))
 
-    async def newest(self, *, type: str | None, limit: int, cursor: str | None) -> Page[str]:
+    async def newest(self, *, type: str | None, limit: int, cursor: str | None) -> ResultPage[str]:
         """A page of places, newest first: those of all stores, or those of a type. `next` is None at the end."""
         folder = keys.BY_TIME if type is None else keys.by_type(type)
         page = await self._storage.list(folder, after=None if cursor is None else folder / cursor, limit=limit)
         places = [item.key.segments[-1] for item in page.items]
-        return Page(places, places[-1] if page.after is not None and places else None)
+        return ResultPage(places, places[-1] if page.after is not None and places else None)
 
     @asynccontextmanager
     async def tagged(self, store_id: str, name: str, late_after: float) -> AsyncIterator[None]:
@@ -107,11 +107,11 @@ class Indexes:
         """Write that a store bears a tag; no two such entries are alike."""
         await self._storage.put(keys.by_store(store_id, name), secrets.token_hex(8).encode())
 
-    async def tags(self, store_id: str, *, limit: int, cursor: str | None) -> Page[str]:
+    async def tags(self, store_id: str, *, limit: int, cursor: str | None) -> ResultPage[str]:
         """A page of the names of tags that may point at a store, in the order of their keys."""
         folder = keys.BY_STORE / store_id
         page = await self._storage.list(
             folder, after=None if cursor is None else keys.by_store(store_id, cursor), limit=limit
         )
         names = [keys.name_of(item.key) for item in page.items]
-        return Page(names, names[-1] if page.after is not None and names else None)
+        return ResultPage(names, names[-1] if page.after is not None and names else None)

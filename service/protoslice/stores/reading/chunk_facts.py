@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.singleflight import Once
-from protoslice.stores.catalog.artifact_cache import Derived
+from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.reading.digests import sha256_of
 from protoslice.stores.reading.serving import Representation
 
@@ -22,7 +22,7 @@ _HASHES: Final = "hashes-2"
 class ChunkFacts:
     """Facts of one store's chunks: computed when asked for, then kept beside the store. They can be made anew."""
 
-    def __init__(self, derived: Derived, worker: Worker) -> None:
+    def __init__(self, derived: ArtifactCache, worker: Worker) -> None:
         self._derived = derived
         self._worker = worker
         self._digests: dict[int, bytes] | None = None
@@ -30,8 +30,8 @@ class ChunkFacts:
         self._begun: list[int] = []
         """The hashes of the first chunks, by calls that were given up."""
         self._unsaved = False
-        self._digesting: Once[int, bytes] = Once(stops=True)
-        self._hashing: Once[str, list[int]] = Once(stops=True)
+        self._digesting: SingleFlight[int, bytes] = SingleFlight(stops=True)
+        self._hashing: SingleFlight[str, list[int]] = SingleFlight(stops=True)
 
     @property
     def known(self) -> int:

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from protoslice.errors import InvalidInput
 from protoslice.storage import Span, Storage
-from protoslice.stores.manifest import Stored
+from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.reading.objects import Runner, StoredFile, StoredObject, open_object
 
 __all__ = ["JoinedObject", "open_file_object"]
@@ -100,7 +100,12 @@ def _whole(found: Sequence[bytes]) -> bytes:
 
 
 async def open_file_object(
-    storage: Storage, stored: Stored, runner: Runner, *, verify: bool, shared: dict[Stored, StoredObject] | None = None
+    storage: Storage,
+    stored: ObjectLocation,
+    runner: Runner,
+    *,
+    verify: bool,
+    shared: dict[ObjectLocation, StoredObject] | None = None,
 ) -> StoredFile:
     """A file of a store, or of an upload: one object of ours, several, or a part of one that is opened once."""
     if not stored.parts:

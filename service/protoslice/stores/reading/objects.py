@@ -10,7 +10,7 @@ from protoslice import _core
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError
 from protoslice.storage import ObjectKey, OpenFile, Span, Storage
 from protoslice.stores.layout import keys
-from protoslice.stores.manifest import Stored
+from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.reading.computed import Readable
 
 __all__ = ["CHANGED", "SUM_BLOCK", "Notes", "Runner", "StoredFile", "StoredObject", "open_object"]
@@ -70,7 +70,7 @@ class StoredObject:
         self,
         storage: Storage,
         key: ObjectKey,
-        stored: Stored,
+        stored: ObjectLocation,
         sums: bytes | None,
         handle: OpenFile | None,
         runner: Runner,
@@ -206,7 +206,7 @@ class StoredObject:
         return error
 
 
-async def open_object(storage: Storage, stored: Stored, runner: Runner, *, verify: bool) -> StoredObject:
+async def open_object(storage: Storage, stored: ObjectLocation, runner: Runner, *, verify: bool) -> StoredObject:
     """The object of ours that `stored` names, with its sums when it is to be verified."""
     key = ObjectKey(stored.key or "")
     sums = None

@@ -16,12 +16,12 @@ from protoslice.identity import CPB, READERS
 from protoslice.pieces import extents_of
 from protoslice.schema import TypeSchema
 from protoslice.storage import Span, Storage
-from protoslice.stores.catalog.artifact_cache import Derived
+from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.catalog.schemas import Schemas
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.envelope import unseal
 from protoslice.stores.manifest import Manifest
-from protoslice.stores.paging import Page, PageRoom, place_of
+from protoslice.stores.paging import PageRoom, ResultPage, place_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
 from protoslice.stores.reading.objects import StoredFile, open_object
 from protoslice.stores.reading.read_memo import recalling
@@ -46,9 +46,9 @@ class OpenStore:
         self,
         manifest: Manifest,
         files: Sequence[StoredFile],
-        proto: Proto | None,
+        proto: OpenRoot | None,
         worker: Worker,
-        derived: Derived,
+        derived: ArtifactCache,
     ) -> None:
         self.manifest = manifest
         self.info = manifest.as_store()
@@ -60,7 +60,7 @@ class OpenStore:
         self._facts = ChunkFacts(derived, worker)
         self._files = {file.path: (file, stored) for file, stored in zip(manifest.files, files, strict=True)}
         by_path = {path: stored for path, (_, stored) in self._files.items()}
-        root = formats.Proto(proto.document, proto.sources) if proto is not None else None
+        root = formats.RootProto(proto.document, proto.sources) if proto is not None else None
         model = formats.Model(manifest.root or "", manifest.type, by_path, root)
         self.tensors = StoreTensors(
             model,
@@ -124,7 +124,7 @@ class OpenStore:
             media_type=media,
         )
 
-    async def chunks(self, *, limit: int, cursor: str | None, digests: bool = True) -> Page[ChunkEntry]:
+    async def chunks(self, *, limit: int, cursor: str | None, digests: bool = True) -> ResultPage[ChunkEntry]:
         """A page of the chunks; with their digests, for which those never read before are read whole."""
         plan = self._known().plan
         first = place_of(cursor)
@@ -137,16 +137,16 @@ class OpenStore:
             items.append(ChunkEntry(n, kind, type_name, path, rope.size, digest))
         await self._facts.save()
         last = first + len(items)
-        return Page(items, str(last) if last < len(plan) else None)
+        return ResultPage(items, str(last) if last < len(plan) else None)
 
-    async def tree(self, path: str, depth: int, limit: int, cursor: str | None) -> Page[Node]:
+    async def tree(self, path: str, depth: int, limit: int, cursor: str | None) -> ResultPage[Node]:
         """A page of what lies directly below `path`; with a depth beyond 1 each with what lies below it in turn."""
         if not 1 <= depth <= DEPTH:
             raise InvalidInput(f"depth is at least 1 and at most {DEPTH}")
         document, first = self._known().document, place_of(cursor)
         items, total = await self._worker.run(lambda: nodes_below(document, path, first, depth, PageRoom(limit)))
         last = first + len(items)
-        return Page(items, str(last) if items and last < total else None)
+        return ResultPage(items, str(last) if items and last < total else None)
 
     async def merge(self, path: str, fields: Sequence[str] | None, omit_larger_than: int | None) -> Representation:
         """What stands at `path`, as far as `fields` keep it and without what is larger."""
@@ -219,7 +219,7 @@ class OpenStore:
     def _no_root(self) -> NoRoot:
         return NoRoot(f"this store has files, but no root proto: {self.manifest.why or 'none was found'}")
 
-    def _known(self) -> Proto:
+    def _known(self) -> OpenRoot:
         if self.manifest.root is None:
             raise self._no_root()
         if self._proto is None:
@@ -232,7 +232,7 @@ class OpenStore:
 
 
 @dataclass(frozen=True, slots=True)
-class Proto:
+class OpenRoot:
     """The root of a store as the engine knows it."""
 
     document: _core.Document
@@ -258,7 +258,7 @@ async def open_proto(
     schemas: Schemas,
     *,
     verify: bool,
-) -> Proto:
+) -> OpenRoot:
     """The root of the store of `manifest`, among its opened files."""
 
     async def whole(name: str) -> bytes:
@@ -285,14 +285,14 @@ async def open_proto(
 
 def _proto(
     index: bytes, plan: bytes, image: bytes | None, sources: Sequence[StoredFile], read_by: TypeSchema | None
-) -> Proto:
+) -> OpenRoot:
     """The root of a store, from what is kept of it. Blocking."""
     rope = _core.Rope.decode(image) if image is not None else None
     document = _core.Document(_core.Index(index), read_by.flat if read_by else None, sources, rope)
-    return Proto(document, _core.Plan.decode(plan), sources, rope is not None, read_by)
+    return OpenRoot(document, _core.Plan.decode(plan), sources, rope is not None, read_by)
 
 
-def _hashes(proto: Proto, first: int) -> Iterator[list[int]]:
+def _hashes(proto: OpenRoot, first: int) -> Iterator[list[int]]:
     """The hashes of the chunks from `first` on, in slices of work: a slice that ends within a chunk may give none."""
     done, read = list[int](), 0
     for n in range(first, len(proto.plan)):

@@ -9,14 +9,14 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.singleflight import Once
+from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import IntegrityError
 from protoslice.facts import File, Piece, PiecePlace
 from protoslice.identity import PIECES
 from protoslice.pieces import cut
 from protoslice.storage import Storage
-from protoslice.stores.catalog.artifact_cache import Derived
-from protoslice.stores.paging import Page, PageRoom, place_of
+from protoslice.stores.catalog.artifact_cache import ArtifactCache
+from protoslice.stores.paging import PageRoom, ResultPage, place_of
 from protoslice.stores.reading.digests import sha256_of
 from protoslice.stores.reading.opened import OpenStore
 
@@ -49,7 +49,7 @@ class PieceTable:
         for number, offset, size, digest in _ROW.iter_unpack(self._rows):
             yield self._files[number], offset, size, digest
 
-    def page(self, limit: int, cursor: str | None) -> Page[Piece]:
+    def page(self, limit: int, cursor: str | None) -> ResultPage[Piece]:
         """Some of them, in order."""
         first = place_of(cursor)
         rows = _ROW.iter_unpack(self._rows[first * _ROW.size : (first + limit) * _ROW.size])
@@ -59,7 +59,7 @@ class PieceTable:
                 break
             items.append(Piece(self._files[number], offset, size, digest.hex()))
         last = first + len(items)
-        return Page(items, str(last) if items and last < len(self) else None)
+        return ResultPage(items, str(last) if items and last < len(self) else None)
 
 
 class Pieces:
@@ -68,21 +68,21 @@ class Pieces:
     def __init__(self, storage: Storage, worker: Worker) -> None:
         self._storage = storage
         self._worker = worker
-        self._making: Once[str, bytes] = Once(stops=True)
+        self._making: SingleFlight[str, bytes] = SingleFlight(stops=True)
         self._begun: dict[str, bytearray] = {}
         """By store, the first rows of tables that no caller waits for any more."""
 
     async def of(self, store: OpenStore) -> PieceTable:
         """The table of a store, made by reading its files. The work stops when no caller waits any more."""
         store_id = store.info.id
-        rows = await Derived(self._storage, store_id).load(_NAME)
+        rows = await ArtifactCache(self._storage, store_id).load(_NAME)
         if rows is None:
             rows = await self._making.get(store_id, lambda: self._make(store))
         return PieceTable(rows, [file.path for file in store.info.files])
 
     async def known(self, store_id: str) -> bool:
         """Whether the table of a store has been made."""
-        return await Derived(self._storage, store_id).has(_NAME)
+        return await ArtifactCache(self._storage, store_id).has(_NAME)
 
     async def locate(self, wanted: Mapping[str, int], stores: Sequence[OpenStore]) -> list[PiecePlace]:
         """Where the pieces lie that are wanted, by digest with their sizes; one place for each."""
@@ -104,7 +104,7 @@ class Pieces:
             while len(self._begun) > _MOST_BEGUN:
                 self._begun.pop(next(iter(self._begun)))
             raise
-        await Derived(self._storage, store.info.id).save(_NAME, bytes(rows))
+        await ArtifactCache(self._storage, store.info.id).save(_NAME, bytes(rows))
         return bytes(rows)
 
     async def _fill(self, rows: bytearray, store: OpenStore) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from protoslice.concurrency.executor import Worker
-from protoslice.stores.catalog.artifact_cache import Derived
+from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.reading.objects import StoredFile
 
-__all__ = ["Noted", "recalling"]
+__all__ = ["MemoizedReads", "recalling"]
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ _ROW: Final = struct.Struct("<IQI")
 """The number of the object, where the read begins, and how long it is. The bytes follow."""
 
 
-class Noted:
+class MemoizedReads:
     """The small reads of several objects, by the number of the object and where they begin."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Noted:
         return b"".join(rows)
 
     @classmethod
-    def decode(cls, data: bytes) -> Noted:
+    def decode(cls, data: bytes) -> MemoizedReads:
         """What `encode` gave."""
         noted, at = cls(), 0
         while at + _ROW.size <= len(data):
@@ -81,13 +81,13 @@ class Noted:
         return noted
 
 
-async def recalling(work: Callable[[], T], objects: Sequence[StoredFile], derived: Derived, worker: Worker) -> T:
+async def recalling(work: Callable[[], T], objects: Sequence[StoredFile], derived: ArtifactCache, worker: Worker) -> T:
     """What `work` gives, done in a thread. Small reads that it makes of distant objects are kept for the next time."""
     parts = [part for stored in objects for part in stored.parts]
     distant = [(number, part) for number, part in enumerate(parts) if not part.is_near]
     if not distant:
         return await worker.bulk(work)
-    noted = Noted.decode(await derived.load(_NAME) or b"")
+    noted = MemoizedReads.decode(await derived.load(_NAME) or b"")
     for number, part in distant:
         part.note_reads(number, noted)
     try:

@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import quote
 
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.singleflight import Kept
+from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import LimitExceeded
 from protoslice.formats.model import Bytes, Model, Tensor, Tensors
 from protoslice.formats.outputs.listing import items, row_text
@@ -18,7 +18,7 @@ from protoslice.formats.outputs.references import References
 from protoslice.formats.outputs.safetensors import Safetensors
 from protoslice.formats.selection import chosen, naming, pattern, single, wanted
 from protoslice.formats.tensors.reading import is_ready, looked_up, read, ready
-from protoslice.stores.paging import Page, PageRoom, place_of
+from protoslice.stores.paging import PageRoom, ResultPage, place_of
 from protoslice.stores.reading.computed import Computed, Readable
 from protoslice.stores.reading.joined import JoinedObject
 from protoslice.stores.reading.objects import StoredObject
@@ -53,10 +53,10 @@ class StoreTensors:
         self._etag = etag
         self._found: Tensors | None = None
         self._finding = asyncio.Lock()
-        self._ready: Kept[str, Tensor] = Kept(most=_MOST, room=_ROOM)
-        self._files: Kept[tuple[str, ...], Representation] = Kept(most=_MOST, room=_ROOM, stops=True)
+        self._ready: CachedFlight[str, Tensor] = CachedFlight(most=_MOST, room=_ROOM)
+        self._files: CachedFlight[tuple[str, ...], Representation] = CachedFlight(most=_MOST, room=_ROOM, stops=True)
 
-    async def page(self, *, name: str | None, dtype: str | None, limit: int, cursor: str | None) -> Page[bytes]:
+    async def page(self, *, name: str | None, dtype: str | None, limit: int, cursor: str | None) -> ResultPage[bytes]:
         """A page of what is known of each, as items of a JSON list."""
         wanted(name, dtype)  # refuses types that there are not
         first = place_of(cursor)
@@ -167,12 +167,12 @@ def _pieces(texts: Iterator[bytes]) -> Iterator[bytes]:
         yield b"".join(some)
 
 
-def _page(found: Tensors, name: str | None, dtype: str | None, limit: int, first: int) -> Page[bytes]:
+def _page(found: Tensors, name: str | None, dtype: str | None, limit: int, first: int) -> ResultPage[bytes]:
     """Those that fit; a type, or nothing, may be all that they have to fit."""
     fits = wanted(name, dtype)
     if name is None:
         text, count, number = items(found, first, limit, dtype)
-        return Page([text] if count else [], str(number) if number < len(found) else None)
+        return ResultPage([text] if count else [], str(number) if number < len(found) else None)
     numbers: Sequence[int] = range(len(found)) if "*" in name else sorted(found.numbers(name))
     called, means, texts, room = naming(found), pattern(name), list[bytes](), PageRoom(limit)
     for number in numbers[bisect_left(numbers, first) :]:
@@ -181,9 +181,9 @@ def _page(found: Tensors, name: str | None, dtype: str | None, limit: int, first
             if fits(tensor):
                 text = row_text(tensor)
                 if not room.takes(len(text)):
-                    return Page(texts, str(number))
+                    return ResultPage(texts, str(number))
                 texts.append(text)
-    return Page(texts, None)
+    return ResultPage(texts, None)
 
 
 def _filename(name: str) -> str:

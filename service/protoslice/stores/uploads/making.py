@@ -11,9 +11,9 @@ from protoslice.facts import File
 from protoslice.storage import Storage
 from protoslice.stores.ingest.ingest import Ingest
 from protoslice.stores.ingest.inspection import Types
-from protoslice.stores.ingest.packs import Place
+from protoslice.stores.ingest.packs import FilePlace
 from protoslice.stores.ingest.receive import Received
-from protoslice.stores.manifest import Stored
+from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads.model import Failure, Upload, UploadOptions
 from protoslice.stores.uploads.parts import read_on, taken_up
@@ -72,7 +72,7 @@ class Making:
         await read_on(storage, worker, examination, parts)
         examined = await worker.run(examination.finish)
         info = File(path, examination.size, examined.sha256.hex())
-        return Received(info, Place(Stored.joined(parts)), examined.detection, examined.scan)
+        return Received(info, FilePlace(ObjectLocation.joined(parts)), examined.detection, examined.scan)
 
 
 def digests_of(upload: Upload) -> dict[str, str]:

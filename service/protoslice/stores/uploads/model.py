@@ -11,7 +11,7 @@ from protoslice import errors
 from protoslice.errors import IntegrityError, LimitExceeded, ProtosliceError
 from protoslice.stores.clock import now
 from protoslice.stores.layout.envelope import seal, unseal
-from protoslice.stores.manifest import Stored, stored_as_dict, stored_from_dict
+from protoslice.stores.manifest import ObjectLocation, stored_as_dict, stored_from_dict
 from protoslice.stores.requests import IngestRequest
 
 __all__ = ["Failure", "NewUpload", "Saved", "State", "Upload", "UploadOptions"]
@@ -117,7 +117,7 @@ class Upload:
     sha256: str | None = None
     told: str = ""
     client: str = ""
-    parts: tuple[Stored, ...] = ()
+    parts: tuple[ObjectLocation, ...] = ()
     saved: Saved | None = None
     state: State = "open"
     store: str | None = None

@@ -14,7 +14,7 @@ from protoslice.stores.ingest.inspection import Examination, Types
 from protoslice.stores.ingest.writers import BATCH, SummedObject
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.listing import everything
-from protoslice.stores.manifest import Stored
+from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.reading.joined import open_file_object
 from protoslice.stores.reading.objects import open_object
 from protoslice.stores.uploads.model import Upload
@@ -40,7 +40,7 @@ async def taken_up(
     return Examination(path, wanted, types)
 
 
-async def read_on(storage: Storage, worker: Worker, examination: Examination, parts: Sequence[Stored]) -> None:
+async def read_on(storage: Storage, worker: Worker, examination: Examination, parts: Sequence[ObjectLocation]) -> None:
     """Let an examination take what it has not seen yet of `parts`."""
     begin = 0
     for part in parts:
@@ -59,11 +59,11 @@ def _take(examination: Examination, source: RangeSource, begin: int) -> None:
         examination.take(bytes(source.read(at, min(BATCH, source.size - at))))
 
 
-async def bytes_of(storage: Storage, worker: Worker, parts: Sequence[Stored]) -> AsyncGenerator[bytes]:
+async def bytes_of(storage: Storage, worker: Worker, parts: Sequence[ObjectLocation]) -> AsyncGenerator[bytes]:
     """All that `parts` hold, verified, piece by piece."""
     if not parts:
         return
-    source = await open_file_object(storage, Stored.joined(parts), worker, verify=True)
+    source = await open_file_object(storage, ObjectLocation.joined(parts), worker, verify=True)
     try:
         for at in range(0, source.size, BATCH):
             yield await worker.run(lambda at=at: source.read(at, min(BATCH, source.size - at)))  # type: ignore[misc]
@@ -89,7 +89,7 @@ async def compacted(storage: Storage, worker: Worker, upload: Upload, *, part_by
     return replace(upload, parts=(*upload.parts[:-run], stored))
 
 
-def _small_run(parts: Sequence[Stored], part_bytes: int) -> int:
+def _small_run(parts: Sequence[ObjectLocation], part_bytes: int) -> int:
     """How many parts at the end are of the size of the last one, to a power of `RUN`, or smaller."""
     most = part_bytes if not parts else min(part_bytes, RUN ** (_power(parts[-1].size) + 1))
     count = 0

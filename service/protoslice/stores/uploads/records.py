@@ -16,7 +16,7 @@ from protoslice.stores.layout.fresh import put_new
 from protoslice.stores.layout.listing import everything
 from protoslice.stores.uploads.model import Upload
 
-__all__ = ["Held", "Records", "end_upload", "end_uploads", "load_record"]
+__all__ = ["Held", "UploadRecords", "end_upload", "end_uploads", "load_record"]
 
 _ID = re.compile(r"[0-9a-f]{10}-[0-9a-f]{20}")
 _MOVED = "another request has taken this upload on meanwhile: ask where it is, and go on from there"
@@ -30,7 +30,7 @@ class Held:
     etag: str
 
 
-class Records:
+class UploadRecords:
     """Uploads by id."""
 
     def __init__(self, storage: Storage) -> None:
@@ -100,7 +100,7 @@ async def end_uploads(storage: Storage, *, moment: datetime, before: datetime, d
     store may be in the making that has just been told of them. A dry run leaves all as it is.
     """
     alive: set[str] = set()
-    records = Records(storage)
+    records = UploadRecords(storage)
     async for stat in everything(storage, keys.UPLOADS):
         try:
             held = await load_record(storage, stat)
@@ -119,7 +119,7 @@ async def end_uploads(storage: Storage, *, moment: datetime, before: datetime, d
     return alive
 
 
-async def end_upload(records: Records, held: Held) -> None:
+async def end_upload(records: UploadRecords, held: Held) -> None:
     """End an upload that has expired, unless it has got on meanwhile."""
     try:
         await records.change(held, replace(held.upload, state="gone", parts=(), saved=None))

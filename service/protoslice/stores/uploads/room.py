@@ -13,7 +13,7 @@ from protoslice.stores.clock import now
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.listing import everything
 from protoslice.stores.uploads.model import UploadOptions
-from protoslice.stores.uploads.records import Records, end_upload, load_record
+from protoslice.stores.uploads.records import UploadRecords, end_upload, load_record
 
 __all__ = ["Room"]
 
@@ -81,5 +81,5 @@ class Room:
             if held.upload.state in {"open", "complete"}:
                 if held.upload.expires >= now():
                     return held.upload.client
-                await end_upload(Records(self._storage), held)
+                await end_upload(UploadRecords(self._storage), held)
         return None

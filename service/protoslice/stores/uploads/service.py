@@ -29,9 +29,9 @@ from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength
 from protoslice.stores.uploads.making import Ingesting, Making, Typing, digests_of
 from protoslice.stores.uploads.model import NewUpload, Upload, UploadOptions
 from protoslice.stores.uploads.parts import bytes_of, compacted, drop_parts, read_on, sweep, taken_up
-from protoslice.stores.uploads.records import Held, Records
+from protoslice.stores.uploads.records import Held, UploadRecords
 from protoslice.stores.uploads.room import Room
-from protoslice.stores.uploads.upload_lock import Turn, Turns
+from protoslice.stores.uploads.upload_lock import Turn, UploadLocks
 
 __all__ = ["Body", "Checksum", "Uploads"]
 
@@ -77,8 +77,8 @@ class Uploads:
         self._claims = claims
         self._types = types
         self._making = Making(storage, worker, ingest, types, options)
-        self._records = Records(storage)
-        self._turns = Turns()
+        self._records = UploadRecords(storage)
+        self._turns = UploadLocks()
         self._means = Means(storage, worker, options.part_bytes, self._change)
         self._room = Room(storage, options)
 

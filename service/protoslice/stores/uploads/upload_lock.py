@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from protoslice.stores.uploads.faults import Superseded
 
-__all__ = ["Turn", "Turns"]
+__all__ = ["Turn", "UploadLocks"]
 
 
 class Turn:
@@ -49,7 +49,7 @@ class Turn:
             yield piece
 
 
-class Turns:
+class UploadLocks:
     """The turns of all uploads, in this process. Between processes the records decide."""
 
     def __init__(self) -> None:
