@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -10,14 +11,29 @@ from hypothesis import strategies as st
 from tests.support.tensors import tensor
 
 from protoslice.errors import InvalidInput, NotFound
-from protoslice.formats.model import Listed
+from protoslice.formats.model import Listed, Tensors
 from protoslice.formats.selection import chosen, wanted
+
+
+class Counted(Listed):
+    """Counts how often a name is asked for."""
+
+    asked = 0
+
+    def called(self, number: int) -> tuple[str, str]:
+        self.asked += 1
+        return self[number].name, self[number].address
+
+
+def picked(found: Tensors, names: Sequence[str]) -> list[int]:
+    """The numbers chosen, in order."""
+    return sorted({number for some in chosen(found, names) for number in some})
 
 
 def matches(pattern: str, name: str) -> bool:
     """Whether the pattern means a tensor of that name."""
     try:
-        return bool(chosen(Listed([tensor(b"\0", "U8", [1], name=name)]), [pattern]))
+        return bool(picked(Listed([tensor(b"\0", "U8", [1], name=name)]), [pattern]))
     except NotFound:
         return False
 
@@ -50,16 +66,23 @@ def test_types_that_there_are() -> None:
 
 def test_which_of_many_are_chosen() -> None:
     found = Listed([tensor(b"\0", "U8", [1], name=f"{kind}{number}") for kind in "ab" for number in range(4)])
-    assert list(chosen(found, [])) == list(range(8))
-    assert list(chosen(found, ["b*", "a2", "path:a0", "*2"])) == [0, 2, 4, 5, 6, 7]
+    assert picked(found, ["b*", "a2", "path:a0", "*2"]) == [0, 2, 4, 5, 6, 7]
     for missing in (["a*", "c"], ["a1", "c*"]):
         with pytest.raises(NotFound, match="no tensor 'c"):
-            chosen(found, missing)
+            picked(found, missing)
 
 
 def test_names_with_stars_are_bounded_and_others_are_not() -> None:
     found = Listed([tensor(b"\0", "U8", [1], name=f"w{number}") for number in range(400)])
-    assert len(chosen(found, [f"w{number}" for number in range(400)])) == 400
-    assert len(chosen(found, [f"w{number}*" for number in range(64)])) == 400
+    assert len(picked(found, [f"w{number}" for number in range(400)])) == 400
+    assert len(picked(found, [f"w{number}*" for number in range(64)])) == 400
     with pytest.raises(InvalidInput, match="at most 64"):
-        chosen(found, [f"w{number}*" for number in range(65)])
+        picked(found, [f"w{number}*" for number in range(65)])
+
+
+def test_each_name_is_told_once_and_looked_at_in_slices() -> None:
+    found = Counted([tensor(b"\0", "U8", [1], name=f"w{number}") for number in range(3000)])
+    slices = list(chosen(found, [f"*{number}*" for number in range(64)]))
+    assert found.asked == 3000
+    assert max(map(len, slices)) <= 1024
+    assert len(slices) > 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from protoslice.errors import Conflict, InvalidInput, NotFound
@@ -12,6 +12,8 @@ from protoslice.formats.tensors.dtypes import DTYPES
 __all__ = ["Wanted", "chosen", "each", "naming", "pattern", "single", "wanted"]
 
 _MOST_PATTERNS: Final = 64
+_SLICE: Final = 1024
+"""Names that one slice of work looks at: each is compared with every pattern."""
 _SHOWN: Final = 20
 """So many addresses are listed where a name is borne by several tensors."""
 
@@ -48,27 +50,35 @@ def naming(found: Tensors) -> Callable[[int], tuple[str, str]]:
     return known or made
 
 
-def chosen(found: Tensors, names: Sequence[str]) -> Sequence[int]:
-    """The numbers of the tensors that any of `names` means, all where there are none.
+def chosen(found: Tensors, names: Sequence[str]) -> Iterator[Sequence[int]]:
+    """The numbers of the tensors that any of `names` means, slice by slice, in no order and some twice.
 
-    `NotFound` for one that means nothing, `InvalidInput` where more than a few have a `*`.
+    `NotFound` for a name that means nothing, `InvalidInput` where more than a few
+    have a `*`.
     """
-    if not names:
-        return range(len(found))
-    kept = {number for name in names if "*" not in name for number in _exactly(found, name)}
     patterns = {name: pattern(name) for name in names if "*" in name}
     if len(patterns) > _MOST_PATTERNS:
         raise InvalidInput(f"at most {_MOST_PATTERNS} names may have a *: ask for fewer at a time")
+    yield [number for name in names if "*" not in name for number in _exactly(found, name)]
     met: set[str] = set()
-    called = naming(found)
-    for number in range(len(found)) if patterns else ():
-        fitting = [name for name, fits in patterns.items() if fits(called(number)[0])]
-        met.update(fitting)
-        if fitting:
-            kept.add(number)
+    for first in range(0, len(found), _SLICE) if patterns else ():
+        yield _fitting_any(patterns, found, range(first, min(first + _SLICE, len(found))), met)
     for name in patterns.keys() - met:
         raise NotFound(f"there is no tensor {name!r}")
-    return sorted(kept)
+
+
+def _fitting_any(
+    patterns: Mapping[str, Callable[[str], bool]], found: Tensors, numbers: Sequence[int], met: set[str]
+) -> list[int]:
+    """Those of `numbers` whose names fit any of `patterns`, the names of which are added to `met`."""
+    called, kept = naming(found), list[int]()
+    for number in numbers:
+        name, _ = called(number)
+        fitting = [text for text, fits in patterns.items() if fits(name)]
+        met.update(fitting)
+        if fitting:
+            kept.append(number)
+    return kept
 
 
 def _exactly(found: Tensors, name: str) -> Sequence[int]:

@@ -88,7 +88,7 @@ class StoreTensors:
 
     async def _made(self, found: Tensors, names: Sequence[str]) -> tuple[Representation, int]:
         file, held = Safetensors(), 0
-        numbers = await self._worker.bulk(lambda: chosen(found, names))
+        numbers = await self._chosen(found, names) if names else range(len(found))
 
         def add(number: int) -> int:
             tensor, weight = looked_up(found[number])
@@ -104,6 +104,10 @@ class StoreTensors:
         weight = await self._worker.bulk(lambda: data.literals + _EXTENT_WEIGHT * data.rope.piece_count)
         made = Representation(data.rope, readable, etag, f"{name}.safetensors", kind="safetensors")
         return made, weight + held
+
+    async def _chosen(self, found: Tensors, names: Sequence[str]) -> Sequence[int]:
+        slices = [numbers async for numbers in self._worker.steps(chosen(found, names))]
+        return await self._worker.bulk(lambda: sorted({number for some in slices for number in some}))
 
     async def references(self, base: str) -> bytes:
         """References onto this store's own URLs, which begin with `base`, as kerchunk writes them, in JSON."""
