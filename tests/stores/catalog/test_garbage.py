@@ -11,7 +11,7 @@ import pytest
 from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, upload, visible
 
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
-from protoslice.storage.interceptor import AroundStorage
+from protoslice.storage.interceptor import InterceptedStorage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog.garbage import collect_garbage
 
@@ -148,7 +148,7 @@ def test_only_an_upload_that_is_over_is_swept() -> None:
     in_memory(work)
 
 
-class Counting(AroundStorage):
+class Counting(InterceptedStorage):
     """Counts calls, by their methods and the folders of their keys."""
 
     def __init__(self, inner: Storage) -> None:
@@ -156,7 +156,7 @@ class Counting(AroundStorage):
         self.calls: Counter[tuple[str, str]] = Counter()
 
     async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """See `AroundStorage.around`."""
+        """See `InterceptedStorage.around`."""
         self.calls[name, key.segments[0] if key is not None else ""] += 1
         return await call()
 

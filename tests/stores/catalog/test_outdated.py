@@ -24,7 +24,7 @@ from tests.support.stores import (
 
 from protoslice.errors import Conflict, NotFound, StorageUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
-from protoslice.storage.interceptor import AroundStorage
+from protoslice.storage.interceptor import InterceptedStorage
 from protoslice.stores import Stores
 from protoslice.stores.catalog.garbage import collect_garbage
 from protoslice.stores.catalog.outdated import SETTLED_SECONDS
@@ -32,7 +32,7 @@ from protoslice.stores.catalog.outdated import SETTLED_SECONDS
 T = TypeVar("T")
 
 
-class Halted(AroundStorage):
+class Halted(InterceptedStorage):
     """Stops before the call of a method on a key of a folder, until it may go on."""
 
     def __init__(self, inner: Storage, method: str, folder: str) -> None:
@@ -42,7 +42,7 @@ class Halted(AroundStorage):
         self._place = method, folder
 
     async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """See `AroundStorage.around`."""
+        """See `InterceptedStorage.around`."""
         if key is not None and (name, key.segments[0]) == self._place:
             self.stopped.set()
             await self.go_on.wait()
