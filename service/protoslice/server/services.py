@@ -14,7 +14,7 @@ from protoslice.server.middleware.clients import Clients
 from protoslice.server.observability.metrics import Metrics
 from protoslice.server.rendering.pool import Renderer
 from protoslice.server.settings import Settings
-from protoslice.storage import open_storage
+from protoslice.storage import MeteredStorage, open_storage
 from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.uploads import UploadOptions
 
@@ -45,7 +45,8 @@ class Services:
         settings = self.settings
         async with AsyncExitStack() as stack:
             storage = await stack.enter_async_context(open_storage(settings.storage, settings.plain_storage_options()))
-            opened = await Stores.open(storage, _store_options(settings))
+            metered = MeteredStorage(storage, self.metrics.storage.observe)
+            opened = await Stores.open(metered, _store_options(settings))
             stack.push_async_callback(opened.close)
             rendering = Renderer(
                 processes=settings.render_processes,

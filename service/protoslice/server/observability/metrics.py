@@ -7,7 +7,6 @@ for each number, which a small answer would feel.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,22 +15,22 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 
 from protoslice.server.middleware.context import RequestContext
+from protoslice.server.observability.buckets import BOUNDS, Buckets
+from protoslice.server.observability.storage_calls import StorageCalls
 
 __all__ = ["CONTENT_TYPE", "Metrics"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 LAG_EVERY_SECONDS: Final = 0.5
-_BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0)
 
 
 class _Tally:
     """What happened to one route, method and status."""
 
-    __slots__ = ("buckets", "received", "seconds", "sent")
+    __slots__ = ("buckets", "received", "sent")
 
     def __init__(self) -> None:
-        self.buckets = [0] * (len(_BOUNDS) + 1)
-        self.seconds = 0.0
+        self.buckets = Buckets()
         self.received = 0
         self.sent = 0
 
@@ -50,19 +49,11 @@ class _Requests(Collector):
         sent = CounterMetricFamily("protoslice_sent_bytes", "Body bytes sent.", labels=labels)
         for (route, method, status), tally in sorted(self.tallies.copy().items()):  # requests go on meanwhile
             values = [route, method, str(status)]
-            count.add_metric(values, sum(tally.buckets))
-            seconds.add_metric(values, _cumulated(tally.buckets), tally.seconds)
+            count.add_metric(values, tally.buckets.count)
+            seconds.add_metric(values, tally.buckets.cumulated(), tally.buckets.seconds)
             received.add_metric(values, tally.received)
             sent.add_metric(values, tally.sent)
         yield from (count, seconds, received, sent)
-
-
-def _cumulated(buckets: list[int]) -> list[tuple[str, float]]:
-    total, found = 0, []
-    for bound, count in zip((*map(str, _BOUNDS), "+Inf"), buckets, strict=True):
-        total += count
-        found.append((bound, float(total)))
-    return found
 
 
 class Metrics:
@@ -72,11 +63,13 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         self._requests = _Requests()
         registry.register(self._requests)
+        self.storage = StorageCalls()
+        registry.register(self.storage)
         self._stages = Histogram(
             "protoslice_ingest_stage_seconds",
             "Time in each stage of an ingest.",
             ["stage"],
-            buckets=_BOUNDS,
+            buckets=BOUNDS,
             registry=registry,
         )
         self.under_way = 0
@@ -98,8 +91,7 @@ class Metrics:
         tally = self._requests.tallies.get(key)
         if tally is None:
             tally = self._requests.tallies[key] = _Tally()
-        tally.buckets[bisect_left(_BOUNDS, seconds)] += 1
-        tally.seconds += seconds
+        tally.buckets.observe(seconds)
         tally.received += context.bytes_in
         tally.sent += context.bytes_out
 
