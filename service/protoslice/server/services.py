@@ -9,6 +9,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from protoslice.concurrency.windows import Windows
 from protoslice.server.api.problems import DRAINING, HttpProblem
 from protoslice.server.middleware.clients import Clients
 from protoslice.server.observability.metrics import Metrics
@@ -27,6 +28,7 @@ class Services:
 
     settings: Settings
     metrics: Metrics = field(default_factory=Metrics)
+    windows: Windows = field(default_factory=Windows)
     opened: Stores | None = None
     rendering: Renderer | None = None
     draining: bool = False

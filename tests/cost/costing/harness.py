@@ -34,6 +34,8 @@ class Cost:
     """Steps of the callback that held the loop longest."""
     turn: int
     """Steps of the longest turn of the loop."""
+    loop: int
+    """Steps of all callbacks of the loop together."""
     work: int
     """Steps of all worker threads together."""
     where: list[str]

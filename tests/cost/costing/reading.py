@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from socket import MSG_PEEK
 from typing import Any, Final
 
 from costing.harness import Wire
@@ -18,6 +19,8 @@ _STORE: Final = "/v1/stores/{ref}"
 _RANGES: Final = "bytes=" + ",".join(f"{n}-{n}" for n in range(0, 64 * 200_000, 200_000))
 _MANY_RANGES: Final = "bytes=" + ",".join(f"{n * 100}-" for n in range(5000))
 _MASKS: Final = "&".join(f"fields=graph.node[{n}:12000].name" for n in range(400))
+_ROUNDS: Final = 30
+"""Requests answered one after the other, during which an answer that nobody reads has got as far as it can."""
 _GLOBS: Final = "&".join(f"name=*a*b*{n:x}" for n in range(400))
 
 
@@ -36,6 +39,23 @@ def leaves_file(wire: Wire, store: str) -> int:
             wire.send(connection, get(f"/v1/stores/{store}/files/model.onnx"))
             wire.read(connection, 64 << 10)
     return 0
+
+
+def stalled(path: str, count: int) -> Any:
+    """A play that asks for `path` over many connections, and reads nothing of any answer."""
+
+    def play(wire: Wire, given: Any) -> int:
+        with ExitStack() as stack:
+            readers = [stack.enter_context(wire.open()) for _ in range(count)]
+            for reader in readers:
+                wire.send(reader, get(path.format(store=given)))
+            for reader in readers:
+                reader.recv(1, MSG_PEEK)
+            for _ in range(_ROUNDS):
+                wire.exchange(get("/livez"))
+        return 0
+
+    return play
 
 
 def pipelined(path: str, count: int) -> Any:
@@ -143,6 +163,18 @@ READING: Final = (
         given=empty_tensors(9),
         status=200,
         budget=Budget(calls=20, memory=32),
+    ),
+    *(
+        Row(
+            route=f"GET {_STORE}/merge",
+            worst=f"{count} readers that read nothing",
+            play=stalled("/v1/stores/{store}/merge", count),
+            given=large,
+            near=True,
+            status=0,
+            budget=Budget(memory_room=2 * MIB + count * 256 * KIB, loop=200_000 + count * 10_000, calls=40 + count),
+        )
+        for count in (16, 400)
     ),
     Row(
         route=f"GET {_STORE}/cpb",

@@ -89,6 +89,7 @@ class Probe:
         return {
             "held": self._steps.longest,
             "turn": self._steps.longest_turn,
+            "loop": self._steps.all,
             "work": min(self._work.steps, MOST),
             "where": self._steps.where,
             "memory": peak() - memory,

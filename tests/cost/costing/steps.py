@@ -56,6 +56,11 @@ class Steps:
         self._turn_ends()
         self._base = self._trace = None
 
+    @property
+    def all(self) -> int:
+        """The steps of all callbacks together."""
+        return self._count
+
     def add(self, steps: int) -> None:
         """Count what a call in C had to do, if the loop's thread made it."""
         if self._trace is not None and get_ident() == self._thread:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 import httpx
 
 from costing.harness import Cost, Wire
+from costing.steps import MOST
 
 __all__ = ["KIB", "MIB", "Budget", "Row", "get", "request"]
 
@@ -26,6 +27,8 @@ class Budget:
 
     held: int = 20_000
     """Steps of one callback of the loop: about one millisecond."""
+    loop: int = 20 * MOST
+    """Steps of all callbacks of the loop together."""
     work: int = 100_000
     """Steps of all worker threads together."""
     memory: float = 3
@@ -79,6 +82,7 @@ class Row:
         budget = self.budget
         most = {
             "held": budget.held,
+            "loop": budget.loop,
             "work": budget.work,
             "memory": int(budget.memory * (wire.sent + wire.got)) + budget.memory_room,
             "written": int(budget.written * wire.sent) + budget.written_room,

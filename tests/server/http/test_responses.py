@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from tests.support.live import LiveServer, exchange, live_server, read_answer
 from tests.support.problems import assert_problem
 
+from protoslice.concurrency.windows import Window, Windows
 from protoslice.errors import IntegrityError
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.plan import Terms
@@ -31,6 +32,7 @@ from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 CONTENT = bytes(range(256)) * 16
 BIG = 64 << 20
+WINDOWS = Windows()
 
 
 @dataclass
@@ -47,8 +49,12 @@ class FakeRope:
     breaks_at: int | None = None
     waits: bool = False
     events: list[str] = field(default_factory=list)
+    given: list[int] = field(default_factory=list)
+    """The lengths of the pieces that were asked for."""
 
-    async def pieces(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
+    async def pieces(
+        self, start: int, end: int, window: Window | None = None
+    ) -> AsyncGenerator[bytes | memoryview, None]:
         self.events.append("open")
         try:
             async for piece in self._read(start, end):
@@ -64,6 +70,7 @@ class FakeRope:
             if self.waits:
                 await asyncio.sleep(3600)
             stop = min(end, start + step)
+            self.given.append(stop - start)
             first = start % 256
             yield (CONTENT[:256] * ((stop - start) // 256 + 2))[first : first + stop - start]
             start = stop
@@ -89,7 +96,9 @@ async def rope_app(scope: Scope, receive: Receive, send: Send) -> None:
     rope = ROPES[scope["path"].removeprefix("/tag")]
     terms = Terms(location="/lasting" if scope["path"].startswith("/tag") else None)
     async with Leaving(receive) as leaving:
-        await send_representation(scope, send, rope, fields=read_fields(scope), terms=terms, leaving=leaving)
+        await send_representation(
+            scope, send, rope, fields=read_fields(scope), terms=terms, leaving=leaving, windows=WINDOWS
+        )
 
 
 @pytest.fixture(scope="module")
@@ -365,11 +374,13 @@ def await_event(rope: FakeRope, name: str) -> None:
 def test_a_client_that_does_not_read_is_dropped(server: LiveServer) -> None:
     rope = ROPES["/big"]
     rope.events.clear()
+    rope.given.clear()
     with socket.create_connection((server.host, server.port), 10) as connection:
         connection.sendall(b"GET /big HTTP/1.1\r\nhost: localhost\r\n\r\n")
         await_event(rope, "closed")
         answer = read_answer(connection)
     assert not answer.complete
+    assert rope.given == [1 << 20], "nothing is read that the client does not take"
 
 
 def test_a_client_that_reads_slowly_but_steadily_is_served(server: LiveServer) -> None:

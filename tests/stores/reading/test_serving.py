@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from protoslice import _core
+from protoslice.concurrency.windows import Windows
 from protoslice.storage import Span
 from protoslice.stores import Representation
 
@@ -18,8 +19,9 @@ MIB = 1 << 20
 class Blocks:
     """Bytes in memory that are read in whole blocks; notes what each fetch brought."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, *, near: bool = False) -> None:
         self.size = len(data)
+        self.is_near = near
         self.fetched: list[int] = []
         self._data = data
 
@@ -62,10 +64,11 @@ class CountedRope:
         return pieces
 
 
-def served(rope: _core.Rope, *sources: Blocks) -> list[bytes]:
+def served(rope: _core.Rope, *sources: Blocks, windows: Windows | None = None) -> list[bytes]:
     async def work() -> list[bytes]:
         view = Representation(rope, sources, "etag", "name")
-        async with aclosing(view.pieces(0, view.size)) as pieces:
+        window = windows.open(view.size) if windows is not None else None
+        async with aclosing(view.pieces(0, view.size, window)) as pieces:
             return [bytes(piece) async for piece in pieces]
 
     return asyncio.run(work())
@@ -111,6 +114,31 @@ def test_what_lies_together_is_read_once(size: int) -> None:
     assert b"".join(pieces) == data[5:]
     assert max(map(len, pieces)) <= MIB
     assert sum(source.fetched) == size
+
+
+@pytest.mark.parametrize("near", [False, True])
+def test_what_a_client_takes_is_read_once_however_it_is_cut(near: bool) -> None:
+    data = Random(4).randbytes(5 * MIB)
+    source, windows = Blocks(data, near=near), Windows()
+    pieces = served(_core.Rope([b"head", (0, 5, 5 * MIB - 9), b"tail"]), source, windows=windows)
+    assert b"".join(pieces) == b"head" + data[5:-4] + b"tail"
+    assert sum(source.fetched) == len(data)
+    assert len(pieces[0]) <= (BLOCK if near else MIB)
+    assert source.fetched[0] == (BLOCK if near else MIB)
+
+
+def test_a_reader_that_leaves_gives_its_window_back() -> None:
+    windows = Windows()
+    before = windows.free
+
+    async def leave() -> int:
+        view = Representation(_core.Rope([(0, 0, 5 * MIB)]), [Blocks(bytes(5 * MIB))], "etag", "name")
+        async with aclosing(view.pieces(0, view.size, windows.open(view.size))) as pieces:
+            await anext(pieces)
+            return windows.free
+
+    assert asyncio.run(leave()) == before - MIB
+    assert windows.free == before
 
 
 def test_at_hand_makes_no_objects_of_many_pieces() -> None:

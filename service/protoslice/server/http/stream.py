@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from starlette.types import Scope, Send
 
+from protoslice.concurrency.windows import Window, Windows
 from protoslice.errors import IntegrityError
 from protoslice.server.http.digests import format_digest, wants_sha256
 from protoslice.server.http.headers import Fields
@@ -31,29 +32,31 @@ SMALL: Final = 1 << 20
 class RangeReadable(Facts, Protocol):
     """A representation whose bytes can be read by range."""
 
-    def pieces(self, start: int, end: int) -> AsyncGenerator[Buffer, None]: ...
+    def pieces(self, start: int, end: int, window: Window | None = None) -> AsyncGenerator[Buffer, None]: ...
 
 
 async def send_representation(
-    scope: Scope, send: Send, rope: RangeReadable, *, fields: Fields, terms: Terms, leaving: Leaving
+    scope: Scope, send: Send, rope: RangeReadable, *, fields: Fields, terms: Terms, leaving: Leaving, windows: Windows
 ) -> None:
-    """Answer a GET or HEAD with `rope`, within the context `leaving`."""
+    """Answer a GET or HEAD with `rope`, within the context `leaving`; `windows` bound the bytes read ahead."""
     answer = plan_answer(scope["method"], fields, rope, terms)
     if scope["method"] == "HEAD" or answer.length == 0:
         await _send_head(send, answer)
         await send({"type": "http.response.body", "body": b""})
         return
-    async with aclosing(_body(rope, answer)) as body:
-        first = await anext(body)
-        if len(first) == answer.length:
-            await _send_only(send, answer, first, fields)
+    async with aclosing(_body(rope, answer, windows.open(answer.length))) as body:
+        piece = await anext(body)
+        if len(piece) == answer.length:
+            await _send_only(send, answer, piece, fields)
             return
         if answer.length <= SMALL and b"want-content-digest" in fields:
-            await _send_only(send, answer, await _gather(first, body), fields)
+            await _send_only(send, answer, await _gather(piece, body), fields)
             return
         leaving.watch()
         await _send_head(send, answer)
-        await _pump(send, answer.length, first, body)
+        left = answer.length - await _take(send, piece)
+        del piece
+        await _pump(send, left, body)
 
 
 async def _send_head(send: Send, answer: Answer) -> None:
@@ -70,25 +73,30 @@ async def _send_only(send: Send, answer: Answer, body: Buffer, fields: Fields) -
     await send({"type": "http.response.body", "body": body})
 
 
-async def _pump(send: Send, left: int, piece: Buffer, body: AsyncGenerator[Buffer, None]) -> None:
-    left -= len(piece)
-    await send({"type": "http.response.body", "body": piece, "more_body": True})
+async def _pump(send: Send, left: int, body: AsyncGenerator[Buffer, None]) -> None:
     async for piece in body:
-        left -= len(piece)
+        left -= await _take(send, piece)
         if left < 0:
             break
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
         # What comes from the page cache and goes to a fast client never waits: let others have their turn.
         await asyncio.sleep(0)
     _check_end(left)
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _body(rope: RangeReadable, answer: Answer) -> AsyncGenerator[Buffer, None]:
+async def _take(send: Send, piece: Buffer) -> int:
+    """Send a piece, and wait until the client has taken about all of it; the length of the piece."""
+    await send({"type": "http.response.body", "body": piece, "more_body": True})
+    # The server waits before it sends, not behind: without this, the next piece would be in memory as well meanwhile.
+    await send({"type": "http.response.body", "body": b"", "more_body": True})
+    return len(piece)
+
+
+async def _body(rope: RangeReadable, answer: Answer, window: Window) -> AsyncGenerator[Buffer, None]:
     """All that goes over the wire, in pieces, none empty; the first one holds bytes of the representation."""
     for part in answer.parts:
         head = part.head
-        async with aclosing(rope.pieces(part.start, part.end)) as pieces:
+        async with aclosing(rope.pieces(part.start, part.end, window)) as pieces:
             async for piece in pieces:
                 if len(piece):
                     yield b"".join((head, piece)) if head else piece

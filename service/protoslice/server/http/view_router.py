@@ -59,7 +59,9 @@ class ViewEndpoint:
             )
             form = _form(fields.get(b"accept"), rope) if view.rendered else None
             if form is None:
-                await send_representation(scope, send, rope, fields=fields, terms=terms, leaving=leaving)
+                await send_representation(
+                    scope, send, rope, fields=fields, terms=terms, leaving=leaving, windows=self._services.windows
+                )
             else:
                 await self._render(scope, send, rope=rope, store=store, media_type=form, fields=fields, terms=terms)
 

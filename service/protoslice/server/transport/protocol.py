@@ -14,6 +14,7 @@ from protoslice.server.http.headers import Headers
 from protoslice.server.middleware.clients import Clients, Shares, network_of
 from protoslice.server.transport.pacing import HEAD_PIECES, PacedProtocol, Turns
 from protoslice.server.transport.refusals import refusal
+from protoslice.server.transport.unsent import AT_FIRST, PROVEN, limit_unsent
 
 __all__ = ["Answerer", "ConnectionLimits", "GuardedProtocol", "guarded"]
 
@@ -61,10 +62,13 @@ class GuardedProtocol(PacedProtocol):
         self._discarded = 0
         self._answered = False
         self._framing = 0
+        self._reads = False
+        """Whether the client has caught up once."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start waiting for the first request."""
         super().connection_made(transport)
+        limit_unsent(transport, AT_FIRST)
         if len(self.connections) > self.limits.max_connections:
             self._refuse(BUSY, f"the limit is {self.limits.max_connections} connections")
         elif not self._count():
@@ -215,6 +219,9 @@ class GuardedProtocol(PacedProtocol):
         """The client has caught up."""
         self._forget(self._send_timer)
         self._send_timer = None
+        if not self._reads:
+            self._reads = True
+            limit_unsent(self.transport, PROVEN)
         super().resume_writing()
 
     def _watch_sending(self) -> None:

@@ -19,6 +19,10 @@ class Readable(Protocol):
     def size(self) -> int:
         """How many bytes there are."""
 
+    @property
+    def is_near(self) -> bool:
+        """Whether a read costs next to nothing."""
+
     def read(self, offset: int, length: int, /) -> bytes:
         """Exactly the `length` bytes at `offset`. Blocks."""
 
@@ -34,6 +38,9 @@ class Readable(Protocol):
 
 class Computed:
     """A source whose bytes are made, when they are read, out of what it is over."""
+
+    is_near = False
+    """Each read is a call to a thread."""
 
     def __init__(self, source: RangeSource, worker: Worker) -> None:
         self.size = source.size

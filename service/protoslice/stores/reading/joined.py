@@ -32,6 +32,11 @@ class JoinedObject:
         """See `StoredFile.parts`."""
         return self._parts
 
+    @property
+    def is_near(self) -> bool:
+        """See `StoredObject.is_near`."""
+        return all(part.is_near for part in self._parts)
+
     def read(self, offset: int, length: int, /) -> bytes:
         """See `StoredFile.read`."""
         if offset < 0 or length < 0 or offset + length > self.size:

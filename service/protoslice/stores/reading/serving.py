@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from protoslice import _core
+from protoslice.concurrency.windows import LARGEST, Window
 from protoslice.errors import LimitExceeded
 from protoslice.storage import Span
 from protoslice.stores.reading.computed import Readable
@@ -13,13 +15,11 @@ from protoslice.stores.reading.objects import SUM_BLOCK
 
 __all__ = ["Representation"]
 
-PIECE = 1 << 20
-"""About as much as is read and sent at a time."""
-
 _PIECES = 1 << 15
 _SPANS = 32
-_COVERED = 2 << 20
-"""Bounds on a batch: pieces of the rope, spans of sources, and bytes of these. Each span may read two blocks more."""
+_COVERED = 2
+"""Bounds on a batch: pieces of the rope, spans of sources, and bytes of these as a multiple of the batch's own. Each
+span may read two blocks more."""
 
 Extent = tuple[int, int, int]
 """A source by its number, and where in it bytes begin and end."""
@@ -54,10 +54,17 @@ class Representation:
         """How many bytes it has."""
         return self.rope.size
 
-    async def pieces(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
-        """The bytes from `start` up to `end`, verified, in pieces of about a mebibyte."""
-        for batch in _batches(self.rope, self.sources, start, end):
-            yield await _read(self.rope, self.sources, batch)
+    async def pieces(
+        self, start: int, end: int, window: Window | None = None
+    ) -> AsyncGenerator[bytes | memoryview, None]:
+        """The bytes from `start` up to `end`, verified, in pieces as large as `window` grants; else of a mebibyte."""
+        end = min(end, self.size)
+        near = all(source.is_near for source in self.sources[:1])  # those of one store lie in one storage
+        while start < end:
+            with window.hold(near=near) if window is not None else nullcontext(LARGEST) as size:
+                batch = _batch(self.rope, self.sources, start, end, size)
+                yield await _read(self.rope, self.sources, batch)
+            start = batch.stop
 
     def at_hand(self, start: int, end: int) -> bytes | memoryview | None:
         """The bytes from `start` up to `end`, verified, if they lie together and can be had without waiting."""
@@ -74,21 +81,21 @@ class Representation:
         return b"".join([piece async for piece in self.pieces(0, self.size)])
 
 
-def _batches(rope: _core.Rope, sources: Sequence[Readable], start: int, end: int) -> Iterator[_Batch]:
-    """Batches of the rope. A batch that ends within a long extent ends where a block does: no block is read twice."""
-    end = min(end, rope.size)
-    while start < end:
-        stop, spans = _bounded(rope, start, end)
-        if stop < end:
-            aligned = _aligned(rope, sources, start, stop)
-            if aligned < stop:
-                stop, spans = _bounded(rope, start, aligned)
-        yield _Batch(start, stop, spans)
-        start = stop
+def _batch(rope: _core.Rope, sources: Sequence[Readable], start: int, end: int, size: int) -> _Batch:
+    """The next batch of a rope, of at most `size` bytes.
+
+    A batch that ends within a long extent ends where a block does: no block is read twice.
+    """
+    stop, spans = _bounded(rope, start, end, size)
+    if stop < end:
+        aligned = _aligned(rope, sources, start, stop)
+        if aligned < stop:
+            stop, spans = _bounded(rope, start, aligned, size)
+    return _Batch(start, stop, spans)
 
 
-def _bounded(rope: _core.Rope, start: int, stop: int) -> tuple[int, list[Extent]]:
-    return rope.batch(start, stop, size=PIECE, pieces=_PIECES, spans=_SPANS, covered=_COVERED, gap=SUM_BLOCK)
+def _bounded(rope: _core.Rope, start: int, stop: int, size: int) -> tuple[int, list[Extent]]:
+    return rope.batch(start, stop, size=size, pieces=_PIECES, spans=_SPANS, covered=_COVERED * size, gap=SUM_BLOCK)
 
 
 def _aligned(rope: _core.Rope, sources: Sequence[Readable], start: int, stop: int) -> int:
