@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -27,8 +28,20 @@ from bench import models
 __all__ = ["running_service", "service"]
 
 MIB = 1 << 20
-RUNS = 5
 CURL = ["curl", "-sS", "-f", "-H", "Expect:", "-T"]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Number and length of the runs that a median is taken of; a shrunk benchmark takes one short run."""
+
+    runs: int = 5
+    seconds: int = 3
+
+    @classmethod
+    def at(cls, scale: float) -> Effort:
+        """The effort for data of `scale`, 1 being full size."""
+        return cls() if scale >= 1 else cls(1, 1)
 
 
 def service(folder: Path, scale: float) -> Iterator[Row]:
@@ -44,24 +57,26 @@ def service(folder: Path, scale: float) -> Iterator[Row]:
         peer = stack.enter_context(_peer(path))
         nginx = stack.enter_context(_nginx(folder, path))
         store = _upload(ours, path)
-        yield from _ranges(f"{ours}/v1/stores/{store}/chunks/1", peer, nginx, int(64 * MIB * min(1.0, scale)))
+        yield from _ranges(f"{ours}/v1/stores/{store}/chunks/1", peer, nginx, scale)
         yield from _uploads(folder, ours, peer, scale)
         yield from _first_bytes(folder, ours, scale)
         yield _crowd(f"{ours}/v1/stores/{store}/chunks/1", 60 if scale == 1 else 1)
 
 
-def _ranges(chunk: str, peer: str, nginx: str, large: int) -> Iterator[Row]:
+def _ranges(chunk: str, peer: str, nginx: str, scale: float) -> Iterator[Row]:
+    effort, large = Effort.at(scale), int(64 * MIB * min(1.0, scale))
+    wrk = partial(_wrk, effort.seconds)
     wide, narrow = f"bytes=65536-{65535 + large}", "bytes=1048576-1052671"
     for what, other, bar in (("nginx", f"{nginx}/big.pb", 1.2), ("FileResponse", f"{peer}/file", 8)):
-        mine, theirs = _pair(partial(_wrk, chunk, wide, 4), partial(_wrk, other, wide, 4))
+        mine, theirs = _pair(effort.runs, partial(wrk, chunk, wide, 4), partial(wrk, other, wide, 4))
         name = f"64 MiB ranges, 4 connections, against {what}"
         yield Row(name, _speed(mine * large), _speed(theirs * large), mine / theirs, bar)
     # Nothing is read and nothing is checked there: the most that this client takes from one worker.
-    mine, theirs = _pair(partial(_wrk, chunk, wide, 4), partial(_wrk, f"{peer}/large", wide, 4))
+    mine, theirs = _pair(effort.runs, partial(wrk, chunk, wide, 4), partial(wrk, f"{peer}/large", wide, 4))
     mine, theirs = mine * large, theirs * 64 * MIB
     yield Row("64 MiB ranges, 4 connections, against a bare app", _speed(mine), _speed(theirs), mine / theirs, 0.5)
     for what, other, bar in (("a bare app", f"{peer}/small", 0.8), ("FileResponse", f"{peer}/file", 15)):
-        mine, theirs = _pair(partial(_wrk, chunk, narrow, 16), partial(_wrk, other, narrow, 16))
+        mine, theirs = _pair(effort.runs, partial(wrk, chunk, narrow, 16), partial(wrk, other, narrow, 16))
         name = f"4 KiB ranges, 16 connections, against {what}"
         yield Row(name, f"{mine:.0f}/s", f"{theirs:.0f}/s", mine / theirs, bar)
 
@@ -141,15 +156,15 @@ def _crowd(chunk: str, duration: int) -> Row:
     return Row(what, f"{share:.2g}", "none", share, 0, False)
 
 
-def _pair(ours: Callable[[], float], peer: Callable[[], float]) -> tuple[float, float]:
+def _pair(runs: int, ours: Callable[[], float], peer: Callable[[], float]) -> tuple[float, float]:
     """The medians of both, taken in turns."""
-    values = [(ours(), peer()) for _ in range(RUNS)]
+    values = [(ours(), peer()) for _ in range(runs)]
     return statistics.median(a for a, _ in values), statistics.median(b for _, b in values)
 
 
-def _wrk(url: str, byte_range: str, connections: int) -> float:
+def _wrk(seconds: int, url: str, byte_range: str, connections: int) -> float:
     """Requests a second."""
-    found = re.search(r"Requests/sec:\s+([\d.]+)", _run_wrk(url, byte_range, connections, 3))
+    found = re.search(r"Requests/sec:\s+([\d.]+)", _run_wrk(url, byte_range, connections, seconds))
     return float(found[1]) if found else 0.0
 
 

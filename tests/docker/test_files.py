@@ -15,6 +15,7 @@ import yaml
 from tests.support.live import live_server
 from tests.support.process import service_process
 
+from protoslice.server.api.views import VIEWS
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings, environment_name
 from protoslice.server.transport.uvicorn_config import uvicorn_config
@@ -173,3 +174,11 @@ def test_options_of_storage_are_json_once_filled_in() -> None:
         text = services("compose.s3.yaml")[service]["environment"]["PROTOSLICE_STORAGE_OPTIONS"]
         options = json.loads(re.sub(r"\$\{\w+:\?\}", "x", text))
         assert all(name.startswith("aws_") for name in options)
+
+
+def test_nginx_caches_the_views_of_a_store_and_nothing_else() -> None:
+    pattern = re.search(
+        r'location ~ "\^/v1/stores/\[0-9a-f\]\{64\}/\((.*)\)"', (DOCKER / "nginx-cache.conf").read_text()
+    )
+    assert pattern
+    assert set(pattern[1].split("|")) == {view.name + ("$" if view.rest is None else "/") for view in VIEWS}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.support.golden import MODELS, folder
 
-from protoslice.errors import ProtosliceError
-from protoslice.formats.model import Bytes, Fault, Tensor, Tensors
+from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError
+from protoslice.formats.model import Bytes, Fault, MissingFile, Tensor, Tensors
 from protoslice.formats.tensors.reading import read
 from protoslice.models import LocalModel, open_model
 from protoslice.ropes import Rope
@@ -106,23 +106,64 @@ def test_what_lies_in_one_piece_is_not_computed(case: str) -> None:
         assert (offset, length) == (lies["offset"], lies["length"]), each["where"]
 
 
+FAULTS: dict[str, tuple[type[ProtosliceError], str]] = {
+    "bad_magic": (CorruptModel, "does not end as a table"),
+    "bad_shape": (CorruptModel, "dimension"),
+    "bad_wire_type": (CorruptModel, "wire type 7"),
+    "corrupt": (CorruptModel, "takes 2147483647 bytes"),
+    "crc": (CorruptModel, "checksum"),
+    "field_number_zero": (CorruptModel, "0 is no field number"),
+    "invalid_external_data": (CorruptModel, "offset 'abc', which is no number"),
+    "length_past_end": (CorruptModel, "is cut off"),
+    "length_past_parent": (CorruptModel, "its parent ends after"),
+    "no_data": (CorruptModel, "no data of its type"),
+    "not_a_file": (CorruptModel, "names no file"),
+    "not_found": (MissingFile, "is not among"),
+    "out_of_range": (CorruptModel, r"bytes at byte \d+|at byte \d+ of"),
+    "path_absolute": (CorruptModel, "leads out of the model"),
+    "path_escapes": (CorruptModel, "leads out of the model"),
+    "shape_mismatch": (CorruptModel, "the names of the program are not those of this file"),
+    "shape_overflow": (CorruptModel, "more elements than can be addressed"),
+    "size_mismatch": (CorruptModel, r"and there are \d+|no data of its type|bytes of them"),
+    "too_deep": (LimitExceeded, "nested more than 100 deep"),
+    "trailing_bytes": (CorruptModel, "follow the last tensor"),
+    "truncated": (CorruptModel, "is cut off|are due where|does not parse"),
+    "unknown_dtype": (CorruptModel, "has no data type"),
+    "unmatched_end_group": (CorruptModel, "an end tag of field 9"),
+    "unsupported_version": (CorruptModel, "has version 1"),
+    "varint_too_long": (CorruptModel, "more than 64 bits"),
+}
+"""Class of error and words of its message, for each kind of fault that the corpus names."""
+
+
 @pytest.mark.parametrize(("case", "error"), _errors())
 def test_what_must_go_wrong(case: str, error: Json) -> None:
-    if "tensor" not in error:
-        with pytest.raises(ProtosliceError):
-            len(_model(case, error.get("root")).tensors)
-        return
-    found = _model(case, error.get("root")).tensors
-    numbers = found.numbers(error.get("where") or error["tensor"])
-    assert len(numbers) == 1
     if error["kind"].startswith("too_large"):
-        reading = read(found[numbers[0]], None, "raw").bytes
+        reading = read(_faulty(_model(case).tensors, error), None, "raw").bytes
         assert reading.size == 4 << 40
         assert len(Rope(reading.rope, reading.sources).read(reading.size - 1000, 1000)) == 1000
         return
-    with pytest.raises(ProtosliceError) as caught:
-        _read(read(found[numbers[0]], None, "raw").bytes)
-    assert caught.value.message
+    kind, words = FAULTS[error["kind"].split(" ")[0]]
+    with pytest.raises(kind, match=words) as caught:
+        _provoke(_model(case, error.get("root")), error)
+    assert type(caught.value) is kind
+    if kind is CorruptModel:
+        assert (caught.value.offset, caught.value.path) != (None, None)
+
+
+def _provoke(model: LocalModel, error: Json) -> None:
+    """Do what the corpus says must fail: list the tensors, or read one of them in the form that it has."""
+    if "tensor" not in error:
+        len(model.tensors)
+        return
+    tensor = _faulty(model.tensors, error)
+    form = "json" if tensor.dtype is not None and tensor.dtype.name == "STRING" else "raw"
+    _read(read(tensor, None, form).bytes)
+
+
+def _faulty(found: Tensors, error: Json) -> Tensor:
+    (number,) = found.numbers(error.get("where") or error["tensor"])
+    return found[number]
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.startswith("onnx_hostile")])
