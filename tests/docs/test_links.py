@@ -6,6 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
+
+from protoslice.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -16,7 +19,7 @@ def _prose(page: Path) -> str:
 
 
 def _anchors(page: Path) -> set[str]:
-    """What a heading is called by: its words in small letters, joined by hyphens."""
+    """Anchors of the headings of `page`: their words in small letters, joined by hyphens."""
     headings = re.findall(r"^#+ (.+)$", _prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -28,3 +31,21 @@ def test_links_lead_somewhere(page: Path) -> None:
         there = page.parent / name if name else page
         assert there.is_file(), target
         assert not anchor or anchor in _anchors(there), target
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md"])
+def test_files_that_are_named_are_there(page: str) -> None:
+    names = re.findall(r"`([\w./-]*/[\w./-]+\.(?:py|rs|sh|json|md|conf))`", (ROOT / page).read_text())
+    assert len(names) > 10
+    tops = (ROOT, ROOT / "service" / "protoslice")
+    assert [name for name in names if not any((top / name).is_file() for top in tops)] == []
+
+
+def test_every_recipe_of_the_readme_is_a_command() -> None:
+    table = (ROOT / "README.md").read_text().split("## What do you want to do?")[1].split("\n## ")[0]
+    commands = [words.split() for words in re.findall(r"protoslice ([a-z][^`]*)`", table)]
+    assert len(commands) >= 10
+    for verb, *words in commands:
+        command = get_command(app).commands[verb]  # type: ignore[attr-defined]
+        known = {option for each in command.params for option in each.opts}
+        assert {word for word in words if word.startswith("-")} <= known, verb
