@@ -6,20 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
-from typing import Any, BinaryIO, Literal, Self
+from typing import Any, Protocol, Self
 
 from protoslice import _core
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import InvalidInput
 from protoslice.facts import Node
+from protoslice.indexing import Form
 from protoslice.ropes import Rope
-from protoslice.sources import FileSource, RangeSource
+from protoslice.sources import RangeSource
 
 __all__ = ["Chunk", "Form", "Large", "Node", "Proto", "Split", "View", "node_at"]
 
-SMALLEST_FLOOR = 64
-"""Below, an index may be twenty times the size of its proto; allowed for small ones alone."""
-Form = Literal["serialized", "chunked", "text"]
 _STRIDE = 64 << 20  # chunks are hashed in strides, so that somebody can watch
 
 
@@ -105,6 +103,13 @@ class Split(Sequence[Chunk]):
         return Rope(self._plan.cpb(list(self.hashes(advance))), self._read)
 
 
+class _Closable(Protocol):
+    """Something that is closed with a proto."""
+
+    def close(self) -> None:
+        """Give it back."""
+
+
 class Proto:
     """An indexed proto: serialized, in chunks or as text, every view works alike."""
 
@@ -133,7 +138,7 @@ class Proto:
         """What told the type, or why it could not be told."""
         self.form = form
         """How it is written in its file."""
-        self._owned: list[FileSource | BinaryIO] = []
+        self._owned: list[_Closable] = []
 
     @property
     def size(self) -> int:
@@ -202,7 +207,7 @@ class Proto:
         if self.form == "chunked":
             _core.Chunked.verify(self.sources[0])
 
-    def own(self, *taken: FileSource | BinaryIO) -> None:
+    def own(self, *taken: _Closable) -> None:
         """Close these with it."""
         self._owned += taken
 

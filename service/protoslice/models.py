@@ -6,18 +6,16 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NoRoot, NotFound, Unsupported
-from protoslice.formats.coreml.packages import LARGEST, is_manifest, named_root
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.model import RootProto as Root
 from protoslice.formats.registry import formats_of, tensors_of
-from protoslice.formats.roots import rank
+from protoslice.formats.roots import Candidate, likeliest_first, manifests_of, tried
 from protoslice.formats.selection import each, single, wanted
 from protoslice.formats.tensors.reading import Reading, read
 from protoslice.library import Proto
@@ -27,9 +25,6 @@ from protoslice.schema.detection.detect import BY_NAME
 from protoslice.sources import FileSource, RangeSource
 
 __all__ = ["LocalModel", "files_in", "model_around", "model_over", "open_model", "root_in"]
-
-_TRIES: Final = 64
-"""How many files of a folder are looked into for a root that nobody named."""
 
 Progress = Callable[[int, int], object]
 
@@ -175,22 +170,19 @@ def _likeliest(files: Mapping[str, FileSource], *, named: bool = False) -> tuple
 
     `named` says that the root's type was: then the likeliest file has to be one.
     """
-    declared = _declared(files)
-
-    def likely(each: tuple[str, schema.Detection]) -> tuple[int, int, int, str]:
-        path, found = each
-        return rank(path, found.kind, files[path].size, declared=declared)
-
-    ranked = sorted(((path, _looked_at(files, path)) for path in files), key=likely)
+    found = {path: _looked_at(files, path) for path in files}
+    candidates = [Candidate(path, detection.kind, files[path].size) for path, detection in found.items()]
+    manifests = {each.path: files[each.path].read(0, each.size) for each in manifests_of(candidates)}
+    ranked = likeliest_first(candidates, manifests)
     if not ranked:
         raise InvalidInput("the directory holds no file")
     if named:
-        return ranked[0]
-    for path, found in islice(((path, found) for path, found in ranked if found.kind != "refused"), _TRIES):
-        if _is_root(files[path], path, found):
-            return path, found
-    path, found = ranked[0]
-    raise NoRoot(f"none of the {len(ranked)} files is taken for a proto; {path}: {found.why}")
+        return ranked[0].path, found[ranked[0].path]
+    for path in [candidate.path for candidate in tried(ranked)]:
+        if _is_root(files[path], path, found[path]):
+            return path, found[path]
+    path = ranked[0].path
+    raise NoRoot(f"none of the {len(ranked)} files is taken for a proto; {path}: {found[path].why}")
 
 
 def _is_root(file: FileSource, path: str, found: schema.Detection) -> bool:
@@ -207,12 +199,6 @@ def _is_root(file: FileSource, path: str, found: schema.Detection) -> bool:
         return found.kind == "riegeli"  # a chunked proto that is damaged
     except Unsupported:
         return False
-
-
-def _declared(files: Mapping[str, FileSource]) -> set[str | None]:
-    """The roots that manifests of packages name."""
-    manifests = [(path, files[path]) for path in files if is_manifest(path)]
-    return {named_root(path, file.read(0, file.size)) for path, file in manifests if file.size <= LARGEST}
 
 
 def _opened(

@@ -1,11 +1,17 @@
-"""Which file of a model is its root."""
+"""The root of a model: the likeliest of its files, and the files that are tried before there is said to be none."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["rank"]
+from protoslice.formats.coreml.packages import LARGEST_MANIFEST, is_manifest, named_root
+
+__all__ = ["Candidate", "likeliest_first", "manifests_of", "tried"]
+
+_TRIES: Final = 64
+"""Files that are looked into for a root that nobody named."""
 
 _NAMES: Final = (
     "saved_model.cpb",
@@ -19,13 +25,38 @@ _ENDINGS: Final = (".cpb", ".onnx", ".pdmodel", ".mlmodel", ".caffemodel", ".ind
 _LOOKS: Final = {"proto": 0, "riegeli": 0, "text": 1, "json": 1, "table": 1}
 
 
-def rank(path: str, kind: str, size: int, *, declared: Collection[str | None] = ()) -> tuple[int, int, int, str]:
-    """What sorts the likeliest root first: known names near the top, then what looks like a proto, then the largest.
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A file that may be the root."""
 
-    `kind` is what the file was taken for by `schema.detect`; `declared` are the roots that manifests of packages name.
+    path: str
+    kind: str
+    """The kind of file that `schema.detect` told."""
+    size: int
+
+
+def manifests_of(files: Iterable[Candidate]) -> list[Candidate]:
+    """The manifests of packages among `files`: their contents name roots."""
+    return [file for file in files if is_manifest(file.path) and file.size <= LARGEST_MANIFEST]
+
+
+def likeliest_first(files: Iterable[Candidate], manifests: Mapping[str, bytes]) -> list[Candidate]:
+    """The files sorted: known names first, then files that look like a proto, then by size, the largest first.
+
+    `manifests` holds the contents of `manifests_of(files)` by path.
     """
-    looks = _LOOKS.get(kind, 2)
-    return _named(path, path in declared) if looks < 2 else 100, looks, -size, path
+    declared = {named_root(path, content) for path, content in manifests.items()}
+    return sorted(files, key=lambda file: _rank(file, declared))
+
+
+def tried(ranked: Iterable[Candidate]) -> list[Candidate]:
+    """The first of the `ranked` files, without those that are plainly no proto."""
+    return [file for file in ranked if file.kind != "refused"][:_TRIES]
+
+
+def _rank(file: Candidate, declared: Collection[str | None]) -> tuple[int, int, int, str]:
+    looks = _LOOKS.get(file.kind, 2)
+    return _named(file.path, file.path in declared) if looks < 2 else 100, looks, -file.size, file.path
 
 
 def _named(path: str, declared: bool) -> int:

@@ -16,7 +16,7 @@ from protoslice.opening import open_proto
 from protoslice.riegeli import RecordWriter
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.ingest.prepare import SideWriter
+from protoslice.stores.ingest.side import StoredSide
 
 MIB = 1 << 20
 CODECS = ["brotli", "zstd", "snappy", "transpose"]
@@ -27,13 +27,13 @@ DOC_STRING = 6
 def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The lengths of the pieces that were decoded and written."""
     lengths: list[int] = []
-    inner = SideWriter.write
+    inner = StoredSide.write
 
-    def write(self: SideWriter, data: bytes) -> None:
+    def write(self: StoredSide, data: bytes) -> None:
         lengths.append(len(data))
         inner(self, data)
 
-    monkeypatch.setattr(SideWriter, "write", write)
+    monkeypatch.setattr(StoredSide, "write", write)
     return lengths
 
 

@@ -20,7 +20,7 @@ from protoslice.formats.model import Model
 from protoslice.formats.model import RootProto as Root
 from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.outputs.safetensors import safetensors
-from protoslice.library import SMALLEST_FLOOR
+from protoslice.indexing import SMALLEST_FLOOR
 from protoslice.models import model_around
 from protoslice.sources import FileSource
 

@@ -6,10 +6,10 @@ import json
 import posixpath
 from typing import Final
 
-__all__ = ["LARGEST", "is_manifest", "named_root"]
+__all__ = ["LARGEST_MANIFEST", "is_manifest", "named_root"]
 
-LARGEST: Final = 1 << 20
-"""A manifest of more bytes is none."""
+LARGEST_MANIFEST: Final = 1 << 20
+"""Bytes: a larger file is no manifest."""
 _NAME: Final = "Manifest.json"
 
 

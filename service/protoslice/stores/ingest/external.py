@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -20,15 +20,7 @@ from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.ingest.ingest import FILES
 from protoslice.stores.ingest.packs import FilePlace
 from protoslice.stores.ingest.persist import StoreDraft, drafted
-from protoslice.stores.ingest.prepare import (
-    NOT_PROTOS,
-    NotARoot,
-    Prepared,
-    check_known,
-    chunked_of,
-    prepare_chunked,
-    prepare_found,
-)
+from protoslice.stores.ingest.prepare import NotARoot, Prepared, prepare_root
 from protoslice.stores.ingest.receive import Received, Scan, Types
 from protoslice.stores.ingest.roots import Root, choose_root
 from protoslice.stores.layout import keys
@@ -151,14 +143,7 @@ class ExternalObjects:
         opened = await self.open(root.stored, worker)
         source = _Bounded(opened)
         try:
-            if kind in NOT_PROTOS and request.type is None:
-                await worker.bulk(lambda: check_known(source, root, request))
-                return None, None
-            if kind != "riegeli":
-                return await worker.bulk(lambda: prepare_found(source, root, types, request)), None
-            chunked = await worker.bulk(lambda: chunked_of(source, _NoSide()))
-            sources: list[RangeSource] = [source, BytesSource(b"")]
-            return await worker.bulk(lambda: prepare_chunked(chunked, sources, root.info.path, types, request)), None
+            return await worker.bulk(lambda: prepare_root(source, root, _NoSide(), types, request, texts=False)), None
         finally:
             source.end()
             opened.close()
@@ -195,12 +180,6 @@ class _Compressed(Unsupported):
     """A chunked proto that is one, but whose chunks do not lie in the file as they are."""
 
 
-def _check_paths(files: Iterable[str]) -> None:
-    paths = FilePaths()
-    for path in files:
-        paths.add(path)
-
-
 class _NoSide:
     """Where decoded records would go, had the objects that stay in place any: refuses the first piece of one."""
 
@@ -210,3 +189,7 @@ class _NoSide:
         """Refuse."""
         if data:
             raise _Compressed("a compressed chunked proto cannot be registered in place: upload it")
+
+    def source(self) -> RangeSource:
+        """No bytes."""
+        return BytesSource(b"")

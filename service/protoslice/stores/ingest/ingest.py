@@ -8,35 +8,22 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from protoslice.concurrency.executor import Worker
-from protoslice.errors import ChecksumMismatch, CorruptModel, IntegrityError, InvalidInput, ProtosliceError
+from protoslice.errors import ChecksumMismatch, IntegrityError, InvalidInput, ProtosliceError
 from protoslice.facts import File
-from protoslice.schema.detection.names import means_text
-from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Claims, Lease
 from protoslice.stores.ingest.inspection import Examination
 from protoslice.stores.ingest.packs import Packs
 from protoslice.stores.ingest.persist import StoreDraft, drafted
-from protoslice.stores.ingest.prepare import (
-    NOT_PROTOS,
-    NotARoot,
-    Prepared,
-    SideWriter,
-    binary_of,
-    check_known,
-    chunked_of,
-    prepare_chunked,
-    prepare_found,
-    prepare_text,
-)
+from protoslice.stores.ingest.prepare import NotARoot, Prepared, prepare_root
 from protoslice.stores.ingest.receive import FileSink, Received, Types
 from protoslice.stores.ingest.roots import choose_root
+from protoslice.stores.ingest.side import StoredSide
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.fresh import commit_summed
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.names import FilePaths, check_request
 from protoslice.stores.reading.joined import open_file_object
-from protoslice.stores.reading.objects import StoredFile, open_object
+from protoslice.stores.reading.objects import StoredFile
 from protoslice.stores.requests import Created, IngestRequest
 
 __all__ = ["Ingest", "IntakeOptions"]
@@ -186,74 +173,27 @@ class Ingest:
         self._paths.add(path)
 
     async def _prepare(self, root: Received) -> tuple[Prepared | None, ObjectLocation | None]:
-        options, request = self._options, self._request
-        kind = root.detection.kind
-        text_type = request.type_or(root.detection.type_name) if kind == "text" else None
-        if kind == "refused" and request.type is None:
+        options = self._options
+        if root.detection.kind == "refused" and self._request.type is None:
             raise NotARoot(root.detection.why)
+        # What is decoded takes room as what is sent does.
+        room = max(0, options.limit - sum(file.info.size for file in self._files))
+        side = StoredSide(
+            options.storage, keys.object_key(self._attempt, "side"), options.worker, room=room, verify=options.verify
+        )
         source = await self._opened(root.stored)
         try:
-            if kind in NOT_PROTOS and request.type is None and text_type is None:
-                await options.worker.run(lambda: check_known(source, root, request))
-                return None, None
-            if kind == "riegeli":
-                return await self._chunked(source, root.info.path)
-            if kind == "text" and text_type is not None:
-                return await self._text(source, root.info.path, text_type)
-            return await options.worker.run(lambda: prepare_found(source, root, options.types, request)), None
+            prepared = await options.worker.run(
+                lambda: prepare_root(source, root, side, options.types, self._request, texts=True)
+            )
+            return prepared, side.stored
         finally:
             source.close()
+            await side.close()
 
     async def _opened(self, stored: ObjectLocation) -> StoredFile:
         options = self._options
         return await open_file_object(options.storage, stored, options.worker, verify=options.verify)
-
-    async def _chunked(self, source: StoredFile, path: str) -> tuple[Prepared | None, ObjectLocation | None]:
-        options = self._options
-        chunked, stored = await self._beside(lambda side: chunked_of(source, side))
-        return await self._on_image(
-            source,
-            stored,
-            lambda sources: prepare_chunked(chunked, sources, path, options.types, self._request),
-        )
-
-    async def _text(self, source: StoredFile, path: str, name: str) -> tuple[Prepared | None, ObjectLocation | None]:
-        types = self._options.types
-        try:
-            _, stored = await self._beside(lambda side: binary_of(source, name, types, side))
-        except CorruptModel as error:
-            if self._request.type is None and not means_text(path):
-                raise NotARoot(f"{error.message}, so it only looked like a message in text format") from error
-            raise
-        return await self._on_image(source, stored, lambda sources: prepare_text(sources, name, types, self._request))
-
-    async def _beside(self, work: Callable[[SideWriter], T]) -> tuple[T, ObjectLocation | None]:
-        """What `work` gives, and where that lies which it wrote beside the files, if it did."""
-        options = self._options
-        key = keys.object_key(self._attempt, "side")
-        async with await options.storage.writer(key) as writer:
-            # What is decoded takes room as what is sent does.
-            room = options.limit - sum(file.info.size for file in self._files)
-            side = SideWriter(writer, options.worker, max(0, room))
-            done = await options.worker.run(lambda: work(side))
-            size = side.size
-            if not size:
-                return done, None
-            etag = await commit_summed(options.storage, key, writer, side.sums.finish())
-            stored = ObjectLocation(size, key=str(key), etag=etag)
-        return done, stored
-
-    async def _on_image(
-        self, source: StoredFile, side: ObjectLocation | None, prepare: Callable[[Sequence[RangeSource]], Prepared]
-    ) -> tuple[Prepared | None, ObjectLocation | None]:
-        options = self._options
-        extra = await open_object(options.storage, side, options.worker, verify=options.verify) if side else None
-        sources: list[RangeSource] = [source, extra or BytesSource(b"")]
-        try:
-            return await options.worker.run(lambda: prepare(sources)), side
-        finally:
-            if extra is not None:
-                extra.close()
 
 
 class Sink:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
 
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
-from protoslice.formats.coreml.packages import LARGEST, is_manifest, named_root
-from protoslice.formats.roots import rank
+from protoslice.formats.roots import Candidate, likeliest_first, manifests_of, tried
 from protoslice.stores.ingest.prepare import NotARoot, Prepared
 from protoslice.stores.ingest.receive import Received
 from protoslice.stores.manifest import ObjectLocation
@@ -17,9 +15,6 @@ from protoslice.stores.reading.objects import StoredFile
 from protoslice.stores.requests import IngestRequest
 
 __all__ = ["Root", "choose_root"]
-
-_TRIES: Final = 64
-"""How many files are looked into for a root that nobody named."""
 
 Open = Callable[[ObjectLocation], Awaitable[StoredFile]]
 Made = tuple[Prepared | None, ObjectLocation | None]
@@ -66,7 +61,8 @@ async def choose_root(
         except NotARoot as error:
             raise Unsupported(f"{error.why}; name its type if it is a proto after all") from error
     reasons: dict[str, str] = {}
-    for file in [file for file in ranked if file.detection.kind != "refused"][:_TRIES]:
+    by_path = {file.info.path: file for file in ranked}
+    for file in (by_path[candidate.path] for candidate in tried(_candidates(ranked))):
         try:
             return Root(file, *await _prepared(file, prepare, alone=len(files) == 1))
         except NotARoot as error:
@@ -104,15 +100,18 @@ def _why(ranked: Sequence[Received], reasons: dict[str, str]) -> str:
 async def _ranked(files: Sequence[Received], opened: Open, worker: Worker) -> list[Received]:
     """The files, the likeliest root first."""
     # In a thread: an upload may hold ten thousand files.
-    manifests = await worker.run(
-        lambda: [file for file in files if is_manifest(file.info.path) and file.info.size <= LARGEST]
-    )
-    declared = {named_root(file.info.path, await _content(await opened(file.stored), worker)) for file in manifests}
+    by_path = {file.info.path: file for file in files}
+    candidates = await worker.run(lambda: _candidates(files))
+    contents = {
+        each.path: await _content(await opened(by_path[each.path].stored), worker)
+        for each in await worker.run(lambda: manifests_of(candidates))
+    }
+    ranked = await worker.run(lambda: likeliest_first(candidates, contents))
+    return [by_path[each.path] for each in ranked]
 
-    def place(file: Received) -> Any:
-        return rank(file.info.path, file.detection.kind, file.info.size, declared=declared)
 
-    return await worker.run(lambda: sorted(files, key=place))
+def _candidates(files: Sequence[Received]) -> list[Candidate]:
+    return [Candidate(file.info.path, file.detection.kind, file.info.size) for file in files]
 
 
 async def _content(stored: StoredFile, worker: Worker) -> bytes:

@@ -1,0 +1,70 @@
+"""The side object of a store: the bytes that its root decodes to, written and read again from a thread."""
+
+from __future__ import annotations
+
+from protoslice import _core
+from protoslice.concurrency.executor import Worker
+from protoslice.errors import InvalidInput, LimitExceeded
+from protoslice.sources import BytesSource, RangeSource
+from protoslice.storage import ObjectKey, Storage, Writer
+from protoslice.stores.layout.fresh import commit_summed
+from protoslice.stores.manifest import ObjectLocation
+from protoslice.stores.reading.objects import StoredObject, open_object
+
+__all__ = ["StoredSide"]
+
+
+class StoredSide:
+    """Takes at most `room` decoded bytes. `write` and `source` block: for worker threads, never the loop's."""
+
+    def __init__(self, storage: Storage, key: ObjectKey, worker: Worker, *, room: int, verify: bool) -> None:
+        self.room = room
+        self.stored: ObjectLocation | None = None
+        """The object, once `source` has been called; None where nothing was written."""
+        self._storage = storage
+        self._key = key
+        self._worker = worker
+        self._verify = verify
+        self._sums = _core.BlockSums()
+        self._writer: Writer | None = None
+        self._opened: StoredObject | None = None
+        self._closed = False
+
+    def write(self, data: bytes, /) -> None:
+        """Append `data`; `LimitExceeded` when there is no room for it."""
+        size = (0 if self._writer is None else self._writer.size) + len(data)
+        if size > self.room:
+            raise LimitExceeded(f"the file decodes to {size} bytes or more, and the upload has room for {self.room}")
+        self._sums.update(data)
+        self._worker.wait_for(self._write(data))
+
+    def source(self) -> RangeSource:
+        """The bytes written, which are durable then."""
+        return self._worker.wait_for(self._open())
+
+    async def close(self) -> None:
+        """Give up the writer, unless the object was made, and the object that was opened."""
+        self._closed = True  # a thread whose caller was cancelled may still be at work
+        if self._opened is not None:
+            self._opened.close()
+        elif self._writer is not None:
+            await self._writer.abort()
+
+    async def _write(self, data: bytes) -> None:
+        if self._closed:
+            raise InvalidInput("the upload was given up")
+        if self._writer is None:
+            self._writer = await self._storage.writer(self._key)
+        await self._writer.write(data)
+
+    async def _open(self) -> RangeSource:
+        if self._writer is None or not self._writer.size:
+            return BytesSource(b"")
+        size = self._writer.size
+        etag = await commit_summed(self._storage, self._key, self._writer, self._sums.finish())
+        self.stored = ObjectLocation(size, key=str(self._key), etag=etag)
+        opened = await open_object(self._storage, self.stored, self._worker, verify=self._verify)
+        if self._closed:
+            opened.close()
+        self._opened = opened
+        return opened
