@@ -206,7 +206,7 @@ READING: Final = (
         "?limit=1&name=" + "*a" * 400,
         given=empty_tensors(14),
         status=200,
-        budget=Budget(calls=20, work=MOST, written_room=_FACTS),
+        budget=Budget(calls=20, work=50 * 20_000, written_room=_FACTS),
     ),
     Row(
         route=f"GET {_STORE}/tensors/{{name:path}}",
