@@ -59,10 +59,7 @@ def is_harmless(path: Path) -> bool:
     """Whether nobody need notice a flip there: nothing that is served depends on it."""
     # Facts can be made anew; entries and notes count by their keys, and a collector reads only those that no manifest
     # agrees with; a damaged claim counts as one that holds.
-    if path.parts[0] in {"derived", "indexes"} or path.name == "claim" or path.name.startswith("of-"):
-        return True
-    # The schema of a bundled type is read when a later program declares the type differently.
-    return path.name == "schema"
+    return path.parts[0] in {"derived", "indexes"} or path.name == "claim" or path.name.startswith("of-")
 
 
 def test_every_flipped_bit_is_noticed_and_none_is_served(tmp_path: Path) -> None:
@@ -141,7 +138,7 @@ def test_damage_is_told_before_the_first_byte_and_in_the_middle() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("name", ["file-0", "file-0.sums", "index", "plan", "image", "side", "side.sums"])
+@pytest.mark.parametrize("name", ["file-0", "file-0.sums", "index", "plan", "image", "schema", "side", "side.sums"])
 @pytest.mark.parametrize("change", ["cut", "emptied", "grown"])
 def test_objects_of_another_length(name: str, change: str) -> None:
     async def work(stores: Stores, storage: FileStorage | MemoryStorage) -> None:

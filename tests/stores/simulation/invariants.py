@@ -165,10 +165,8 @@ async def _check_leftovers(cluster: Cluster, ledger: Ledger) -> None:
 def _unaccounted(found: list[str], read: set[str], tags: set[str]) -> list[str]:
     """The keys of objects that nothing needs, when `read` are those that were read, and `tags` the entries of tags."""
     stores = {key.rpartition("/")[2] for key in read if key.startswith("stores/")} & {key[7:] for key in found}
-    # Nothing of an empty object is read but its sums, and a schema that the process knows already is not read either.
-    contents = {
-        key for key in found if {key, f"{key}.sums"} & read or (key[-7:] == "/schema" and f"{key[:-6]}index" in read)
-    }
+    # Nothing of an empty object is read but its sums.
+    contents = {key for key in found if {key, f"{key}.sums"} & read}
     attempts = {key.split("/")[1] for key in contents if key.startswith("objects/")}
 
     def is_needed(key: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -123,8 +123,8 @@ class Schemas:
             raise _differently(type_name, f"the schema {one!r}", f"the schema {other!r}", "remove one of them")
         return next((read_by for _, read_by in found.values()), None)
 
-    async def of_store(self, manifest: Manifest, kept: Callable[[], Awaitable[bytes]]) -> TypeSchema | None:
-        """What the root of a store is read by, for ever: `kept` gives the set that was kept with the store."""
+    async def of_store(self, manifest: Manifest, kept: bytes) -> TypeSchema | None:
+        """The schema that the root of a store is read by, for ever: `kept` is the set that was kept with the store."""
         name, fingerprint = manifest.type, manifest.schema
         if name is None or fingerprint is None:
             return None
@@ -133,7 +133,7 @@ class Schemas:
             return bundled
 
         async def make() -> tuple[TypeSchema, int]:
-            types = await self._parse(await kept())
+            types = await self._parse(kept)
             read_by = await self._worker.run(lambda: types.schema(name))
             if read_by.fingerprint != fingerprint:
                 raise IntegrityError(f"the schema of store {manifest.id} is that of another store")

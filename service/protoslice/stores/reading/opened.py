@@ -20,6 +20,7 @@ from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.catalog.schemas import Schemas
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.envelope import unseal
+from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.paging import PageRoom, ResultPage, place_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
@@ -270,9 +271,11 @@ async def open_proto(
         return await worker.run(lambda: unseal(sealed, f"the {name} of store {manifest.id}"))
 
     root = next(i for i, file in enumerate(manifest.files) if file.path == manifest.root)
-    read_by = await schemas.of_store(manifest, lambda: whole("schema"))
-    index, plan = await whole("index"), await whole("plan")
-    image = await whole("image") if manifest.chunked else None
+    # The schema too, though a bundled type is read by what the program has: a later program may need the one kept, and
+    # damage is told while the files are at hand to be sent again.
+    kept = dict(zip(manifest.beside, await side_by_side(whole, manifest.beside), strict=True))
+    read_by = await schemas.of_store(manifest, kept.pop("schema", b""))
+    index, plan, image = kept["index"], kept["plan"], kept.get("image")
     extra = [await open_object(storage, manifest.side, worker, verify=verify)] if manifest.side else []
     sources = [files[root], *extra]
     try:
