@@ -1,10 +1,14 @@
 """Index, split, merge and serve protobufs of any size, part by part."""
 
-from protoslice.errors import ProtosliceError
-from protoslice.library import Chunk, Large, Node, Proto, Split, View
-from protoslice.models import LocalModel, open_model
-from protoslice.opening import open_proto as open
-from protoslice.ropes import Rope
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from protoslice.errors import ProtosliceError
+    from protoslice.library import Chunk, Large, Node, Proto, Split, View
+    from protoslice.models import LocalModel, open_model
+    from protoslice.opening import open_proto as open
+    from protoslice.ropes import Rope
 
 __all__ = [
     "Chunk",
@@ -19,3 +23,44 @@ __all__ = [
     "open",
     "open_model",
 ]
+
+_HOMES = {
+    "Chunk": "library",
+    "Large": "library",
+    "LocalModel": "models",
+    "Node": "library",
+    "Proto": "library",
+    "ProtosliceError": "errors",
+    "Rope": "ropes",
+    "Split": "library",
+    "View": "library",
+    "open_model": "models",
+}
+"""The module that each public name comes from; `open` comes from `opening`, by another name."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name, or a module of the package, when it is first asked for (PEP 562)."""
+    if name == "open":
+        found: Any = import_module("protoslice.opening").open_proto
+    elif name in _HOMES:
+        found = getattr(import_module(f"protoslice.{_HOMES[name]}"), name)
+    elif name.startswith("__"):
+        raise AttributeError(f"module 'protoslice' has no attribute {name!r}")
+    else:
+        found = _module(name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _module(name: str) -> Any:
+    try:
+        return import_module(f"protoslice.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"protoslice.{name}":
+            raise
+        raise AttributeError(f"module 'protoslice' has no attribute {name!r}") from None

@@ -54,3 +54,16 @@ def test_it_imports_without_the_web_and_without_numpy(name: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_importing_the_package_imports_nothing_else_of_it() -> None:
+    """Whoever wants one module does not wait for those of all formats; names and modules come when asked for."""
+    script = (
+        "import sys, protoslice\n"
+        "def count(): return len([name for name in sys.modules if name.startswith('protoslice')])\n"
+        "alone = count()\n"
+        "import protoslice.errors\n"
+        "print(alone, count(), hasattr(protoslice, 'no_such_name'), protoslice.open.__module__)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["1", "2", "False", "protoslice.opening"]
