@@ -12,7 +12,7 @@ from tests.support.interrupted import InterruptedStorage
 from tests.support.stores import assert_whole, in_memory, keys_in, onnx, opened, upload, visible
 
 from protoslice.errors import Conflict, StorageUnavailable
-from protoslice.storage import MemoryStorage, ObjectKey
+from protoslice.storage import MemoryStorage, ObjectKey, Storage
 from protoslice.storage.interceptor import InterceptedStorage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog.claims import Claims, Collected, Lease
@@ -94,6 +94,47 @@ def test_a_collector_that_stands_still_spares_what_became_a_store_meanwhile() ->
         while await at(number):
             number += 1
         assert number > 10
+
+    asyncio.run(run())
+
+
+class Unsteady(InterceptedStorage):
+    """Awaits `meanwhile` before a manifest is written; after that, two calls of a method on a folder fail."""
+
+    def __init__(self, inner: Storage, meanwhile: Callable[[], Awaitable[object]], method: str, folder: str) -> None:
+        super().__init__(inner)
+        self.failures = 0
+        self._meanwhile = meanwhile
+        self._place = method, folder
+
+    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        """See `InterceptedStorage.around`."""
+        if key is not None and (name, key.segments[0]) == ("put_if_absent", "stores"):
+            await self._meanwhile()
+            self.failures = 2
+        elif key is not None and self.failures and (name, key.segments[0]) == self._place:
+            self.failures -= 1
+            raise StorageUnavailable("it did not happen")
+        return await call()
+
+
+@pytest.mark.parametrize("place", [("get_range", "objects"), ("stat", "objects"), ("put", "stores")], ids=str)
+def test_a_writer_that_was_too_late_takes_its_manifest_back_though_calls_fail(place: tuple[str, str]) -> None:
+    async def run() -> None:
+        inner = MemoryStorage()
+        async with opened(inner) as others:
+
+            async def collect() -> None:
+                await asyncio.sleep(0.002)
+                await others.collect_garbage(grace_seconds=0)
+
+            storage = Unsteady(inner, collect, *place)
+            async with opened(storage) as stores:
+                with pytest.raises(Collected):
+                    await upload(stores, onnx(3000))
+            assert await visible(others) == {}
+            assert storage.failures == 0, "nothing failed: the test shows nothing"
+            assert (await upload(others, onnx(3000))).created
 
     asyncio.run(run())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.lru import LruCache
@@ -19,6 +20,8 @@ from protoslice.stores.layout.listing import all_of
 from protoslice.stores.manifest import Manifest
 
 __all__ = ["Manifests", "is_retired"]
+
+T = TypeVar("T")
 
 TRIES = 8
 """How often something is looked at again that others keep changing meanwhile."""
@@ -138,7 +141,8 @@ class Manifests:
     async def _keep(self, manifest: Manifest, etag: str) -> None:
         """Make sure that the objects of a manifest stay, now that it can be seen; else take the manifest back."""
         try:
-            await self._claims.hold(manifest.attempts)
+            # One lost answer must not decide: a manifest that came too late stays where its writer leaves it.
+            await _insisting(lambda: self._claims.hold(manifest.attempts))
         except Collected:
             await self._retire(manifest.id, etag)
             raise
@@ -162,10 +166,10 @@ class Manifests:
 
     async def _retire(self, store_id: str, etag: str) -> None:
         """Take back a manifest that nobody was told of, if it is still there."""
-        key = keys.store(store_id)
+        key, mark = keys.store(store_id), _RETIRED + secrets.token_hex(8).encode()
         self._cache.drop(store_id)
         with suppress(ProtosliceError):
-            etag = await self._storage.put(key, _RETIRED + secrets.token_hex(8).encode(), if_etag=etag)
+            etag = await _insisting(lambda: self._storage.put(key, mark, if_etag=etag))
             if self._storage.abilities.conditional_delete:
                 await self._storage.delete(key, if_etag=etag)
 
@@ -191,3 +195,11 @@ class Manifests:
         if not found:
             raise NotFound(f"there is no store whose id begins with {prefix!r}")
         return found[0]
+
+
+async def _insisting(call: Callable[[], Awaitable[T]]) -> T:
+    """The result of `call`, which is made up to three times where the storage does not answer."""
+    for _ in range(2):
+        with suppress(StorageUnavailable):
+            return await call()
+    return await call()
