@@ -18,7 +18,7 @@ from protoslice.server.observability.metrics import Metrics
 from protoslice.server.settings import Settings, environment_name
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.layout.upgrade import upgrade
+from protoslice.stores.catalog.upgrade import upgrade
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/deployment.md").read_text()

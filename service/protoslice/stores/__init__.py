@@ -1,8 +1,8 @@
 """The use cases of the service, without HTTP: taking stores in, finding them, and giving their views."""
 
-from protoslice.stores.catalog.garbage import GarbageReport
 from protoslice.stores.catalog.schemas import StoredSchema
 from protoslice.stores.catalog.tags import StoredTag
+from protoslice.stores.garbage import GarbageReport
 from protoslice.stores.ingest.ingest import Ingest, Sink
 from protoslice.stores.ingest.recipes import follow
 from protoslice.stores.paging import ResultPage

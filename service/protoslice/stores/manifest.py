@@ -11,7 +11,7 @@ from typing import Any, Final
 from protoslice.errors import IntegrityError
 from protoslice.facts import UNKNOWN, File, Store
 from protoslice.identity import Policy, store_id
-from protoslice.stores.layout.envelope import seal, unseal
+from protoslice.stores.envelope import seal, unseal
 
 __all__ = ["Manifest", "ObjectLocation", "stored_as_dict", "stored_from_dict", "upgraded"]
 

@@ -17,14 +17,13 @@ from protoslice.facts import UNKNOWN, Piece, PiecePlace, Removed, Restored, Stor
 from protoslice.storage import Storage, probe
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims, Collected
-from protoslice.stores.catalog.garbage import GRACE_SECONDS, GarbageReport, collect_garbage
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.catalog.pages import Lists
 from protoslice.stores.catalog.removed import find_tombstone
 from protoslice.stores.catalog.schemas import Schemas, StoredSchema
-from protoslice.stores.catalog.soundness import is_sound
 from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.clock import now
+from protoslice.stores.garbage import GRACE_SECONDS, GarbageReport, collect_garbage
 from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.ingest.ingest import Ingest, IntakeOptions, drop_attempt
 from protoslice.stores.ingest.persist import StoreDraft
@@ -39,6 +38,7 @@ from protoslice.stores.reading.joined import open_file_object
 from protoslice.stores.reading.objects import StoredFile, StoredObject
 from protoslice.stores.reading.opened import OpenStore, open_proto
 from protoslice.stores.reading.pieces import Pieces
+from protoslice.stores.reading.soundness import is_sound
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads import UploadOptions, Uploads
 

@@ -26,8 +26,8 @@ from protoslice.errors import Conflict, NotFound, StorageUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
 from protoslice.storage.interceptor import InterceptedStorage
 from protoslice.stores import Stores
-from protoslice.stores.catalog.garbage import collect_garbage
 from protoslice.stores.catalog.outdated import SETTLED_SECONDS
+from protoslice.stores.garbage import collect_garbage
 
 T = TypeVar("T")
 

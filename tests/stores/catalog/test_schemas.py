@@ -22,8 +22,8 @@ from protoslice.schema.registry import bundled_bytes
 from protoslice.storage import MemoryStorage, Storage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog import schemas
+from protoslice.stores.envelope import seal
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.envelope import seal
 
 
 def descriptor_set(*names: str) -> bytes:

@@ -19,7 +19,7 @@ from protoslice.sizes import format_size
 
 if TYPE_CHECKING:
     from protoslice.stores import GarbageReport
-    from protoslice.stores.layout.upgrade import UpgradeReport
+    from protoslice.stores.catalog.upgrade import UpgradeReport
     from protoslice.testing.check import Report
 
 __all__ = ["check", "gc", "upgrade"]
@@ -126,7 +126,7 @@ def upgrade(
 
 async def _upgrade(uri: str, options: dict[str, str]) -> UpgradeReport:
     from protoslice.storage import open_storage
-    from protoslice.stores.layout.upgrade import upgrade as upgrade_storage
+    from protoslice.stores.catalog.upgrade import upgrade as upgrade_storage
 
     async with open_storage(uri, options) as storage:
         return await upgrade_storage(storage)

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 from protoslice.errors import Conflict, IntegrityError, NotFound, ProtosliceError
 from protoslice.storage import Storage
+from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.envelope import seal, unseal
 
 __all__ = ["ArtifactCache"]
 

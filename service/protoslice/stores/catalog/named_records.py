@@ -11,8 +11,8 @@ from typing import Final
 from protoslice.concurrency.lru import LruCache
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError, StorageUnavailable
 from protoslice.storage import ObjectKey, ObjectStat, Storage
+from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.envelope import seal, unseal
 from protoslice.stores.layout.listing import everything, side_by_side
 
 __all__ = ["NamedRecords", "Record", "is_removal_mark"]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import IntegrityError, NotFound
 from protoslice.storage import ObjectKey, Storage
+from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.envelope import seal, unseal
 from protoslice.stores.layout.fresh import put_new
 from protoslice.stores.layout.listing import everything
 from protoslice.stores.manifest import Manifest

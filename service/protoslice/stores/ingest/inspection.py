@@ -11,7 +11,7 @@ from protoslice import _core, errors, schema
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.facts import UNKNOWN
 from protoslice.schema.detection.detect import HEAD
-from protoslice.stores.layout.envelope import seal, unseal
+from protoslice.stores.envelope import seal, unseal
 
 __all__ = ["Examination", "Examined", "Scan", "Types"]
 

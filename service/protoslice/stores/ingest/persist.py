@@ -10,10 +10,10 @@ from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.storage import ObjectKey
 from protoslice.stores.clock import now
+from protoslice.stores.envelope import seal
 from protoslice.stores.ingest.receive import Received
 from protoslice.stores.ingest.roots import Root
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.envelope import seal
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.requests import IngestRequest
 

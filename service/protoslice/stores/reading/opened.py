@@ -18,8 +18,8 @@ from protoslice.schema import TypeSchema
 from protoslice.storage import Span, Storage
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.catalog.schemas import Schemas
+from protoslice.stores.envelope import unseal
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.envelope import unseal
 from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.paging import PageRoom, ResultPage, place_of

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from protoslice import errors
 from protoslice.errors import IntegrityError, LimitExceeded, ProtosliceError
 from protoslice.stores.clock import now
-from protoslice.stores.layout.envelope import seal, unseal
+from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.manifest import ObjectLocation, stored_as_dict, stored_from_dict
 from protoslice.stores.requests import IngestRequest
 

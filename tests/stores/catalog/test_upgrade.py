@@ -16,7 +16,7 @@ from tests.support.stores import assert_whole, keys_in, onnx, opened, upload, vi
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.layout.upgrade import upgrade
+from protoslice.stores.catalog.upgrade import upgrade
 from protoslice.stores.layout.version import MARK
 from protoslice.testing import FaultyStorage
 

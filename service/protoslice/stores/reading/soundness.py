@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import IntegrityError, NotFound
 from protoslice.storage import ObjectKey, Storage
+from protoslice.stores.envelope import unseal
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.envelope import unseal
 from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.reading.objects import open_object
 

@@ -9,7 +9,7 @@ import pytest
 
 from protoslice.errors import IntegrityError
 from protoslice.facts import File
-from protoslice.stores.layout.envelope import seal, unseal
+from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.manifest import Manifest, ObjectLocation, upgraded
 
 MANIFEST = Manifest(

@@ -13,7 +13,7 @@ from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onn
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.storage.interceptor import InterceptedStorage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.catalog.garbage import collect_garbage
+from protoslice.stores.garbage import collect_garbage
 
 T = TypeVar("T")
 

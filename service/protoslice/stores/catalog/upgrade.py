@@ -15,8 +15,8 @@ from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.catalog.manifests import is_retired
 from protoslice.stores.catalog.removed import bury
 from protoslice.stores.catalog.tags import Tags
+from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.envelope import seal, unseal
 from protoslice.stores.layout.indexes import Indexes
 from protoslice.stores.layout.listing import everything, side_by_side
 from protoslice.stores.layout.version import FIRST, MARK, UPGRADING
