@@ -13,7 +13,8 @@ ProtosliceError
 ├── Unsupported           the caller: understood, but not possible
 │   └── UnsupportedMediaType  a body of a kind that is not taken
 ├── CorruptModel          the file: bytes that are not what they should be
-│   └── InconsistentChunks    a chunked proto whose metadata and chunks do not fit together
+│   ├── InconsistentChunks    a chunked proto whose metadata and chunks do not fit together
+│   └── UnsoundModel          a model that lacks files, or fails checksums of its own, where only a sound one is taken
 ├── IntegrityError        the operator: what is kept or sent is damaged, as a checksum or a length of ours tells
 └── StorageError          the operator: storage that fails
     ├── StorageUnavailable    for now
@@ -94,6 +95,10 @@ class CorruptModel(ProtosliceError):
 
 class InconsistentChunks(CorruptModel):
     """A chunked proto whose metadata and chunks do not fit together."""
+
+
+class UnsoundModel(CorruptModel):
+    """A model that lacks files it refers to, or fails checksums of its own, where only a sound one is taken."""
 
 
 class IntegrityError(ProtosliceError):

@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Final
 
 __all__ = [
-    "UNKNOWN", "ChunkEntry", "File", "Node", "Piece", "PiecePlace", "Removed", "Restored", "Schema", "Store", "Tag",
-    "TensorEntry",
+    "UNKNOWN", "ChunkEntry", "Damage", "File", "ModelReport", "Node", "Piece", "PiecePlace", "Removed", "Restored",
+    "Schema", "Store", "Tag", "TensorEntry",
 ]  # fmt: skip
 
 UNKNOWN: Final = "unknown"
@@ -195,3 +195,37 @@ class TensorEntry:
     """Its role in the model: `initializer`, `variable` …"""
     problem: str | None = None
     """One sentence on why its bytes cannot be had; None for a sound tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A part that differs from what the model says of it."""
+
+    part: str
+    """Path of a file, or name of a tensor."""
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReport:
+    """A model looked over. Lists are cut: `complete` is False then, and where not all tensors were looked at."""
+
+    type: str | None
+    tensors: int | None
+    """Number of tensors; None for a model that no format knows."""
+    files: tuple[str, ...] = ()
+    """Files besides the root that hold tensors. Never cut; empty in the report of a service."""
+    missing: tuple[str, ...] = ()
+    """Files that the model refers to, and that are not among its files."""
+    duplicates: tuple[str, ...] = ()
+    """Names that several tensors share."""
+    damaged: tuple[Damage, ...] = ()
+    complete: bool = True
+
+    @property
+    def problem(self) -> str | None:
+        """The missing and the damaged parts in a sentence; None for a sound model."""
+        names = ", ".join(map(repr, self.missing))
+        said = [f"the model refers to {names}, not among its files"] if self.missing else []
+        said += [f"{damage.part}: {damage.error}" for damage in self.damaged]
+        return "; ".join(said) or None

@@ -7,7 +7,20 @@ from protoslice.client.download.files import Downloaded, Progress
 from protoslice.client.download.remote import Remote
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Pushed, PushOptions
-from protoslice.facts import ChunkEntry, File, Node, Piece, Removed, Restored, Schema, Store, Tag, TensorEntry
+from protoslice.facts import (
+    ChunkEntry,
+    Damage,
+    File,
+    ModelReport,
+    Node,
+    Piece,
+    Removed,
+    Restored,
+    Schema,
+    Store,
+    Tag,
+    TensorEntry,
+)
 
 __all__ = [
     "AsyncClient",
@@ -15,8 +28,10 @@ __all__ = [
     "ChunkEntry",
     "Client",
     "ClientOptions",
+    "Damage",
     "Downloaded",
     "File",
+    "ModelReport",
     "Node",
     "Piece",
     "Progress",

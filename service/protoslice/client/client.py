@@ -19,7 +19,7 @@ from protoslice.client.http.json_facts import read_json
 from protoslice.client.http.pages import each
 from protoslice.client.tensors import Slice, as_array, as_strings, shape_of, slice_text
 from protoslice.client.upload.bodies import Pushable
-from protoslice.client.upload.push import Push, Pushed, PushOptions
+from protoslice.client.upload.push import Push, Pushed, PushOptions, Reported
 from protoslice.errors import Conflict, IntegrityError, NotFound, Unsupported
 from protoslice.facts import ChunkEntry, File, Node, Piece, Removed, Restored, Schema, Store, Tag, TensorEntry
 
@@ -101,8 +101,10 @@ class Client:
         """Make a store over objects that already lie in storage the operator allows: path to URI. Nothing is copied."""
         wanted: dict[str, Any] = {"files": dict(files), "tags": list(options.get("tags", ()))}
         wanted |= {name: options.get(name) for name in ("type", "root", "min_chunk", "max_chunk")}
+        wanted |= {"report": True, "strict": options.get("strict", False)}
         answer = self._connection.call("POST", "/v1/stores/register", json=wanted, slow=True)
-        return Pushed(read_json(Store, answer.json()), answer.status == 201, 0, 0)
+        said = answer.json()
+        return Pushed(read_json(Store, said), answer.status == 201, 0, 0, read_json(Reported, said).report)
 
     def stores(self, *, tag: str | None = None, type: str | None = None) -> Iterator[Store]:
         """All stores, newest first: those with a tag that begins so, those of a type."""

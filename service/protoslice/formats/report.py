@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
+from protoslice.facts import Damage, ModelReport
 from protoslice.formats.model import Fault, MissingFile, Model, Strings, Tensor, Tensors
 from protoslice.formats.registry import tensors_of
 from protoslice.formats.selection import each
 from protoslice.formats.tensors.counting import parts_of
 from protoslice.formats.tensors.reading import read
 
-__all__ = ["Check", "Damage", "ModelReport", "comparing", "report_on"]
+__all__ = ["MOST_LISTED", "Check", "comparing", "report_on", "steps_of_report"]
 
 Check = Callable[[], object]
 """Compares a part with what the model says of it; raises `CorruptModel` where that differs."""
@@ -25,52 +26,8 @@ MOST_LISTED: Final = 20_000
 """Tensors that are looked at unless all are to be."""
 MOST_NAMED: Final = 20
 """Files, names and damages that are told of each kind."""
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """A part that is not what the model says of it."""
-
-    part: str
-    """The path of a file, or the name of a tensor."""
-    error: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelReport:
-    """The facts about a model. Lists are cut: `complete` is False then, and where not all tensors were looked at."""
-
-    type: str | None
-    tensors: int | None
-    """None where no format knows the model's tensors."""
-    files: tuple[str, ...] = ()
-    """Files besides the root that tensors lie in. Never cut."""
-    missing: tuple[str, ...] = ()
-    """Files that the model refers to, and that are not among its files."""
-    duplicates: tuple[str, ...] = ()
-    """Names that several tensors bear."""
-    damaged: tuple[Damage, ...] = ()
-    complete: bool = True
-
-    @property
-    def problem(self) -> str | None:
-        """The missing and the damaged parts in a sentence; None for a sound model."""
-        said = (
-            [f"the model refers to {', '.join(map(repr, self.missing))}, not among its files"] if self.missing else []
-        )
-        said += [f"{damage.part}: {damage.error}" for damage in self.damaged]
-        return "; ".join(said) or None
-
-    def as_json(self) -> dict[str, Any]:
-        """The report as the API shows it."""
-        return {
-            "type": self.type,
-            "tensors": self.tensors,
-            "missing": list(self.missing),
-            "duplicates": list(self.duplicates),
-            "damaged": [{"part": each.part, "error": each.error} for each in self.damaged],
-            "complete": self.complete,
-        }
+_LISTED_AT_ONCE: Final = 256
+_READ_AT_ONCE: Final = 8 << 20
 
 
 def report_on(
@@ -81,15 +38,29 @@ def report_on(
     Reads no elements unless told to `compare` tensors with the checksums that the model itself holds; `checks` are
     further comparisons, each with the name of the part that it is about.
     """
-    survey = _Survey()
+    *_, report = steps_of_report(model, most=most, compare=compare, checks=checks)
+    assert report is not None, "the report comes last"
+    return report
+
+
+def steps_of_report(
+    model: Model, *, most: int | None = MOST_LISTED, compare: bool = False, checks: Iterable[tuple[str, Check]] = ()
+) -> Iterator[ModelReport | None]:
+    """The same in slices of work: None after each, and the report at the end."""
+    survey, read = _Survey(), 0
     found = survey.tensors_of(model)
-    for tensor in islice(each(found), most) if found is not None else ():
+    for number, tensor in enumerate(islice(each(found), most) if found is not None else (), 1):
         survey.take(tensor, model.root)
         if compare and (check := comparing(tensor)) is not None:
             survey.check(tensor.name, check)
+            read += tensor.size or 0
+        if number % _LISTED_AT_ONCE == 0 or read >= _READ_AT_ONCE:
+            read = 0
+            yield None
     for part, check in checks:
+        yield None
         survey.check(part, check)
-    return survey.report(model, found, complete=most is None or found is None or len(found) <= most)
+    yield survey.report(model, found, complete=most is None or found is None or len(found) <= most)
 
 
 def comparing(tensor: Tensor) -> Check | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
-from protoslice.facts import UNKNOWN, Store
+from protoslice.facts import UNKNOWN, ModelReport, Store
 
 __all__ = ["TAGS_AT_ONCE", "TAGS_OF_A_STORE", "Created", "IngestRequest"]
 
@@ -26,6 +26,10 @@ class IngestRequest:
     min_chunk: int = MIN_CHUNK
     max_chunk: int = MAX_CHUNK
     source: str = "upload"
+    report: bool = False
+    """Whether to report on the model."""
+    strict: bool = False
+    """Whether to refuse a model that lacks files, or fails checksums of its own."""
 
     @property
     def names_a_root(self) -> bool:
@@ -43,3 +47,5 @@ class Created:
 
     store: Store
     created: bool
+    report: ModelReport | None = None
+    """None unless it was asked for."""

@@ -12,8 +12,8 @@ from datetime import timedelta
 from protoslice import schema
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import SingleFlight
-from protoslice.errors import Conflict, InvalidInput, NotFound, StorageFull, Unsupported
-from protoslice.facts import UNKNOWN, Piece, PiecePlace, Removed, Restored, Store
+from protoslice.errors import Conflict, InvalidInput, NotFound, StorageFull, UnsoundModel, Unsupported
+from protoslice.facts import UNKNOWN, ModelReport, Piece, PiecePlace, Removed, Restored, Store
 from protoslice.storage import Storage, probe
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims, Collected
@@ -29,6 +29,7 @@ from protoslice.stores.ingest.ingest import Ingest, IntakeOptions, drop_attempt
 from protoslice.stores.ingest.persist import StoreDraft
 from protoslice.stores.ingest.receive import Types
 from protoslice.stores.layout import keys
+from protoslice.stores.layout.fresh import put_all_new
 from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.layout.version import check_layout
 from protoslice.stores.manifest import Manifest, ObjectLocation
@@ -152,8 +153,9 @@ class Stores:
         self._check_writable()
         check_request(request)
         types = await self._types(request.type)
-        draft = await self._places.index(files, request, types, self._worker, self._claims)
-        return await self._announce(draft, request.tags)
+        return await self._announce(
+            await self._places.index(files, request, types, self._worker, self._claims), request
+        )
 
     async def get(self, ref: str) -> Store:
         """The store that `ref` names: an id, the beginning of one, or a tag."""
@@ -318,18 +320,34 @@ class Stores:
         self._check_writable()
         return await collect_garbage(self._storage, grace_seconds=grace_seconds, dry_run=dry_run)
 
-    async def _announce(self, draft: StoreDraft, tags: Sequence[str]) -> Created:
+    async def _announce(self, draft: StoreDraft, request: IngestRequest) -> Created:
         """Publish a store, or find that it exists; then its tags."""
-        manifest = draft.manifest
-        if tags:
-            await self._tags.check_room(manifest.id, tags)
-        there = await self._manifests.publish(manifest, draft.beside)
+        manifest, beside = draft.manifest, draft.beside
+        if request.tags:
+            await self._tags.check_room(manifest.id, request.tags)
+        report = None
+        if request.report or request.strict:
+            await put_all_new(self._storage, beside)  # the report reads the index
+            beside, report = {}, await self._report(manifest, strict=request.strict)
+        there = await self._manifests.publish(manifest, beside)
         created = there.attempt == manifest.attempt
         if not created:
             await drop_attempt(self._storage, manifest.attempt)
-        for name in tags:
+        for name in request.tags:
             await self._tags.put(name, manifest.id, if_match=None, if_none_match=False)
-        return Created(await self._lists.described(there), created)  # even if somebody removes it right now
+        described = await self._lists.described(there)  # even if somebody removes it right now
+        return Created(described, created, report if request.report else None)
+
+    async def _report(self, manifest: Manifest, *, strict: bool) -> ModelReport:
+        """The report on a model before its store can be seen; `UnsoundModel` for one that must be sound and is not."""
+        opened = await self._assembled(manifest)
+        try:
+            report = await opened.report(compare=strict)
+        finally:
+            opened.close()
+        if strict and report.problem is not None:
+            raise UnsoundModel(report.problem)
+        return report
 
     async def _is_sound(self, manifest: Manifest) -> bool:
         return await is_sound(self._storage, manifest, self._worker, verify=self._options.verify_reads)
@@ -343,6 +361,16 @@ class Stores:
         return Types(own or await self._worker.run(lambda: schema.bundled().schema(type_name)))
 
     async def _open(self, manifest: Manifest) -> OpenStore:
+        store = await self._assembled(manifest)
+        store.seen_at = self._worker.loop.time()
+        self._opened[manifest.id] = store
+        while len(self._opened) > self._options.open_stores:
+            # Not closed: a reader may hold it. Its files go when the last reference does.
+            self._opened.pop(next(iter(self._opened)))
+        return store
+
+    async def _assembled(self, manifest: Manifest) -> OpenStore:
+        """The store of a manifest, its files opened."""
         files: list[StoredFile] = []
         try:
             shared: dict[ObjectLocation, StoredObject] = {}
@@ -358,13 +386,7 @@ class Stores:
             for opened in files:
                 opened.close()
             raise
-        store = OpenStore(manifest, files, proto, self._worker, ArtifactCache(self._storage, manifest.id))
-        store.seen_at = self._worker.loop.time()
-        self._opened[manifest.id] = store
-        while len(self._opened) > self._options.open_stores:
-            # Not closed: a reader may hold it. Its files go when the last reference does.
-            self._opened.pop(next(iter(self._opened)))
-        return store
+        return OpenStore(manifest, files, proto, self._worker, ArtifactCache(self._storage, manifest.id))
 
     async def _open_object(self, stored: ObjectLocation, shared: dict[ObjectLocation, StoredObject]) -> StoredFile:
         if stored.uri is not None:

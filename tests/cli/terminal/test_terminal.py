@@ -127,7 +127,8 @@ def test_what_takes_long_shows_a_bar_and_leaves_its_answer(service: str, large: 
         pulled = on_a_terminal("pull", f"{url}/v1/stores/large:1", tmp_path / "back.pb")
     assert_bar(pushed, "pushing", moves=True)
     assert pushed.lines[0].startswith(f"{url}/v1/stores/")
-    assert pushed.lines[1] == "protoslice: 20.0 MiB sent"
+    assert pushed.lines[1].startswith("protoslice: large.pb: a proto of unknown type")
+    assert pushed.lines[2] == "protoslice: 20.0 MiB sent"
     assert_bar(pulled, "pulling", moves=False)  # it is told of parts, which come at the same time
     assert pulled.lines[0] == f"{tmp_path / 'back.pb'}: 20.0 MiB"
     assert (tmp_path / "back.pb").read_bytes() == large.read_bytes()
@@ -137,7 +138,7 @@ def test_where_nobody_watches_nothing_is_shown(service: str, large: Path, tmp_pa
     with slow_line(service) as url:
         command = [*PROGRAM, "push", str(large), "--url", url, "--tag", "large:2"]
         pushed = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert pushed.stderr.count("\n") == 1
+    assert len(pushed.stderr.splitlines()) == 2, "the report on the model, and how much was sent"
     assert "\x1b" not in pushed.stdout + pushed.stderr
     assert "pushing" not in pushed.stderr
 

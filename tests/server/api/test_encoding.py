@@ -13,7 +13,20 @@ from pydantic import BaseModel
 
 from protoslice import facts
 from protoslice.client.http.json_facts import read_json
-from protoslice.facts import ChunkEntry, File, Node, Piece, PiecePlace, Removed, Restored, Schema, Store, Tag
+from protoslice.facts import (
+    ChunkEntry,
+    Damage,
+    File,
+    ModelReport,
+    Node,
+    Piece,
+    PiecePlace,
+    Removed,
+    Restored,
+    Schema,
+    Store,
+    Tag,
+)
 from protoslice.server.api import encoding, models
 
 ID, SHA = "9f" * 32, "5e" * 32
@@ -25,6 +38,10 @@ STORE = Store(
 ROOTLESS = Store(ID, None, None, 1, 0, 1, 2, TIME, (), (File("x", 1, None),), "register", None, None, "no file is one")
 LEAF = Node("graph.name", 2, "name", "string", None, None, 5, False, "torch")
 GRAPH = Node("graph", 7, "graph", "message", "onnx.GraphProto", None, 9, True, None, (LEAF,), 3)
+REPORT = ModelReport(
+    type="onnx.ModelProto", tensors=3, missing=("w.bin",), duplicates=("a",), damaged=(Damage("b", "not so"),),
+    complete=False,
+)  # fmt: skip
 EMPTY = Node("graph", 7, "graph", "message", "onnx.GraphProto", None, 0, True, None, (), 0)
 
 CASES: list[tuple[object, Callable[[Any], dict[str, Any]], type[BaseModel]]] = [
@@ -35,6 +52,8 @@ CASES: list[tuple[object, Callable[[Any], dict[str, Any]], type[BaseModel]]] = [
     (Schema("mine", 90, 3, TIME), encoding.schema_json, models.SchemaModel),
     (ChunkEntry(0, "message", "onnx.ModelProto", "", 7, SHA), encoding.chunk_json, models.ChunkModel),
     (ChunkEntry(1, "bytes", None, "graph.initializer[0].raw_data", 7, None), encoding.chunk_json, models.ChunkModel),
+    (REPORT, encoding.report_json, models.ReportModel),
+    (ModelReport(type=None, tensors=None), encoding.report_json, models.ReportModel),
     (Piece("a.onnx", 1 << 40, 7, SHA), encoding.piece_json, models.PieceModel),
     (PiecePlace(SHA, 7, ID, "a.onnx", 1 << 40), encoding.place_json, models.PlaceModel),
     (LEAF, encoding.node_json, models.NodeModel),
@@ -62,7 +81,7 @@ def test_openapi_lists_every_member(
 
 
 def test_every_fact_has_a_case() -> None:
-    tried = {type(fact).__name__ for fact, _, _ in CASES} | {"File", "Restored", "TensorEntry"}
+    tried = {type(fact).__name__ for fact, _, _ in CASES} | {"Damage", "File", "Restored", "TensorEntry"}
     assert tried == set(facts.__all__) - {"UNKNOWN"}
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from protoslice.cli.models.addresses import is_address, service_url, store_of
-from protoslice.cli.models.files import STDIO, naming, opened_model
+from protoslice.cli.models.files import STDIO, naming
 from protoslice.cli.models.remote import client_of, store_facts
+from protoslice.cli.models.reports import told
 from protoslice.cli.options import Json, MaxChunk, MinChunk, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, print_table, say
-from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
+from protoslice.errors import InvalidInput, NotFound, UnsoundModel, Unsupported
 from protoslice.sizes import format_size, parse_size
 
 __all__ = ["ls", "pull", "push", "tag"]
@@ -48,6 +52,9 @@ def push(  # noqa: PLR0913 - each is an option
     min_chunk: MinChunk = None,
     max_chunk: MaxChunk = None,
     type_name: TypeName = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse a model that lacks files, or fails checksums of its own.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Make a store of a model on a service. What the service has of it already is not sent.
@@ -63,23 +70,40 @@ def push(  # noqa: PLR0913 - each is an option
         "type": type_name,
         "root": root,
         "base": bases,
+        "strict": strict,
         **{name: size and parse_size(size) for name, size in sizes.items()},
     }
     options = {name: value for name, value in given.items() if value is not None}
-    with client_of(service_url(url)) as client, naming(name), Progress("pushing") as progress:
+    with _advised(path), client_of(service_url(url)) as client, naming(name), Progress("pushing") as progress:
         pushed = client.push(path, tags=tuple(tags or ()), progress=progress.up_to, **options)
         at = f"{client.url}/v1/stores/{pushed.store.id}"
     facts = {"created": pushed.created, "sent": pushed.sent, "copied": pushed.copied}
     if as_json:
-        print_json({"store": store_facts(pushed.store), **facts})
+        print_json({"store": store_facts(pushed.store), **facts, "report": pushed.report and asdict(pushed.report)})
         return
     say(at)
-    if pushed.store.root is None:
-        note(f"kept as files: {pushed.store.why}")
-    for missing in _left_behind(path, type_name):
-        note(f"{missing} belongs to the model and was not sent: push the folder {path.parent}{os.sep}")
+    if pushed.report is not None:
+        for line in told(pushed.store, pushed.report):
+            note(line)
+        if pushed.report.missing and path.is_file():
+            note(_advice(path))
     copied = f", {format_size(pushed.copied)} taken from what was there" if pushed.copied else ""
     note(f"{format_size(pushed.sent)} sent{copied}" if pushed.created else "the service had this very store already")
+
+
+@contextmanager
+def _advised(path: Path) -> Iterator[None]:
+    """Errors inside say how the files come along that a model lacks."""
+    try:
+        yield
+    except UnsoundModel as error:
+        if path.is_file():
+            error.add_note(_advice(path))
+        raise
+
+
+def _advice(path: Path) -> str:
+    return f"push the folder {path.parent}{os.sep} to send the files that lie beside it"
 
 
 def _there(name: str) -> Path:
@@ -91,17 +115,6 @@ def _there(name: str) -> Path:
     if not os.path.exists(name):
         raise NotFound(f"{name} {'is a link to nothing' if os.path.islink(name) else 'does not exist'}")
     return Path(name)
-
-
-def _left_behind(path: Path, type_name: str | None) -> list[str]:
-    """Files beside a model's root that hold tensors of it."""
-    if not path.is_file():
-        return []
-    try:
-        with opened_model(str(path), type_name) as model:
-            return sorted({tensor.file for tensor in model if tensor.file} - {path.name})
-    except ProtosliceError:
-        return []
 
 
 def pull(

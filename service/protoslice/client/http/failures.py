@@ -43,6 +43,7 @@ BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "not-acceptable": errors.Unsupported,
     "unsupported": errors.Unsupported,
     "inconsistent-chunks": errors.InconsistentChunks,
+    "unsound-model": errors.UnsoundModel,
     "corrupt-part": errors.CorruptModel,
     "request-timeout": errors.StorageUnavailable,
     "internal": errors.StorageError,

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from protoslice.errors import IntegrityError
-from protoslice.facts import File, Node, PiecePlace
+from protoslice.facts import Damage, File, ModelReport, Node, PiecePlace
 
 __all__ = ["read_json"]
 
@@ -71,6 +71,8 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "tuple[int, ...]": _each(_count),
     "tuple[int, ...] | None": _perhaps(_each(_count)),
     "tuple[File, ...]": _each(lambda value: read_json(File, value)),
+    "tuple[Damage, ...]": _each(lambda value: read_json(Damage, value)),
+    "ModelReport | None": _perhaps(lambda value: read_json(ModelReport, value)),
     "tuple[PiecePlace, ...]": _each(lambda value: read_json(PiecePlace, value)),
     "tuple[Node, ...]": _each(lambda value: read_json(Node, value)),
 }

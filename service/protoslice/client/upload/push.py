@@ -20,7 +20,7 @@ from protoslice.client.upload.journal import Journal
 from protoslice.client.upload.plans import FilePlan, Surveyed, content_length, recipe_item, recipe_of, survey
 from protoslice.client.upload.resumable import MOST_FILES, WORTH_RESUMING, ResumableUploads
 from protoslice.errors import Conflict, IntegrityError, NotFound
-from protoslice.facts import PiecePlace, Store
+from protoslice.facts import ModelReport, PiecePlace, Store
 from protoslice.recipes import MEDIA_TYPE, Copy
 from protoslice.sizes import parse_size
 
@@ -50,6 +50,9 @@ class PushOptions(TypedDict, total=False):
     base: Sequence[str]
     """Stores that may hold parts of it already, which are copied there and not sent. Unless given: those that a tag
     given points to, or another one of the same name (`resnet50:3` for `resnet50:4`). Empty sends everything."""
+    strict: bool
+    """Whether to refuse a model that lacks files it refers to, or fails checksums of its own, which are all compared.
+    An `UnsoundModel` names what is wrong."""
     resume: bool
     """Whether files of 64 MiB and more go on where a push of them that broke off was, be it one of another process.
     True unless given."""
@@ -68,6 +71,15 @@ class Pushed:
     """Bytes of content that went over the wire."""
     copied: int
     """Bytes of content that the service took from stores it had."""
+    report: ModelReport | None = None
+    """The service's report on the model; None from a service that makes none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """The report that an answer to an upload holds; None where it holds none."""
+
+    report: ModelReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +163,8 @@ class Push:
         store = read_json(Store, answer.json())
         self._check(store, plans)
         copied = sum(plan.copied for plan in plans)
-        return Pushed(store, answer.status == 201, store.size - copied, copied)
+        report = read_json(Reported, answer.json()).report
+        return Pushed(store, answer.status == 201, store.size - copied, copied, report)
 
     def _is_worth_resuming(self, plans: Sequence[FilePlan]) -> bool:
         """Whether what breaks off is to go on where it was."""
@@ -161,6 +174,7 @@ class Push:
     def _upload(self, plans: Sequence[FilePlan]) -> ServiceAnswer:
         """Files as they are, where the service has nothing of them and they are not too many; else a recipe."""
         wanted: dict[str, object] = {name: value for name, value in self._params() if name != "tag"}
+        wanted |= {"report": True, "strict": self._options.get("strict", False)}
         plain = len(plans) <= MOST_FILES and not any(plan.copied for plan in plans)
         items = [plan.item for plan in plans] if plain else [recipe_item(plans)]
         progress = self._options.get("progress")
@@ -196,7 +210,14 @@ class Push:
 
     def _params(self) -> Params:
         sizes = ((name, self._options.get(name)) for name in ("min_chunk", "max_chunk"))
-        given = [("type", self._type), ("root", self._options.get("root")), *sizes]
+        strict = "true" if self._options.get("strict") else None
+        given = [
+            ("type", self._type),
+            ("root", self._options.get("root")),
+            *sizes,
+            ("report", "true"),
+            ("strict", strict),
+        ]
         return [(name, str(value)) for name, value in given if value is not None] + [("tag", tag) for tag in self._tags]
 
     def _check(self, store: Store, plans: Sequence[FilePlan]) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from protoslice.facts import ChunkEntry, Node, Piece, PiecePlace, Removed, Restored, Schema, Store, Tag
+from protoslice.facts import ChunkEntry, ModelReport, Node, Piece, PiecePlace, Removed, Restored, Schema, Store, Tag
 
 __all__ = [
-    "chunk_json", "format_time", "node_json", "piece_json", "place_json", "removed_json", "restored_json",
-    "schema_json", "store_json", "store_weight", "tag_json",
+    "chunk_json", "format_time", "node_json", "piece_json", "place_json", "removed_json", "report_json",
+    "restored_json", "schema_json", "store_json", "store_weight", "tag_json",
 ]  # fmt: skip
 
 Json = dict[str, Any]
@@ -47,6 +47,18 @@ def store_weight(store: Store) -> int:
     """Bytes of a store's JSON, about."""
     texts = sum(len(file.path) for file in store.files) + sum(map(len, store.tags)) + len(store.why or "")
     return _FILE_WEIGHT * (1 + len(store.files)) + texts
+
+
+def report_json(report: ModelReport) -> Json:
+    """The report on a model; its files are told with the store."""
+    return {
+        "type": report.type,
+        "tensors": report.tensors,
+        "missing": list(report.missing),
+        "duplicates": list(report.duplicates),
+        "damaged": [{"part": damage.part, "error": damage.error} for damage in report.damaged],
+        "complete": report.complete,
+    }
 
 
 def restored_json(restored: Restored) -> Json:

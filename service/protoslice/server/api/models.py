@@ -22,7 +22,9 @@ __all__ = [
     "AskedPiece",
     "Assemble",
     "ChunkModel",
+    "DamageModel",
     "FileModel",
+    "MadeModel",
     "MissingModel",
     "NodeModel",
     "PageModel",
@@ -32,6 +34,7 @@ __all__ = [
     "PutTag",
     "Register",
     "RemovedModel",
+    "ReportModel",
     "RestoredModel",
     "SchemaModel",
     "StoreModel",
@@ -129,6 +132,30 @@ class RestoredModel(StoreModel):
     """A store whose removal was taken back."""
 
     tags_taken: list[str] = Field(description="Tags that went with the store and point elsewhere by now: left alone.")
+
+
+class DamageModel(BaseModel):
+    """A part that is not what the model says of it."""
+
+    part: str = Field(description="The path of a file, or the name of a tensor.")
+    error: str
+
+
+class ReportModel(BaseModel):
+    """The facts about a model that was sent. At most 20 of each kind are listed."""
+
+    type: str | None
+    tensors: int | None = Field(ge=0, description="Null where no format knows the model's tensors.")
+    missing: list[str] = Field(description="Files that the model refers to, and that were not sent.")
+    duplicates: list[str] = Field(description="Names that several tensors bear.")
+    damaged: list[DamageModel]
+    complete: bool = Field(description="False where a list is cut, or not all tensors were looked at.")
+
+
+class MadeModel(StoreModel):
+    """A store that an upload made, or found."""
+
+    report: ReportModel | None = Field(default=None, description="Only where it was asked for.")
 
 
 class TagModel(BaseModel):
@@ -248,6 +275,10 @@ class Register(RequestBody):
     tags: list[str] = Field(default=[], max_length=TAGS_AT_ONCE)
     min_chunk: StrictInt | str | None = Field(default=None, examples=["1MiB"])
     max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
+    report: bool = Field(default=False, description="Whether the answer is to tell what the model is and lacks.")
+    strict: bool = Field(
+        default=False, description="Refuse a model that lacks files it refers to, or fails checksums of its own."
+    )
 
 
 class Assemble(RequestBody):
@@ -271,6 +302,10 @@ class Assemble(RequestBody):
     tags: list[str] = Field(default=[], max_length=TAGS_AT_ONCE)
     min_chunk: StrictInt | str | None = Field(default=None, examples=["1MiB"])
     max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
+    report: bool = Field(default=False, description="Whether the answer is to tell what the model is and lacks.")
+    strict: bool = Field(
+        default=False, description="Refuse a model that lacks files it refers to, or fails checksums of its own."
+    )
 
     @model_validator(mode="after")
     def _is_one_of_the_two(self) -> Self:

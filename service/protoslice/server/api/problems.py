@@ -135,6 +135,12 @@ CORRUPT = Problem(
     "A part of the model is malformed",
     "The model was stored as it came; check it at `path` and `offset`.",
 )
+UNSOUND = Problem(
+    422,
+    "unsound-model",
+    "The model lacks files, or fails checksums of its own",
+    "Send what `detail` names along with it, or without `strict`; nothing was stored.",
+)
 REQUIRED = Problem(
     428, "precondition-required", "The request must be conditional", "Send `If-Match` or `If-None-Match`."
 )
@@ -173,6 +179,7 @@ READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.UnsupportedMediaType: MEDIA,
     errors.CorruptModel: CORRUPT,
     errors.InconsistentChunks: CHUNKS,
+    errors.UnsoundModel: UNSOUND,
     errors.IntegrityError: DAMAGED,
     errors.StorageError: STORAGE,
     errors.StorageUnavailable: UNAVAILABLE,

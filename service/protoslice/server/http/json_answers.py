@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from protoslice.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
 from protoslice.facts import Restored, Store
-from protoslice.server.api.encoding import restored_json, store_json, store_weight
+from protoslice.server.api.encoding import report_json, restored_json, store_json, store_weight
 from protoslice.server.api.parameters import with_parameter
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.http.digests import format_digest
@@ -57,16 +57,28 @@ def json_answer(
 async def made_answer(request: Request, stores: Stores, made: Created) -> Response:
     """The store that an upload made, or found."""
     headers = {"location": f"/v1/stores/{made.store.id}"}
-    body = await store_body(stores, made.store)
-    return await large_answer(request, stores, body, status=201 if made.created else 200, headers=headers)
+    status, body = 201 if made.created else 200, await store_body(stores, made.store)
+    if made.report is None:
+        return await large_answer(request, stores, body, status=status, headers=headers)
+    # The entity tag is that of the store, as a GET answers with it: a later GET tells nothing of this upload.
+    digest = await stores.worker.sized(len(body), lambda: hashlib.sha256(body).hexdigest())
+    report = encoded({"report": report_json(made.report)})
+    told = b"%b,%b" % (body[:-1], report[1:])
+    return await large_answer(request, stores, told, status=status, headers=headers, etag=EntityTag(f"sha256-{digest}"))
 
 
 async def large_answer(
-    request: Request, stores: Stores, body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None
+    request: Request,
+    stores: Stores,
+    body: bytes,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    etag: EntityTag | None = None,
 ) -> Response:
     """JSON that may be long: its digest is made in a thread then."""
     digest = await stores.worker.sized(len(body), lambda: hashlib.sha256(body).digest())
-    return json_answer(request, body, status=status, headers=headers, sha256=digest)
+    return json_answer(request, body, status=status, headers=headers, etag=etag, sha256=digest)
 
 
 async def store_body(stores: Stores, store: Store) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
@@ -32,7 +32,7 @@ FILES = 10_000
 
 T = TypeVar("T")
 
-Announce = Callable[[StoreDraft, Sequence[str]], Awaitable[Created]]
+Announce = Callable[[StoreDraft, IngestRequest], Awaitable[Created]]
 
 
 class IntakeOptions:
@@ -152,9 +152,8 @@ class Ingest:
         root = await choose_root(
             self._files, request, opened=self._opened, worker=options.worker, prepare=self._prepare
         )
-        return await self._announce(
-            await drafted(self._attempt, request, self._files, root, worker=options.worker), request.tags
-        )
+        draft = await drafted(self._attempt, request, self._files, root, worker=options.worker)
+        return await self._announce(draft, request)
 
     async def abort(self) -> None:
         """Stop taking the open file. What is durable already is garbage: no manifest names it."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from protoslice import _core, schema
 from protoslice.concurrency.executor import SLICE, Worker
 from protoslice.errors import IntegrityError, InvalidInput, NoRoot, NotFound, Unsupported
-from protoslice.facts import ChunkEntry, Node
+from protoslice.facts import ChunkEntry, File, ModelReport, Node
 from protoslice.formats import model as formats
 from protoslice.formats.registry import formats_of, tensors_of
+from protoslice.formats.report import MOST_LISTED, steps_of_report
 from protoslice.identity import CPB, READERS
+from protoslice.opening import look_at
 from protoslice.pieces import extents_of
 from protoslice.schema import TypeSchema
 from protoslice.storage import Span, Storage
@@ -62,7 +65,7 @@ class OpenStore:
         self._files = {file.path: (file, stored) for file, stored in zip(manifest.files, files, strict=True)}
         by_path = {path: stored for path, (_, stored) in self._files.items()}
         root = formats.RootProto(proto.document, proto.sources) if proto is not None else None
-        model = formats.Model(manifest.root or "", manifest.type, by_path, root)
+        self._model = model = formats.Model(manifest.root or "", manifest.type, by_path, root)
         self.tensors = StoreTensors(
             model,
             lambda: recalling(lambda: self._tensors(model), self._objects, derived, worker),
@@ -211,6 +214,16 @@ class OpenStore:
         for stored in self._objects:
             stored.close()
 
+    async def report(self, *, compare: bool) -> ModelReport:
+        """The report on the model; `compare` reads all parts of which the model itself has a checksum."""
+        root = self._files.get(self.manifest.root or "")
+        checks = [(root[0].path, partial(_verify_records, *root))] if compare and root is not None else []
+        steps = steps_of_report(self._model, most=None if compare else MOST_LISTED, compare=compare, checks=checks)
+        async for report in self._worker.steps(steps):
+            if report is not None:
+                return report
+        raise AssertionError("the report comes last")  # pragma: no cover
+
     def _tensors(self, model: formats.Model) -> formats.Tensors:
         """The tensors of `model`; `NoRoot` when no format knows such files and no root is there to look into."""
         if model.root or formats_of(model):
@@ -293,6 +306,12 @@ def _proto(
     rope = _core.Rope.decode(image) if image is not None else None
     document = _core.Document(_core.Index(index), read_by.flat if read_by else None, sources, rope)
     return OpenRoot(document, _core.Plan.decode(plan), sources, rope is not None, read_by)
+
+
+def _verify_records(file: File, source: StoredFile) -> None:
+    """Compare the records of a chunked proto with their hashes; other roots have none."""
+    if look_at(source, file.path).kind == "riegeli":
+        _core.Chunked.verify(source)
 
 
 def _hashes(proto: OpenRoot, first: int) -> Iterator[list[int]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from protoslice.errors import StorageDenied
 from protoslice.recipes import MEDIA_TYPE as RECIPE
-from protoslice.server.api.models import Register, StoreModel
+from protoslice.server.api.models import MadeModel, Register
 from protoslice.server.api.openapi_fragments import BINARY, header, problems
 from protoslice.server.api.parameters import plain_size
 from protoslice.server.api.problems import UNSUPPORTED, HttpProblem
@@ -31,6 +31,10 @@ Tags = Annotated[list[str], Query(description="A tag to point at the store; repe
 Filename = Annotated[str | None, Query(description="The name of a body that is one file.", examples=["model.onnx"])]
 MinChunk = Annotated[str, Query(description="Fields at least this big are split out.", examples=["1MiB"])]
 MaxChunk = Annotated[str, Query(description="Runs of repeated elements are cut at this size.", examples=["1GiB"])]
+Report = Annotated[bool, Query(description="Whether the answer is to tell what the model is and lacks.")]
+Strict = Annotated[
+    bool, Query(description="Refuse a model that lacks files it refers to, or fails checksums of its own.")
+]
 
 _LOCATION = {"location": header("The store's lasting URL."), "etag": header("Of the store's JSON.")}
 _FILE = {"schema": BINARY}
@@ -60,27 +64,40 @@ _BODY: dict[str, Any] = {
     ],
 }
 _CREATED: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The store existed already.", "model": StoreModel, "headers": _LOCATION},
+    200: {"description": "The store existed already.", "model": MadeModel, "headers": _LOCATION},
     201: {"description": "The store has been created.", "headers": _LOCATION},
     **problems(404, 409, 413, 415, 422, 507),
 }
+
+
+async def _wanted(
+    type: Type = None,
+    root: Root = None,
+    tag: Tags = [],  # noqa: B006
+    min_chunk: MinChunk = DEFAULT_MIN_CHUNK,
+    max_chunk: MaxChunk = DEFAULT_MAX_CHUNK,
+    report: Report = False,
+    strict: Strict = False,
+) -> IngestRequest:
+    return IngestRequest(
+        type=type,
+        root=root,
+        tags=tuple(tag),
+        min_chunk=plain_size(min_chunk),
+        max_chunk=plain_size(max_chunk),
+        report=report,
+        strict=strict,
+    )
 
 
 @takes_body(UPLOAD_BODY)
 async def create_store(
     request: Request,
     services: Given,
-    type: Type = None,
-    root: Root = None,
-    tag: Tags = [],  # noqa: B006
+    wanted: Annotated[IngestRequest, Depends(_wanted)],
     filename: Filename = None,
-    min_chunk: MinChunk = DEFAULT_MIN_CHUNK,
-    max_chunk: MaxChunk = DEFAULT_MAX_CHUNK,
 ) -> Response:
     """Create a store from the body, which is read as a stream and kept as it is."""
-    wanted = IngestRequest(
-        type=type, root=root, tags=tuple(tag), min_chunk=plain_size(min_chunk), max_chunk=plain_size(max_chunk)
-    )
     return await made_answer(request, services.stores, await take_in(request, services, wanted, filename))
 
 
@@ -91,7 +108,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
         methods=[_method],
         operation_id=_operation,
         status_code=201,
-        response_model=StoreModel,
+        response_model=MadeModel,
         responses=_CREATED,
         openapi_extra=_BODY,
         summary="Create a store from the body",
@@ -102,7 +119,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
     "/v1/stores/register",
     operation_id="register_store",
     status_code=201,
-    response_model=StoreModel,
+    response_model=MadeModel,
     responses={**_CREATED, **problems(404, 409, 413, 415, 422, 507)},
     summary="Create a store over objects in place",
 )
@@ -115,6 +132,8 @@ async def register_store(request: Request, services: Given, body: Register) -> R
         source="register",
         min_chunk=plain_size(body.min_chunk or DEFAULT_MIN_CHUNK),
         max_chunk=plain_size(body.max_chunk or DEFAULT_MAX_CHUNK),
+        report=body.report,
+        strict=body.strict,
     )
     try:
         with counted(services, request):

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from protoslice.errors import InvalidInput, ProtosliceError, UnsupportedMediaType
-from protoslice.server.api.models import Assemble, StoreModel, UploadModel
+from protoslice.server.api.models import Assemble, MadeModel, UploadModel
 from protoslice.server.api.openapi_fragments import BINARY, header, problems
 from protoslice.server.api.parameters import plain_size, read_query
 from protoslice.server.api.problems import METHOD, PRECONDITION, HttpProblem
@@ -51,7 +51,8 @@ _REQUEST_HEADERS: Final = {
     "Upload-Offset": "Where the body goes on; required to go on.",
     "Upload-Length": "Bytes of the whole.",
     "Upload-Defer-Length": "`1`: the length will be told later.",
-    "Upload-Metadata": "`filename`, `type`, `root`, `tag` (several with spaces between), `min_chunk`, `max_chunk`.",
+    "Upload-Metadata": "`filename`, `type`, `root`, `tag` (several with spaces between), `min_chunk`, `max_chunk`, "
+    "`strict`.",
     "Upload-Concat": "`partial`, or `final;` and the URLs of partial uploads.",
     "Upload-Checksum": "`sha256`, `crc32c` or `sha1`, and the digest of the body in base64.",
     "Upload-Complete": "IETF draft (experimental): `?1` when the upload ends with the body, `?0` when not.",
@@ -208,9 +209,9 @@ async def override(request: Request, services: Given, upload: str) -> Response:
     "/v1/stores/assemble",
     operation_id="assemble_store",
     status_code=201,
-    response_model=StoreModel,
+    response_model=MadeModel,
     responses={
-        200: {"description": "The store existed already.", "model": StoreModel},
+        200: {"description": "The store existed already.", "model": MadeModel},
         201: {"description": "The store has been created.", "headers": {"location": header("The store's URL.")}},
         **problems(404, 409, 410, 413, 415, 422, 507),
     },
@@ -227,6 +228,8 @@ async def assemble_store(request: Request, services: Given, body: Assemble) -> R
         tags=tuple(body.tags),
         min_chunk=plain_size(body.min_chunk) if body.min_chunk is not None else plain.min_chunk,
         max_chunk=plain_size(body.max_chunk) if body.max_chunk is not None else plain.max_chunk,
+        report=body.report,
+        strict=body.strict,
     )
     with counted(services, request):
         made = await _joining(_assembled(services, body, wanted))

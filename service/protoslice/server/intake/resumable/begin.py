@@ -75,4 +75,12 @@ def _request(words: Mapping[str, str], query: Query) -> IngestRequest:
         tags=tags,
         min_chunk=parse_size(sizes["min_chunk"]) if sizes["min_chunk"] else plain.min_chunk,
         max_chunk=parse_size(sizes["max_chunk"]) if sizes["max_chunk"] else plain.max_chunk,
+        strict=_truth("strict", words.get("strict") or query.one("strict")),
     )
+
+
+def _truth(name: str, text: str | None) -> bool:
+    """Whether a parameter says yes; an absent one says no."""
+    if text not in {None, "true", "false", "1", "0"}:
+        raise InvalidInput(f"{name} is true or false")
+    return text in {"true", "1"}

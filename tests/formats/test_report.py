@@ -1,0 +1,145 @@
+"""A report on a model: its tensors, what it lacks, what fails its own checksums; bounded, and in slices."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.bundles import Layout, Variable, bundle
+
+from protoslice import open_model, schema
+from protoslice.errors import CorruptModel, StorageUnavailable
+from protoslice.facts import ModelReport
+from protoslice.formats import report as reports
+from protoslice.formats.report import report_on, steps_of_report
+
+MESSAGE: Any = schema.bundled().message_class("onnx.ModelProto")
+
+
+def onnx(folder: Path, tensors: list[dict[str, Any]]) -> Path:
+    """An ONNX model; a tensor with a `location` lies in that file."""
+    model = MESSAGE()
+    model.graph.name = "g"
+    for each in tensors:
+        tensor = model.graph.initializer.add(name=each["name"], data_type=1, dims=[each.get("elements", 1)])
+        if (location := each.get("location")) is None:
+            tensor.raw_data = bytes(4 * each.get("elements", 1))
+        else:
+            tensor.data_location = 1
+            tensor.external_data.add(key="location", value=location)
+            tensor.external_data.add(key="length", value=str(4 * each.get("elements", 1)))
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def report(path: Path, **options: Any) -> ModelReport:
+    with open_model(path) as model:
+        return report_on(model.model, **options)
+
+
+def test_a_sound_model(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(bytes(400))
+    found = report(onnx(tmp_path, [{"name": "a"}, {"name": "b", "elements": 100, "location": "w.bin"}]))
+    assert found == ModelReport(type="onnx.ModelProto", tensors=2, files=("w.bin",))
+    assert found.problem is None
+
+
+def test_files_that_are_missing_are_named_once(tmp_path: Path) -> None:
+    path = onnx(tmp_path, [{"name": f"t{number}", "location": f"w{number % 2}.bin"} for number in range(6)])
+    found = report(path)
+    assert (found.missing, found.tensors, found.complete) == (("w0.bin", "w1.bin"), 6, True)
+    assert "'w0.bin', 'w1.bin'" in str(found.problem)
+
+
+def test_names_that_several_tensors_bear(tmp_path: Path) -> None:
+    found = report(onnx(tmp_path, [{"name": "a"}, {"name": "b"}, {"name": "a"}]))
+    assert (found.duplicates, found.problem) == (("a",), None), "a sound model may have such"
+
+
+def test_a_tensor_that_does_not_fit_its_file_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(bytes(10))
+    (damage,) = report(onnx(tmp_path, [{"name": "cut", "elements": 100, "location": "w.bin"}])).damaged
+    assert damage.part == "cut"
+    assert "has 10" in damage.error
+
+
+def a_bundle(folder: Path, shards: int = 1) -> Path:
+    variables = [Variable(f"v{number}", 1, (100,), os.urandom(400), number % shards) for number in range(4)]
+    for name, data in bundle("v", variables, Layout(shards=shards)).items():
+        (folder / name).write_bytes(data)
+    return folder / "v.index"
+
+
+def test_checksums_are_compared_when_told_to(tmp_path: Path) -> None:
+    index = a_bundle(tmp_path)
+    (shard,) = tmp_path.glob("*.data-*")
+    data = bytearray(shard.read_bytes())
+    data[500] ^= 1
+    shard.write_bytes(data)
+    assert report(index).damaged == ()
+    (damage,) = report(index, compare=True).damaged
+    assert damage.part == "v1"
+
+
+def test_a_shard_that_is_missing(tmp_path: Path) -> None:
+    index = a_bundle(tmp_path, shards=2)
+    (tmp_path / "v.data-00001-of-00002").unlink()
+    found = report(index)
+    assert (found.missing, found.files) == (("v.data-00001-of-00002",), ("v.data-00000-of-00002",))
+
+
+def test_an_index_that_is_damaged(tmp_path: Path) -> None:
+    index = a_bundle(tmp_path)
+    data = bytearray(index.read_bytes())
+    data[5] ^= 1
+    index.write_bytes(data)
+    found = report(index)
+    assert (found.tensors, [damage.part for damage in found.damaged]) == (None, ["v.index"])
+
+
+def test_a_file_of_no_format(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("root:x:0:0\n")
+    found = report(path)
+    assert (found.tensors, found.problem, found.complete) == (None, None, True)
+
+
+def test_lists_are_cut_and_say_so(tmp_path: Path) -> None:
+    path = onnx(tmp_path, [{"name": f"t{number}", "location": f"w{number}.bin"} for number in range(50)])
+    found = report(path)
+    assert (len(found.missing), found.complete) == (reports.MOST_NAMED, False)
+    assert len(str(found.problem)) < 2000
+
+
+@pytest.mark.parametrize("compare", [False, True])
+def test_so_many_tensors_are_looked_at(tmp_path: Path, compare: bool) -> None:
+    path = onnx(tmp_path, [*({"name": f"t{number}"} for number in range(600)), {"name": "u", "location": "far.bin"}])
+    cut = report(path, most=600, compare=compare)
+    assert (cut.tensors, cut.missing, cut.complete) == (601, (), False)
+    assert report(path, most=None, compare=compare).missing == ("far.bin",)
+
+
+def test_the_work_comes_in_slices(tmp_path: Path) -> None:
+    path = onnx(tmp_path, [{"name": f"t{number}"} for number in range(1000)])
+    with open_model(path) as model:
+        *slices, found = steps_of_report(model.model)
+    assert slices == [None] * 3
+    assert found is not None
+
+
+def test_further_checks_are_told_of(tmp_path: Path) -> None:
+    def fails() -> None:
+        raise CorruptModel("a record fails its hash")
+
+    path = onnx(tmp_path, [])
+    (damage,) = report(path, checks=[("model.onnx", fails)]).damaged
+    assert (damage.part, damage.error) == ("model.onnx", "a record fails its hash")
+
+    def is_away() -> None:
+        raise StorageUnavailable("no damage of the model")
+
+    with pytest.raises(StorageUnavailable):
+        report(path, checks=[("model.onnx", is_away)])
