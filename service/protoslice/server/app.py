@@ -6,19 +6,18 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI
-from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from protoslice.server.api.failures import HANDLED, answer_exception, send_failure
 from protoslice.server.api.openapi import openapi_document
-from protoslice.server.api.problems import HttpProblem
+from protoslice.server.api.problems import METHOD, HttpProblem
 from protoslice.server.api.routes import chunks, intake, operations, schemas, stores, tags, uploads, views
+from protoslice.server.api.view_router import ViewRouter, serve_view
 from protoslice.server.api.views import VIEWS
-from protoslice.server.http.headers import Headers
-from protoslice.server.http.view_router import Lane, ViewEndpoint
+from protoslice.server.http.headers import read_fields
 from protoslice.server.intake.resumable.answers import PREFIX as UPLOADS
 from protoslice.server.intake.resumable.answers import speaking_tus
 from protoslice.server.middleware.body_limits import check_framing
@@ -28,13 +27,16 @@ from protoslice.server.middleware.disconnect import Leaving
 from protoslice.server.middleware.origin_policy import Sites
 from protoslice.server.middleware.request import Edge
 from protoslice.server.observability.logs import RequestLog
+from protoslice.server.observability.recorder import Recorder
 from protoslice.server.observability.telemetry import FRAMEWORK_SPANS_OFF, Traced
 from protoslice.server.pages.api_reference import ApiPage
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
-from protoslice.server.transport.fastpath import Express
 
 __all__ = ["Application", "create_app"]
+
+_READS: Final = ("GET", "HEAD")
+"""The methods of every view."""
 
 
 def create_app(settings: Settings) -> Application:
@@ -43,7 +45,7 @@ def create_app(settings: Settings) -> Application:
 
 
 class Application(FastAPI):
-    """FastAPI with our own edge round it, and the short way to the views."""
+    """FastAPI within our own layers; views are answered beside it."""
 
     def __init__(self, services: Services) -> None:
         super().__init__(
@@ -55,15 +57,10 @@ class Application(FastAPI):
             telemetry=FRAMEWORK_SPANS_OFF,
         )
         self.state.services = self.services = services
-        self._traced = services.settings.otel_endpoint is not None
-        endpoints = tuple(ViewEndpoint(view, services) for view in VIEWS)
-        self._lane = Lane(endpoints)
-        self._log = RequestLog()
-        self._sites = Sites(services.settings)
-        self._express = Express(self._lane, services, self._sites, self._log)
-        for endpoint in endpoints:
-            view = endpoint.view
-            self.router.routes.append(Route(view.path, endpoint, methods=["GET"], name=view.operation))
+        self.traced = services.settings.otel_endpoint is not None
+        self.views = ViewRouter(VIEWS)
+        self.policy = Sites(services.settings)
+        self.recorder = Recorder(services.metrics, RequestLog())
         for module in (intake, stores, uploads, chunks, views, tags, schemas, operations):
             self.include_router(module.router)
         for kind in HANDLED:
@@ -77,18 +74,14 @@ class Application(FastAPI):
         scope["app"] = self
         await self.middleware_stack(scope, receive, send)
 
-    def answer_at_once(self, target: bytes, headers: Headers, client: str | None, defaults: Headers) -> bytes | None:
-        """The answer to a request that needs no waiting: see `express`."""
-        return None if self._traced else self._express.answer(target, headers, client, defaults)
-
     def build_middleware_stack(self) -> ASGIApp:
         """The framework's own stack within ours."""
         inner = super().build_middleware_stack()
-        front = _Front(self._lane, inner, self._sites, self.services.settings)
+        front = _Front(self.views, inner, self.policy, self.services)
         origins = self.services.settings.cors_origins
-        stack: ASGIApp = Edge(front, metrics=self.services.metrics, log=self._log, clients=self.services.clients)
+        stack: ASGIApp = Edge(front, self.recorder, self.services.clients)
         stack = AllowOrigins(stack, origins) if origins else stack
-        return Traced(stack) if self._traced else stack
+        return Traced(stack) if self.traced else stack
 
     @cached_property
     def api_page(self) -> ApiPage:
@@ -110,34 +103,40 @@ class Application(FastAPI):
 class _Front:
     """Sends reads of views the short way, and everything else through the framework with its body guarded."""
 
-    def __init__(self, lane: Lane, inner: ASGIApp, sites: Sites, settings: Settings) -> None:
-        self._lane = lane
+    def __init__(self, views: ViewRouter, inner: ASGIApp, policy: Sites, services: Services) -> None:
+        self._views = views
         self._inner = inner
-        self._framework: ASGIApp = Preflight(self._in_framework) if settings.cors_origins else self._in_framework
-        self._sites = sites
-        self._settings = settings
+        self._beside_views: ASGIApp = self._in_framework
+        if services.settings.cors_origins:
+            self._beside_views = Preflight(self._in_framework)
+        self._policy = policy
+        self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return
-        found = self._lane.find(scope["path"]) if scope["method"] in {"GET", "HEAD"} else None
+        fields = read_fields(scope)
+        found = self._views.find(scope["path"]) if scope["method"] in _READS else None
         if scope["path"].startswith(UPLOADS):
             send = speaking_tus(send)
         try:
-            self._sites.check(scope)
+            self._policy.check(scope["method"], fields, scope["http_version"])
             if found is None:
-                check_framing(scope)
+                check_framing(fields)
         except HttpProblem as error:
             await send_failure(scope, receive, send, error)
             return
         if found is not None:
-            endpoint, ref, rest = found
-            await endpoint.serve(scope, receive, send, ref=ref, rest=rest)
+            await serve_view(found, self._services, scope, receive, send, fields)
         else:
-            await self._framework(scope, receive, send)
+            await self._beside_views(scope, receive, send)
 
     async def _in_framework(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found = self._views.find(scope["path"])
+        if found is not None:
+            context_of(scope).route = found.view.path
+            raise HttpProblem(METHOD, METHOD.advice, headers={"allow": ", ".join(_READS)})
         # HEAD is GET whose body the server leaves out: the same headers, whatever the route.
         asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         # The body of a GET is nobody's to read, so its end may be waited for beside the handler.
@@ -152,8 +151,6 @@ class _Front:
 def _template(scope: Scope) -> str:
     """The template of the route that took the request."""
     endpoint = scope.get("endpoint")
-    if isinstance(endpoint, ViewEndpoint):
-        return endpoint.view.path
     known = getattr(scope.get("route"), "path", None)
     return known or (scope["path"] if endpoint is not None else "unmatched")
 

@@ -1,10 +1,11 @@
-"""The routes of the application, as the framework has them."""
+"""The routes of the application, and its views."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from protoslice.server.api.views import VIEWS
 from protoslice.server.app import Application
 
 __all__ = ["routes"]
@@ -12,7 +13,8 @@ __all__ = ["routes"]
 
 def routes(app: Application) -> set[str]:
     """Every method and path template. HEAD is GET without its body, by the same way, and has no rows of its own."""
-    return {f"{method} {route.path}" for route in _each(app.router.routes) for method in route.methods - {"HEAD"}}
+    found = {f"{method} {route.path}" for route in _each(app.router.routes) for method in route.methods - {"HEAD"}}
+    return found | {f"GET {view.path}" for view in VIEWS}
 
 
 def _each(found: list[Any]) -> Iterator[Any]:

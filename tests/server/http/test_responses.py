@@ -27,6 +27,7 @@ from protoslice.server.http.stream import send_representation
 from protoslice.server.middleware.disconnect import Leaving
 from protoslice.server.middleware.request import Edge
 from protoslice.server.observability.metrics import Metrics
+from protoslice.server.observability.recorder import Recorder
 from protoslice.server.settings import Settings
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 
@@ -105,7 +106,7 @@ async def rope_app(scope: Scope, receive: Receive, send: Send) -> None:
 def server() -> Iterator[LiveServer]:
     metrics = Metrics()
     limits = Settings(send_timeout_seconds=0.5)
-    with live_server(uvicorn_config(Edge(rope_app, metrics=metrics, log=lambda *_: None), limits)) as live:
+    with live_server(uvicorn_config(Edge(rope_app, Recorder(metrics, lambda *_: None)), limits)) as live:
         yield live
 
 
@@ -414,9 +415,7 @@ def test_long_and_malformed_heads_are_refused(server: LiveServer) -> None:
 
 
 def test_a_slow_head_is_refused() -> None:
-    config = uvicorn_config(
-        Edge(rope_app, metrics=Metrics(), log=lambda *_: None), Settings(header_timeout_seconds=0.2)
-    )
+    config = uvicorn_config(Edge(rope_app, Recorder(Metrics(), lambda *_: None)), Settings(header_timeout_seconds=0.2))
     with live_server(config) as server:
         answer = exchange(server, b"GET /plain HTTP/1.1\r\nhost:")
         assert_problem(answer.status, answer.headers, answer.body, expected=408)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from io import StringIO
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import structlog
 from tests.support.live import LiveServer, live_server, read_answer
 
-from protoslice.server.app import Application, create_app
-from protoslice.server.middleware.context import RequestContext
-from protoslice.server.observability.logs import RequestLog, configure_logs
+from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 from protoslice.server.transport import fastpath
-from protoslice.server.transport.uvicorn_config import uvicorn_config
+from protoslice.server.transport.uvicorn_config import fast_path, uvicorn_config
 
 SLOW = {"dnt": "1"}
 """A header that only the ordinary way takes."""
@@ -27,19 +22,11 @@ SLOW = {"dnt": "1"}
 class Watched:
     """A service over files, and which of its requests were answered at once."""
 
-    def __init__(self, app: Application, live: LiveServer, client: httpx.Client, folder: Path) -> None:
+    def __init__(self, live: LiveServer, client: httpx.Client, folder: Path, at_once: list[bool]) -> None:
         self.folder = folder
         self.live = live
         self.client = client
-        self.at_once: list[bool] = []
-        ordinary = app.answer_at_once
-
-        def watch(*request: Any) -> bytes | None:
-            answer = ordinary(*request)
-            self.at_once.append(answer is not None)
-            return answer
-
-        app.answer_at_once = watch  # type: ignore[assignment, method-assign]
+        self.at_once = at_once
 
     def ask(self, url: str, headers: dict[str, str]) -> tuple[httpx.Response, bool]:
         """The answer, and whether it came at once."""
@@ -59,8 +46,17 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("express")
     settings = Settings(storage=folder.as_uri(), space_watermark_bytes=0, trust_seconds=60)
     app = create_app(settings)
-    with live_server(uvicorn_config(app, settings)) as live, httpx.Client(base_url=live.url) as client:
-        yield Watched(app, live, client, folder)
+    quick, at_once = fast_path(app), list[bool]()
+    assert quick is not None
+
+    def watch(*request: Any) -> bytes | None:
+        answer = quick(*request)
+        at_once.append(answer is not None)
+        return answer
+
+    config = uvicorn_config(app, settings, answerer=watch)
+    with live_server(config) as live, httpx.Client(base_url=live.url) as client:
+        yield Watched(live, client, folder, at_once)
 
 
 @pytest.fixture(scope="module")
@@ -90,14 +86,12 @@ def test_both_ways_say_the_same(watched: Watched, store: str, path: str, wanted:
     "headers",
     [
         {"range": "bytes=0-1,200-300"},
-        {"range": "bytes=0-1,"},
         {"range": "bytes=99999999-"},
         {"range": "bytes=0-9", "if-range": '"other"'},
         {"range": "bytes=0-9", "accept": "application/json"},
         {"range": "bytes=0-9", "want-content-digest": "sha-256=1"},
         {"range": "bytes=0-9", "connection": "close"},
         {"range": "bytes=0-70000"},
-        {"if-none-match": "*"},
         {"if-match": '"other"'},
     ],
 )
@@ -145,7 +139,7 @@ def test_what_was_prepared_does_not_outlive_the_store(watched: Watched, model: b
 
 
 def test_little_is_kept_prepared(watched: Watched, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fastpath, "_MOST_PREPARED", 2)
+    monkeypatch.setattr(fastpath, "_MOST_PLANNERS", 2)
     paths = ("chunks/1", "chunks/2", "files/model.onnx") * 2
     found = {path: watched.ask(f"{store}/{path}", {"range": "bytes=0-99"}) for path in paths}
     for path, (answer, at_once) in found.items():
@@ -192,35 +186,3 @@ def test_a_head_that_comes_in_pieces(watched: Watched, store: str) -> None:
             connection.sendall(request[:cut])
             connection.sendall(request[cut:])
             assert read_answer(connection).body == whole[10:20]
-
-
-@pytest.fixture
-def written() -> Iterator[Callable[[], str]]:
-    """What the log has written as JSON; what was configured before comes back."""
-    before = structlog.get_config()
-    out = StringIO()
-    write_the_last = configure_logs("json", "info", out)
-
-    def written() -> str:
-        write_the_last()
-        return out.getvalue()
-
-    yield written
-    structlog.configure(**before)
-
-
-@pytest.mark.parametrize("store_id", [None, "a" * 64])
-@pytest.mark.parametrize("path", ["/v1/x", '/"quoted\\"', "/\x00\x1f\x7f", "/münchen/\u2028\ud800", "/" + "x" * 900])
-def test_a_line_by_hand_is_the_one_that_the_encoder_makes(
-    written: Callable[[], str], path: str, store_id: str | None
-) -> None:
-    context = RequestContext(b"id-of-request", method="GET", path=path, client=None if store_id else "127.0.0.1")
-    context.route, context.status, context.bytes_out, context.store = "/v1/{x}", 206, 1 << 40, store_id
-    log = RequestLog()
-    log(context, 0.000123456)
-    log._lines = None
-    log(context, 0.000123456)
-    by_hand, by_encoder = (json.loads(line) for line in written().splitlines())
-    assert by_hand.pop("timestamp")[:10] == by_encoder.pop("timestamp")[:10]
-    assert by_hand == by_encoder
-    assert list(by_hand)[:3] == ["request_id", "method", "route"]

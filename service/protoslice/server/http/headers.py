@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from starlette.types import Scope
 
-__all__ = ["Fields", "Headers", "read_fields"]
+__all__ = ["Fields", "Headers", "header_lines", "join_fields", "read_fields"]
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 """Headers as they stand on the wire, names in lower case."""
@@ -17,8 +18,20 @@ Fields: TypeAlias = dict[bytes, str]
 
 def read_fields(scope: Scope) -> Fields:
     """The headers of the request."""
-    found: Fields = {}
-    for name, value in scope["headers"]:
-        text = value.decode("latin-1")
-        found[name] = f"{found[name]}, {text}" if name in found else text
+    return join_fields(scope["headers"])
+
+
+def join_fields(headers: Headers) -> Fields:
+    """`headers` by name."""
+    found: Fields = {name: value.decode("latin-1") for name, value in headers}
+    if len(found) < len(headers):
+        found.clear()
+        for name, value in headers:
+            text = value.decode("latin-1")
+            found[name] = f"{found[name]}, {text}" if name in found else text
     return found
+
+
+def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """`headers` as they stand on the wire."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from secrets import token_hex
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from protoslice.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate, range_applies
 from protoslice.ranges import ByteRange, Slices, Unsatisfiable, select
 from protoslice.server.api.problems import PRECONDITION, RANGE, HttpProblem
 from protoslice.server.http.digests import format_digest, wants_sha256
 from protoslice.server.http.disposition import attachment
-from protoslice.server.http.headers import Fields
+from protoslice.server.http.headers import Fields, Headers, header_lines
 
-__all__ = ["Answer", "Facts", "Part", "Terms", "plan_answer"]
-
-Headers = list[tuple[bytes, bytes]]
+__all__ = ["Answer", "Facts", "Part", "Planner", "SharedHeaders", "Terms"]
 
 _BINARY: Final[Headers] = [(b"x-content-type-options", b"nosniff"), (b"content-security-policy", b"sandbox")]
 _IMMUTABLE: Final = b"public, max-age=31536000, immutable, no-transform"
 _VERSIONED: Final = b"public, max-age=3600, no-transform"
 _REVALIDATED: Final = b"no-cache, no-transform"
-_CONDITIONAL: Final = frozenset({b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since"})
+_CONDITIONAL: Final = frozenset(
+    {b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since", b"if-range"}
+)
 
 
 class Facts(Protocol):
@@ -58,49 +59,109 @@ class Terms:
     """The most ranges of one request; a request for more gets the whole. 0: ranges are not served at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What precedes a range on the wire, and the range."""
+class Part(NamedTuple):
+    """A range of the representation, and the bytes that precede it on the wire."""
 
     head: bytes
     start: int
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class SharedHeaders:
+    """Headers that all answers of one status from one representation share."""
+
+    __slots__ = ("_lines", "headers")
+
+    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self.headers = tuple(headers)
+        self._lines: bytes | None = None
+
+    @property
+    def lines(self) -> bytes:
+        """The headers as they stand on the wire; encoded once."""
+        if self._lines is None:
+            self._lines = header_lines(self.headers)
+        return self._lines
+
+
+class Answer(NamedTuple):
     """A decided answer: its `length` is that of all it will send."""
 
     status: int
-    headers: Headers
-    parts: tuple[Part, ...]
-    tail: bytes
-    length: int
+    shared: SharedHeaders
+    own: Headers
+    """The headers that follow the shared ones."""
+    parts: tuple[Part, ...] = ()
+    tail: bytes = b""
+    length: int = 0
+
+    @property
+    def headers(self) -> Headers:
+        """All headers, in their order."""
+        return [*self.shared.headers, *self.own]
 
 
-def plan_answer(method: str, fields: Fields, facts: Facts, terms: Terms) -> Answer:
-    """The answer to a GET or HEAD; raises `HttpProblem` for 412 and 416."""
-    current = Validators(EntityTag(facts.etag))
-    if not _CONDITIONAL.isdisjoint(fields):
-        verdict = evaluate(_preconditions(fields), current, reads=True)
-        if verdict is Verdict.FAILED:
-            raise HttpProblem(PRECONDITION, "the representation is another than the one named", etag=facts.etag)
-        if verdict is Verdict.NOT_MODIFIED:
-            return Answer(304, _validators(facts.etag, terms), (), b"", 0)
-    headers = _headers(fields, facts, terms)
-    wanted = fields.get(b"range") if method == "GET" and terms.max_ranges else None
-    if wanted is None or not _counts(wanted, fields, current, terms):
-        return _whole(headers, fields, facts)
-    selection = select(wanted, facts.size)
-    if isinstance(selection, Unsatisfiable):
-        raise _unsatisfiable(selection)
-    if not isinstance(selection, Slices):
-        return _whole(headers, fields, facts)
-    return _sliced(headers, facts, selection.ranges)
+class Planner:
+    """Answers requests for one representation, under the same terms."""
+
+    __slots__ = ("_current", "_described", "_facts", "_terms")
+
+    def __init__(self, facts: Facts, terms: Terms) -> None:
+        self._facts = facts
+        self._terms = terms
+        self._current = Validators(EntityTag(facts.etag))
+        self._described: SharedHeaders | None = None
+
+    def answer(self, method: str, fields: Fields) -> Answer:
+        """The answer to a GET or HEAD; raises `HttpProblem` for 412 and 416."""
+        facts, terms = self._facts, self._terms
+        wanted = fields.get(b"range") if method == "GET" else None
+        if not _CONDITIONAL.isdisjoint(fields):
+            verdict = evaluate(_preconditions(fields), self._current, reads=True)
+            if verdict is Verdict.FAILED:
+                raise HttpProblem(PRECONDITION, "the representation is another than the one named", etag=facts.etag)
+            if verdict is Verdict.NOT_MODIFIED:
+                return Answer(304, SharedHeaders(_validators(facts.etag, terms)), [])
+            if not range_applies(fields.get(b"if-range"), self._current):
+                wanted = None
+        if wanted is None or wanted.count(",") >= terms.max_ranges:
+            return self._whole(fields)
+        selection = select(wanted, facts.size)
+        if isinstance(selection, Unsatisfiable):
+            raise _unsatisfiable(selection)
+        if not isinstance(selection, Slices):
+            return self._whole(fields)
+        if len(selection.ranges) > 1:
+            return _multipart(self._shared(fields, None), facts, selection.ranges)
+        (only,) = selection.ranges
+        own = [(b"content-range", only.content_range(facts.size).encode()), (b"content-length", b"%d" % only.length)]
+        return Answer(206, self._typed(fields), own, (Part(b"", only.start, only.end),), b"", only.length)
+
+    def _whole(self, fields: Fields) -> Answer:
+        facts = self._facts
+        own = [(b"content-length", b"%d" % facts.size)]
+        if facts.sha256 is not None and wants_sha256(fields.get(b"want-content-digest")):
+            own.append((b"content-digest", format_digest(facts.sha256)))
+        return Answer(200, self._typed(fields), own, (Part(b"", 0, facts.size),), b"", facts.size)
+
+    def _typed(self, fields: Fields) -> SharedHeaders:
+        """The shared headers with the representation's media type."""
+        if b"want-repr-digest" in fields:
+            return self._shared(fields, self._facts.media_type)
+        if self._described is None:
+            self._described = self._shared(fields, self._facts.media_type)
+        return self._described
+
+    def _shared(self, fields: Fields, media_type: str | None) -> SharedHeaders:
+        """The headers that 200 and 206 both carry."""
+        facts, want = self._facts, fields.get(b"want-repr-digest")
+        digest = facts.sha256 if want is None or wants_sha256(want) else None
+        known = (facts.etag, facts.filename, facts.message_type, digest, facts.headers, media_type)
+        return _shared_headers(*known, self._terms)
 
 
 def _validators(etag: str, terms: Terms) -> Headers:
-    """What 304 carries too."""
+    """Headers of 304 too."""
     lasting = _VERSIONED if terms.versioned else _IMMUTABLE
     headers = [
         (b"etag", str(EntityTag(etag)).encode("ascii")),
@@ -112,25 +173,26 @@ def _validators(etag: str, terms: Terms) -> Headers:
     return headers
 
 
-def _headers(fields: Fields, facts: Facts, terms: Terms) -> Headers:
-    """What 200 and 206 carry both, as a list of their own."""
-    want = fields.get(b"want-repr-digest")
-    digest = facts.sha256 if want is None or wants_sha256(want) else None
-    known = _common(facts.etag, facts.filename, facts.message_type, digest, terms)
-    return [*known, *facts.headers]
-
-
 @lru_cache(maxsize=1024)
-def _common(
-    etag: str, filename: str, message_type: str | None, digest: bytes | None, terms: Terms
-) -> tuple[tuple[bytes, bytes], ...]:
+def _shared_headers(
+    etag: str,
+    filename: str,
+    message_type: str | None,
+    digest: bytes | None,
+    more: tuple[tuple[bytes, bytes], ...],
+    media_type: str | None,
+    terms: Terms,
+) -> SharedHeaders:
     ranges = (b"accept-ranges", b"bytes" if terms.max_ranges else b"none")
     headers = [*_validators(etag, terms), ranges, *_BINARY, (b"content-disposition", attachment(filename))]
     if message_type is not None:
         headers.append((b"x-protobuf-message", message_type.encode("ascii")))
     if digest is not None:
         headers.append((b"repr-digest", format_digest(digest)))
-    return tuple(headers)
+    headers += more
+    if media_type is not None:
+        headers.append((b"content-type", media_type.encode("latin-1")))
+    return SharedHeaders(headers)
 
 
 def _preconditions(fields: Fields) -> Preconditions:
@@ -142,29 +204,7 @@ def _preconditions(fields: Fields) -> Preconditions:
     )
 
 
-def _counts(wanted: str, fields: Fields, current: Validators, terms: Terms) -> bool:
-    return wanted.count(",") < terms.max_ranges and range_applies(fields.get(b"if-range"), current)
-
-
-def _whole(headers: Headers, fields: Fields, facts: Facts) -> Answer:
-    headers.append((b"content-type", facts.media_type.encode("latin-1")))
-    headers.append((b"content-length", b"%d" % facts.size))
-    if facts.sha256 is not None and wants_sha256(fields.get(b"want-content-digest")):
-        headers.append((b"content-digest", format_digest(facts.sha256)))
-    return Answer(200, headers, (Part(b"", 0, facts.size),), b"", facts.size)
-
-
-def _sliced(headers: Headers, facts: Facts, ranges: tuple[ByteRange, ...]) -> Answer:
-    if len(ranges) > 1:
-        return _multipart(headers, facts, ranges)
-    (only,) = ranges
-    headers.append((b"content-type", facts.media_type.encode("latin-1")))
-    headers.append((b"content-range", only.content_range(facts.size).encode()))
-    headers.append((b"content-length", b"%d" % only.length))
-    return Answer(206, headers, (Part(b"", only.start, only.end),), b"", only.length)
-
-
-def _multipart(headers: Headers, facts: Facts, ranges: tuple[ByteRange, ...]) -> Answer:
+def _multipart(shared: SharedHeaders, facts: Facts, ranges: tuple[ByteRange, ...]) -> Answer:
     boundary = token_hex(16)
     parts = tuple(
         Part(_part_head(boundary, facts.media_type, each.content_range(facts.size), n), each.start, each.end)
@@ -172,9 +212,11 @@ def _multipart(headers: Headers, facts: Facts, ranges: tuple[ByteRange, ...]) ->
     )
     tail = f"\r\n--{boundary}--\r\n".encode()
     length = sum(len(part.head) + part.end - part.start for part in parts) + len(tail)
-    headers.append((b"content-type", f"multipart/byteranges; boundary={boundary}".encode()))
-    headers.append((b"content-length", b"%d" % length))
-    return Answer(206, headers, parts, tail, length)
+    own = [
+        (b"content-type", f"multipart/byteranges; boundary={boundary}".encode()),
+        (b"content-length", b"%d" % length),
+    ]
+    return Answer(206, shared, own, parts, tail, length)
 
 
 def _part_head(boundary: str, media_type: str, content_range: str, n: int) -> bytes:

@@ -15,7 +15,7 @@ from protoslice.identity import RENDERING
 from protoslice.schema.registry import bundled_bytes
 from protoslice.server.http.headers import Fields
 from protoslice.server.http.negotiation import JSON, PROTOBUF_JSON, TEXT
-from protoslice.server.http.plan import Facts, Terms, plan_answer
+from protoslice.server.http.plan import Facts, Planner, Terms
 
 __all__ = ["send_rendered"]
 
@@ -63,13 +63,13 @@ async def send_rendered(
         facts.message_type,
     )
     # Conditions first: a 304 must not cost a rendering.
-    answer = plan_answer(scope["method"], fields, shown, terms)
+    answer = Planner(shown, terms).answer(scope["method"], fields)
     body = b""
     if answer.status == 200:
         body = await render()
         whole = _Rendered(
             len(body), shown.etag, shown.filename, shown.media_type, shown.message_type, hashlib.sha256(body).digest()
         )
-        answer = plan_answer(scope["method"], fields, whole, terms)
+        answer = Planner(whole, terms).answer(scope["method"], fields)
     await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

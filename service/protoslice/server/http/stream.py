@@ -19,7 +19,7 @@ from protoslice.concurrency.windows import Window, Windows
 from protoslice.errors import IntegrityError
 from protoslice.server.http.digests import format_digest, wants_sha256
 from protoslice.server.http.headers import Fields
-from protoslice.server.http.plan import Answer, Facts, Terms, plan_answer
+from protoslice.server.http.plan import Answer, Facts, Planner, Terms
 from protoslice.server.middleware.disconnect import Leaving
 
 __all__ = ["Buffer", "RangeReadable", "send_representation"]
@@ -39,7 +39,7 @@ async def send_representation(
     scope: Scope, send: Send, rope: RangeReadable, *, fields: Fields, terms: Terms, leaving: Leaving, windows: Windows
 ) -> None:
     """Answer a GET or HEAD with `rope`, within the context `leaving`; `windows` bound the bytes read ahead."""
-    answer = plan_answer(scope["method"], fields, rope, terms)
+    answer = Planner(rope, terms).answer(scope["method"], fields)
     if scope["method"] == "HEAD" or answer.length == 0:
         await _send_head(send, answer)
         await send({"type": "http.response.body", "body": b""})
@@ -66,9 +66,9 @@ async def _send_head(send: Send, answer: Answer) -> None:
 async def _send_only(send: Send, answer: Answer, body: Buffer, fields: Fields) -> None:
     """An answer whose body is at hand."""
     _check_end(answer.length - len(body))
-    given = any(name == b"content-digest" for name, _ in answer.headers)
+    given = any(name == b"content-digest" for name, _ in answer.own)
     if answer.status in {200, 206} and not given and wants_sha256(fields.get(b"want-content-digest")):
-        answer.headers.append((b"content-digest", format_digest(sha256(body).digest())))
+        answer.own.append((b"content-digest", format_digest(sha256(body).digest())))
     await _send_head(send, answer)
     await send({"type": "http.response.body", "body": body})
 

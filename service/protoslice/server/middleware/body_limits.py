@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.types import Message, Receive, Scope, Send
 
 from protoslice.server.api.problems import BAD_REQUEST, LIMIT, MEDIA, TIMEOUT, HttpProblem
-from protoslice.server.http.headers import read_fields
+from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.intake.digest_checks import BodyDigest
 from protoslice.server.settings import Settings
 
@@ -80,9 +80,8 @@ class GuardedRoute(APIRoute):
         await super().handle(scope, GuardedBody(receive, limit, settings, digest), send)
 
 
-def check_framing(scope: Scope) -> None:
+def check_framing(fields: Fields) -> None:
     """Refuse a request whose body is coded, or has no length that can be known."""
-    fields = read_fields(scope)
     if fields.get(b"transfer-encoding", "chunked").strip().lower() != "chunked":
         raise HttpProblem(BAD_REQUEST, "Transfer-Encoding: chunked is the only coding taken")
     if fields.get(b"content-encoding", "identity").strip().lower() != "identity":

@@ -9,7 +9,9 @@ from typing import cast
 
 from starlette.types import Scope
 
-__all__ = ["KEY", "TRACE", "RequestContext", "context_of", "request_id_of"]
+from protoslice.server.http.headers import Headers
+
+__all__ = ["KEY", "TRACE", "RequestContext", "context_of", "given_id", "request_id_of"]
 
 KEY = "protoslice"
 TRACE = "protoslice.trace"
@@ -47,6 +49,11 @@ class RequestContext:
         self.cause: BaseException | None = None
         self.trace: tuple[str, str] | None = None
         """The ids of its trace and span, when there are spans."""
+
+
+def given_id(headers: Headers) -> bytes | None:
+    """The id that a request gives itself: the last X-Request-Id."""
+    return next((value for name, value in reversed(headers) if name == b"x-request-id"), None)
 
 
 def context_of(scope: Scope) -> RequestContext:

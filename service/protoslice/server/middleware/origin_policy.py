@@ -15,10 +15,8 @@ from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 
-from starlette.types import Scope
-
 from protoslice.server.api.problems import BAD_REQUEST, CROSS_SITE, MISDIRECTED, HttpProblem
-from protoslice.server.http.headers import Fields, Headers, read_fields
+from protoslice.server.http.headers import Fields
 from protoslice.server.middleware.cors import ANY
 from protoslice.server.settings import Settings
 
@@ -27,7 +25,7 @@ __all__ = ["Sites"]
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN: Final = frozenset({"same-origin", "none"})
 _LOCAL: Final = "localhost"
-_HOST: Final = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+)(?::[0-9]*)?")
+_HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+)(?::[0-9]*)?")
 """What Host may be (RFC 3986, section 3.2.2), but for addresses of kinds yet to come; empty it names nobody."""
 _CLOSE: Final = {"connection": "close"}
 
@@ -41,16 +39,17 @@ class Sites:
         self._names = None if ANY in names else frozenset(name.lower() for name in names)
         self.is_ours = lru_cache(maxsize=256)(self._is_ours)
 
-    def check(self, scope: Scope) -> None:
+    def check(self, method: str, fields: Fields, http_version: str) -> None:
         """Raise the problem with a request that has no sound Host, or that a page should not have been able to make."""
-        headers: Headers = scope["headers"]
-        hosts = [value for name, value in headers if name == b"host"]
-        if len(hosts) != 1 and (hosts or scope["http_version"] != "1.0"):
-            raise HttpProblem(BAD_REQUEST, "a request has one Host header (RFC 9112, section 3.2)", headers=_CLOSE)
-        if hosts and not self.is_ours(hosts[0]):
-            raise _fault_of(hosts[0])
-        if scope["method"] not in _SAFE and ANY not in self._origins:
-            self._check_origin(read_fields(scope))
+        # Hosts of several lines are joined by ", ", and no sound one has a space.
+        host = fields.get(b"host")
+        if host is None:
+            if http_version != "1.0":
+                raise HttpProblem(BAD_REQUEST, "a request has one Host header (RFC 9112, section 3.2)", headers=_CLOSE)
+        elif not self.is_ours(host):
+            raise _fault_of(host)
+        if method not in _SAFE and ANY not in self._origins:
+            self._check_origin(fields)
 
     def _check_origin(self, fields: Fields) -> None:
         """Let pass what no browser sent, what the browser says is of our own site, and whom the operator trusts."""
@@ -59,21 +58,21 @@ class Sites:
             return
         raise HttpProblem(CROSS_SITE, CROSS_SITE.advice)
 
-    def _is_ours(self, host: bytes) -> bool:
+    def _is_ours(self, host: str) -> bool:
         """Whether a Host header has a name of ours. An address is: no name was made to lead to it."""
         if not _HOST.fullmatch(host):
             return False
         if self._names is None:
             return True
-        name = _name_in(host.decode("latin-1"))
+        name = _name_in(host)
         return name in self._names or name == _LOCAL or name.endswith(f".{_LOCAL}") or _is_address(name)
 
 
-def _fault_of(host: bytes) -> HttpProblem:
+def _fault_of(host: str) -> HttpProblem:
     """The problem with a Host that is none of ours."""
     if _HOST.fullmatch(host):
         return HttpProblem(MISDIRECTED, MISDIRECTED.advice)
-    return HttpProblem(BAD_REQUEST, "Host is no name or address, with or without a port", headers=_CLOSE)
+    return HttpProblem(BAD_REQUEST, "Host is one name or address, with or without a port", headers=_CLOSE)
 
 
 def _is_same(origin: str, fields: Fields) -> bool:

@@ -6,18 +6,17 @@ One layer for all of it: each further one costs every small answer some microsec
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from time import perf_counter
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from protoslice.errors import IntegrityError
 from protoslice.server.api.failures import send_failure
+from protoslice.server.http.headers import Headers
 from protoslice.server.middleware.clients import Clients
-from protoslice.server.middleware.context import KEY, TRACE, RequestContext
+from protoslice.server.middleware.context import KEY, TRACE, RequestContext, given_id
 from protoslice.server.middleware.disconnect import ClientGone
 from protoslice.server.observability.metrics import Metrics
+from protoslice.server.observability.recorder import Recorder
 
 __all__ = ["CLIENT_GONE", "Edge"]
 
@@ -27,25 +26,24 @@ CLIENT_GONE = 499
 _HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
 """Answered however much a client has under way: it may be a proxy that nobody said to trust."""
 
-Write = Callable[[RequestContext, float], None]
-
 
 class Edge:
     """An ASGI layer round the whole application."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, log: Write, clients: Clients | None = None) -> None:
+    def __init__(self, app: ASGIApp, recorder: Recorder, clients: Clients | None = None) -> None:
         self._app = app
         self._clients = clients
-        self._metrics = metrics
-        self._log = log
+        self._recorder = recorder
+        self._metrics = recorder.metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run one request, and record it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given_id, expects = _scan(scope)
-        context = RequestContext(given_id, method=scope["method"], path=scope["path"])
+        headers: Headers = scope["headers"]
+        expects = any(name == b"expect" for name, _ in headers)
+        context = RequestContext(given_id(headers), method=scope["method"], path=scope["path"])
         context.trace = scope.get(TRACE)
         scope[KEY] = context
         self._tell_client(scope, context)
@@ -56,7 +54,7 @@ class Edge:
         finally:
             self._metrics.under_way -= 1
             self._metrics.streams -= watched.streaming
-            self._record(context)
+            self._recorder.record(context)
 
     def _tell_client(self, scope: Scope, context: RequestContext) -> None:
         context.client = scope["client"][0] if scope.get("client") else None
@@ -89,13 +87,6 @@ class Edge:
             self._metrics.broken.inc()
             raise error
         await send_failure(scope, watched.receive, watched.send, error)
-
-    def _record(self, context: RequestContext) -> None:
-        seconds = perf_counter() - context.started
-        if isinstance(context.cause, IntegrityError):
-            self._metrics.damaged.inc()
-        self._metrics.record(context, seconds)
-        self._log(context, seconds)
 
 
 class _Watched:
@@ -134,14 +125,3 @@ class _Watched:
             # The client was never told to go on: what it sends next may be the body, or another request.
             message["headers"].append((b"connection", b"close"))
         await self._send(message)
-
-
-def _scan(scope: Scope) -> tuple[bytes | None, bool]:
-    """The id that the client gives the request, and whether it waits to be told to go on."""
-    given, expects = None, False
-    for name, value in scope["headers"]:
-        if name == b"x-request-id":
-            given = value
-        elif name == b"expect":
-            expects = True
-    return given, expects

@@ -119,43 +119,29 @@ class RequestLog:
 
     def __call__(self, context: RequestContext, seconds: float) -> None:
         """Write one line."""
-        if context.cause is not None:
-            self._log.error("request", **_facts(context, seconds), **_explain(context.cause))
-        elif not self._wanted:
+        if context.cause is None and not self._wanted:
             return
-        elif self._lines is not None and context.trace is None:
-            self._lines.msg(_as_json(context, seconds))
+        line = _line(context, seconds)
+        if self._lines is not None:
+            self._lines.msg(line)
         else:
-            self._log.info("request", **_facts(context, seconds))
+            facts = json.loads(line)
+            del facts["timestamp"]
+            getattr(self._log, facts.pop("level"))(facts.pop("event"), **facts)
 
 
-def _facts(context: RequestContext, seconds: float) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "request_id": context.id.decode(),
-        "method": context.method,
-        "route": context.route,
-        "path": context.path[:500],
-        "status": context.status,
-        "seconds": round(seconds, 6),
-        "received": context.bytes_in,
-        "sent": context.bytes_out,
-        "client": context.client,
-    }
-    if context.store is not None:
-        facts["store"] = context.store
+def _line(context: RequestContext, seconds: float) -> str:
+    """The line of a request as JSON. By hand: an encoder of a mapping takes four times as long."""
+    more = "" if context.store is None else f'"store":"{context.store}",'
     if context.trace is not None:
-        facts["trace_id"], facts["span_id"] = context.trace
-    return facts
-
-
-def _as_json(context: RequestContext, seconds: float) -> str:
-    """The line that `_facts` and `_render` make of a request that went well, at a quarter of the cost."""
-    store = "" if context.store is None else f'"store":"{context.store}",'
+        more += f'"trace_id":"{context.trace[0]}","span_id":"{context.trace[1]}",'
+    if context.cause is not None:
+        more += _encode(_explain(context.cause))[1:-1] + ","
     return (
         f'{{"request_id":"{context.id.decode()}","method":"{context.method}","route":{_quoted(context.route)},'
         f'"path":{_quoted(context.path[:500])},"status":{context.status},"seconds":{seconds:.6f},'
-        f'"received":{context.bytes_in},"sent":{context.bytes_out},"client":{_quoted(context.client)},{store}'
-        f'"event":"request","level":"info","timestamp":"{_now()}"}}'
+        f'"received":{context.bytes_in},"sent":{context.bytes_out},"client":{_quoted(context.client)},{more}'
+        f'"event":"request","level":"{"info" if context.cause is None else "error"}","timestamp":"{_now()}"}}'
     )
 
 

@@ -6,8 +6,9 @@ What is refused here never becomes a request; the answers are problems all the s
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final
 
 from protoslice.server.api.problems import BAD_REQUEST, BUSY, HEADERS, SHARE, TIMEOUT, Problem
 from protoslice.server.http.headers import Headers
@@ -19,14 +20,9 @@ from protoslice.server.transport.unsent import AT_FIRST, PROVEN, limit_unsent
 __all__ = ["Answerer", "ConnectionLimits", "GuardedProtocol", "guarded"]
 
 
-@runtime_checkable
-class Answerer(Protocol):
-    """What may answer simple requests while they are parsed."""
-
-    def answer_at_once(self, target: bytes, headers: Headers, client: str | None, defaults: Headers) -> bytes | None:
-        """The whole answer to a GET, if no waiting is needed."""
-
-
+Answerer = Callable[[bytes, Headers, str | None, Headers], bytes | None]
+"""Answers a GET while it is parsed: of its target, its headers, the peer's address and the headers that stand in every
+answer it makes the whole answer, or None to have the request go the ordinary way."""
 LINGER_BYTES: Final = 32 << 20
 FRAMING: Final = 32
 """The bytes of chunk heads and extensions that one byte of a body pays for; trailers are paid for by none."""
@@ -49,7 +45,7 @@ class GuardedProtocol(PacedProtocol):
     """One connection."""
 
     limits: ClassVar[ConnectionLimits] = ConnectionLimits()
-    express: ClassVar[Answerer | None] = None
+    answerer: ClassVar[Answerer | None] = None
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -158,12 +154,13 @@ class GuardedProtocol(PacedProtocol):
 
     def _answer_at_once(self) -> bool:
         """Whether the request was simple enough to be answered without a task of its own."""
-        if self.express is None or self.parser.get_method() != b"GET" or self.parser.get_http_version() != "1.1":
+        answerer = type(self).answerer
+        if answerer is None or self.parser.get_method() != b"GET" or self.parser.get_http_version() != "1.1":
             return False
         if not self.parser.should_keep_alive():
             return False
         client = self.client[0] if self.client else None
-        answer = self.express.answer_at_once(self.url, self.headers, client, self.server_state.default_headers)
+        answer = answerer(self.url, self.headers, client, self.server_state.default_headers)
         if answer is None:
             return False
         self.transport.write(answer)
@@ -290,6 +287,8 @@ def _asked_by_target(url: bytes, headers: Headers) -> Headers:
     return [(name, host if name == b"host" else value) for name, value in headers]
 
 
-def guarded(limits: ConnectionLimits, express: Answerer | None = None) -> type[GuardedProtocol]:
-    """The protocol class with these limits; `express` may answer simple requests at once."""
-    return type("GuardedProtocol", (GuardedProtocol,), {"limits": limits, "express": express, "turns": Turns()})
+def guarded(limits: ConnectionLimits, answerer: Answerer | None = None) -> type[GuardedProtocol]:
+    """The protocol class with these limits; `answerer` may answer simple requests at once."""
+    # A static method: looked up on the class, a plain function would be bound to the connection.
+    own = {"limits": limits, "answerer": None if answerer is None else staticmethod(answerer), "turns": Turns()}
+    return type("GuardedProtocol", (GuardedProtocol,), own)

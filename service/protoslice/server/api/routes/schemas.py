@@ -15,7 +15,7 @@ from protoslice.server.api.problems import MEDIA, HttpProblem
 from protoslice.server.http.bytes_representation import WholeBytes
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.json_answers import json_answer, page_answer
-from protoslice.server.http.plan import Terms, plan_answer
+from protoslice.server.http.plan import Planner, Terms
 from protoslice.server.middleware.body_limits import SCHEMA_BODY, GuardedRoute, takes_body
 from protoslice.server.services import Given
 
@@ -59,7 +59,7 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
     info, data = await services.stores.schema(name)
     whole = WholeBytes(data, f"{name}.binpb", "google.protobuf.FileDescriptorSet", EntityTag.of(info.etag).opaque)
     terms = Terms(location=f"/v1/schemas/{name}", max_ranges=0)
-    answer = plan_answer(request.method, read_fields(request.scope), whole, terms)
+    answer = Planner(whole, terms).answer(request.method, read_fields(request.scope))
     response = Response(data if answer.status == 200 else b"", answer.status)
     response.raw_headers = answer.headers
     return response
