@@ -175,11 +175,4 @@ async def objects_in(storage: Storage, attempt: str | None = None) -> list[str]:
 
 async def keys_in(storage: Storage, folder: str | None = None) -> list[str]:
     """The keys of all objects in a storage, or below a folder of it."""
-    found: list[str] = []
-    after: ObjectKey | None = None
-    while True:
-        page = await storage.list(ObjectKey(folder) if folder else None, after=after)
-        found.extend(item.key.text for item in page.items)
-        after = page.after
-        if after is None:
-            return found
+    return [item.key.text async for item in storage.iterate(ObjectKey(folder) if folder else None)]

@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import ClassVar, Final, Protocol, Self
+from typing import ClassVar, Final, Protocol, Self, final
 
 from protoslice.errors import Unsupported
 from protoslice.storage.keys import ObjectKey
@@ -198,6 +198,23 @@ class Storage(ABC):
 
         Objects that come or go meanwhile may be missed or shown; all others are shown exactly once over the pages.
         """
+
+    @final
+    async def iterate(
+        self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE
+    ) -> AsyncGenerator[ObjectStat, None]:
+        """All objects below the folder `prefix` that come behind `after`, in key order, by calls of `list`.
+
+        Each call asks for `limit` objects, once those of the call before have been taken. A wrapper that passes `list`
+        on passes this on too.
+        """
+        while True:
+            page = await self.list(prefix, after=after, limit=limit)
+            for item in page.items:
+                yield item
+            after = page.after
+            if after is None:
+                return
 
     @abstractmethod
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:

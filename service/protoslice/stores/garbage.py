@@ -13,7 +13,7 @@ from protoslice.stores.catalog.claims import Claim, Claims
 from protoslice.stores.catalog.needed import Needed, UnreadableManifest
 from protoslice.stores.catalog.outdated import SETTLED_SECONDS, Outdated
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.listing import everything, side_by_side
+from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.uploads.records import end_uploads
 
 __all__ = ["GRACE_SECONDS", "GarbageReport", "collect_garbage"]
@@ -64,7 +64,7 @@ async def collect_garbage(
     settled = min(before, moment - SETTLED_SECONDS)
     # Before the manifests: an upload that is a store by the time they are read has been counted here.
     uploads = await end_uploads(storage, moment=_time(moment), before=_time(before), dry_run=dry_run)
-    expired = [item async for item in everything(storage, keys.REMOVED) if _is_old(item, before)]
+    expired = [item async for item in storage.iterate(keys.REMOVED) if _is_old(item, before)]
     needed = Needed(storage, {item.key for item in expired})
     outdated = Outdated(storage, needed, before=before, settled=settled)
     try:
@@ -79,7 +79,7 @@ async def collect_garbage(
     dropped = [item for items in found.abandoned.values() for item in items]
     dropped += [item for item in found.superfluous if not keys.is_reference(item.key) or await outdated.is_over(item)]
     dropped += [item async for item in _underived(storage, needed, before)]
-    probes = [item async for item in everything(storage, PROBES) if _is_old(item, settled)]
+    probes = [item async for item in storage.iterate(PROBES) if _is_old(item, settled)]
     leftovers = len(probes)
     if not dry_run:
         # Claims last: as long as an object of an attempt is there, so is what says that the attempt is doomed.
@@ -140,7 +140,7 @@ def _is_unnamed(key: ObjectKey, needed: Needed) -> bool:
 async def _attempts(storage: Storage) -> AsyncIterator[tuple[str, list[ObjectStat]]]:
     """The attempts that have objects, with these."""
     attempt, objects = "", list[ObjectStat]()
-    async for item in everything(storage, keys.OBJECTS):
+    async for item in storage.iterate(keys.OBJECTS):
         if item.key.segments[1] != attempt:
             if objects:
                 yield attempt, objects
@@ -152,7 +152,7 @@ async def _attempts(storage: Storage) -> AsyncIterator[tuple[str, list[ObjectSta
 
 async def _underived(storage: Storage, needed: Needed, before: float) -> AsyncIterator[ObjectStat]:
     """What was made from stores that are gone."""
-    async for item in everything(storage, keys.DERIVED):
+    async for item in storage.iterate(keys.DERIVED):
         if item.key.segments[1] not in needed.stores and _is_old(item, before):
             yield item
 

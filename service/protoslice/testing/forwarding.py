@@ -35,7 +35,9 @@ async def _assert_forwards(wrap: Callable[[Storage], Storage]) -> None:
 
 
 def _methods(interface: type) -> list[str]:
-    return [name for name, member in vars(interface).items() if inspect.isfunction(member) and not name.startswith("_")]
+    """Public methods, without final ones: those are made of others."""
+    functions = {name: member for name, member in vars(interface).items() if inspect.isfunction(member)}
+    return [name for name, member in functions.items() if not (name.startswith("_") or hasattr(member, "__final__"))]
 
 
 async def _reach(method: Callable[..., Any], seen: list[str], name: str) -> None:

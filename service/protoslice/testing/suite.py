@@ -104,13 +104,8 @@ def conforms(body: Body) -> Callable[[Suite], None]:
 
 
 async def everything(storage: Storage, limit: int = 1000) -> list[ObjectStat]:
-    """All objects, page by page."""
-    page = await storage.list(limit=limit)
-    items = list(page.items)
-    while page.after is not None:
-        page = await storage.list(after=page.after, limit=limit)
-        items += page.items
-    return items
+    """All objects, in pages of `limit`."""
+    return [item async for item in storage.iterate(limit=limit)]
 
 
 async def objects(storage: Storage, raw: Raw) -> Sequence[str]:

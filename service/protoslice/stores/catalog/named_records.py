@@ -13,7 +13,7 @@ from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, 
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.listing import everything, side_by_side
+from protoslice.stores.layout.listing import side_by_side
 
 __all__ = ["NamedRecords", "Record", "is_removal_mark"]
 
@@ -64,7 +64,7 @@ class NamedRecords:
 
     async def each(self) -> AsyncIterator[Record]:
         """All records but damaged ones: those are logged, and harm no other."""
-        async for item in everything(self._storage, self._folder):
+        async for item in self._storage.iterate(self._folder):
             try:
                 yield await self._current(item)
             except NotFound:

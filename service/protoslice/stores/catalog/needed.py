@@ -8,7 +8,6 @@ from protoslice.stores.catalog.manifests import is_retired
 from protoslice.stores.catalog.removed import tombstone_of
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import entries_of
-from protoslice.stores.layout.listing import everything
 from protoslice.stores.manifest import Manifest
 
 __all__ = ["Needed", "UnreadableManifest", "manifest_at"]
@@ -47,7 +46,7 @@ class Needed:
         before, self._read = self._read, {}
         # Stores first: a store that is removed meanwhile leaves a tombstone, which is listed after that.
         for folder in (keys.STORES, keys.REMOVED):
-            async for item in everything(self._storage, folder):
+            async for item in self._storage.iterate(folder):
                 if item.key not in self._expired:
                     known = before.get(item.key)
                     same = known is not None and known[0] == item.etag

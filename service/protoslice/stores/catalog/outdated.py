@@ -14,7 +14,6 @@ from protoslice.stores.catalog.needed import Needed, UnreadableManifest, manifes
 from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import owner_of
-from protoslice.stores.layout.listing import everything
 
 __all__ = ["SETTLED_SECONDS", "Outdated"]
 
@@ -57,13 +56,13 @@ class Outdated:
 
     async def _entries(self) -> AsyncIterator[ObjectStat]:
         for folder in (keys.BY_TIME, keys.BY_TYPE):
-            async for item in everything(self._storage, folder):
+            async for item in self._storage.iterate(folder):
                 old = item.modified.timestamp() < self._before  # a younger one costs no look at its claim
                 if old and item.key not in self._needed.entries and await self.is_over(item):
                     yield item
 
     async def _entries_of_tags(self) -> AsyncIterator[ObjectStat]:
-        async for item in everything(self._storage, keys.BY_STORE):
+        async for item in self._storage.iterate(keys.BY_STORE):
             if item.modified.timestamp() < self._settled and not await self._is_set(item.key):
                 yield item
 
@@ -104,7 +103,7 @@ class Outdated:
         # A manifest that was taken back stays where nothing is deleted on a condition: a store may come to its place.
         conditional = self._storage.abilities.conditional_delete
         for folder in (keys.TAGS, keys.SCHEMAS, *([keys.STORES] if conditional else [])):
-            async for item in everything(self._storage, folder):
+            async for item in self._storage.iterate(folder):
                 if item.modified.timestamp() < self._settled and is_removal_mark(item):
                     yield item
 

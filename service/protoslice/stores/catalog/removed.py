@@ -12,7 +12,6 @@ from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_new
-from protoslice.stores.layout.listing import everything
 from protoslice.stores.manifest import Manifest
 
 __all__ = ["Tombstone", "bury", "find_tombstone", "tombstone_of"]
@@ -47,7 +46,7 @@ def tombstone_of(key: ObjectKey, data: bytes) -> Tombstone:
 
 async def find_tombstone(storage: Storage, worker: Worker, store_id: str) -> Tombstone:
     """The newest tombstone of a store; `NotFound` when the store was not removed, or too long ago."""
-    found = [item async for item in everything(storage, keys.REMOVED / store_id)]
+    found = [item async for item in storage.iterate(keys.REMOVED / store_id)]
     if not found:
         raise NotFound(f"the store {store_id} was not removed, or its objects have been collected since")
     newest = max(found, key=lambda item: (item.modified, item.key))

@@ -18,7 +18,6 @@ from protoslice.schema import MessageTypes, TypeSchema
 from protoslice.storage import ObjectStat, Storage
 from protoslice.stores.catalog.named_records import TRIES, NamedRecords, is_removal_mark
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.listing import everything
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import check_schema_name
 from protoslice.stores.paging import ResultPage
@@ -179,7 +178,7 @@ class Schemas:
     async def _all(self) -> Mapping[str, _Known]:
         """What is known of every schema but those that cannot be read: they are logged, and harm no other."""
         found: dict[str, _Known] = {}
-        async for stat in everything(self._storage, keys.SCHEMAS):
+        async for stat in self._storage.iterate(keys.SCHEMAS):
             if is_removal_mark(stat):
                 continue
             name = keys.name_of(stat.key)

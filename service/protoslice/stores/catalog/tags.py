@@ -19,7 +19,7 @@ from protoslice.stores.catalog.named_records import NamedRecords
 from protoslice.stores.clock import now
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import Indexes
-from protoslice.stores.layout.listing import everything, side_by_side
+from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.names import check_tag
 from protoslice.stores.paging import ResultPage
 from protoslice.stores.requests import TAGS_OF_A_STORE
@@ -68,7 +68,7 @@ class Tags:
         quoted = quote(prefix)
         with suppress(NotFound):
             stats += [await self._storage.stat(keys.TAGS / quoted)] if quoted else []
-        async for stat in everything(self._storage, keys.TAGS, after=keys.TAGS / quoted if quoted else None):
+        async for stat in self._storage.iterate(keys.TAGS, after=keys.TAGS / quoted if quoted else None):
             if not stat.key.segments[-1].startswith(quoted):
                 break
             stats.append(stat)

@@ -18,7 +18,7 @@ from protoslice.stores.catalog.tags import Tags
 from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import Indexes
-from protoslice.stores.layout.listing import everything, side_by_side
+from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.layout.version import FIRST, MARK, UPGRADING
 from protoslice.stores.manifest import Manifest, upgraded
 
@@ -68,7 +68,7 @@ async def _begin(storage: Storage) -> str:
 async def _each(storage: Storage, folder: ObjectKey, work: Callable[[ObjectStat], Awaitable[None]]) -> None:
     """Do `work` for everything in a folder, some of it side by side."""
     items: list[ObjectStat] = []
-    async for item in everything(storage, folder):
+    async for item in storage.iterate(folder):
         items.append(item)
         if len(items) == _PAGE:
             await side_by_side(work, items)
@@ -79,13 +79,13 @@ async def _each(storage: Storage, folder: ObjectKey, work: Callable[[ObjectStat]
 async def _each_attempt(storage: Storage, report: UpgradeReport) -> None:
     """Stake a claim for every attempt that has objects."""
     claims, last = Claims(storage), ""
-    async for item in everything(storage, keys.OBJECTS):
+    async for item in storage.iterate(keys.OBJECTS):
         attempt = item.key.segments[1]
         if attempt != last:
             await _stake(claims, attempt)
             report.attempts += 1
             last = attempt
-    async for item in everything(storage, keys.UPLOADS):
+    async for item in storage.iterate(keys.UPLOADS):
         await _stake(claims, item.key.segments[-1])
 
 

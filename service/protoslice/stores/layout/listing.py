@@ -1,14 +1,12 @@
-"""Everything that lies in a folder of a storage, and calls made side by side."""
+"""Calls of a storage made side by side, within a window."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
-from protoslice.storage import ObjectKey, ObjectStat, Storage
-
-__all__ = ["all_of", "everything", "side_by_side"]
+__all__ = ["all_of", "side_by_side"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -42,16 +40,3 @@ async def all_of(*calls: Callable[[], Awaitable[T]]) -> list[T]:
 
 async def _made(call: Callable[[], Awaitable[T]]) -> T:
     return await call()
-
-
-async def everything(
-    storage: Storage, folder: ObjectKey, *, after: ObjectKey | None = None
-) -> AsyncIterator[ObjectStat]:
-    """What lies below `folder` and behind the key `after`, in the order of its keys."""
-    while True:
-        page = await storage.list(folder, after=after)
-        for item in page.items:
-            yield item
-        after = page.after
-        if after is None:
-            return

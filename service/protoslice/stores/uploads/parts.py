@@ -13,7 +13,6 @@ from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.ingest.inspection import Examination, Types
 from protoslice.stores.ingest.writers import BATCH, SummedObject
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.listing import everything
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.reading.joined import open_file_object
 from protoslice.stores.reading.objects import open_object
@@ -113,7 +112,7 @@ async def sweep(storage: Storage, upload: Upload) -> None:
     if upload.saved is not None:
         named.add(upload.saved.key)
     with suppress(ProtosliceError):
-        async for item in everything(storage, keys.OBJECTS / upload.id):
+        async for item in storage.iterate(keys.OBJECTS / upload.id):
             if str(item.key) not in named and not keys.is_reference(item.key):
                 await storage.delete(item.key)
 

@@ -13,7 +13,6 @@ from protoslice.storage import ObjectStat, Storage
 from protoslice.stores.clock import now
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_new
-from protoslice.stores.layout.listing import everything
 from protoslice.stores.uploads.model import Upload
 
 __all__ = ["Held", "UploadRecords", "end_upload", "end_uploads", "load_record"]
@@ -101,7 +100,7 @@ async def end_uploads(storage: Storage, *, moment: datetime, before: datetime, d
     """
     alive: set[str] = set()
     records = UploadRecords(storage)
-    async for stat in everything(storage, keys.UPLOADS):
+    async for stat in storage.iterate(keys.UPLOADS):
         try:
             held = await load_record(storage, stat)
         except NotFound:

@@ -11,7 +11,6 @@ from protoslice.errors import ClientLimit, ProtosliceError, TooMany
 from protoslice.storage import ObjectStat, Storage
 from protoslice.stores.clock import now
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.listing import everything
 from protoslice.stores.uploads.model import UploadOptions
 from protoslice.stores.uploads.records import UploadRecords, end_upload, load_record
 
@@ -63,7 +62,7 @@ class Room:
     async def _count(self) -> Counter[str]:
         found: Counter[str] = Counter()
         batch: list[ObjectStat] = []
-        async for stat in everything(self._storage, keys.UPLOADS):
+        async for stat in self._storage.iterate(keys.UPLOADS):
             batch.append(stat)
             if len(batch) == _AT_ONCE:
                 found.update(await self._clients(batch))
