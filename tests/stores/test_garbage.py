@@ -3,17 +3,19 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import TypeVar
 
 import pytest
+from tests.support.interrupted import InterruptedStorage
 from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, upload, visible
 
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.storage.interceptor import InterceptedStorage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.garbage import collect_garbage
+from protoslice.stores.uploads import Body, NewUpload, Upload
 
 T = TypeVar("T")
 
@@ -175,3 +177,37 @@ def test_a_collection_lists_objects_once_and_reads_each_manifest_once() -> None:
         assert counting.calls["get_range", "stores"] == 6
 
     in_memory(work)
+
+
+def test_an_upload_that_begins_while_a_collector_is_at_work_goes_on() -> None:
+    """The collector's clock is so far ahead that whatever begins seems old to it."""
+    data = onnx(3000)
+
+    async def body(piece: bytes) -> AsyncIterator[bytes]:
+        yield piece
+
+    async def at(number: int) -> bool:
+        inner = MemoryStorage()
+        async with opened(inner) as stores:
+            begun: list[Upload] = []
+
+            async def begin() -> None:
+                upload = await stores.uploads.create(NewUpload(length=len(data), path="model.onnx"))
+                begun.append(await stores.uploads.append(upload.id, Body(pieces=body(data[:2000]), offset=0)))
+
+            storage = InterruptedStorage(inner, begin)
+            storage.arm(number)
+            await collect_garbage(storage, grace_seconds=0, clock=lambda: time.time() + 100)
+            for upload in begun:
+                done = await stores.uploads.append(upload.id, Body(pieces=body(data[2000:]), offset=2000))
+                assert done.state == "stored"
+                assert set(await visible(stores)) == {done.store}
+            return storage.reached
+
+    async def run() -> None:
+        number = 1
+        while await at(number):
+            number += 1
+        assert number > 8
+
+    asyncio.run(run())

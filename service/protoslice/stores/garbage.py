@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from protoslice.errors import NotFound
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.storage.probe import FOLDER as PROBES
 from protoslice.stores.catalog.claims import Claim, Claims
@@ -70,7 +72,7 @@ async def collect_garbage(
     try:
         await needed.read()
         found = await _candidates(storage, needed, uploads, before)
-        if found.abandoned and not dry_run:
+        if not dry_run:
             found = await _decided(storage, found, needed)
     except UnreadableManifest as error:
         # It might need anything: leave everything until somebody has looked.
@@ -112,17 +114,33 @@ async def _decided(storage: Storage, found: _Candidates, needed: Needed) -> _Can
     """Those candidates that no writer can need any more; `needed` is read once more for that."""
     claims = Claims(storage)
     condemned = [claim for claim in await side_by_side(claims.condemn, found.abandoned) if claim is not None]
-    # Once more, now that writers are told: the claims say why.
-    await needed.read()
+    if condemned:
+        # Once more, now that writers are told: the claims say why.
+        await needed.read()
+    # An upload may have begun since uploads were listed; its record is there before anything else of it.
+    uploads = await _uploads_among(storage, {*found.abandoned, *(item.key.segments[1] for item in found.superfluous)})
 
     async def decide(claim: Claim) -> str | None:
-        if claim.attempt in needed.attempts:
+        if claim.attempt in needed.attempts or claim.attempt in uploads:
             await claims.spare(claim)
             return None
         return claim.attempt if await claims.doom(claim) else None
 
     doomed = [attempt for attempt in await side_by_side(decide, condemned) if attempt is not None]
-    return _Candidates({attempt: found.abandoned[attempt] for attempt in doomed}, _unnamed(found.superfluous, needed))
+    unneeded = [item for item in _unnamed(found.superfluous, needed) if item.key.segments[1] not in uploads]
+    return _Candidates({attempt: found.abandoned[attempt] for attempt in doomed}, unneeded)
+
+
+async def _uploads_among(storage: Storage, attempts: Iterable[str]) -> set[str]:
+    """The attempts that are resumable uploads with a record."""
+
+    async def upload(attempt: str) -> str | None:
+        with suppress(NotFound):
+            await storage.stat(keys.upload(attempt))
+            return attempt
+        return None
+
+    return {attempt for attempt in await side_by_side(upload, sorted(attempts)) if attempt is not None}
 
 
 def _unnamed(items: Iterable[ObjectStat], needed: Needed) -> list[ObjectStat]:
