@@ -115,7 +115,8 @@ def main(arguments: list[str]) -> int:
     found = [breach for path in sources() for breach in breaches(path)]
     allowed: dict[str, int] = json.loads(ALLOWED.read_text())
     if arguments == ["--lower"]:
-        ALLOWED.write_text(json.dumps(lowered(found, allowed), indent=2) + "\n")
+        allowed = lowered(found, allowed)
+        ALLOWED.write_text(json.dumps(allowed, indent=2) + "\n")
     elif arguments:
         print(*(breach for breach in found if breach.path.startswith(arguments[0])), sep="\n")
         return 0

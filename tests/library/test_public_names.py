@@ -1,4 +1,4 @@
-"""What the library shows is what it says it shows, and it needs no more than it says."""
+"""Public names of the library, and the modules that importing it costs."""
 
 import importlib
 import subprocess
@@ -57,7 +57,7 @@ def test_it_imports_without_the_web_and_without_numpy(name: str) -> None:
 
 
 def test_importing_the_package_imports_nothing_else_of_it() -> None:
-    """Whoever wants one module does not wait for those of all formats; names and modules come when asked for."""
+    """A user of one module does not wait for those of all formats: names come when they are asked for."""
     script = (
         "import sys, protoslice\n"
         "def count(): return len([name for name in sys.modules if name.startswith('protoslice')])\n"

@@ -1,4 +1,4 @@
-"""What stores hold: it is bounded, and given back on closing."""
+"""Memory that stores hold is bounded, and given back on closing."""
 
 from __future__ import annotations
 

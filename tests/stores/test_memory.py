@@ -1,4 +1,4 @@
-"""What is taken in and read does not make the process grow."""
+"""Taking in and reading do not make the process grow."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Facts through the wire: their JSON is what OpenAPI promises, and the client reads the same fact back."""
+"""Facts over the wire: their JSON is what OpenAPI promises, and the client reads the same fact."""
 
 from __future__ import annotations
 

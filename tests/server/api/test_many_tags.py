@@ -1,4 +1,4 @@
-"""However a store is made, the request may set so many tags and no more: refused before anything is kept."""
+"""Tags of one request are at most 64, for each way to make a store; more are refused beforehand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Small records that nothing agrees with go; those of a writer at work stay, however small a collector's grace."""
+"""Small records that nothing agrees with go; those of a writer at work stay.
+
+That holds for every grace, however short.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,10 @@ class Broken(MemoryStorage):
 
 
 def test_a_store_that_is_published_while_a_collector_is_at_work_is_listed() -> None:
-    """The collector begins when the entries are there and the manifest is not, and stands still before any call."""
+    """The collector begins when the entries are there and the manifest is not.
+
+    The collector stands still before any one of its calls.
+    """
 
     async def at(number: int) -> tuple[bool, bool]:
         inner = MemoryStorage()

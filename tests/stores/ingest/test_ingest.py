@@ -36,7 +36,7 @@ def merged(data: bytes) -> bytes:
 
 
 def alike(one: bytes, other: bytes, type_name: str | None) -> bool:
-    """Whether both are the same message: a chunked file holds the fields of a message in another order."""
+    """True if both are the same message: a chunked file holds the fields of a message in another order."""
     message = schema.bundled().message_class(type_name or "")
     return message.FromString(one) == message.FromString(other)
 

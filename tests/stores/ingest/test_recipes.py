@@ -1,4 +1,4 @@
-"""What a recipe says is checked before it is carried out: a short one is refused before anything is copied."""
+"""Recipes are checked before they are carried out: a short one is refused before anything is copied."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sha(data: bytes) -> str:
 
 
 def refused(kind: type[ProtosliceError], recipe: Callable[[str], list[bytes]]) -> tuple[str, list[str]]:
-    """The message with which the recipe over a store is refused, and the calls that read files or wrote anything."""
+    """Message with which the recipe over a store is refused, and the calls that read files or wrote."""
 
     async def work() -> tuple[str, list[str]]:
         calls: list[Call] = []

@@ -20,7 +20,7 @@ REQUEST = IngestRequest(min_chunk=50_000)
 
 
 class Reads:
-    """How many bytes were read of a store's objects; its waiters are told."""
+    """Counts the bytes that were read of a store's objects, and tells its waiters."""
 
     def __init__(self) -> None:
         self.bytes = 0

@@ -1,4 +1,4 @@
-"""What is read to serve a rope is bounded in one go, however far apart and however many its pieces are."""
+"""Reads that serve a rope are bounded in one go, for any number and distance of its pieces."""
 
 import asyncio
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class Blocks:
         return [self._data[start:end] for start, end in spans]
 
     def at_hand(self, offset: int, length: int) -> None:
-        """Never."""
+        """No bytes are at hand: each read goes to the storage."""
 
 
 class CountedRope:

@@ -50,7 +50,7 @@ async def go_on(stores: Stores, upload_id: str, acknowledged: int) -> Upload:
 
 
 async def with_a_fault(fail_at: int, how: dict[str, bool]) -> bool:
-    """Whether the fault has happened; afterwards all must be well."""
+    """True once the fault has happened; afterwards all must be well."""
     inner = MemoryStorage()
     faulty = FaultyStorage(inner, 1 << 40)
     said: list[tuple[str, int]] = []

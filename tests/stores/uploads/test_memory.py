@@ -1,4 +1,4 @@
-"""What is uploaded in parts, resumed and joined does not make the process grow."""
+"""Uploads in parts, resumed and joined, do not make the process grow."""
 
 from __future__ import annotations
 

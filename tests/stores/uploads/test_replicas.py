@@ -32,7 +32,7 @@ def bucket() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(params=["memory", "files", "bucket"])
 def places(request: pytest.FixtureRequest, tmp_path: Path) -> list[Storage]:
-    """What two replicas have."""
+    """Storage that two replicas share."""
     if request.param == "memory":
         return [MemoryStorage()] * 2
     if request.param == "files":

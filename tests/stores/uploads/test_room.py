@@ -152,7 +152,7 @@ def test_counting_reads_each_record_once() -> None:
 
 
 def test_what_is_full_is_not_counted_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many ask; a count that took long is believed for longer."""
+    """A count that took long is believed for longer, for any number of callers."""
     monkeypatch.setattr(room, "FULL_SECONDS", 0)
     monkeypatch.setattr(room, "SHARE", 10_000)
     calls: list[Call] = []

@@ -38,7 +38,7 @@ impl Codec {
         }
     }
 
-    /// How it is written.
+    /// Letter of the codec in a chunk.
     pub fn byte(self) -> u8 {
         match self {
             Self::None => 0,
@@ -48,7 +48,7 @@ impl Codec {
         }
     }
 
-    /// Whether data of this codec can be read in pieces, with a window of them in memory.
+    /// True if data of this codec can be read in pieces, with a window of them in memory.
     pub(super) fn streams(self) -> bool {
         matches!(self, Self::Brotli | Self::Zstd)
     }
@@ -59,13 +59,13 @@ impl Codec {
 pub struct Compression {
     /// The codec.
     pub codec: Codec,
-    /// How hard it tries.
+    /// Level of compression.
     pub level: i32,
     /// The logarithm of its window, unless the codec chooses.
     pub window_log: Option<u32>,
 }
 
-/// What `blob` unpacks to; nothing is unpacked past the size that it announces, nor past the limit.
+/// Decompressed bytes of `blob`: at most the size that it announces, and at most the limit.
 pub fn unpack<'a>(codec: Codec, mut blob: Reader<'a>, limits: &Limits) -> Result<Cow<'a, [u8]>> {
     if codec == Codec::None {
         return Ok(Cow::Borrowed(blob.rest()));

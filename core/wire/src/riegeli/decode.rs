@@ -25,12 +25,12 @@ pub struct Decoded {
 }
 
 impl Decoded {
-    /// How many records there are.
+    /// Number of records.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no records.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -40,7 +40,7 @@ impl Decoded {
         self.bytes.get(self.base..).unwrap_or_default()
     }
 
-    /// Where each record ends among [`Decoded::values`].
+    /// End of each record among [`Decoded::values`].
     pub fn ends(&self) -> &[u64] {
         &self.ends
     }

@@ -1,9 +1,9 @@
-//! What is wrong with a file, and where reading may go on after it.
+//! Damage in a file, and the position at which reading may go on after it.
 
 use super::layout::{block_of, left_in_block};
 use crate::error::WireError;
 
-/// Where reading may go on.
+/// Position at which reading may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
     /// Nowhere: it is not the file that failed.
@@ -17,11 +17,11 @@ pub enum Resume {
 /// An error of a file together with where reading may go on.
 #[derive(Debug)]
 pub struct Fault {
-    /// What is wrong.
+    /// The error.
     pub error: WireError,
-    /// Where to go on.
+    /// The place to go on at.
     pub resume: Resume,
-    /// Whether nothing is wrong but that the file ends too soon.
+    /// True if the only fault is that the file ends too soon.
     pub truncated: bool,
 }
 

@@ -7,7 +7,7 @@ use crate::limits::Limits;
 use crate::rope::{Piece, Rope, RopeBuilder};
 use crate::varint;
 
-/// What stands in a chunk's data before its one record of `len` bytes.
+/// Bytes of a chunk's data before its one record of `len` bytes.
 pub fn prefix(len: u64) -> Vec<u8> {
     let mut bytes = vec![0, 0];
     varint::write(len, &mut bytes);
@@ -61,12 +61,12 @@ impl Framer {
         Ok(begin)
     }
 
-    /// How long the file is so far.
+    /// Length of the file so far.
     pub fn len(&self) -> u64 {
         self.rope.len()
     }
 
-    /// Whether there is nothing yet; a file is never empty.
+    /// True before anything is written; a file is never empty.
     pub fn is_empty(&self) -> bool {
         self.rope.is_empty()
     }

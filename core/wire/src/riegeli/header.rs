@@ -36,7 +36,7 @@ pub fn hash(bytes: &[u8]) -> u64 {
     HighwayHasher::new(KEY).hash64(bytes)
 }
 
-/// What a chunk holds.
+/// Kind of content of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChunkKind {
     /// `s`: the mark that begins a file.
@@ -66,7 +66,7 @@ impl ChunkKind {
         }
     }
 
-    /// How it is written.
+    /// Letter of the kind in a header.
     pub fn byte(self) -> u8 {
         match self {
             Self::Signature => b's',
@@ -86,11 +86,11 @@ pub struct ChunkHeader {
     pub data_size: u64,
     /// The hash of the data.
     pub data_hash: u64,
-    /// What the data is.
+    /// Kind of the data.
     pub kind: ChunkKind,
-    /// How many records there are; below 2^56.
+    /// Number of records; below 2^56.
     pub records: u64,
-    /// How many bytes the records have together.
+    /// Bytes of all records together.
     pub decoded_size: u64,
 }
 
@@ -122,9 +122,9 @@ impl ChunkHeader {
 /// The 24 bytes at the beginning of each block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHeader {
-    /// How far back the chunk begins that this header stands in; 0 when a chunk begins with the header.
+    /// Distance back to the beginning of the chunk that this header stands in; 0 when a chunk begins with the header.
     pub previous: u64,
-    /// How far ahead that chunk ends.
+    /// Distance ahead to the end of that chunk.
     pub next: u64,
 }
 
@@ -137,7 +137,7 @@ impl BlockHeader {
         Ok((Self { previous: reader.u64()?, next: reader.u64()? }, stored, computed))
     }
 
-    /// Whether its distances are ones that a chunk can have.
+    /// True if a chunk can have these distances.
     pub fn is_plausible(&self) -> bool {
         self.previous % BLOCK < USABLE && self.next > 0 && (self.next - 1) % BLOCK >= BLOCK_HEADER
     }

@@ -4,24 +4,24 @@ use crate::rope::{RopeBuilder, SourceId};
 
 /// A header stands at every multiple of this.
 pub const BLOCK: u64 = 1 << 16;
-/// How long that header is.
+/// Length of a block header in bytes.
 pub const BLOCK_HEADER: u64 = 24;
-/// What is left of a block for chunks.
+/// Bytes of a block that chunks can use.
 pub const USABLE: u64 = BLOCK - BLOCK_HEADER;
-/// How long a chunk's header is.
+/// Length of a chunk header in bytes.
 pub const CHUNK_HEADER: u64 = 40;
 
-/// How many bytes lie between `position` and the next block; none at a block's beginning.
+/// Bytes between `position` and the next block; 0 at a block's beginning.
 pub fn left_in_block(position: u64) -> u64 {
     position.wrapping_neg() % BLOCK
 }
 
-/// Where the block that `position` lies in begins.
+/// Beginning of the block that `position` lies in.
 pub fn block_of(position: u64) -> u64 {
     position - position % BLOCK
 }
 
-/// Whether a chunk may begin at `position`: not inside a block header, nor directly after one.
+/// True if a chunk may begin at `position`: not inside a block header, nor directly after one.
 pub fn is_boundary(position: u64) -> bool {
     left_in_block(position) < USABLE
 }
@@ -31,20 +31,20 @@ pub fn round_up(position: u64) -> Option<u64> {
     position.checked_add(left_in_block(position).saturating_sub(USABLE - 1))
 }
 
-/// Where `count` bytes end that begin at the boundary `position`; none past 2^64.
+/// End of `count` bytes that begin at the boundary `position`; None past 2^64.
 pub fn add(position: u64, count: u64) -> Option<u64> {
     let headers = count.checked_add((position % BLOCK + USABLE - 1) % BLOCK)? / USABLE;
     position.checked_add(count)?.checked_add(headers.checked_mul(BLOCK_HEADER)?)
 }
 
-/// Where the chunk ends that begins at `begin`: after its data, and not before `records` positions were used up,
+/// End of the chunk that begins at `begin`: after its data, and not before `records` positions were used up,
 /// so that begin plus index names every record of a file. None past 2^64.
 pub fn chunk_end(begin: u64, data_size: u64, records: u64) -> Option<u64> {
     let data = add(begin, data_size.checked_add(CHUNK_HEADER)?)?;
     Some(data.max(round_up(begin.checked_add(records)?)?))
 }
 
-/// How many bytes fit between two boundaries without the headers between them.
+/// Bytes that fit between two boundaries without the headers between them.
 pub fn distance(begin: u64, end: u64) -> u64 {
     let usable = |position: u64| position / BLOCK * USABLE + (position % BLOCK).saturating_sub(BLOCK_HEADER);
     usable(end).saturating_sub(usable(begin))
@@ -53,11 +53,11 @@ pub fn distance(begin: u64, end: u64) -> u64 {
 /// A run of bytes without a block header in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Where it begins in the file.
+    /// Position in the file.
     pub position: u64,
-    /// How long it is.
+    /// Length in bytes.
     pub len: u64,
-    /// Whether a block header stands directly before it.
+    /// True if a block header stands directly before the run.
     pub after_header: bool,
 }
 

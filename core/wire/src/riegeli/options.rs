@@ -1,22 +1,22 @@
-//! How a file is to be written, and the string that says so.
+//! Options of a file to be written, and the string that names them.
 
 use super::codec::{Codec, Compression};
 use crate::error::{Kind, Result, WireError};
 
-/// How a file is to be written.
+/// Options of a file to be written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WriterOptions {
-    /// How records are compressed.
+    /// Compression of records.
     pub compression: Compression,
-    /// Whether records are taken apart field by field.
+    /// True to transpose: records are taken apart field by field.
     pub transpose: bool,
-    /// How big a chunk becomes, before compression; none for the default.
+    /// Bytes of a chunk before compression; None for the default.
     pub chunk_size: Option<u64>,
-    /// How much of a chunk one bucket of a transposed chunk may take.
+    /// Share of a chunk that one bucket of a transposed chunk may take.
     pub bucket_fraction: f64,
-    /// What the position is a multiple of before the first record of a file that is continued.
+    /// Alignment of the position before the first record of a file that is continued.
     pub initial_padding: u64,
-    /// What the position is a multiple of after flushing and closing.
+    /// Alignment of the position after flushing and closing.
     pub final_padding: u64,
 }
 
@@ -50,7 +50,7 @@ impl WriterOptions {
         Ok(options)
     }
 
-    /// How big a chunk becomes before it is closed.
+    /// Bytes at which a chunk is closed.
     pub fn chunk_size(&self) -> u64 {
         let default = if self.compression.codec == Codec::None { 4 << 10 } else { 1 << 20 };
         // More would let the count of records, each counted as 8 bytes at least, outgrow its 56 bits.

@@ -22,9 +22,9 @@ const DIRECT: u64 = 1 << 15;
 /// The next record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// It is in memory: see [`RecordReader::held`].
+    /// A record in memory: see [`RecordReader::held`].
     Held,
-    /// It has this many bytes: make room, and call [`RecordReader::read_direct`].
+    /// A record of this many bytes: make room, and call [`RecordReader::read_direct`].
     Direct(u64),
 }
 
@@ -60,12 +60,12 @@ impl<S: Source> RecordReader<S> {
         Self { source, limits, begin: 0, index: 0, open: None, last: None, fault: None, truncated: false }
     }
 
-    /// Where the records come from.
+    /// Source of the records.
     pub fn source(&self) -> &S {
         &self.source
     }
 
-    /// Where the next record is, or would be: the beginning of its chunk and its index there.
+    /// Position of the next record, present or not: the beginning of its chunk and its index there.
     pub fn position(&self) -> (u64, u64) {
         match &self.open {
             Some(open) if self.index < open.chunk.header.records => (open.chunk.begin, self.index),
@@ -74,12 +74,12 @@ impl<S: Source> RecordReader<S> {
         }
     }
 
-    /// Where the record is that was read last.
+    /// Position of the record that was read last.
     pub fn last_position(&self) -> Option<(u64, u64)> {
         self.last.map(|place| (place.begin, place.index))
     }
 
-    /// Whether [`RecordReader::next`] would give a record that is in memory already.
+    /// True if [`RecordReader::next`] would give a record that is in memory already.
     pub fn is_ready(&self) -> bool {
         let open = self.open.as_ref().filter(|open| self.index < open.chunk.header.records);
         open.is_some_and(|open| matches!(open.body, Body::Decoded(_)))
@@ -231,7 +231,7 @@ impl<S: Source> RecordReader<S> {
         }
     }
 
-    /// Whether the file begins as a riegeli file does.
+    /// True if the file begins as a riegeli file does.
     pub fn check_file_format(&self) -> Result<bool> {
         match chunk_at(&self.source, 0) {
             Ok(chunk) => Ok(chunk.is_some()),

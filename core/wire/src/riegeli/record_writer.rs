@@ -12,7 +12,7 @@ use super::writer::{Sink, header_of, put_chunk};
 use crate::error::{Kind, Result, WireError};
 use crate::varint;
 
-/// What a record costs in memory besides its bytes, as the reference implementation counts.
+/// Bytes of memory for a record besides its content, as the reference implementation counts.
 const OVERHEAD: u64 = 8;
 
 /// Gathers records into chunks and writes these to a [`Sink`].
@@ -36,12 +36,12 @@ impl RecordWriter {
         Ok(writer)
     }
 
-    /// Where the next record will be: the beginning of its chunk and its index there.
+    /// Position of the next record: the beginning of its chunk and its index there.
     pub fn position(&self) -> (u64, u64) {
         (self.position, self.ends.len() as u64)
     }
 
-    /// Whether writing a record of `len` bytes completes a chunk, or else just keeps the record.
+    /// True if writing a record of `len` bytes completes a chunk; false if the record is kept.
     pub fn completes(&self, len: u64) -> bool {
         let with = self.held().saturating_add(len).saturating_add(2 * OVERHEAD);
         with > self.options.chunk_size()

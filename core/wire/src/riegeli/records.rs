@@ -1,4 +1,4 @@
-//! Where the records of an uncompressed chunk lie, told without reading them.
+//! Places of the records of an uncompressed chunk, found without reading them.
 
 use super::data;
 use super::fault::{Fault, Resume};
@@ -11,7 +11,7 @@ use crate::rope::{RopeBuilder, SourceId};
 use crate::source::Source;
 use crate::varint;
 
-/// How many bytes are read at first; the sizes of a chunk with few records are among them.
+/// Bytes of the first read; the sizes of a chunk with few records are among them.
 const FIRST: u64 = 64;
 
 /// The records of an uncompressed simple chunk as ranges of its data.
@@ -22,12 +22,12 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// How many records there are.
+    /// Number of records.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no records.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -46,7 +46,7 @@ impl Spans {
     }
 }
 
-/// Where the records of `chunk` lie in its data; none when they are compressed or transposed. Reads the sizes only,
+/// Places of the records of `chunk` in its data; None when they are compressed or transposed. Reads the sizes only,
 /// so neither the hash of the data nor the block headers among the records are checked.
 pub fn spans<S: Source + ?Sized>(source: &S, chunk: &ChunkRef, limits: &Limits) -> Result<Option<Spans>, Fault> {
     let front = front(source, chunk, limits)?;
@@ -89,7 +89,7 @@ fn first<S: Source + ?Sized>(source: &S, chunk: &ChunkRef, len: u64) -> Result<V
     Ok(bytes)
 }
 
-/// Where each of the chunk's records ends, read from their sizes; together they have to be `total` bytes.
+/// Ends of the chunk's records, read from their sizes; together they have to be `total` bytes.
 pub(super) fn ends(mut sizes: Reader<'_>, chunk: &ChunkRef, total: u64) -> Result<Vec<u64>, WireError> {
     let records = chunk.header.records;
     if records > sizes.left() as u64 {

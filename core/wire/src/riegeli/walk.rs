@@ -15,11 +15,11 @@ type Result<T, E = WireError> = std::result::Result<T, E>;
 /// A chunk of a file: all of it is there, and its header is sound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkRef {
-    /// Where it begins.
+    /// Beginning of the chunk.
     pub begin: u64,
-    /// Where the next one begins.
+    /// Beginning of the next chunk.
     pub end: u64,
-    /// What its header says.
+    /// Header of the chunk.
     pub header: ChunkHeader,
 }
 

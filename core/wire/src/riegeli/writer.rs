@@ -5,7 +5,7 @@ use super::header::{BlockHeader, ChunkHeader, ChunkKind, Hasher};
 use super::layout::{self, BLOCK_HEADER, CHUNK_HEADER};
 use crate::error::{Kind, Result, WireError};
 
-/// Where written bytes go. The caller brings it.
+/// Sink of written bytes, brought by the caller.
 pub trait Sink {
     /// Appends all of `parts`, in order.
     fn write(&mut self, parts: &[&[u8]]) -> Result<()>;

@@ -227,7 +227,7 @@ class AskMissing(RequestBody):
 
 
 class PlaceModel(BaseModel):
-    """Where a piece lies."""
+    """Place of a piece: store, file and offset."""
 
     sha256: Sha256
     size: int = Field(ge=1)
@@ -244,7 +244,7 @@ class MissingModel(BaseModel):
 
 
 class NodeModel(BaseModel):
-    """What stands at a place of the proto."""
+    """A field or element of the proto: its path, type and size."""
 
     path: str
     field: int
@@ -327,13 +327,13 @@ class UploadModel(BaseModel):
 
 
 class PutTag(RequestBody):
-    """Where a tag is to point."""
+    """Target of a tag."""
 
     store: str = Field(description="An id, the beginning of one, or another tag.", examples=[_EXAMPLE_ID])
 
 
 class Mistake(BaseModel):
-    """What is wrong with one parameter."""
+    """Fault of one parameter of a request."""
 
     model_config = ConfigDict(populate_by_name=True)
 

@@ -1,4 +1,4 @@
-"""What routes say of themselves in OpenAPI: problems, headers and bodies, written once."""
+"""Fragments of the OpenAPI document that routes share: problems, headers and bodies."""
 
 from __future__ import annotations
 

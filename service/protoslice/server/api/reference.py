@@ -60,13 +60,13 @@ $settings
 
 
 def problems_page() -> str:
-    """docs/problems.md."""
+    """Markdown of docs/problems.md."""
     rows = (f"| {each.status} | `{each.type}` | {each.title} | {each.advice} |" for each in PROBLEMS)
     return _PROBLEMS.substitute(problems="\n".join(rows), errors="\n".join(map(_error_row, READING)))
 
 
 def configuration_page() -> str:
-    """docs/configuration.md."""
+    """Markdown of docs/configuration.md."""
     rows = (
         f"| `{environment_name(name)}` | {_default(name, field.default)} | {field.description} |"
         for name, field in Settings.model_fields.items()

@@ -18,7 +18,7 @@ Select = Callable[[OpenStore, str, Query], Awaitable[Representation]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreView:
-    """One view."""
+    """One view: its URL, media types and parameters, and the function that selects its bytes."""
 
     name: str
     """The path segment after the store."""

@@ -133,7 +133,7 @@ def _parameter(parameter: Mapping[str, Any]) -> str:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """What a schema takes, in a few words of HTML."""
+    """Short HTML for the values that a schema takes."""
     if "$ref" in schema:
         name = str(schema["$ref"]).rpartition("/")[2]
         return f'<a href="#{escape(name)}">{escape(_plain(name))}</a>'

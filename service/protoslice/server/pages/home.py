@@ -39,13 +39,13 @@ _PROBLEM: Final = Template("""<main class="plain">
 
 
 def home_page(stores: Sequence[Store], origin: str) -> str:
-    """What the service is, and the newest stores."""
+    """Page about the service, with its newest stores."""
     table = _table(stores) if stores else '<p class="soft">None yet.</p>'
     return page("Protoslice", _HOME.substitute(mark=MARK, origin=escape(origin), stores=table))
 
 
 def problem_page(problem: Problem) -> str:
-    """What a problem means and what to do."""
+    """Page about one problem: its meaning, and what to do."""
     fields = {name: rich(str(getattr(problem, name))) for name in ("title", "status", "type", "advice")}
     return page(f"{problem.title} — Protoslice", _PROBLEM.substitute(fields))
 

@@ -9,9 +9,9 @@ use crate::source::Source;
 /// A stretch of a file that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// Where it begins.
+    /// Beginning of the skipped region.
     pub begin: u64,
-    /// Where reading went on.
+    /// Position at which reading went on.
     pub end: u64,
     /// Why.
     pub message: String,
@@ -47,7 +47,7 @@ impl<S: Source> RecordReader<S> {
         }
     }
 
-    /// Where the header of `block` says that a chunk begins.
+    /// Position that the header of `block` gives for the beginning of a chunk.
     fn after_block(&self, block: u64) -> Option<Resume> {
         if self.source.len() - block < BLOCK_HEADER {
             return Some(Resume::At(block));
