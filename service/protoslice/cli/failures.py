@@ -1,4 +1,4 @@
-"""What goes wrong, as one line and an exit code that scripts can use.
+"""Failures as one line and an exit code that scripts can use.
 
 | code | when |
 |---|---|
@@ -86,7 +86,7 @@ def _end_by(number: int) -> None:
 
 
 def _told(error: BaseException) -> str:
-    """What the error says, and what was noted of it on its way, such as how to go on."""
+    """Message of the error with the notes added on its way, such as how to go on."""
     said = [str(error)] if isinstance(error, ProtosliceError) else []
     said += ["interrupted"] if isinstance(error, KeyboardInterrupt) else []
     return "; ".join([*said, *getattr(error, "__notes__", ())])

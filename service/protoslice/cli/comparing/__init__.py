@@ -1,1 +1,1 @@
-"""How two models are compared, and one with its digests."""
+"""Comparing two models, or one model with its digests."""

@@ -1,4 +1,4 @@
-"""Whether bytes of two models are the same: told by the digests of the pieces they lie in, and else by reading."""
+"""Equality of bytes of two models: told by digests of pieces, else by reading."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Cuts:
         return iter(self._pieces)
 
     def within(self, start: int, end: int) -> Iterator[ComparedPiece]:
-        """Those that bytes from `start` up to `end` lie in."""
+        """Pieces that the bytes from `start` up to `end` lie in."""
         at = max(0, bisect_right(self._starts, start) - 1)
         while at < len(self._pieces) and self._pieces[at].start < end:
             if self._pieces[at].start + self._pieces[at].size > start:
@@ -60,7 +60,7 @@ Pieces = Callable[[RangeSource], Cuts | None]
 
 
 class Comparison:
-    """What is known of the files of two models, and how much of them has been looked at."""
+    """Knowledge of the files of two models, and a count of the bytes that have been looked at."""
 
     def __init__(self, before: Pieces, after: Pieces, progress: Progress, *, at_hand: bool) -> None:
         self._pieces = before, after
@@ -69,7 +69,7 @@ class Comparison:
         self._seen: dict[tuple[object, ...], bool] = {}
 
     def same(self, one: Bytes, other: Bytes) -> bool:
-        """Whether both are the same bytes. What no digest tells is read."""
+        """True if both are the same bytes; bytes that no digest tells about are read."""
         key = _key(one, other)
         if key is None:
             return self._same(one, other)
@@ -87,7 +87,7 @@ class Comparison:
         return False if left is None else True if not left else None
 
     def alike(self, one: Bytes, other: Bytes) -> bool:
-        """Whether both are known to be the same bytes; nothing much is fetched to find out."""
+        """True if both are known to be the same bytes; nothing much is fetched to find out."""
         return self.same(one, other) if self._at_hand else bool(self.told(one, other))
 
     def _same(self, one: Bytes, other: Bytes) -> bool:
@@ -107,7 +107,7 @@ class Comparison:
         return True
 
     def _left_open(self, one: Bytes, other: Bytes) -> list[tuple[int, int]] | None:
-        """Which stretches, as offset and length, are to be read before anything is known; None if both differ."""
+        """Stretches, as offset and length, to be read before anything is known; None if both differ."""
         left: list[tuple[int, int]] = []
         for at, length, before, after in _side_by_side(one, other):
             if isinstance(before, bytes) and isinstance(after, bytes):
@@ -123,7 +123,7 @@ class Comparison:
         return left
 
     def _unknown(self, before: Extent, after: Extent, length: int) -> list[tuple[int, int]] | None:
-        """What the pieces of both files leave open of `length` bytes; None if they tell a difference."""
+        """Stretches of `length` bytes that the pieces of both files leave open; None if they tell a difference."""
         (source, start), (other, begin) = before, after
         if source is other and start == begin:
             return []

@@ -99,7 +99,7 @@ class _Models:
         return self._comparison.same(before, after) if same is None else same
 
     def _same_digest(self, one: str, other: str) -> bool | None:
-        """What the digests of two files tell; None where one is not known."""
+        """Equality of two files by their digests; None where one is not known."""
         before, after = (side.sha256(name) for side, name in zip(self._sides, (one, other), strict=True))
         return None if before is None or after is None else before == after
 
@@ -141,7 +141,7 @@ class _Models:
             return Difference("tensor", key, "changed", before.size, after.size, f"cannot be read: {error.message}")
 
     def _equal(self, before: Tensor, after: Tensor, *, for_sure: bool = False) -> bool:
-        """Whether both have the same elements; `for_sure` means as far as that is known without fetching much."""
+        """True if both have the same elements; `for_sure` means as far as that is known without fetching much."""
         one, other = _elements(before), _elements(after)
         return self._comparison.alike(one, other) if for_sure else self._comparison.same(one, other)
 
@@ -165,7 +165,7 @@ def _keyed(tensors: Sequence[Tensor]) -> dict[str, Tensor]:
 
 
 def _place(tensor: Tensor) -> str:
-    """Where in the proto it lies: nowhere, when that is in another file."""
+    """Path of the tensor in the proto; empty when the tensor lies in another file."""
     return tensor.address.removeprefix("path:") if tensor.address.startswith("path:") else ""
 
 

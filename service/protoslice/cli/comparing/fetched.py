@@ -1,4 +1,4 @@
-"""Files of stores that are compared: what of them lies in local files is read there, the rest is fetched as needed."""
+"""Files of stores that are compared: parts that lie in local files are read there, others are fetched."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Origin(Protocol):
 
     @property
     def pieces(self) -> Mapping[str, Cuts]:
-        """Those that cover each file."""
+        """Pieces that cover each file."""
 
     def source(self, path: str) -> RangeSource:
         """The file as the service has it."""
@@ -82,7 +82,7 @@ class Fetched:
 
     @property
     def cuts(self) -> Cuts:
-        """Its pieces."""
+        """Pieces of the file."""
         return self._side.pieces[self._path]
 
     @cached_property
@@ -91,7 +91,7 @@ class Fetched:
 
     @cached_property
     def _settled(self) -> Cuts:
-        """Its pieces, when it is known which of them lie here."""
+        """Pieces of the file, when it is known which of them lie here."""
         path = "" if self._path == self._side.root else self._path
         self._near.look_for(path, [*self.cuts], self._block)
         return self.cuts

@@ -1,4 +1,4 @@
-"""Which parts of two protos differ, by path: what is equal is told by digests and not looked into."""
+"""Parts of two protos that differ, by path: equal parts are told by digests and not looked into."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Walk:
     """Paths in either of them of which nothing is to be said."""
 
     def below(self, here: str, there: str, *, elements: bool) -> Iterator[DifferingPart]:
-        """What differs between the children of two places, which are `elements` of a repeated field or fields."""
+        """Differences between the children of two places, which are `elements` of a repeated field or fields."""
         one, other = _children(self.before, here, elements), _children(self.after, there, elements)
         common = [key for key in one if key in other]
         for key in common:

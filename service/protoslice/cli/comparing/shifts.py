@@ -1,4 +1,4 @@
-"""Where the pieces of a file lie in a local one that things were put into or taken out of: mostly, but shifted.
+"""Places of a file's pieces in a local file that bytes were put into or taken out of.
 
 A digest tells only of bytes that are at hand whether they are the piece. So places are guessed here, and digested.
 """
@@ -37,7 +37,7 @@ class Local:
     cuts: Cuts
 
     def has(self, piece: ComparedPiece, start: int) -> bool:
-        """Whether the piece lies at `start`."""
+        """True if the piece lies at `start`."""
         if not 0 <= start <= self.file.size - piece.size:
             return False
         own = self.cuts.at(start)
@@ -46,7 +46,7 @@ class Local:
         return hashlib.sha256(self.file.read(start, piece.size)).hexdigest() == piece.sha256
 
     def near(self, wanted: bytes, start: int) -> Iterator[int]:
-        """Where `wanted` stands near `start`, two places at most."""
+        """Places of `wanted` near `start`, two at most."""
         begin, end = max(0, start - WINDOW), min(self.file.size, start + WINDOW)
         data = self.file.read(begin, max(0, end - begin))
         at = -1
@@ -56,7 +56,7 @@ class Local:
             yield begin + at
 
     def same(self, data: bytes, start: int) -> bool:
-        """Whether `data` stands at `start`."""
+        """True if `data` stands at `start`."""
         return 0 <= start <= self.file.size - len(data) and self.file.read(start, len(data)) == data
 
 

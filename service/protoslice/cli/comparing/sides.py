@@ -1,4 +1,4 @@
-"""The two models that are compared: their files, read from the disk or by range, with digests of their pieces."""
+"""The two models that are compared: their files, local or read by range, with digests of pieces."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class ComparedModel(Protocol):
 
     @property
     def fetched(self) -> bool:
-        """Whether reading it costs more than time."""
+        """True if reading the model costs more than time."""
 
     def tensors(self) -> list[Tensor]:
-        """Its tensors."""
+        """Tensors of the model."""
 
     def sha256(self, path: str) -> str | None:
         """The digest of a whole file, where somebody has told it."""
@@ -143,7 +143,7 @@ class _Remote:
 
     @cached_property
     def pieces(self) -> dict[str, Cuts]:
-        """Those that the service lists, by file."""
+        """Pieces that the service lists, by file."""
         found: dict[str, list[ComparedPiece]] = {path: [] for path in self.files}
         for each in self._client.pieces(self._store.id):
             found.setdefault(each.file, []).append(ComparedPiece(each.offset, each.size, each.sha256))

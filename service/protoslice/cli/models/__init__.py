@@ -1,1 +1,1 @@
-"""What a MODEL on the command line means, and files that are written whole or not at all."""
+"""Models that the command line names, and files that are written whole or not at all."""

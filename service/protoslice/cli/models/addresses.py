@@ -1,4 +1,4 @@
-"""Which things on a service the command line means, and where services are."""
+"""Addresses of services, and of stores and tags on them, as the command line names them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Address:
 
 
 def is_address(name: str) -> bool:
-    """Whether `name` means a store on a service, and no file."""
+    """True if `name` means a store on a service, and no file."""
     return name.startswith("@") or _SERVICE.fullmatch(name) is not None
 
 
@@ -50,13 +50,13 @@ def store_of(name: str) -> Address:
 
 
 def perhaps_meant(name: str) -> str:
-    """What to say of a file that is not there when its name could be that of a store; else nothing."""
+    """Hint for a missing file whose name could be that of a store; else an empty text."""
     known = os.environ.get("PROTOSLICE_URL") and _REF.fullmatch(name)
     return f" (the store of that name is @{name})" if known else ""
 
 
 def service_url(given: str | None) -> str:
-    """Where the service is: as given, else as PROTOSLICE_URL says."""
+    """URL of the service: as given, else as PROTOSLICE_URL says."""
     url = given or os.environ.get("PROTOSLICE_URL")
     if not url:
         raise InvalidInput("which service? Name it with --url, or set PROTOSLICE_URL to http://HOST:PORT")

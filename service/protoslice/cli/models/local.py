@@ -42,13 +42,13 @@ class LocalSubject:
     @classmethod
     @contextmanager
     def opened(cls, name: str, type_name: str | None, *, close_look: bool = False) -> Iterator[LocalSubject]:
-        """What is in the file `name`; a directory counts for its tensors."""
+        """The subject in the file `name`, closed in the end; a directory counts for its tensors."""
         with ExitStack() as held:
             yield cls(name, type_name, _floor(name) if close_look else DEFAULT_FLOOR, held)
 
     @cached_property
     def proto(self) -> Proto:
-        """The proto."""
+        """The proto of the model's root."""
         return self._held.enter_context(opened(self._name, self._type, floor=self._floor))
 
     @cached_property
@@ -138,6 +138,6 @@ def _around(name: str, proto: Proto) -> LocalModel:
 
 
 def _floor(file: str) -> int:
-    """How small a message may be and still be told apart: the smaller the file, the closer the look."""
+    """Least size of messages to be told apart: the smaller the file, the closer the look."""
     size = os.path.getsize(file) if os.path.isfile(file) else DEFAULT_FLOOR
     return min(DEFAULT_FLOOR, max(SMALLEST_FLOOR, size // 1000))

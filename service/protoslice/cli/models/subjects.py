@@ -1,4 +1,4 @@
-"""What verbs look at, wherever it is."""
+"""Subjects of verbs: models, their places, chunks and tensors, local or on a service."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Content(Protocol):
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of bytes."""
 
     def read(self) -> bytes:
         """All of them."""
@@ -27,7 +27,7 @@ class Content(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PathContent:
-    """What stands at a path."""
+    """The value at a path, with its kind."""
 
     content: Content
     kind: str
@@ -45,29 +45,29 @@ class TreeListing:
 
 @dataclass(frozen=True, slots=True)
 class ChunkPolicy:
-    """How a model is cut into chunks; what is None is left to the default."""
+    """Sizes of the chunks of a model; None leaves one to the default."""
 
     min_chunk: int | None = None
     max_chunk: int | None = None
 
 
 class Subject(Protocol):
-    """A model."""
+    """A model that verbs look at, local or on a service."""
 
     def facts(self) -> dict[str, object]:
-        """What it is, as `info --json` shows it."""
+        """Facts about the model, as `info --json` shows them."""
 
     def tree(self, path: str, limit: int) -> TreeListing:
-        """What lies directly below `path`."""
+        """Places directly below `path`."""
 
     def chunks(self, policy: ChunkPolicy) -> Iterable[dict[str, object]]:
-        """Its chunks, as `chunks --json` shows them."""
+        """Chunks of the model, as `chunks --json` shows them."""
 
     def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> PathContent:
-        """What stands at `path`."""
+        """The value at `path`: a message with its mask and omissions, or a field."""
 
     def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
-        """Its tensors."""
+        """Tensors of the model."""
 
     def tensor(self, name: str, slice_: str | None, form: str) -> Content:
         """One tensor, or a slice of it."""

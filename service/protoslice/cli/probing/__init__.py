@@ -1,1 +1,1 @@
-"""What a proxy between us and a service does, found by asking."""
+"""Probing a proxy between client and service: its faults, found by asking."""

@@ -1,4 +1,4 @@
-"""A service as it is seen from here: requests as they are sent, answers as they come, nothing tried twice."""
+"""A service as seen from here: requests as sent, answers as they come, nothing tried twice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REFUSED: Final = "/v1/stores?tag=%20"
 
 
 class CannotTell(Exception):
-    """Whether something holds cannot be found out here, and why."""
+    """Raised by a probe that cannot find out, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ProbeAnswer:
 
     @property
     def is_ours(self) -> bool:
-        """Whether a refusal comes from the service, and not from something before it."""
+        """True if a refusal comes from the service, and not from something before it."""
         return self.headers.get("content-type", "").startswith("application/problem+json")
 
     def said(self) -> Mapping[str, Any]:

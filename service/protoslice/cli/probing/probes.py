@@ -1,4 +1,4 @@
-"""What something between us and a service can do to requests and answers, found by asking: one probe for each."""
+"""Probes, one for each thing that a proxy can do to requests and answers."""
 
 from __future__ import annotations
 

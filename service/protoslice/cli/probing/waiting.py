@@ -1,4 +1,4 @@
-"""What something between us and a service does while one side waits: found by waiting."""
+"""Probes of waiting: the behaviour of a proxy while one side is silent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SENT: Final = re.compile(r'^protoslice_sent_bytes_total\{.*/tensors/\{name:path
 
 
 def uploads_may_pause(patient: Patient) -> str | None:
-    """Whether a body may be silent for a while, as that of a client is which reads a slow disk."""
+    """Fault of a way that breaks off a body which is silent for a while, as of a slow disk; else None."""
     with patient.upload(3) as place:
         try:
             answer = patient.send_slowly(place, b"\x08\x01", PAUSE_SECONDS)
@@ -36,7 +36,7 @@ def uploads_may_pause(patient: Patient) -> str | None:
 
 
 def answers_wait(patient: Patient) -> str | None:
-    """Whether a long answer that nobody reads stays at the service, as its own count of bytes tells."""
+    """Fault of a way that takes a long answer from the service before a client reads it; else None."""
     if patient.large is None:
         raise CannotTell("the store is not ours: it may have no long answer")
     path, size = patient.large
@@ -50,7 +50,7 @@ def answers_wait(patient: Patient) -> str | None:
 
 
 def _sent(patient: Patient) -> float:
-    """How many bytes of tensors the service has sent, in answers that have ended."""
+    """Bytes of tensors that the service has sent, in answers that have ended."""
     answer = patient.ask("GET", f"/metrics?{secrets.token_hex(6)}")  # which nobody on the way can have kept
     if answer.status != 200 or b"protoslice_sent_bytes" not in answer.body:
         raise CannotTell("only the counts of /metrics tell, which do not come through here")
@@ -58,7 +58,7 @@ def _sent(patient: Patient) -> float:
 
 
 def _passes(condition: Callable[[], bool], seconds: float) -> bool:
-    """Whether the condition comes true in so many seconds."""
+    """True once the condition holds; False when it does not within so many seconds."""
     end = time.monotonic() + seconds
     while not (true := condition()) and time.monotonic() < end:
         time.sleep(AGAIN_SECONDS)

@@ -1,1 +1,1 @@
-"""What people and programs see."""
+"""Output for people and programs."""

@@ -1,4 +1,4 @@
-"""What people and programs read: tables and trees, or one JSON document. Nothing of it steers a terminal."""
+"""Output: tables and trees for people, one JSON document for programs; nothing steers a terminal."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def shorten(text: str, room: int) -> str:
 
 
 def width() -> int:
-    """How wide lines may be: the terminal's width; nothing is cut where the output is no terminal."""
+    """Width of lines: that of the terminal; nothing is cut where the output is no terminal."""
     if not sys.stdout.isatty():
         return 1 << 20
     import shutil

@@ -1,4 +1,4 @@
-"""The verbs of the service: `serve`, `config`. The web stack is imported when one of them runs, and not before."""
+"""The verbs of the service: `serve`, `config`. They import the web stack when one of them runs."""
 
 from __future__ import annotations
 

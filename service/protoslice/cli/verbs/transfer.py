@@ -1,4 +1,4 @@
-"""The verbs that move models to a service and back, and look after what is there: `push`, `pull`, `ls`, `tag`."""
+"""The verbs that move models to a service and back: `push`, `pull`, `ls`, `tag`."""
 
 from __future__ import annotations
 

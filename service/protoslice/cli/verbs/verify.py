@@ -32,7 +32,7 @@ NOT_SOUND = 3
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What came of comparing one thing."""
+    """Result of one comparison."""
 
     what: str
     """`file`, `chunk`, `records`, `tensor`."""
