@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 from protoslice.server.api.problems import BAD_REQUEST, BUSY, HEADERS, SHARE, TIMEOUT, Problem
 from protoslice.server.http.headers import Headers
 from protoslice.server.middleware.clients import Clients, Shares, network_of
+from protoslice.server.transport.lingering import LINGER_BYTES, Linger, LingeringTransport
 from protoslice.server.transport.pacing import HEAD_PIECES, PacedProtocol, Turns
 from protoslice.server.transport.refusals import refusal
 from protoslice.server.transport.unsent import AT_FIRST, PROVEN, limit_unsent
@@ -23,7 +24,6 @@ __all__ = ["Answerer", "ConnectionLimits", "GuardedProtocol", "guarded"]
 Answerer = Callable[[bytes, Headers, str | None, Headers], bytes | None]
 """Answers a GET while it is parsed: of its target, its headers, the peer's address and the headers that stand in every
 answer it makes the whole answer, or None to have the request go the ordinary way."""
-LINGER_BYTES: Final = 32 << 20
 FRAMING: Final = 32
 """The bytes of chunk heads and extensions that one byte of a body pays for; trailers are paid for by none."""
 
@@ -58,6 +58,7 @@ class GuardedProtocol(PacedProtocol):
         self._discarded = 0
         self._answered = False
         self._framing = 0
+        self._linger: Linger | None = None
         self._reads = False
         """Whether the client has caught up once."""
 
@@ -66,9 +67,10 @@ class GuardedProtocol(PacedProtocol):
         super().connection_made(transport)
         limit_unsent(transport, AT_FIRST)
         if len(self.connections) > self.limits.max_connections:
-            self._refuse(BUSY, f"the limit is {self.limits.max_connections} connections")
+            self._refuse(BUSY, f"the limit is {self.limits.max_connections} connections", lingers=False)
         elif not self._count():
-            self._refuse(SHARE, self.limits.clients.connections.detail if self.limits.clients else "")
+            detail = self.limits.clients.connections.detail if self.limits.clients else ""
+            self._refuse(SHARE, detail, lingers=False)
         else:
             self._await_head()
 
@@ -87,11 +89,20 @@ class GuardedProtocol(PacedProtocol):
         """Stop the timers, and give the place back."""
         self._forget(self._head_timer)
         self._forget(self._send_timer)
+        if self._linger is not None:
+            self._linger.end()
         self._unset_keepalive_if_required()
         if self._counted is not None:
             shares, key = self._counted
             shares.give(key)
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has come; drop it on a connection that is to be closed."""
+        if self._linger is not None:
+            self._linger.drop(len(data))
+        else:
+            super().data_received(data)
 
     def feed(self, piece: bytes) -> None:
         """Feed the parser, as long as the head keeps within its length."""
@@ -151,6 +162,8 @@ class GuardedProtocol(PacedProtocol):
         self._unset_keepalive_if_required()
         self._make_scope()
         super().on_headers_complete()
+        if self.body_due():
+            self.cycle.transport = cast("asyncio.Transport", LingeringTransport(self.transport, self._close))
 
     def _answer_at_once(self) -> bool:
         """Whether the request was simple enough to be answered without a task of its own."""
@@ -269,11 +282,30 @@ class GuardedProtocol(PacedProtocol):
         self._unsent = unsent
         self._send_timer = self.loop.call_later(self.limits.send_timeout_seconds, self._look)
 
-    def _refuse(self, problem: Problem, detail: str) -> None:
-        if self.transport.is_closing():
+    def _refuse(self, problem: Problem, detail: str, *, lingers: bool = True) -> None:
+        """Answer with a problem and close; a connection beyond a limit holds no place by lingering."""
+        if self.transport.is_closing() or self._linger is not None:
             return
         self.transport.write(refusal(problem, detail, self.server_state.default_headers))
-        self.transport.close()
+        if lingers:
+            self._read_no_more()
+        else:
+            self.transport.close()
+
+    def _close(self) -> None:
+        """Close the connection behind an answer; a client that still sends its body gets to see the answer."""
+        if self._in_head or self.transport.is_closing():
+            self.transport.close()
+        else:
+            self._read_no_more()
+
+    def _read_no_more(self) -> None:
+        self._data, self._at = b"", 0
+        if self._held:
+            self._held = False
+            self.transport.resume_reading()
+        self._forget(self._head_timer)
+        self._linger = Linger(self.transport, self.loop)
 
     @staticmethod
     def _forget(timer: asyncio.TimerHandle | None) -> None:

@@ -1,0 +1,75 @@
+"""Answers to requests whose body still comes: a client that writes before it reads gets to see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support.live import LiveServer, exchange, read_answer
+from tests.support.problems import assert_problem
+
+from protoslice.server.transport import lingering
+
+PING = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+def closing_put(size: int, more: bytes = b"") -> bytes:
+    """The head of an upload after which the connection is to be closed."""
+    head = b"PUT /v1/stores?filename=a HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+    return head + more + b"content-length: %d\r\n\r\n" % size
+
+
+@pytest.mark.parametrize(
+    ("more", "expected", "slug"),
+    [(b"", 413, "limit-exceeded"), (b"content-encoding: gzip\r\n", 415, "unsupported-media-type")],
+)
+def test_a_client_that_sends_all_before_it_reads_sees_a_refusal(
+    serving: Any, more: bytes, expected: int, slug: str
+) -> None:
+    with serving(max_upload_bytes=1000) as live, live.connect() as connection:
+        connection.sendall(closing_put(20 << 20, more))
+        for _ in range(20):
+            connection.sendall(bytes(1 << 20))
+        answer = read_answer(connection)
+        assert_problem(answer.status, answer.headers, answer.body, expected=expected, slug=slug)
+        assert answer.headers["connection"] == "close"
+        assert connection.recv(1) == b"", "the service has said all it says"
+
+
+def test_a_request_behind_a_refused_one_is_not_served(serving: Any) -> None:
+    with serving(max_upload_bytes=1000) as live, live.connect() as connection:
+        connection.sendall(closing_put(2000) + bytes(2000) + PING)
+        received = b""
+        while piece := connection.recv(1 << 16):
+            received += piece
+        assert received.count(b"HTTP/1.1 ") == 1
+
+
+def test_a_client_that_sends_without_end_is_cut_off(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lingering, "LINGER_BYTES", 1 << 20)
+    with serving(max_upload_bytes=1000) as live, live.connect() as connection:
+        connection.sendall(closing_put(1 << 40))
+        with pytest.raises(ConnectionError):
+            connection.sendall(bytes(256 << 20))
+        assert exchange(live, PING).status == 200
+
+
+def test_a_client_that_goes_on_for_long_is_cut_off(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lingering, "LINGER_SECONDS", 0.05)
+    monkeypatch.setattr(lingering, "LINGER_BYTES", 1 << 40)
+    with serving(max_upload_bytes=1000) as live, live.connect() as connection:
+        connection.sendall(closing_put(1 << 40))
+        read_answer(connection)
+        assert connection.recv(1) == b""
+        with pytest.raises(ConnectionError):
+            connection.sendall(bytes(256 << 20))
+        assert exchange(live, PING).status == 200
+
+
+def test_a_head_that_is_refused(service: LiveServer) -> None:
+    with service.connect() as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nhost: localhost\r\nx: ")
+        for _ in range(16):
+            connection.sendall(b"y" * (1 << 20))
+        answer = read_answer(connection)
+        assert_problem(answer.status, answer.headers, answer.body, expected=431, slug="header-too-large")
