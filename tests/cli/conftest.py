@@ -23,7 +23,7 @@ Call = Callable[..., Result]
 
 @pytest.fixture(scope="package")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the service keeps what it has."""
+    """Directory that the service keeps its stores in."""
     return tmp_path_factory.mktemp("stores")
 
 
@@ -74,7 +74,7 @@ def graph(*tensors: bytes) -> bytes:
 
 @pytest.fixture(scope="session")
 def graph_of() -> Callable[..., bytes]:
-    """What makes a GraphDef of tensors."""
+    """Function that makes a GraphDef of tensors."""
     return graph
 
 
@@ -99,7 +99,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def store(service: str, model: Path) -> str:
-    """What the command line calls the model's store."""
+    """Name of the model's store on the command line."""
     with Client(service) as client:
         client.push(model, tags=["model:1"], min_chunk="64KiB")
     return "@model:1"

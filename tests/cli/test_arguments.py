@@ -64,7 +64,7 @@ def test_a_mistake_is_a_line_that_names_it(call: Any, place: Path, verb: str, na
 
 
 def _code(verb: str, name: str) -> int:
-    """Who must act."""
+    """Exit code of a mistake, which says who must act."""
     store = name.startswith(("@", "http"))
     if store and verb == "split":
         return 3

@@ -22,7 +22,7 @@ STEERING = "\x1b]0;title\x07\x1b[31m\x9b2J\x7f\u202eevil\u2028\r"
 
 
 def steers(shown: str) -> list[str]:
-    """What in `shown` a terminal would act upon, ends of lines aside."""
+    """Characters of `shown` that a terminal would act upon, ends of lines aside."""
     return [c for c in shown if c != "\n" and unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"}]
 
 

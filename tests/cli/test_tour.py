@@ -1,4 +1,4 @@
-"""What the README shows is what happens."""
+"""The README is true: its tour and its examples run as they are shown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _steps() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the tour is taken."""
+    """Folder that the tour is taken in."""
     folder = tmp_path_factory.mktemp("tour")
     shutil.copytree(ROOT / "docs", folder / "docs")
     return folder

@@ -195,7 +195,7 @@ def test_a_failed_write_leaves_no_file(graph: Path, tmp_path: Path) -> None:
 
 
 def _on_a_terminal(*args: str) -> tuple[str, int]:
-    """What a terminal of 100 columns shows, and the exit code."""
+    """Screen of a terminal of 100 columns, and the exit code."""
     pid, fd = pty.fork()
     if pid == 0:  # pragma: no cover - the child
         os.environ.update(COLUMNS="100", TERM="xterm")

@@ -1,4 +1,4 @@
-"""Every golden model: what its own library says is in it is what we say, tensor by tensor and slice by slice."""
+"""Golden models: tensors and slices are those that the format's own library lists."""
 
 from __future__ import annotations
 

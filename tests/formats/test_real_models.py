@@ -72,7 +72,7 @@ def test_the_models_that_come_with_onnx() -> None:
 
 
 def _entries(model: LocalModel, index: Path) -> dict[str, Any]:
-    """What a bundle says of its tensors: a table of one data block, read as it is written down."""
+    """Tensors of a bundle by a plain reader: a table of one data block, read as it is written down."""
     data = index.read_bytes()
     entry_type: Any = schema.bundled().message_class("tensorflow.BundleEntryProto")
     at, key, found = 0, b"", {}

@@ -1,4 +1,4 @@
-"""A report on a model: its tensors, what it lacks, what fails its own checksums; bounded, and in slices."""
+"""Reports on a model: tensors, missing files, failed checksums; bounded, and in slices."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def picked(found: Tensors, names: Sequence[str]) -> list[int]:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether the pattern means a tensor of that name."""
+    """True if the pattern means a tensor of that name."""
     try:
         return bool(picked(Listed([tensor(b"\0", "U8", [1], name=name)]), [pattern]))
     except NotFound:

@@ -47,7 +47,7 @@ class AsyncClient:
 
     @property
     def url(self) -> str:
-        """Where the service is."""
+        """URL of the service."""
         return self._client.url
 
     async def push(self, what: Pushable | AsyncIterable[bytes], **options: Unpack[PushOptions]) -> Pushed:

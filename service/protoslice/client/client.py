@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class ClientOptions(TypedDict, total=False):
-    """How a client behaves."""
+    """Options of a client."""
 
     headers: Mapping[str, str]
     """Sent with every request: an Authorization, for example."""
@@ -84,7 +84,7 @@ class Client:
 
     @property
     def url(self) -> str:
-        """Where the service is."""
+        """URL of the service."""
         return self._connection.url
 
     # Stores

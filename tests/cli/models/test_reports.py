@@ -75,7 +75,7 @@ def test_the_clients_say_it_too(service: str, onnx_beside: WriteOnnx, tmp_path: 
 
 
 def test_a_large_upload_may_be_strict(service: str, onnx_beside: WriteOnnx, tmp_path: Path) -> None:
-    """It goes as resumable uploads that are assembled."""
+    """The push goes as resumable uploads that are assembled."""
     onnx_beside(tmp_path, (4000, 8012))
     with (tmp_path / "padding.bin").open("wb") as file:
         file.truncate(65 << 20)

@@ -47,7 +47,7 @@ class PiecesByFile:
         self._found: dict[str, list[Piece]] | None = None
 
     def of(self, path: str) -> list[Piece]:
-        """Those of a file, in order."""
+        """Pieces of a file, in order."""
         with self._lock:
             if self._found is None:
                 found: dict[str, list[Piece]] = {}

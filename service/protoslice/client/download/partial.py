@@ -86,7 +86,7 @@ class PartialFile:
         self.size = 0
 
     def finish(self) -> None:
-        """It is whole and right: give it its name."""
+        """Give the file its name: it is whole and right."""
         try:
             os.replace(self._path, self.target)
         except OSError as error:

@@ -65,7 +65,7 @@ class Remote:
 
     @property
     def facts(self) -> RemoteFacts:
-        """What is known of it; asks for its first mebibyte when nothing is yet."""
+        """Facts about the representation; asks for its first mebibyte when nothing is known yet."""
         with self._lock:
             if self._facts is None:
                 begin = self._look if self._lean else self._read_head
@@ -74,7 +74,7 @@ class Remote:
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Number of bytes."""
         return self.facts.size
 
     @property

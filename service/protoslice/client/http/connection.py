@@ -36,7 +36,7 @@ SLOW_SECONDS: Final = 900.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How often something is tried, and how long to wait in between."""
+    """Patience: the number of attempts, and the pauses between them."""
 
     attempts: int = 6
     first_seconds: float = 0.1
@@ -63,7 +63,7 @@ class Patience:
         time.sleep(pause)
 
     def insist(self, work: Callable[[], T]) -> T:
-        """What `work` gives, tried again after failures that may pass."""
+        """The result of `work`, tried again after failures that may pass."""
         failures = 0
         while True:
             try:
@@ -82,7 +82,7 @@ class ServiceAnswer:
     body: bytes
 
     def json(self) -> Any:
-        """What it says as JSON."""
+        """Body of the answer, parsed as JSON."""
         try:
             return loads(self.body)
         except ValueError:

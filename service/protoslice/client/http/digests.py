@@ -35,7 +35,7 @@ def digest_in(field: str | None) -> bytes | None:
 
 
 def digest_of(body: bytes) -> str:
-    """What Content-Digest says of `body`."""
+    """Value of Content-Digest for `body`."""
     return f"sha-256=:{b64encode(hashlib.sha256(body).digest()).decode()}:"
 
 

@@ -1,4 +1,4 @@
-"""What the answers of a service mean when they are no success: the exceptions that the local library raises too."""
+"""Answers without success as exceptions: the same that the local library raises."""
 
 from __future__ import annotations
 

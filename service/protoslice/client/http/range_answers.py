@@ -1,4 +1,4 @@
-"""Whether an answer is what a request for a range has to get: a pure judgement of its head."""
+"""Judgement of answers to range requests, by their heads alone: pure functions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STRONG: Final = re.compile(r'"[\x21\x23-\x7e]*"', re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class RemoteFacts:
-    """What is known of a representation."""
+    """Facts about a representation: size, entity tag, digest, headers."""
 
     size: int
     etag: str
@@ -28,7 +28,7 @@ class RemoteFacts:
     """Of the first answer: type, dtype, shape."""
 
     def is_same(self, other: RemoteFacts) -> bool:
-        """Whether parts of both may be put together."""
+        """True if parts of both may be put together."""
         return (self.size, self.etag, self.sha256) == (other.size, other.etag, other.sha256)
 
 

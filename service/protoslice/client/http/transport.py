@@ -1,4 +1,4 @@
-"""The wire below httpx: answers come in steps of a mebibyte or what the network has, where httpx's own takes 64 KiB.
+"""The wire below httpx: answers in steps of a mebibyte, where httpx's own takes 64 KiB.
 
 The bytes of a model cost a copy out of the kernel and nothing more; in small steps Python would be most of the work.
 """

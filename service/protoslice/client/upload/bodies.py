@@ -1,4 +1,4 @@
-"""What can be pushed: a file, a folder, bytes, a message, a binary file object, or pieces as somebody makes them."""
+"""Bodies of a push: a file, a folder, bytes, a message, a binary file object, or pieces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SerializableMessage(Protocol):
     """A message of the protobuf runtime."""
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - the runtime's name
-        """Its bytes."""
+        """The message on the wire."""
 
 
 Pushable = str | os.PathLike[str] | bytes | bytearray | memoryview | SerializableMessage | BinaryIO | Iterable[bytes]

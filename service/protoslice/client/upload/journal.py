@@ -1,4 +1,4 @@
-"""What a push has begun at the service, on the local disk: so that another process can go on with it."""
+"""Journal of a push on the local disk, so that another process can go on with it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Journal:
 
     @property
     def lasting(self) -> bool:
-        """Whether what is noted will be found by another process."""
+        """True if another process will find these notes."""
         return self._fd >= 0
 
     def note(self, item: Item, upload: str) -> None:

@@ -1,4 +1,4 @@
-"""How files are pushed: what of them is sent and what is copied, and the recipe that says so.
+"""Plans of a push: which bytes of a file are sent, which are copied, and the recipe for both.
 
 A recipe is sent as it is read, or, where it is to survive a broken connection, is itself what is uploaded.
 """
@@ -35,7 +35,7 @@ class LocalBytes:
 
 @dataclass(frozen=True, slots=True)
 class FilePlan:
-    """How one file is pushed."""
+    """Plan of one file."""
 
     item: Item
     steps: Sequence[LocalBytes | Copy] | None = None
@@ -52,12 +52,12 @@ class FilePlan:
 
     @property
     def copied(self) -> int:
-        """How many bytes of content are copied at the service."""
+        """Bytes of content that are copied at the service."""
         return sum(step.length for step in self.steps or () if isinstance(step, Copy))
 
     @property
     def sent(self) -> int | None:
-        """How many bytes of content are sent."""
+        """Bytes of content that are sent; None for a file of unknown size."""
         if self.steps is None:
             return None
         return sum(step.length for step in self.steps if isinstance(step, LocalBytes))

@@ -33,7 +33,7 @@ BASES: Final = 4
 
 
 class PushOptions(TypedDict, total=False):
-    """What a push asks for."""
+    """Options of a push."""
 
     filename: str
     """What one file is called in the store; its own name unless given, `model.pb` for what has none."""

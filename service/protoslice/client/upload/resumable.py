@@ -220,12 +220,12 @@ class ResumableUploads:
 
 
 def _is_too_long(error: ProtosliceError) -> bool:
-    """Whether something on the way takes no bodies of that length."""
+    """True if something on the way takes no bodies of that length."""
     return isinstance(error, LimitExceeded) and not isinstance(error, TooMany)
 
 
 def _is_hopeless(error: BaseException) -> bool:
-    """Whether the same push would fail again: then nobody goes on with what has been sent."""
+    """True if the same push would fail again: then nobody goes on with what has been sent."""
     return isinstance(error, FileChanged) or (isinstance(error, MISTAKES) and not may_pass(error))
 
 
