@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
-from protoslice.server.pages.shell import MARK, page, rich
+from protoslice.server.pages.shell import MARK, page, rich, template
 
 __all__ = ["ApiPage"]
 
@@ -18,6 +18,9 @@ _READS: Final = "get"
 _ORIGIN: Final = "\N{SYMBOL FOR SUBSTITUTE}"
 _UNSAID: Final = "Successful Response"  # what the framework says where nobody else does
 _PLACES: Final = ("path", "query", "header")
+_REFERENCE: Final = template("reference.html")
+_CALL: Final = template("call.html")
+_MODEL: Final = template("model.html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,10 @@ def _whole(document: Mapping[str, Any], origin: str) -> str:
     sections = "".join(_section(tag, members, document, origin) for tag, members in groups)
     contents = "".join(map(_contents, groups))
     info = document["info"]
-    body = f"""<div class="sides">
-<nav aria-label="Calls">{MARK}{contents}</nav>
-<main><h1>{escape(info["title"])}</h1><p class="lead">{rich(info["description"])}</p>
-<ul class="links"><li><a href="/">Start</a></li><li><a href="/openapi.json">OpenAPI</a></li>
-<li><a href="#models">Models</a></li></ul>{sections}{_models(document)}</main></div>"""
+    title, lead = escape(info["title"]), rich(info["description"])
+    body = _REFERENCE.substitute(
+        mark=MARK, contents=contents, title=title, lead=lead, sections=sections, models=_models(document)
+    )
     return page(f"{info['title']}: every call", body)
 
 
@@ -84,10 +86,16 @@ def _section(tag: Mapping[str, Any], calls: list[_Call], document: Mapping[str, 
 
 def _call(call: _Call, document: Mapping[str, Any], origin: str) -> str:
     methods = " ".join(f'<span class="method {method}">{method.upper()}</span>' for method in call.methods)
-    return f"""<section class="call" id="{call.id}"><h3>{rich(call.said["summary"])}</h3>
-<p class="url">{methods} <code>{escape(call.path)}</code></p><p>{rich(call.said.get("description", ""))}</p>
-<pre><code>{escape(_example(call, origin))}</code></pre>
-{_parameters(call)}{_body(call)}{_answers(call)}{_problems(call, document)}</section>"""
+    details = (_parameters(call), _body(call), _answers(call), _problems(call, document))
+    return _CALL.substitute(
+        id=call.id,
+        summary=rich(call.said["summary"]),
+        methods=methods,
+        path=escape(call.path),
+        description=rich(call.said.get("description", "")),
+        example=escape(_example(call, origin)),
+        details="".join(details),
+    )
 
 
 def _example(call: _Call, origin: str) -> str:
@@ -213,5 +221,5 @@ def _model(name: str, schema: Mapping[str, Any]) -> str:
         for example in schema.get("examples", ())
     )
     more = f"<details><summary>Example</summary>{examples}</details>" if examples else ""
-    return f"""<section class="call" id="{escape(name)}"><h3>{escape(_plain(name).capitalize())}</h3>
-<p>{rich(schema.get("description", ""))}</p><dl>{fields}</dl>{more}</section>"""
+    title, description = escape(_plain(name).capitalize()), rich(schema.get("description", ""))
+    return _MODEL.substitute(id=escape(name), title=title, description=description, fields=fields, more=more)

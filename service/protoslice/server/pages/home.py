@@ -4,38 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from string import Template
 from typing import Final
 
 from protoslice.facts import Store
 from protoslice.server.api.problems import Problem
-from protoslice.server.pages.shell import MARK, page, rich
+from protoslice.server.pages.shell import MARK, page, rich, template
 from protoslice.sizes import format_size
 
 __all__ = ["home_page", "problem_page"]
 
-_HOME: Final = Template("""<main class="plain">
-$mark<h1>Protoslice</h1>
-<p class="lead">Big protobufs, part by part: put a model in, and pull only what you need.</p>
-<ul class="links"><li><a href="/docs">Every call</a></li><li><a href="/openapi.json">OpenAPI</a></li>
-<li><a href="/metrics">Metrics</a></li></ul>
-<h2>Begin</h2>
-<p>Send a model, of any size and by any client, and name it:</p>
-<pre><code>curl -T model.onnx '$origin/v1/stores?filename=model.onnx&amp;tag=mine'</code></pre>
-<p>Look at its structure without its weights, at one part of it, or take a range of a chunk:</p>
-<pre><code>curl '$origin/v1/stores/mine/merge?omit_larger_than=64KiB' -H 'Accept: application/json'
-curl '$origin/v1/stores/mine/tree?path=graph'
-curl -r 0-4095 '$origin/v1/stores/mine/chunks/0' -o part</code></pre>
-<h2>Newest stores</h2>
-$stores
-</main>""")
+_HOME: Final = template("home.html")
 
-_PROBLEM: Final = Template("""<main class="plain">
-<p class="soft">Problem <code>$type</code>, status $status</p>
-<h1>$title</h1>
-<p class="lead">$advice</p>
-<ul class="links"><li><a href="/">Protoslice</a></li><li><a href="/docs">Every call</a></li></ul>
-</main>""")
+_PROBLEM: Final = template("problem.html")
 
 
 def home_page(stores: Sequence[Store], origin: str) -> str:
