@@ -18,6 +18,7 @@ from protoslice.sources import RangeSource
 
 __all__ = ["Chunk", "Form", "Large", "Node", "Proto", "Split", "View", "node_at"]
 
+_ALL_NODES = 1 << 40
 _STRIDE = 64 << 20  # chunks are hashed in strides, so that somebody can watch
 
 
@@ -165,7 +166,7 @@ class Proto:
 
     def tree(self, path: str = "", *, start: int = 0, limit: int | None = None) -> list[Node]:
         """What lies directly below `path`, from place `start` on, at most `limit` of it."""
-        limit = 1 << 40 if limit is None else limit
+        limit = _ALL_NODES if limit is None else limit
         _check_size("start", start)
         _check_size("limit", limit)
         rows, _ = self.document.children(path, start, limit)

@@ -7,9 +7,9 @@ from typing import Final
 
 from protoslice import _core
 
-__all__ = ["BLOCK", "cut", "extents_of"]
+__all__ = ["PIECE_BLOCK", "cut", "extents_of"]
 
-BLOCK: Final = 4 << 20
+PIECE_BLOCK: Final = 4 << 20
 """The longest piece."""
 LEAST: Final = 64 << 10
 """Extents shorter than this are no places to cut at."""
@@ -40,5 +40,5 @@ def extents_of(plan: _core.Plan) -> Iterator[Span]:
 
 
 def _blocks(start: int, end: int) -> Iterator[Span]:
-    for at in range(start, end, BLOCK):
-        yield at, min(at + BLOCK, end)
+    for at in range(start, end, PIECE_BLOCK):
+        yield at, min(at + PIECE_BLOCK, end)

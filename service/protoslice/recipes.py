@@ -25,7 +25,7 @@ __all__ = ["MEDIA_TYPE", "Copy", "Event", "Literal", "RecipeEnd", "RecipeFile", 
 
 MEDIA_TYPE: Final = "application/vnd.protoslice.recipe"
 _LONGEST_LINE: Final = 16 << 10
-_LARGEST: Final = 1 << 63
+_NUMBERS_END: Final = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +195,6 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> int:
-    if type(value) is not int or not 0 <= value < _LARGEST:
+    if type(value) is not int or not 0 <= value < _NUMBERS_END:
         raise ValueError
     return value

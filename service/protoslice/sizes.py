@@ -14,7 +14,7 @@ _UNITS: dict[str, int] = {"": 1, "b": 1} | {
     for suffix, base in (("b", 1000), ("ib", 1024))
 }
 _FORM = re.compile(r"(\d{1,19})(?:\.(\d{1,6}))?\s?([a-z]{0,3})", re.ASCII)
-_LARGEST = 1 << 63
+_SIZES_END = 1 << 63
 
 
 def parse_size(text: str) -> int:
@@ -25,7 +25,7 @@ def parse_size(text: str) -> int:
     unit = _UNITS[match[3]]
     fraction = match[2] or ""
     size = int(match[1]) * unit + int(fraction or 0) * unit // 10 ** len(fraction)
-    if size >= _LARGEST:
+    if size >= _SIZES_END:
         raise InvalidInput(f"{text!r} is more than 2^63 bytes")
     return int(size)
 

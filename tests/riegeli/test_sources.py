@@ -113,7 +113,7 @@ def test_file_objects_may_give_less_at_a_time() -> None:
 
 
 def test_long_reads_take_several_calls(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_MOST", 1000)
+    monkeypatch.setattr(sources, "_LONGEST_READ", 1000)
     with FileSource(path) as source:
         assert source.read(5, 10_000) == DATA[5:10_005]
 

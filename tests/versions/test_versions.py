@@ -88,7 +88,7 @@ def chunked() -> Makes:
 
 def cut() -> Makes:
     """Where files are cut, around extents and without."""
-    for size in (0, 1, pieces.BLOCK, 3 * pieces.BLOCK + 5):
+    for size in (0, 1, pieces.PIECE_BLOCK, 3 * pieces.PIECE_BLOCK + 5):
         for extents in ((), ((100_000, 300_000),), ((0, 70_000), (80_000, 9 << 20), (10 << 20, 11 << 20))):
             yield str(size), repr([*pieces.cut(size, extents)]).encode()
 

@@ -19,7 +19,7 @@ _BLOB: Final = "caffe.BlobProto"
 _LAYERS: Final = frozenset({"caffe.LayerParameter", "caffe.V1LayerParameter", "caffe.V0LayerParameter"})
 _FLOATS, _SHAPE, _DOUBLES = 5, 7, 8
 _OLD_DIMENSIONS: Final = ("num", "channels", "height", "width")
-_SMALL: Final = 1024
+_SMALL_FIELD: Final = 1024
 """Shapes up to so many bytes are read; Caffe takes 32 dimensions."""
 
 
@@ -37,7 +37,7 @@ class Caffe:
         proto = model.proto
         if proto is None:
             return Listed(())
-        found = proto.document.find([_BLOB], small=_SMALL)
+        found = proto.document.find([_BLOB], small=_SMALL_FIELD)
         return Lazy(
             len(found),
             lambda number: _tensor(model, proto, found[number]),

@@ -34,7 +34,7 @@ _TYPES: Final = {
 _VALUE: Final = '.data["value"].nd_array_view_value'
 _NAMES: Final = ("name", "uid")
 _NAMING: Final = tuple(f'data["{name}"]' for name in _NAMES)
-_SMALL: Final = 1024
+_SMALL_FIELD: Final = 1024
 
 
 class Cntk:
@@ -51,7 +51,7 @@ class Cntk:
         if model.proto is None:
             return Listed(())
         types = [_ARRAY, _FLOATS, _DOUBLES, _BYTES, _INTS, _TEXT]
-        make = _Maker(model.root, model.proto, model.proto.document.find(types, small=_SMALL))
+        make = _Maker(model.root, model.proto, model.proto.document.find(types, small=_SMALL_FIELD))
         return Lazy(make.count, make.tensor, make.called)
 
 

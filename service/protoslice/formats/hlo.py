@@ -37,7 +37,7 @@ _CONTENT: Final = "xla.gpu.DenseDataIntermediateProto"
 _NAMED: Final = ("xla.HloComputationProto", "xla.HloInstructionProto")
 _WITHOUT_DATA: Final = frozenset({13, 17})
 """Tuples, whose elements are literals of their own, and tokens."""
-_SMALL: Final = 1024
+_SMALL_FIELD: Final = 1024
 
 _BYTES: Final = {
     2: ("I8", 15), 3: ("I16", 17), 6: ("U8", 3), 7: ("U16", 16), 10: ("F16", 11), 16: ("BF16", 13),
@@ -68,7 +68,7 @@ class Hlo:
         """Every literal with elements, and the constants that executables for GPUs hold."""
         if model.proto is None:
             return Listed(())
-        found = model.proto.document.find([_LITERAL, _CONSTANT, _CONTENT], small=_SMALL)
+        found = model.proto.document.find([_LITERAL, _CONSTANT, _CONTENT], small=_SMALL_FIELD)
         make = _Maker(model, model.proto, found)
         numbers = array("I", filter(make.has_elements, range(len(found))))
         return Lazy(

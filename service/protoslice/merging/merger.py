@@ -14,7 +14,7 @@ from protoslice.merging.order import in_order
 from protoslice.merging.records import open_chunks
 from protoslice.merging.values import key_of, value_of
 from protoslice.splitting.planning.shape import Shape, descriptor_of, field_by_number, shape
-from protoslice.splitting.policy import LARGEST
+from protoslice.splitting.policy import LARGEST_MESSAGE
 from protoslice.splitting.tags import Path, Step, show
 
 Chunk: TypeAlias = Message | bytes
@@ -109,8 +109,8 @@ class _Merge:
             chunk = self._chunks[number]
         except InconsistentChunks as error:
             raise _inconsistent(path, error.message) from error
-        if not isinstance(chunk, Message) and len(chunk) > LARGEST:
-            raise _inconsistent(path, f"chunk {number} has {len(chunk)} bytes, over {LARGEST}")
+        if not isinstance(chunk, Message) and len(chunk) > LARGEST_MESSAGE:
+            raise _inconsistent(path, f"chunk {number} has {len(chunk)} bytes, over {LARGEST_MESSAGE}")
         return chunk
 
     def _merge_chunk(self, target: Message, number: int, path: Path) -> None:

@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
+from protoslice.defaults import MAX_UPLOAD
 from protoslice.errors import InvalidInput
 from protoslice.server.environment import PREFIX, refuse_unknown
 from protoslice.sizes import parse_size
@@ -120,7 +121,7 @@ class Settings(BaseSettings):
     )
 
     max_upload_bytes: Size = Field(
-        default=1 << 40,
+        default=MAX_UPLOAD,
         validation_alias=AliasChoices("PROTOSLICE_MAX_UPLOAD", "PROTOSLICE_MAX_UPLOAD_BYTES"),
         description="The largest upload taken, all its files together.",
     )

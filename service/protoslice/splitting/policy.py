@@ -8,7 +8,7 @@ from protoslice.errors import InvalidInput
 
 MIB = 1 << 20
 GIB = 1 << 30
-LARGEST = (1 << 31) - 1
+LARGEST_MESSAGE = (1 << 31) - 1
 """Bytes in the largest message, string or bytes field that protobuf runtimes read."""
 
 
@@ -21,9 +21,9 @@ class SplitPolicy:
     depth: int = 100
 
     def __post_init__(self) -> None:
-        if not 1 <= self.min_chunk <= self.max_chunk <= LARGEST:
+        if not 1 <= self.min_chunk <= self.max_chunk <= LARGEST_MESSAGE:
             sizes = f"min_chunk {self.min_chunk} and max_chunk {self.max_chunk}"
-            raise InvalidInput(f"{sizes} do not fit: 1 <= min_chunk <= max_chunk <= {LARGEST}")
+            raise InvalidInput(f"{sizes} do not fit: 1 <= min_chunk <= max_chunk <= {LARGEST_MESSAGE}")
         if self.depth < 1:
             raise InvalidInput(f"depth {self.depth} allows no message at all")
 

@@ -14,7 +14,7 @@ from protoslice.riegeli import RecordWriter
 from protoslice.splitting.metadata import chunk_metadata
 from protoslice.splitting.planning.draft import Chunk, LazyChunk
 from protoslice.splitting.planning.measure import message_size
-from protoslice.splitting.policy import LARGEST
+from protoslice.splitting.policy import LARGEST_MESSAGE
 
 _MESSAGE, _BYTES = 1, 2
 
@@ -52,8 +52,8 @@ def _serialized(piece: LazyChunk, what: str) -> bytes:
     if not isinstance(chunk, Message):
         return bytes(chunk)
     size = message_size(chunk) if piece.size is None else piece.size
-    if size > LARGEST:
-        raise LimitExceeded(f"{what} has {size} bytes; protobuf takes up to {LARGEST}, so split it further")
+    if size > LARGEST_MESSAGE:
+        raise LimitExceeded(f"{what} has {size} bytes; protobuf takes up to {LARGEST_MESSAGE}, so split it further")
     try:
         return chunk.SerializePartialToString(deterministic=True)
     except (EncodeError, ValueError) as error:

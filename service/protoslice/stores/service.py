@@ -12,6 +12,7 @@ from datetime import timedelta
 from protoslice import schema
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.defaults import MAX_UPLOAD
 from protoslice.errors import Conflict, InvalidInput, NotFound, StorageFull, UnsoundModel, Unsupported
 from protoslice.facts import UNKNOWN, ModelReport, Piece, PiecePlace, Removed, Restored, Store
 from protoslice.storage import Storage, probe
@@ -56,7 +57,7 @@ NEWEST = 16
 class StoreOptions:
     """How the stores are kept."""
 
-    max_upload_bytes: int = 1 << 40
+    max_upload_bytes: int = MAX_UPLOAD
     verify_reads: bool = True
     threads: int = 8
     open_stores: int = 64

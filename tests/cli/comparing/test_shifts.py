@@ -17,15 +17,15 @@ from tests.support.proxy import FaultyProxy, faulty_proxy
 
 from protoslice import schema
 from protoslice.cli.comparing.comparison import ComparedPiece, Cuts
-from protoslice.cli.comparing.shifts import BLOCK, Local, places_in
+from protoslice.cli.comparing.shifts import FETCHED_BLOCK, Local, places_in
 from protoslice.client import Client
 from protoslice.sources import BytesSource
 
-STEP = 10 * BLOCK
+STEP = 10 * FETCHED_BLOCK
 CONTENT = random.Random(3).randbytes(STEP * 6 + 777)
 Edit = tuple[int, int, bytes]
 EDITS = st.lists(
-    st.tuples(st.integers(0, len(CONTENT)), st.integers(0, 3 * BLOCK), st.binary(max_size=300)), max_size=5
+    st.tuples(st.integers(0, len(CONTENT)), st.integers(0, 3 * FETCHED_BLOCK), st.binary(max_size=300)), max_size=5
 )
 
 
@@ -53,8 +53,8 @@ class _Fetched:
 
     def __call__(self, piece: ComparedPiece, number: int) -> bytes:
         self.blocks.add((piece.start, number))
-        start = piece.start + number * BLOCK
-        return self._data[start : min(start + BLOCK, piece.start + piece.size)]
+        start = piece.start + number * FETCHED_BLOCK
+        return self._data[start : min(start + FETCHED_BLOCK, piece.start + piece.size)]
 
 
 @given(EDITS, EDITS)
@@ -65,7 +65,12 @@ def test_whatever_is_found_is_the_piece(here: list[Edit], there: list[Edit]) -> 
     for piece, (source, start) in places_in(local, _pieces(far), _Fetched(far)):
         wanted = far[piece.start : piece.start + piece.size]
         assert source.read(start, piece.size) == wanted
-        for begin, end in ((0, 1), (BLOCK - 5, 2 * BLOCK + 9), (piece.size // 3, piece.size), (piece.size, piece.size)):
+        for begin, end in (
+            (0, 1),
+            (FETCHED_BLOCK - 5, 2 * FETCHED_BLOCK + 9),
+            (piece.size // 3, piece.size),
+            (piece.size, piece.size),
+        ):
             begin, end = min(begin, piece.size), min(end, piece.size)
             assert source.read(start + begin, end - begin) == wanted[begin:end]
 
@@ -76,7 +81,14 @@ def test_whatever_is_found_is_the_piece(here: list[Edit], there: list[Edit]) -> 
         ([(0, 0, b"new")], 10),
         ([(STEP * 3 + 99, 0, b"new" * 9)], 10),
         ([(STEP * 3 + 99, 5000, b"")], 10),
-        ([(STEP + 5 * BLOCK, 0, b"one"), (STEP * 3 + 7 * BLOCK, 700, b""), (STEP * 5, 9, b"another")], 30),
+        (
+            [
+                (STEP + 5 * FETCHED_BLOCK, 0, b"one"),
+                (STEP * 3 + 7 * FETCHED_BLOCK, 700, b""),
+                (STEP * 5, 9, b"another"),
+            ],
+            30,
+        ),
     ],
 )
 @pytest.mark.parametrize("turned", [False, True])

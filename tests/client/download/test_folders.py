@@ -11,11 +11,11 @@ from tests.support.live import LiveServer
 from tests.support.proxy import FaultyProxy
 
 from protoslice.client import Cache, Client
-from protoslice.client.download.folders import SMALL, each_file
+from protoslice.client.download.folders import SMALL_FILE, each_file
 from protoslice.errors import StorageUnavailable
 from protoslice.facts import File
 
-SIZES = [10, SMALL, SMALL + 1, 20, SMALL + 2, 0]
+SIZES = [10, SMALL_FILE, SMALL_FILE + 1, 20, SMALL_FILE + 2, 0]
 
 
 def files(sizes: list[int]) -> list[File]:
@@ -26,7 +26,7 @@ def test_small_files_come_side_by_side_and_large_ones_alone() -> None:
     together = threading.Barrier(4)
 
     def fetch(file: File, progress: object) -> str:
-        if file.size <= SMALL:
+        if file.size <= SMALL_FILE:
             together.wait(60)
         else:
             assert threading.current_thread() is threading.main_thread()

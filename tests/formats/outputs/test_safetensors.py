@@ -157,7 +157,7 @@ def test_names_that_repeat_become_addresses() -> None:
 
 
 def test_a_head_without_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ours, "_MOST", 1000)
+    monkeypatch.setattr(ours, "_LARGEST_HEAD", 1000)
     tensors = [tensor(b"", "U8", [0], name=f"x{number}") for number in range(100)]
     with pytest.raises(LimitExceeded, match="ask for fewer"):
         ours.safetensors(tensors)

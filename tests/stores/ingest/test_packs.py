@@ -105,7 +105,7 @@ def test_a_pack_bears_the_number_of_its_first_file_and_large_files_lie_alone() -
 
 def test_a_pack_that_is_full_is_followed_by_another() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
-        with patch.object(packs, "LARGEST", 1000):
+        with patch.object(packs, "FULL_PACK", 1000):
             info = (await upload(stores, folder([400] * 10))).store
         names = {key.rpartition("/")[2] for key in await keys_in(storage, "objects") if not key.endswith(".sums")}
         assert len({name for name in names if name.startswith("file-")}) == 4

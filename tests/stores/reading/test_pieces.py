@@ -12,15 +12,15 @@ from tests.support.stores import in_memory, onnx, opened, read, upload
 
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import Piece
-from protoslice.pieces import BLOCK
+from protoslice.pieces import PIECE_BLOCK
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.metered import MeteredStorage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.testing.faults import FaultyStorage, InjectedFault
 
-MODEL = onnx(100, 70_000, 2_300_000, 10, BLOCK + 5, 1_048_576)
+MODEL = onnx(100, 70_000, 2_300_000, 10, PIECE_BLOCK + 5, 1_048_576)
 FILES = {
-    "raw": {"model.onnx": MODEL, "notes": b"a text", "empty": b"", "weights": bytes(2 * BLOCK + 1)},
+    "raw": {"model.onnx": MODEL, "notes": b"a text", "empty": b"", "weights": bytes(2 * PIECE_BLOCK + 1)},
     "chunked": {"x.cpb": (CHUNKED / "graph_large_constants.max100000.uncompressed.cpb").read_bytes()},
     "no proto": {"text.pbtxt": b'node { name: "a" op: "Const" }\n'},
 }

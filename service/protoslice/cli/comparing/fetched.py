@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final, Protocol
 
 from protoslice.cli.comparing.comparison import ComparedPiece, Cuts
-from protoslice.cli.comparing.shifts import BLOCK, Local, LocalPlace, places_in
+from protoslice.cli.comparing.shifts import FETCHED_BLOCK, Local, LocalPlace, places_in
 from protoslice.errors import CorruptModel
 from protoslice.sources import RangeSource
 
@@ -108,20 +108,22 @@ class Fetched:
         return data
 
     def _block(self, piece: ComparedPiece, number: int) -> bytes:
-        return self._within(piece, number * BLOCK, min(piece.size, (number + 1) * BLOCK))
+        return self._within(piece, number * FETCHED_BLOCK, min(piece.size, (number + 1) * FETCHED_BLOCK))
 
     def _within(self, piece: ComparedPiece, start: int, end: int) -> bytes:
         near = self._near.local(piece, start, end - start)
         return self._blocks(piece, start, end) if near is None else near
 
     def _blocks(self, piece: ComparedPiece, start: int, end: int) -> bytes:
-        first, last = start // BLOCK, -(-end // BLOCK)
+        first, last = start // FETCHED_BLOCK, -(-end // FETCHED_BLOCK)
         kept = {number: self._near.block(piece, number) for number in range(first, last)}
         missing = [number for number, data in kept.items() if data is None]
         if missing:
-            begin, stop = missing[0] * BLOCK, min(piece.size, (missing[-1] + 1) * BLOCK)
+            begin, stop = missing[0] * FETCHED_BLOCK, min(piece.size, (missing[-1] + 1) * FETCHED_BLOCK)
             data = self._remote.read(piece.start + begin, stop - begin)
             for number in range(missing[0], missing[-1] + 1):
-                kept[number] = data[number * BLOCK - begin : (number + 1) * BLOCK - begin]
+                kept[number] = data[number * FETCHED_BLOCK - begin : (number + 1) * FETCHED_BLOCK - begin]
                 self._near.keep(piece, number, kept[number] or b"")
-        return b"".join(each or b"" for each in kept.values())[start - first * BLOCK : end - first * BLOCK]
+        return b"".join(each or b"" for each in kept.values())[
+            start - first * FETCHED_BLOCK : end - first * FETCHED_BLOCK
+        ]

@@ -16,7 +16,7 @@ __all__ = ["DifferingPart", "parts_that_differ"]
 
 MANY: Final = 1 << 18
 """Of a field with more elements only that it differs is told."""
-SMALL: Final = 64 << 10
+SMALL_NODE: Final = 64 << 10
 """Elements without a name that are not larger are known by their content."""
 
 
@@ -93,7 +93,7 @@ def _children(proto: Proto, path: str, elements: bool) -> dict[str, Node]:
             key = name
         elif not elements:
             key = node.path[len(path) :]
-        elif node.size > SMALL:
+        elif node.size > SMALL_NODE:
             key = f"the next large one of {node.number}"
         else:
             key = hashlib.sha256(proto.merge(node.path).read()).hexdigest()

@@ -14,9 +14,9 @@ from typing import Final, TypeAlias
 from protoslice.cli.comparing.comparison import ComparedPiece, Cuts
 from protoslice.sources import RangeSource
 
-__all__ = ["BLOCK", "Local", "LocalPlace", "places_in"]
+__all__ = ["FETCHED_BLOCK", "Local", "LocalPlace", "places_in"]
 
-BLOCK: Final = 16 << 10
+FETCHED_BLOCK: Final = 16 << 10
 """What is fetched at a time of a piece."""
 WINDOW: Final = 8 << 20
 """So far from where it should be the beginning of a piece is looked for."""
@@ -90,7 +90,7 @@ def _starts(local: Local, pieces: Iterable[ComparedPiece], fetch: Fetch, behind:
     for piece in pieces:
         whole = _first(local, piece, (piece.start + each for each in dict.fromkeys((shift, behind))))
         begin = whole
-        if whole is None and misses < MISSES and piece.size > BLOCK:
+        if whole is None and misses < MISSES and piece.size > FETCHED_BLOCK:
             seen = [*local.near(fetch(piece, 0), piece.start + shift)]
             whole = _first(local, piece, seen)
             begin = next(iter(seen), None) if whole is None else whole
@@ -107,13 +107,20 @@ def _first(local: Local, piece: ComparedPiece, places: Iterable[int]) -> int | N
 def _spliced(local: Local, piece: ComparedPiece, shifts: tuple[int, int], fetch: Fetch) -> RangeSource | None:
     """The piece, whose beginning and whose end lie here, shifted differently; none where it does not."""
     before, after = (piece.start + shift for shift in shifts)
-    blocks = range(-(-piece.size // BLOCK))
-    first = bisect_left(blocks, True, key=lambda block: not local.same(fetch(piece, block), before + block * BLOCK))
-    last = bisect_left(blocks, True, lo=first, key=lambda block: local.same(fetch(piece, block), after + block * BLOCK))
-    if (last - first) * BLOCK > piece.size // 4:
+    blocks = range(-(-piece.size // FETCHED_BLOCK))
+
+    def stands(block: int, begin: int) -> bool:
+        return local.same(fetch(piece, block), begin + block * FETCHED_BLOCK)
+
+    # With one change in the piece, the blocks that stand shifted as its beginning come first, then the changed ones,
+    # then those that stand shifted as its end: so halving finds each border, and fetches few blocks. After more
+    # changes a border found may be wrong, which the digest of the whole tells.
+    first = bisect_left(blocks, True, key=lambda block: not stands(block, before))
+    last = bisect_left(blocks, True, lo=first, key=lambda block: stands(block, after))
+    if (last - first) * FETCHED_BLOCK > piece.size // 4:
         return None
     middle = b"".join(fetch(piece, block) for block in blocks[first:last])
-    spliced = _Spliced(piece.size, local.file, before, (first * BLOCK, middle), after)
+    spliced = _Spliced(piece.size, local.file, before, (first * FETCHED_BLOCK, middle), after)
     return spliced if hashlib.sha256(spliced.read(0, piece.size)).hexdigest() == piece.sha256 else None
 
 

@@ -14,7 +14,7 @@ from protoslice.facts import File, Piece
 
 __all__ = ["PiecesByFile", "each_file"]
 
-SMALL: Final = DIGESTED
+SMALL_FILE: Final = DIGESTED
 """Of such a file a single answer brings all: what it costs is the waiting."""
 
 T = TypeVar("T")
@@ -30,10 +30,10 @@ def each_file(files: Sequence[File], fetch: Fetch[T], parallel: int, progress: P
         done[file.path] = fetch(file, total.part())
 
     with DaemonPool(parallel, "protoslice-file") as crew:
-        for waiting in [crew.submit(partial(one, file)) for file in files if file.size <= SMALL]:
+        for waiting in [crew.submit(partial(one, file)) for file in files if file.size <= SMALL_FILE]:
             waiting.result()
     for file in files:
-        if file.size > SMALL:
+        if file.size > SMALL_FILE:
             one(file)
     return [done[file.path] for file in files]
 

@@ -11,7 +11,7 @@ from protoslice.errors import StorageDenied, StorageError
 
 __all__ = ["Following"]
 
-_MOST: Final = 20
+_MOST_REDIRECTS: Final = 20
 _ALWAYS: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 
@@ -27,7 +27,7 @@ class Following:
 
     def send(self, request: httpx.Request, *, again: bool) -> httpx.Response:
         """The answer at the end of all redirects, its body still to come; `again` says that the body can be resent."""
-        for _ in range(_MOST):
+        for _ in range(_MOST_REDIRECTS):
             answer = self._client.send(request, stream=True)
             following = answer.next_request
             if following is None:
@@ -42,7 +42,7 @@ class Following:
                 else:
                     following.headers[name] = request.headers[name]  # httpx forgets cookies
             request = following
-        raise StorageError(f"the service redirects more than {_MOST} times")
+        raise StorageError(f"the service redirects more than {_MOST_REDIRECTS} times")
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:

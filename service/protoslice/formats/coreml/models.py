@@ -21,7 +21,7 @@ _LAYER: Final = "CoreML.Specification.NeuralNetworkLayer"
 _FLOATS: Final = 1
 _BYTES: Final = {2: "F16", 30: "U8", 31: "I8"}
 """The fields of weights that are bytes: quantized ones are given as they are stored."""
-_SMALL: Final = 1024
+_SMALL_FIELD: Final = 1024
 
 
 class CoreMl:
@@ -38,7 +38,7 @@ class CoreMl:
         proto = model.proto
         if proto is None:
             return Listed(())
-        found = proto.document.find([_WEIGHTS, *PARTS], small=_SMALL)
+        found = proto.document.find([_WEIGHTS, *PARTS], small=_SMALL_FIELD)
         constants = Constants(model, proto, found)
         numbers, owners = array("I"), array("I")
         for number in range(len(found)):

@@ -19,7 +19,7 @@ __all__ = ["METADATA", "Safetensors", "safetensors"]
 
 METADATA: Final = "__metadata__"
 
-_MOST: Final = 100_000_000  # bytes of a head: what the library reads
+_LARGEST_HEAD: Final = 100_000_000  # bytes of a head: what the library reads
 _ALIGNMENT: Final = 8
 
 
@@ -90,8 +90,10 @@ class Safetensors:
                 at += size
         text = ("{" + ",".join(entries) + "}").encode()
         text = text.ljust(-(-len(text) // _ALIGNMENT) * _ALIGNMENT)
-        if len(text) > _MOST:
-            raise LimitExceeded(f"the head of this safetensors file has more than {_MOST} bytes: ask for fewer tensors")
+        if len(text) > _LARGEST_HEAD:
+            raise LimitExceeded(
+                f"the head of this safetensors file has more than {_LARGEST_HEAD} bytes: ask for fewer tensors"
+            )
         return len(text).to_bytes(8, "little") + text
 
 

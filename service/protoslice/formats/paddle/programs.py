@@ -20,7 +20,7 @@ __all__ = ["PROGRAM", "Variable", "is_json_program", "variables"]
 PROGRAM: Final = "paddle.framework.proto.ProgramDesc"
 
 _VARIABLE: Final = "paddle.framework.proto.VarDesc"
-_SMALL: Final = 1 << 16
+_SMALL_FIELD: Final = 1 << 16
 _MOST_JSON: Final = 16 << 20
 _MOST_DEEP: Final = 50
 
@@ -70,7 +70,7 @@ def _of_proto(model: Model) -> Iterator[Variable]:
     if model.proto is None:
         return
     message_class = schema.bundled().message_class(_VARIABLE)
-    for found in model.proto.document.find([_VARIABLE], small=_SMALL):
+    for found in model.proto.document.find([_VARIABLE], small=_SMALL_FIELD):
         message = parsed(message_class, found)
         if message.persistable and message.type.type not in _NOT_SAVED:
             yield _declared(message, found.path)

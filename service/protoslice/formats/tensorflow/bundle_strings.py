@@ -15,7 +15,7 @@ from protoslice.ropes import Rope
 
 __all__ = ["strings"]
 
-_MOST: Final = 64 << 20
+_MOST_STRING_BYTES: Final = 64 << 20
 _CHECKSUM: Final = 4
 _SHORT: Final = 0xFFFF_FFFF
 """Lengths up to this count as four bytes for the checksums, longer ones as eight."""
@@ -23,8 +23,10 @@ _SHORT: Final = 0xFFFF_FFFF
 
 def strings(data: Bytes, count: int, crc: int | None, name: str) -> Sequence[bytes]:
     """The `count` strings of tensor `name`, whose masked checksum is `crc` where its writer took one."""
-    if data.size > _MOST:
-        raise LimitExceeded(f"the strings of {name!r} have {data.size} bytes; at most {_MOST} are read at once")
+    if data.size > _MOST_STRING_BYTES:
+        raise LimitExceeded(
+            f"the strings of {name!r} have {data.size} bytes; at most {_MOST_STRING_BYTES} are read at once"
+        )
     stored = Rope(data.rope, data.sources).read()
     lengths, start = lengths_of(stored, count)
     content = start + _CHECKSUM

@@ -17,7 +17,7 @@ from protoslice.formats.tensors.lazy import Lazy
 __all__ = ["Warmup"]
 
 _LOG: Final = "tensorflow.serving.PredictionLog"
-_MOST: Final = 10_000
+_MOST_RECORDS: Final = 10_000
 """Records of one file; servers play a thousand at most."""
 
 
@@ -34,8 +34,8 @@ class Warmup:
         """The tensors of all records, in order: several have the same name, and each its own address."""
         graphs: list[GraphTensors] = []
         for record in records(model.beside(model.root)):
-            if len(graphs) >= _MOST:
-                raise LimitExceeded(f"the file holds more than {_MOST} records")
+            if len(graphs) >= _MOST_RECORDS:
+                raise LimitExceeded(f"the file holds more than {_MOST_RECORDS} records")
             graphs.append(GraphTensors(model.root, _proto(record)))
         starts = list(accumulate(map(len, graphs), initial=0))
 

@@ -28,7 +28,7 @@ Form = Literal["raw", "packed", "npy", "json"]
 
 FORMS: Final[tuple[Form, ...]] = get_args(Form)
 
-_LARGEST: Final = (1 << 63) - 1
+_LARGEST_TENSOR: Final = (1 << 63) - 1
 _MOST_COMPARED: Final = 64 << 20
 """The largest piece of a tensor whose checksum is compared before all of it is given out."""
 _MOST_STRINGS: Final = 1 << 20
@@ -147,7 +147,7 @@ def _known(tensor: Tensor) -> tuple[Dtype, tuple[int, ...]]:
     dtype, shape = tensor.dtype, tensor.shape
     if dtype is None or shape is None:
         raise CorruptModel(f"nobody knows the type or the shape of tensor {tensor.name!r}", path=tensor.address)
-    if prod(shape) * max(dtype.width, 1) > _LARGEST:
+    if prod(shape) * max(dtype.width, 1) > _LARGEST_TENSOR:
         raise LimitExceeded(f"tensor {tensor.name!r} of shape {list(shape)} has more than 2^63 bytes")
     return dtype, shape
 

@@ -10,7 +10,7 @@ from protoslice.formats.tensors.dtypes import Dtype
 
 __all__ = ["checked", "element_count", "stored_size"]
 
-_MOST = 1 << 63
+_COUNTS_END = 1 << 63
 
 
 def element_count(shape: Sequence[int]) -> int:
@@ -20,7 +20,7 @@ def element_count(shape: Sequence[int]) -> int:
         if length < 0:
             raise CorruptModel(f"a tensor has a dimension of {length}: its shape is {_shown(shape)}")
         count *= length
-    if count >= _MOST:
+    if count >= _COUNTS_END:
         raise CorruptModel(f"a tensor of shape {_shown(shape)} has more elements than can be addressed")
     return count
 

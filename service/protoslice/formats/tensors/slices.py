@@ -14,7 +14,7 @@ from protoslice.errors import InvalidInput
 __all__ = ["Cut", "cut", "whole"]
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-_MOST: Final = 4096  # characters of a slice
+_LONGEST_SLICE: Final = 4096  # characters of a slice
 
 _Item: TypeAlias = int | slice | EllipsisType
 
@@ -50,8 +50,8 @@ def cut(text: str, shape: Sequence[int]) -> Cut:
 
 
 def _parse(text: str) -> list[_Item]:
-    if len(text) > _MOST:
-        raise InvalidInput(f"a slice has at most {_MOST} characters")
+    if len(text) > _LONGEST_SLICE:
+        raise InvalidInput(f"a slice has at most {_LONGEST_SLICE} characters")
     return [_item(part, place) for place, part in enumerate(text.split(","))] if text.strip() else []
 
 

@@ -10,7 +10,7 @@ from protoslice.sizes import parse_size
 
 __all__ = ["Query", "chunk_number", "plain_size", "read_query", "with_parameter"]
 
-_MOST = 1000
+_MOST_PARAMETERS = 1000
 
 
 class Query:
@@ -44,7 +44,9 @@ def read_query(query_string: bytes) -> Query:
     if not query_string:
         return _NONE
     try:
-        pairs = parse_qsl(query_string.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST)
+        pairs = parse_qsl(
+            query_string.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS
+        )
     except ValueError as error:
         raise InvalidInput("the query is no percent-encoded UTF-8, or has too many parameters") from error
     values: dict[str, list[str]] = {}

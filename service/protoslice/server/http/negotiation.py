@@ -21,7 +21,7 @@ _ALIASES: Final = {
     "application/x-protobuffer": MESSAGE,
     "application/vnd.google.protobuf": MESSAGE,
 }
-_MOST: Final = 64
+_MOST_MEDIA_TYPES: Final = 64
 
 
 @lru_cache(maxsize=1024)
@@ -29,7 +29,7 @@ def choose(accept: str | None, offers: tuple[str, ...]) -> str:
     """The best of `offers`, the first of equals; `HttpProblem` 406 when none is acceptable."""
     if accept is None or not accept.strip() or accept.strip() == "*/*":
         return offers[0]
-    wanted = [_parse(part) for part in accept.split(",")[:_MOST]]
+    wanted = [_parse(part) for part in accept.split(",")[:_MOST_MEDIA_TYPES]]
     best = max(offers, key=lambda offer: _quality(offer, wanted))
     if _quality(best, wanted) <= 0:
         raise HttpProblem(NOT_ACCEPTABLE, f"there is: {', '.join(offers)}", offers=list(offers))

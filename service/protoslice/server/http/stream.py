@@ -25,7 +25,7 @@ from protoslice.server.middleware.disconnect import Leaving
 __all__ = ["Buffer", "RangeReadable", "send_representation"]
 
 Buffer = bytes | memoryview
-SMALL: Final = 1 << 20
+DIGESTED_AT_ONCE: Final = 1 << 20
 """Answers up to this size get the Content-Digest that was asked for."""
 
 
@@ -49,7 +49,7 @@ async def send_representation(
         if len(piece) == answer.length:
             await _send_only(send, answer, piece, fields)
             return
-        if answer.length <= SMALL and b"want-content-digest" in fields:
+        if answer.length <= DIGESTED_AT_ONCE and b"want-content-digest" in fields:
             await _send_only(send, answer, await _gather(piece, body), fields)
             return
         leaving.watch()

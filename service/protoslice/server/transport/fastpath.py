@@ -27,7 +27,7 @@ from protoslice.stores import OpenStore, Representation
 
 __all__ = ["FastPath"]
 
-LARGEST: Final = 64 << 10
+LARGEST_ANSWER: Final = 64 << 10
 """The longest body in bytes: writing a longer one takes so long that a task no longer shows."""
 _LONGEST_TARGET: Final = 1024
 _MOST_PLANNERS: Final = 256
@@ -132,7 +132,7 @@ def _body_at_hand(rope: Representation, answer: Answer) -> bytes | memoryview | 
     """The body, verified; None when it is long, lies in several places, or has to be waited for."""
     if not answer.parts:
         return b""
-    if answer.length > LARGEST or len(answer.parts) > 1:
+    if answer.length > LARGEST_ANSWER or len(answer.parts) > 1:
         return None
     _, start, end = answer.parts[0]
     return rope.at_hand(start, end)

@@ -14,7 +14,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from protoslice.errors import LimitExceeded
 from protoslice.splitting.planning.measure import delimited, field_size, sized_entry, unknown_size, value_size
 from protoslice.splitting.planning.shape import INT_32, Shape, present
-from protoslice.splitting.policy import LARGEST, SplitPolicy
+from protoslice.splitting.policy import LARGEST_MESSAGE, SplitPolicy
 from protoslice.splitting.tags import Key, Path, Step, show
 
 _Field = FieldDescriptor
@@ -124,7 +124,7 @@ class _Planner:
         size = field_size(each, value, 1)
         if each.repeated or not each.text:
             return _Held(each, value, size)
-        if size - each.tag_size > LARGEST + 5:
+        if size - each.tag_size > LARGEST_MESSAGE + 5:
             raise LimitExceeded(f"a field of {size} bytes is more than protobuf allows", path=each.name)
         length = _length(value)
         if length < self._policy.min_chunk or not (each.addressable and self._leaves(each)):
@@ -184,7 +184,7 @@ class _Planner:
             before = held.size
             self._shrink(part, held, runs)
             part.size += held.size - before
-        if part.size > LARGEST:
+        if part.size > LARGEST_MESSAGE:
             raise LimitExceeded(f"{part.size} bytes are left that cannot be split", path=show(path) or None)
         return Plan(part.size, (*runs, *part.entries()))
 

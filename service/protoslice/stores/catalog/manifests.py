@@ -29,7 +29,7 @@ TRIES = 8
 
 CACHED_BYTES = 16 << 20
 """How much of them is kept, as they are written: some ten thousand manifests of usual size."""
-_MOST = 1 << 20
+_CACHED_MANIFESTS = 1 << 20
 _RETIRED = b"retired "
 """A manifest that begins so is none: its writer took it back, in one step, since a collector had been faster."""
 
@@ -56,7 +56,7 @@ class Manifests:
         self._indexes = Indexes(storage)
         self._worker = worker
         self._is_sound = is_sound
-        self._cache: LruCache[str, tuple[str, Manifest]] = LruCache(most=_MOST, room=cached_bytes)
+        self._cache: LruCache[str, tuple[str, Manifest]] = LruCache(most=_CACHED_MANIFESTS, room=cached_bytes)
 
     async def get(self, store_id: str) -> Manifest:
         """The manifest of a store; `NotFound` when there is no such store."""

@@ -33,7 +33,7 @@ MAX_BYTES: Final = 256 << 20
 
 _PARSED: Final = 64 << 20
 _READ_BY: Final = 64 << 20
-_MOST: Final = 1 << 12
+_CACHED_SCHEMAS: Final = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ class Schemas:
         self._parsing = asyncio.Lock()
         self._known: dict[str, _Known] = {}
         self._knowing: SingleFlight[tuple[str, str], _Known] = SingleFlight()
-        self._parsed: CachedFlight[str, MessageTypes] = CachedFlight(most=_MOST, room=_PARSED)
+        self._parsed: CachedFlight[str, MessageTypes] = CachedFlight(most=_CACHED_SCHEMAS, room=_PARSED)
         """By entity tag."""
-        self._read_by: CachedFlight[tuple[str, str], TypeSchema] = CachedFlight(most=_MOST, room=_READ_BY)
+        self._read_by: CachedFlight[tuple[str, str], TypeSchema] = CachedFlight(most=_CACHED_SCHEMAS, room=_READ_BY)
         """By the entity tag of an uploaded set and the type, and by the fingerprint for those kept with stores."""
 
     async def page(self, limit: int, cursor: str | None) -> ResultPage[StoredSchema]:

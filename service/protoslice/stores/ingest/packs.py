@@ -14,7 +14,7 @@ from protoslice.stores.manifest import ObjectLocation
 
 __all__ = ["FilePlace", "Packs"]
 
-LARGEST = 256 << 20
+FULL_PACK = 256 << 20
 """A pack that has grown to this takes no more files: so objects keep coming, and show that the upload is alive."""
 
 
@@ -55,7 +55,7 @@ class Packs:
         self._size += len(content)
         if content:
             await self._batches.add(content)
-        if self._size >= LARGEST:
+        if self._size >= FULL_PACK:
             await self.commit()
         return place
 

@@ -30,7 +30,7 @@ _BYTES: Final = "application/octet-stream"
 _FORMS: Final = {"npy": ("npy", _BYTES), "json": ("json", "application/json")}
 """The ending of a form's file name, and its media type."""
 
-_MOST: Final = 16
+_CACHED_READINGS: Final = 16
 _ROOM: Final = 16 << 20
 """So many of a kind are kept, and so many bytes of them: of a file mostly its head, of a tensor what was looked up."""
 _EXTENT_WEIGHT: Final = 32
@@ -53,8 +53,10 @@ class StoreTensors:
         self._etag = etag
         self._found: Tensors | None = None
         self._finding = asyncio.Lock()
-        self._ready: CachedFlight[str, Tensor] = CachedFlight(most=_MOST, room=_ROOM)
-        self._files: CachedFlight[tuple[str, ...], Representation] = CachedFlight(most=_MOST, room=_ROOM, stops=True)
+        self._ready: CachedFlight[str, Tensor] = CachedFlight(most=_CACHED_READINGS, room=_ROOM)
+        self._files: CachedFlight[tuple[str, ...], Representation] = CachedFlight(
+            most=_CACHED_READINGS, room=_ROOM, stops=True
+        )
 
     async def page(self, *, name: str | None, dtype: str | None, limit: int, cursor: str | None) -> ResultPage[bytes]:
         """A page of what is known of each, as items of a JSON list."""

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, Self
 
 from protoslice import errors
+from protoslice.defaults import MAX_UPLOAD
 from protoslice.errors import IntegrityError, LimitExceeded, ProtosliceError
 from protoslice.stores.clock import now
 from protoslice.stores.envelope import seal, unseal
@@ -27,7 +28,7 @@ State = Literal["open", "complete", "stored", "failed", "gone"]
 class UploadOptions:
     """Bounds on uploads that are kept until they are whole."""
 
-    max_bytes: int = 1 << 40
+    max_bytes: int = MAX_UPLOAD
     max_open: int = 1000
     max_open_per_client: int = 0
     """Of these, how many one client may have; 0 is no limit."""

@@ -12,7 +12,7 @@ from typing import Final
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
 from protoslice.server.intake.bodies.events import Event, FileEnd, FileStart, Tally
 from protoslice.server.intake.bodies.paths import file_path, path_text
-from protoslice.server.intake.bodies.tar_header import BLOCK, Header, parse_header
+from protoslice.server.intake.bodies.tar_header import TAR_BLOCK, Header, parse_header
 from protoslice.server.intake.bodies.tar_pax import SPARSE, parse_records, size_in
 
 __all__ = ["TarReader"]
@@ -32,7 +32,7 @@ _REFUSED: Final = {
     b"V": "a volume label",
     b"D": "a folder of an incremental dump",
 }
-_ZEROS: Final = bytes(BLOCK)
+_ZEROS: Final = bytes(TAR_BLOCK)
 
 
 class TarReader:
@@ -42,7 +42,7 @@ class TarReader:
         self._offset = 0
         self._left = 0  # bytes of a file still to come
         self._padding = 0  # bytes to the next block still to come
-        self._due, self._block = BLOCK, bytearray()
+        self._due, self._block = TAR_BLOCK, bytearray()
         self._then: Callable[[bytes, int], Iterator[Event]] = self._header
         self._everywhere: dict[bytes, bytes] = {}  # pax records for all members
         self._here: dict[bytes, bytes] = {}  # for the next one
@@ -87,7 +87,7 @@ class TarReader:
         start = self._offset - len(self._block)
         self._block += piece
         if len(self._block) == self._due:
-            whole, self._block, self._due = bytes(self._block), bytearray(), BLOCK
+            whole, self._block, self._due = bytes(self._block), bytearray(), TAR_BLOCK
             yield from self._then(whole, start)
 
     def _check_tail(self, piece: bytes) -> None:
@@ -120,7 +120,7 @@ class TarReader:
 
         def taken(data: bytes, start: int) -> Iterator[Event]:
             self._then = self._header
-            self._padding = -len(data) % BLOCK
+            self._padding = -len(data) % TAR_BLOCK
             read(self, data, start)
             return iter(())
 
@@ -142,7 +142,7 @@ class TarReader:
             refusal = _REFUSED[b"S"] if kind in _FILES else _REFUSED.get(kind, f"of the unknown type {kind!r}")
             raise Unsupported(f"{text!r} in the archive is {refusal}", offset)
         self._tally.add(offset)
-        self._left, self._padding = size, -size % BLOCK
+        self._left, self._padding = size, -size % TAR_BLOCK
         yield FileStart(file_path(text, offset))
         if not size:
             yield FileEnd.FILE_END

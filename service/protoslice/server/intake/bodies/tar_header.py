@@ -8,10 +8,10 @@ from typing import Final
 
 from protoslice.errors import CorruptModel
 
-__all__ = ["BLOCK", "LARGEST", "Header", "parse_header"]
+__all__ = ["LARGEST_NUMBER", "TAR_BLOCK", "Header", "parse_header"]
 
-BLOCK: Final = 512
-LARGEST: Final = (1 << 63) - 1
+TAR_BLOCK: Final = 512
+LARGEST_NUMBER: Final = (1 << 63) - 1
 _OCTAL: Final = re.compile(rb"[ \0]*([0-7]*)[ \0]*")
 _CHECKSUM: Final = slice(148, 156)
 
@@ -56,7 +56,7 @@ def _size(field: bytes, offset: int) -> int:
         return _octal(field, offset)
     # GNU tar's form for what octal digits cannot hold: a flag, then the number, big-endian, in two's complement.
     value = int.from_bytes(field) - (0x80 << 88)
-    if value > LARGEST:
+    if value > LARGEST_NUMBER:
         raise CorruptModel("the tar header gives a size that is negative or beyond 2^63-1", offset)
     return value
 

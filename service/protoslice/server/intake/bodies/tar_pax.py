@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from protoslice.errors import CorruptModel
-from protoslice.server.intake.bodies.tar_header import LARGEST
+from protoslice.server.intake.bodies.tar_header import LARGEST_NUMBER
 
 __all__ = ["parse_records", "size_in"]
 
@@ -34,7 +34,7 @@ def size_in(records: dict[bytes, bytes], offset: int) -> int | None:
     text = records.get(b"size")
     if not text:
         return None
-    if not re.fullmatch(rb"[0-9]{1,19}", text) or int(text) > LARGEST:
+    if not re.fullmatch(rb"[0-9]{1,19}", text) or int(text) > LARGEST_NUMBER:
         raise CorruptModel(f"the pax header gives the size {text[:40]!r}", offset)
     return int(text)
 
