@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar
 
-from tests.stores.simulation.faults import REQUEST, Fate, Fates, Request
+from tests.stores.simulation.faults import REQUEST, Fates, Request
 from tests.stores.simulation.journal import Journal
 from tests.stores.simulation.loop import MACHINE, SimulatedLoop, Stuck
+from tests.stores.simulation.network import MachineStorage
 
-from protoslice.errors import Conflict, ProtosliceError, StorageUnavailable
-from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.storage.interceptor import InterceptedStorage
-from protoslice.storage.interface import PAGE, Abilities, Buffer, Page
+from protoslice.errors import ProtosliceError
+from protoslice.storage import MemoryStorage
+from protoslice.storage.interface import PAGE
 from protoslice.stores import StoreOptions, Stores
 
-__all__ = ["Cluster", "Died", "Machine", "Unreachable"]
+__all__ = ["Cluster", "Machine", "Unreachable"]
 
 T = TypeVar("T")
 
@@ -30,10 +28,6 @@ EPOCH = 1_800_000_000.0
 RESTART_SECONDS = 5.0
 SETTLED_SECONDS = 50_000.0
 """Longer than anything takes."""
-
-
-class Died(BaseException):
-    """A call of a machine that is dead: nothing that it still does has any effect."""
 
 
 class Unreachable(Exception):
@@ -155,150 +149,3 @@ class Cluster:
     def outside(self, delay: float, call: Callable[..., object], *args: object) -> None:
         """Call something after a while that belongs to no machine."""
         self.loop.call_later(delay, call, *args, context=self._outside)
-
-
-class MachineStorage(InterceptedStorage):
-    """The storage as a machine sees it, over a network that is in the hands of fate."""
-
-    def __init__(self, cluster: Cluster, machine: Machine) -> None:
-        super().__init__(cluster.truth)
-        self._cluster = cluster
-        self._machine = machine
-
-    async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
-        """See `Storage.list`."""
-        return await super().list(prefix, after=after, limit=min(limit, self._cluster.page))
-
-    @property
-    def abilities(self) -> Abilities:
-        """See `Storage.abilities`."""
-        return replace(super().abilities, conditional_delete=self._cluster.conditional_delete)
-
-    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        """See `Storage.put`."""
-        name = "put" if if_etag is None else "put_if_same"
-        return await self.around(name, key, lambda: self._inner.put(key, data, if_etag=if_etag))
-
-    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
-        """See `Storage.delete`."""
-        name = "delete" if if_etag is None else "delete_if_same"
-        assert if_etag is None or self._cluster.conditional_delete
-        await self.around(name, key, lambda: self._inner.delete(key, if_etag=if_etag))
-
-    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """See `InterceptedStorage.around`."""
-        if self._machine.dead or self._cluster.loop.ending:
-            raise Died
-        if self._cluster.at_peace:
-            self._cluster.touched.add(str(key))
-            return await call()
-        sent = _Sent(self._cluster, self._machine, name, key, call)
-        try:
-            result: T = await sent.answer
-        except asyncio.CancelledError:
-            sent.give_up()
-            raise
-        return result
-
-
-class _Sent:
-    """A call of the storage on its way."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        machine: Machine,
-        name: str,
-        key: ObjectKey | None,
-        call: Callable[[], Awaitable[object]],
-    ) -> None:
-        self.answer: asyncio.Future[Any] = cluster.loop.create_future()
-        self._cluster = cluster
-        self._machine = machine
-        self._name = name
-        self._key = key
-        self._call = call
-        self._request = REQUEST.get()
-        self._arrived = False
-        there, self._back, self._fate = cluster.fates.of(self._request, name)
-        if self._fate is not None and self._fate.kind == "late":
-            cluster.outside(there + self._back, self._return, None, StorageUnavailable("no answer came in time"))
-            there += self._fate.there
-        cluster.outside(there, self._arrive)
-
-    def give_up(self) -> None:
-        """Nobody waits any more: it has its effect now, or none."""
-        if not self._machine.dead and not self._arrived and self._request.random.random() < 0.5:
-            self._arrive()
-        self._arrived = True
-
-    def _arrive(self) -> None:
-        if self._arrived:
-            return
-        self._arrived = True
-        cluster, fate = self._cluster, self._fate
-        kind = fate.kind if fate is not None else ""
-        if fate is not None:
-            cluster.journal.trouble(self._request.kind, self._name, self._key, fate)
-        result: object = None
-        error: Exception | None = None
-        if kind == "fails":
-            error = StorageUnavailable("it did not happen")
-        elif kind != "dies":
-            try:
-                result = _at_once(self._call)
-            except ProtosliceError as found:
-                error = found
-        who = f"{self._machine.name} {self._request.label}"
-        outcome = partial(_outcome, result, error, fate)
-        cluster.journal.call(cluster.loop.now, who, self._name, self._key, fate=fate, outcome=outcome)
-        if error is None and kind in {"lost", "denied"}:
-            error = StorageUnavailable("the answer got lost") if kind == "lost" else Conflict("somebody else was first")
-        if kind.startswith("dies"):
-            cluster.kill(self._machine)
-        elif kind == "still" and fate is not None:
-            self._machine.still_until = max(self._machine.still_until, cluster.loop.now + fate.still)
-        cluster.outside(self._back, self._return, result, error)
-
-    def _return(self, result: object, error: Exception | None) -> None:
-        if self.answer.done():
-            return
-        if error is None:
-            self.answer.set_result(result)
-        else:
-            self.answer.set_exception(error)
-            self.answer.exception()  # a dead machine does not ask
-
-
-def _at_once(call: Callable[[], Awaitable[T]]) -> T:
-    """The result of a call of the storage in memory, which waits for nothing."""
-
-    async def run() -> T:
-        return await call()
-
-    running = run()
-    try:
-        while True:
-            running.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-
-
-def _outcome(result: object, error: Exception | None, fate: Fate | None) -> str:
-    """What a reader is told of a call."""
-    said = type(error).__name__ if error is not None else f"{len(result)} B" if isinstance(result, bytes) else "ok"
-    match fate:
-        case None:
-            return said
-        case Fate("slow"):
-            return f"{said}  ({fate.there:.1f} s there, {fate.back:.1f} s back)"
-        case Fate("still"):
-            return f"{said}  (THE MACHINE STANDS STILL FOR {fate.still:.0f} s)"
-    told = {
-        "fails": "FAILS",
-        "late": f"LATE BY {fate.there:.1f} s, AND BELIEVED TO HAVE FAILED",
-        "lost": "DONE, BUT THE ANSWER IS LOST",
-        "denied": "DONE, BUT TOLD Conflict",
-    }
-    return f"{said}  ({told.get(fate.kind, 'THE MACHINE DIES')})"

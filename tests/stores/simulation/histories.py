@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
-from tests.stores.simulation.clients import Client, Send
+from tests.stores.simulation.clients import Client
 from tests.stores.simulation.cluster import Cluster
 from tests.stores.simulation.contents import CONTENTS
 from tests.stores.simulation.faults import Fate, Fates, Place, Weather
@@ -17,6 +17,7 @@ from tests.stores.simulation.ledger import Ledger, Violation
 from tests.stores.simulation.loop import SimulatedLoop, Stuck
 from tests.stores.simulation.nature import Nature
 from tests.stores.simulation.plans import Plan, Script
+from tests.stores.simulation.sending import Send
 
 from protoslice.errors import ProtosliceError
 from protoslice.storage import memory

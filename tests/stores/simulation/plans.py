@@ -6,22 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
-from tests.stores.simulation.clients import (
-    TAGS,
-    Action,
-    Collect,
-    Damage,
-    DropTag,
-    Look,
-    Read,
-    Recipe,
-    Remove,
-    Restore,
-    Send,
-    SetTag,
-)
+from tests.stores.simulation.clients import TAGS, Action
 from tests.stores.simulation.contents import CONTENTS, Content
 from tests.stores.simulation.faults import Fate, Place, Weather
+from tests.stores.simulation.reading import Collect, Read
+from tests.stores.simulation.removing import Damage, Remove, Restore
+from tests.stores.simulation.sending import Recipe, Send
+from tests.stores.simulation.tagging import DropTag, Look, SetTag
 from tests.stores.simulation.uploading import Resumable
 
 __all__ = ["PROFILES", "Plan", "Script", "drawn"]

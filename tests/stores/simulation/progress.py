@@ -1,0 +1,69 @@
+"""One resumable upload as its client knows it, held against what the service says of it."""
+
+from __future__ import annotations
+
+import hashlib
+
+from tests.stores.simulation.clients import Client
+from tests.stores.simulation.ledger import Entry, Violation
+
+from protoslice.stores.uploads import Upload
+
+__all__ = ["ExpectedChecksum", "Sending"]
+
+
+class ExpectedChecksum:
+    """Of a body; a client may get it wrong."""
+
+    def __init__(self, expected: bytes) -> None:
+        self._expected = expected
+        self._sha = hashlib.sha256()
+
+    def update(self, piece: bytes, /) -> None:
+        """See `Checksum`."""
+        self._sha.update(piece)
+
+    def matches(self) -> bool:
+        """See `Checksum`."""
+        return self._sha.digest() == self._expected
+
+
+class Sending:
+    """One upload as its client knows it."""
+
+    def __init__(self, client: Client, upload: Upload, data: bytes, entry: Entry | None, began: float) -> None:
+        self.id = upload.id
+        self.data = data
+        self.entry = entry
+        """What is to become of it; None where that is up to those that it is joined with."""
+        self.offset = 0
+        """How many bytes were acknowledged."""
+        self.sent = 0
+        """How many may have arrived."""
+        self.done = False
+        self.ended = False
+        self.left = False
+        """Whether its client has given it up."""
+        self.moved = began
+        """When it was last known to have got on."""
+        self._client = client
+
+    def take(self, upload: Upload) -> None:
+        """Hold what is told of the upload against what was told before."""
+        self.at(upload.offset)
+        if upload.state == "failed" and not self._client.ledger.damaged:
+            raise Violation("sound bytes make a store", f"{upload.failure}")
+        if upload.state == "stored" and self.entry is not None:
+            if upload.store != self.entry.store:
+                raise Violation("a store is what was sent", f"the upload became {upload.store}")
+            if not self.entry.sure:
+                self._client.ledger.end(self.entry, sure=True)
+        self.done = upload.state in {"stored", "complete"}
+
+    def at(self, offset: int) -> None:
+        """The upload goes on from there."""
+        if not self.offset <= offset <= self.sent:
+            raise Violation(
+                "an upload never goes back", f"it is at {offset} with {self.offset} acknowledged and {self.sent} sent"
+            )
+        self.offset = offset

@@ -1,0 +1,110 @@
+"""Actions that send a store whole, or as a recipe of another."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tests.stores.simulation.clients import Action, Client, pieces
+from tests.stores.simulation.cluster import Unreachable
+from tests.stores.simulation.contents import Content
+from tests.stores.simulation.ledger import Entry, Violation
+from tests.stores.simulation.registers import Deed
+
+from protoslice.errors import Conflict, StorageUnavailable
+from protoslice.recipes import Copy, RecipeWriter
+from protoslice.stores import IngestRequest, Stores, follow
+
+__all__ = ["Recipe", "Send", "entry_and_deeds"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send(Action):
+    """Send a store whole, with tags."""
+
+    content: Content
+    tags: tuple[str, ...] = ()
+
+    def simpler(self) -> Iterator[Action]:
+        """See `Action.simpler`."""
+        yield from Action.simpler(self)
+        if self.tags:
+            yield replace(self, tags=())
+
+    async def run(self, client: Client) -> None:
+        """See `Action.run`."""
+        await _taken_in(client, self.content, self.tags, "send", self.send)
+
+    async def send(self, stores: Stores) -> tuple[str, bool]:
+        """The id of the store, and whether it was not there before."""
+        content = self.content
+        async with await stores.ingest(IngestRequest(root=content.root, tags=self.tags)) as ingest:
+            for path, data in content.files.items():
+                sink = await ingest.file(path)
+                async for piece in pieces(data):
+                    await sink.write(piece)
+                await sink.close()
+            created = await ingest.commit()
+            return created.store.id, created.created
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe(Action):
+    """Send a store as a recipe, which copies what another store has."""
+
+    content: Content
+    source: Content
+
+    async def run(self, client: Client) -> None:
+        """See `Action.run`."""
+        source = client.ids[self.source.name]
+
+        async def send(stores: Stores) -> tuple[str, bool]:
+            async with await stores.ingest(IngestRequest(root=self.content.root)) as ingest:
+                await follow(pieces(self._recipe(source), 90), ingest, stores)
+                created = await ingest.commit()
+                return created.store.id, created.created
+
+        await _taken_in(client, self.content, (), "recipe", send)
+
+    def _recipe(self, source: str) -> bytes:
+        writer, recipe = RecipeWriter(), b""
+        for path, data in self.content.files.items():
+            recipe += writer.file(path)
+            if self.source.files.get(path) == data:
+                recipe += writer.copy(Copy(source, path, 0, len(data)))
+            else:
+                recipe += writer.literal(len(data)) + data
+            recipe += writer.end(len(data), hashlib.sha256(data).hexdigest())
+        return recipe + writer.done()
+
+
+async def _taken_in(
+    client: Client,
+    content: Content,
+    tags: tuple[str, ...],
+    kind: str,
+    work: Callable[[Stores], Awaitable[tuple[str, bool]]],
+) -> None:
+    """Note what comes of sending a store."""
+    ledger, store = client.ledger, client.ids[content.name]
+    entry = ledger.sending(store)
+    deeds = [ledger.deed(name, Deed("set", entry.began, store)) for name in tags]
+    try:
+        made, created = await client.ask(kind, work)
+    except Unreachable:
+        return
+    except (StorageUnavailable, Conflict):
+        for begun in entry_and_deeds(entry, deeds):
+            ledger.end(begun, sure=False)
+        return
+    if made != store:
+        raise Violation("a store is what was sent", f"{content.name} became {made}")
+    for begun in entry_and_deeds(entry, deeds):
+        ledger.end(begun, sure=True)
+    entry.created = created
+
+
+def entry_and_deeds(entry: Entry, deeds: Sequence[Deed]) -> Sequence[Entry | Deed]:
+    return [entry, *deeds]
