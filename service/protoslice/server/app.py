@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from fastapi import FastAPI
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from protoslice.server.api.failures import HANDLED, answer_exception, send_failure
@@ -37,6 +38,8 @@ __all__ = ["Application", "create_app"]
 
 _READS: Final = ("GET", "HEAD")
 """The methods of every view."""
+_METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+"""The methods that some route has."""
 
 
 def create_app(settings: Settings) -> Application:
@@ -133,6 +136,9 @@ class _Front:
             await self._beside_views(scope, receive, send)
 
     async def _in_framework(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "OPTIONS" and scope["path"] == "*":  # of the server as a whole (RFC 9110, section 9.3.7)
+            await Response(status_code=204, headers={"allow": _METHODS})(scope, receive, send)
+            return
         found = self._views.find(scope["path"])
         if found is not None:
             context_of(scope).route = found.view.path

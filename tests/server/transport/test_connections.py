@@ -216,6 +216,12 @@ def test_whoever_leaves_with_requests_in_line_is_no_error(tmp_path: Path) -> Non
     assert len([line for line in lines if line["route"].endswith("/merge")]) == 1
 
 
+def test_options_of_the_server_as_a_whole(service: LiveServer) -> None:
+    answer = exchange(service, b"OPTIONS * HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    assert (answer.status, answer.body) == (204, b"")
+    assert {"GET", "HEAD", "PUT", "OPTIONS"} < set(answer.headers["allow"].split(", "))
+
+
 def test_an_idle_connection_is_closed(serving: Any) -> None:
     with serving(keep_alive_seconds=1) as live, live.connect() as connection:
         connection.sendall(PING)
