@@ -36,6 +36,9 @@ async def follow(body: AsyncIterator[bytes], ingest: Ingest, stores: Viewing) ->
 
     The recipe is read ahead of what is written, and checked as it is read: of a short one nothing is copied unless all
     that can be known of it is right.
+
+    A wrong digest of a file that copies parts of others shows only when they are copied. That costs `ingest.room` bytes
+    of reading and writing at most, the limit of an upload, and what was written is garbage.
     """
     reader, plan, writing = RecipeReader(), _Plan(ingest.room, stores), _Writing(ingest, stores)
     async for piece in body:
