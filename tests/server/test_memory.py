@@ -52,7 +52,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 
 @pytest.fixture(scope="module")
 def stored(service: ServiceProcess) -> dict[str, Any]:
-    """What the service says of the large proto, which came in while it grew by less than the bound."""
+    """Facts about the large proto, which came in while the process grew by less than the bound."""
     service.forget_peak()
     before = service.peak()
     store = upload(service, GRAPH)

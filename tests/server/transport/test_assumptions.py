@@ -1,4 +1,4 @@
-"""The assumptions about uvicorn and httptools that `docs/transport.md` lists, on their own classes alone.
+"""Assumptions about uvicorn and httptools, as `docs/transport.md` lists them.
 
 Another version is tested by putting it first on the path: `PYTHONPATH=folder python -m pytest` on this file.
 """
@@ -247,7 +247,7 @@ def test_a_server_starts_on_given_sockets_and_ends_by_its_flags() -> None:
 
 
 class Told:
-    """What a parser tells."""
+    """Callbacks of a parser, noted in order."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []

@@ -54,7 +54,7 @@ def await_answer(live: LiveServer) -> None:
 
 @pytest.mark.parametrize("framing", [b"content-length: 100000\r\n", b"transfer-encoding: chunked\r\n"])
 def test_an_upload_that_only_trickles(serving: Any, monkeypatch: pytest.MonkeyPatch, framing: bytes) -> None:
-    """It is never silent for long, so only its rate gives it away."""
+    """A client that is never silent for long is given away by its rate alone."""
     monkeypatch.setattr(body_limits, "_GRACE_SECONDS", 0.3)
     drop = b"1\r\n\x00\r\n" if b"chunked" in framing else b"\x00"
     with serving(body_timeout_seconds=5, body_min_bytes_per_second=1000) as live, live.connect() as connection:
@@ -230,7 +230,7 @@ def test_an_idle_connection_is_closed(serving: Any) -> None:
 
 
 def has_ipv6() -> bool:
-    """Whether this machine's loopback has it: that of many a container has not."""
+    """True if this machine's loopback has it: that of many a container has not."""
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:

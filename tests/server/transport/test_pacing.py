@@ -142,7 +142,7 @@ def test_only_so_many_answers_come_of_one_callback(tmp_path: Path) -> None:
 
 
 def test_connections_that_send_much_take_turns() -> None:
-    """However many there are, a round of the loop gives some of them their turn; and each has one."""
+    """A round of the loop gives some connections their turn, and each connection has one."""
     given: list[list[int]] = [[]]
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""What Prometheus sees.
+"""Metrics for Prometheus.
 
 Requests are tallied in plain numbers and told in Prometheus' terms when somebody asks: the client library takes a lock
 for each number, which a small answer would feel.
@@ -25,7 +25,7 @@ LAG_EVERY_SECONDS: Final = 0.5
 
 
 class _Tally:
-    """What happened to one route, method and status."""
+    """Counts of one route, method and status."""
 
     __slots__ = ("buckets", "received", "sent")
 

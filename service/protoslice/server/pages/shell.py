@@ -1,4 +1,4 @@
-"""What all pages for people share: a shell without scripts, one style, and the policy that allows nothing else."""
+"""Shell of all pages for people: one style, no scripts, and a policy that allows nothing else."""
 
 from __future__ import annotations
 

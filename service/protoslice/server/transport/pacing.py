@@ -119,14 +119,14 @@ class PacedProtocol(HttpToolsProtocol):
             self._set_reading()
 
     def _must_wait(self) -> bool:
-        """Whether the next head or piece of a body has no taker yet."""
+        """True if the next head or piece of a body has no taker yet."""
         flow = self.flow
         if self._in_head:
             return flow.write_paused or not self._is_idle() or self.transport.is_closing()
         return flow.read_paused or self.transport.is_closing()
 
     def _is_idle(self) -> bool:
-        """Whether no request is under way."""
+        """True if no request is under way."""
         return self.cycle is None or self.cycle.response_complete
 
     def _next_piece(self) -> bytes:
@@ -207,7 +207,7 @@ class PacedProtocol(HttpToolsProtocol):
 
 
 def _begun(data: bytes) -> int:
-    """How many bytes at the end of `data` may belong to the end of a head."""
+    """Number of bytes at the end of `data` that may belong to the end of a head."""
     return next((len(cut) for cut in _CUT if data.endswith(cut)), 0)
 
 
@@ -235,7 +235,7 @@ class _Flow(FlowControl):
 
 
 class _Behind:
-    """What a parser tells that is shown a head again, for the sake of the body: that head is not told once more."""
+    """Callbacks of the parser for a head fed again: drop the repeated head, forward the body."""
 
     def __init__(self, protocol: PacedProtocol) -> None:
         self._protocol = protocol

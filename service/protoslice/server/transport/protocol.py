@@ -30,7 +30,7 @@ FRAMING: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What a connection may do."""
+    """Limits of a connection."""
 
     header_timeout_seconds: float = 15
     max_header_bytes: int = 64 << 10
@@ -166,7 +166,7 @@ class GuardedProtocol(PacedProtocol):
             self.cycle.transport = cast("asyncio.Transport", LingeringTransport(self.transport, self._close))
 
     def _answer_at_once(self) -> bool:
-        """Whether the request was simple enough to be answered without a task of its own."""
+        """True if the request was simple enough to be answered without a task of its own."""
         answerer = type(self).answerer
         if answerer is None or self.parser.get_method() != b"GET" or self.parser.get_http_version() != "1.1":
             return False
@@ -240,7 +240,7 @@ class GuardedProtocol(PacedProtocol):
         self._send_timer = self.loop.call_later(self.limits.send_timeout_seconds, self._look)
 
     def send_400_response(self, msg: str) -> None:
-        """What does not parse as HTTP is refused with a problem."""
+        """Refuse bytes that do not parse as HTTP with a problem."""
         if not self.transport.is_closing():
             self._refuse(BAD_REQUEST, msg)
 

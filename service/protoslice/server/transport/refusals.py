@@ -1,4 +1,4 @@
-"""Answers to what never becomes a request: whole, as they go over the wire, and the last of their connection."""
+"""Refusals of what never becomes a request: whole answers, the last of their connection."""
 
 from __future__ import annotations
 

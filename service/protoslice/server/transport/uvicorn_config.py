@@ -1,4 +1,4 @@
-"""How uvicorn runs the service."""
+"""Configuration of uvicorn for the service."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def serving(storage: Backend) -> Serving:
 
 @pytest.fixture(scope="module")
 def service(serving: Serving) -> Iterator[LiveServer]:
-    """A service."""
+    """Service over the module's storage, with a limit of 64 MiB for uploads."""
     with serving(max_upload_bytes=64 << 20) as live:
         yield live
 
