@@ -279,7 +279,7 @@ READING: Final = (
         "?path=graph.node&depth=16&limit=1000",
         given=nodes,
         status=200,
-        budget=Budget(calls=40),
+        budget=Budget(calls=60),
     ),
     _view(
         "pieces",

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from protoslice.server.api.encoding import chunk_json, node_json
 from protoslice.server.api.models import ChunkModel, NodeModel, PageModel, TensorModel
 from protoslice.server.api.openapi_fragments import SEEN, problems
-from protoslice.server.http.json_answers import VERSIONED, large_answer, page_answer
+from protoslice.server.http.json_answers import VERSIONED, encoded, large_answer, page_answer
 from protoslice.server.http.locations import lasting_url
 from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.services import Given, Services
@@ -20,6 +20,8 @@ router = APIRouter(tags=["views"], route_class=GuardedRoute)
 
 Limit = Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")]
 Cursor = Annotated[str | None, Query(description="`next` of the page before.")]
+_NODE_BYTES = 200
+"""Bytes of JSON of a node, about."""
 
 
 @router.get(
@@ -62,8 +64,11 @@ async def get_tree(
 ) -> Response:
     """The children of a node with field, name, type, count, size, and whether they go deeper."""
     store = await services.stores.view(ref)
-    page = await store.tree(path, depth, _at_most(limit, services), cursor)
-    items = [node_json(node) for node in page.items]
+    most = _at_most(limit, services)
+    page = await store.tree(path, depth, most, cursor)
+    items = await services.stores.worker.sized(
+        most * _NODE_BYTES, lambda: encoded([node_json(node) for node in page.items])[1:-1]
+    )
     return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 
 
