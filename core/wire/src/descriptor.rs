@@ -4,6 +4,7 @@
 //! default values and the names of files and oneofs are not kept.
 
 mod canonical;
+mod count;
 mod declarations;
 mod features;
 mod files;

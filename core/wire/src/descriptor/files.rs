@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Bounds, invalid, shown};
+use super::{Bounds, count, invalid, shown};
 use crate::error::{Kind, Result, WireError};
 use crate::fields::{Fields, InMemory};
 use crate::header::Wire;
@@ -40,6 +40,7 @@ pub(super) fn complete<'a>(data: &'a [u8], library: &'a [u8], bounds: &Bounds) -
             }
         }
     }
+    count::check(&files, bounds)?;
     let mut shelf: HashMap<&str, File<'a>> = HashMap::new();
     for file in named(library, false, bounds)?.into_iter().filter(|file| file.name.starts_with(WELL_KNOWN)) {
         shelf.insert(file.name, file);
@@ -86,9 +87,13 @@ fn each_import<'a>(bytes: &'a [u8], importer: &str) -> Result<Vec<&'a str>> {
 
 /// The files of a set by name, in order.
 fn named<'a>(data: &'a [u8], own: bool, bounds: &Bounds) -> Result<Vec<File<'a>>> {
-    let mut files = Vec::new();
+    let (mut files, mut count) = (Vec::new(), 0usize);
     let taken = each(data, |field| {
         if (field.header.number, field.header.wire) != (1, Wire::Len) {
+            return Ok(());
+        }
+        count += 1;
+        if count > bounds.files {
             return Ok(());
         }
         let mut name = "";
@@ -106,8 +111,8 @@ fn named<'a>(data: &'a [u8], own: bool, bounds: &Bounds) -> Result<Vec<File<'a>>
         let text = format!("this is no serialized google.protobuf.FileDescriptorSet: {}", error.message());
         WireError::new(Kind::Syntax, text).at(error.offset().unwrap_or_default())
     })?;
-    if files.len() > bounds.files {
-        let text = format!("the descriptor set has {} files; at most {} are taken", files.len(), bounds.files);
+    if count > bounds.files {
+        let text = format!("the descriptor set has {count} files; at most {} are taken", bounds.files);
         return Err(WireError::new(Kind::Limit, text));
     }
     Ok(files)

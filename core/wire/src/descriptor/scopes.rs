@@ -7,7 +7,7 @@ use crate::error::{Kind, Result, WireError};
 
 /// The longest full name, and the most names that one is made of.
 const MAX_NAME: usize = 1024;
-const MAX_DEPTH: usize = 64;
+pub(super) const MAX_DEPTH: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Symbol {
