@@ -4,11 +4,33 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["MAX_CHUNK", "MAX_UPLOAD", "MIN_CHUNK"]
+__all__ = [
+    "CONNECTIONS", "MAX_CHUNK", "MAX_OPEN_UPLOADS", "MAX_UPLOAD_BYTES", "MIN_CHUNK", "OPEN_STORES",
+    "SPACE_WATERMARK_BYTES", "UPLOAD_BEGIN_SECONDS", "UPLOAD_LIFETIME_SECONDS", "UPLOAD_PART_BYTES", "WORKER_THREADS",
+]  # fmt: skip
 
 MIN_CHUNK: Final = 1 << 20
 """Bytes from which on a field becomes a chunk of its own."""
 MAX_CHUNK: Final = 1 << 30
 """Bytes at which runs of repeated elements are cut into chunks."""
-MAX_UPLOAD: Final = 1 << 40
-"""Bytes of an upload, however it comes, with all that its files decode to."""
+
+MAX_UPLOAD_BYTES: Final = 1 << 40
+"""Bytes of the largest upload, all its files together."""
+MAX_OPEN_UPLOADS: Final = 1000
+"""Resumable uploads that are open at the same time."""
+UPLOAD_BEGIN_SECONDS: Final = 600
+"""Time for the first byte of a resumable upload to arrive."""
+UPLOAD_LIFETIME_SECONDS: Final = 86400
+"""Time that a resumable upload is kept without progress."""
+UPLOAD_PART_BYTES: Final = 64 << 20
+"""Bytes of a resumable upload between two durable states."""
+
+WORKER_THREADS: Final = 4
+"""Threads for work that computes."""
+OPEN_STORES: Final = 256
+"""Opened stores kept in memory."""
+SPACE_WATERMARK_BYTES: Final = 1 << 30
+"""Free bytes of storage below which a service is not ready."""
+
+CONNECTIONS: Final = 4
+"""Connections of a client's large download."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack, overload
 from protoslice.client.download.cache import Cache
 from protoslice.client.download.files import Download, Downloaded, Progress, afresh, read_whole, same_file
 from protoslice.client.download.folders import PiecesByFile, each_file
-from protoslice.client.download.remote import PARALLEL, Remote
+from protoslice.client.download.remote import Remote
 from protoslice.client.download.trust import trusted
 from protoslice.client.http.connection import Connection, Params, Patience, path_of
 from protoslice.client.http.json_facts import read_json
@@ -20,6 +20,7 @@ from protoslice.client.http.pages import each
 from protoslice.client.tensors import Slice, as_array, as_strings, shape_of, slice_text
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Push, Pushed, PushOptions, Reported
+from protoslice.defaults import CONNECTIONS
 from protoslice.errors import Conflict, IntegrityError, NotFound, Unsupported
 from protoslice.facts import ChunkEntry, File, Node, Piece, Removed, Restored, Schema, Store, Tag, TensorEntry
 
@@ -68,7 +69,7 @@ class Client:
     """
 
     def __init__(self, url: str, **options: Unpack[ClientOptions]) -> None:
-        self._parallel = max(1, options.get("parallel", PARALLEL))
+        self._parallel = max(1, options.get("parallel", CONNECTIONS))
         self._patience = Patience(
             attempts=max(1, options.get("attempts", 6)), first_seconds=options.get("backoff_seconds", 0.1)
         )

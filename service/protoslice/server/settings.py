@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
-from protoslice.defaults import MAX_UPLOAD
+from protoslice import defaults
 from protoslice.errors import InvalidInput
 from protoslice.server.environment import PREFIX, refuse_unknown
 from protoslice.sizes import parse_size
@@ -121,7 +121,7 @@ class Settings(BaseSettings):
     )
 
     max_upload_bytes: Size = Field(
-        default=MAX_UPLOAD,
+        default=defaults.MAX_UPLOAD_BYTES,
         validation_alias=AliasChoices("PROTOSLICE_MAX_UPLOAD", "PROTOSLICE_MAX_UPLOAD_BYTES"),
         description="The largest upload taken, all its files together.",
     )
@@ -133,7 +133,9 @@ class Settings(BaseSettings):
         "half of `PROTOSLICE_MAX_UPLOADS`, at least 4.",
     )
     max_open_uploads: int = Field(
-        default=1000, ge=1, description="Resumable uploads kept until they are whole; more are answered 503."
+        default=defaults.MAX_OPEN_UPLOADS,
+        ge=1,
+        description="Resumable uploads kept until they are whole; more are answered 503.",
     )
     max_open_uploads_per_client: int | None = Field(
         default=None,
@@ -142,16 +144,19 @@ class Settings(BaseSettings):
         "empty: a quarter of `PROTOSLICE_MAX_OPEN_UPLOADS`, at least 64.",
     )
     upload_begin_seconds: float = Field(
-        default=600, ge=1, le=31_536_000, description="How long a resumable upload is kept of which no byte has come."
+        default=defaults.UPLOAD_BEGIN_SECONDS,
+        ge=1,
+        le=31_536_000,
+        description="How long a resumable upload is kept of which no byte has come.",
     )
     upload_lifetime_seconds: float = Field(
-        default=86400,
+        default=defaults.UPLOAD_LIFETIME_SECONDS,
         ge=1,
         le=31_536_000,
         description="How long a resumable upload that does not get on is kept, and what became of one that ended.",
     )
     upload_checkpoint_bytes: Annotated[Size, Field(ge=1 << 16)] = Field(
-        default=64 << 20,
+        default=defaults.UPLOAD_PART_BYTES,
         description="After so many bytes a resumable upload is made durable within a request: what a crash costs.",
     )
     max_json_bytes: Size = Field(default=1 << 20, description="The largest JSON request body.")
@@ -195,9 +200,11 @@ class Settings(BaseSettings):
     )
     drain_seconds: int = Field(default=30, ge=0, description="At shutdown, how long answers under way may take to end.")
 
-    worker_threads: int = Field(default=4, ge=1, le=256, description="Threads for work that computes.")
+    worker_threads: int = Field(
+        default=defaults.WORKER_THREADS, ge=1, le=256, description="Threads for work that computes."
+    )
     render_processes: int = Field(default=1, ge=1, le=64, description="Processes that render messages.")
-    open_stores: int = Field(default=256, ge=1, description="Opened stores kept in memory.")
+    open_stores: int = Field(default=defaults.OPEN_STORES, ge=1, description="Opened stores kept in memory.")
     trust_seconds: float = Field(
         default=0.5,
         ge=0,
@@ -205,7 +212,8 @@ class Settings(BaseSettings):
         description="How long an opened store is read without looking whether another replica has removed it.",
     )
     space_watermark_bytes: Size = Field(
-        default=1 << 30, description="Free room below which the service is not ready; 0 does not look."
+        default=defaults.SPACE_WATERMARK_BYTES,
+        description="Free room below which the service is not ready; 0 does not look.",
     )
 
     log_format: Literal["json", "text"] = Field(default="json", description="How log lines look.")

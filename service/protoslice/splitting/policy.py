@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import InvalidInput
 
-MIB = 1 << 20
-GIB = 1 << 30
 LARGEST_MESSAGE = (1 << 31) - 1
 """Bytes in the largest message, string or bytes field that protobuf runtimes read."""
 
@@ -16,8 +15,8 @@ LARGEST_MESSAGE = (1 << 31) - 1
 class SplitPolicy:
     """Sizes in bytes: what is split out, where a run of repeated elements is cut, how deep messages may nest."""
 
-    min_chunk: int = MIB
-    max_chunk: int = GIB
+    min_chunk: int = MIN_CHUNK
+    max_chunk: int = MAX_CHUNK
     depth: int = 100
 
     def __post_init__(self) -> None:
@@ -28,6 +27,6 @@ class SplitPolicy:
             raise InvalidInput(f"depth {self.depth} allows no message at all")
 
     @classmethod
-    def greedy(cls, max_chunk: int = GIB, depth: int = 100) -> SplitPolicy:
+    def greedy(cls, max_chunk: int = MAX_CHUNK, depth: int = 100) -> SplitPolicy:
         """The policy of TensorFlow's splitters: whatever is over a third of the largest chunk is split out."""
         return cls(min_chunk=max_chunk // 3 + 1, max_chunk=max_chunk, depth=depth)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from protoslice import schema
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import SingleFlight
-from protoslice.defaults import MAX_UPLOAD
+from protoslice.defaults import MAX_UPLOAD_BYTES, OPEN_STORES, SPACE_WATERMARK_BYTES, WORKER_THREADS
 from protoslice.errors import Conflict, InvalidInput, NotFound, StorageFull, UnsoundModel, Unsupported
 from protoslice.facts import UNKNOWN, ModelReport, Piece, PiecePlace, Removed, Restored, Store
 from protoslice.storage import Storage, probe
@@ -57,13 +57,13 @@ NEWEST = 16
 class StoreOptions:
     """How the stores are kept."""
 
-    max_upload_bytes: int = MAX_UPLOAD
+    max_upload_bytes: int = MAX_UPLOAD_BYTES
     verify_reads: bool = True
-    threads: int = 8
-    open_stores: int = 64
+    threads: int = WORKER_THREADS
+    open_stores: int = OPEN_STORES
     register_prefixes: tuple[str, ...] = ()
     register_networks: tuple[str, ...] = ()
-    space_watermark_bytes: int = 1 << 30
+    space_watermark_bytes: int = SPACE_WATERMARK_BYTES
     uploads: UploadOptions = field(default_factory=UploadOptions)
     renew_seconds: float = RENEW_SECONDS
     """How often an upload under way tells collectors that it is."""

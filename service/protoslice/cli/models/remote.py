@@ -11,12 +11,11 @@ from typing import Any
 
 from protoslice.cli.models.addresses import Address, address_of, authorization
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, TreeListing
+from protoslice.defaults import CONNECTIONS
 from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied, Unsupported
 from protoslice.facts import TensorEntry
 
 __all__ = ["RemoteSubject", "client_of", "store_facts"]
-
-PARALLEL = 4
 
 
 @contextmanager
@@ -26,7 +25,7 @@ def client_of(service: str, cache: Path | None = None) -> Iterator[Any]:
         from protoslice.client import Client
     except ImportError as error:
         raise Unsupported(f"services need the extra: pip install 'protoslice[client]' ({error.name})") from error
-    with Client(service, parallel=PARALLEL, cache=cache, headers=authorization()) as client:
+    with Client(service, cache=cache, headers=authorization()) as client:
         try:
             yield client
         except ProtosliceError as error:
@@ -53,11 +52,11 @@ class _Content:
 
     def read(self) -> bytes:
         """All of them."""
-        return b"".join(self._source.parts(0, PARALLEL))
+        return b"".join(self._source.parts(0, CONNECTIONS))
 
     def pieces(self) -> Iterator[memoryview]:
         """All of them, in order."""
-        return map(memoryview, self._source.parts(0, PARALLEL))
+        return map(memoryview, self._source.parts(0, CONNECTIONS))
 
 
 class RemoteSubject:

@@ -16,10 +16,11 @@ from protoslice import LocalModel, Proto, schema
 from protoslice.cli.comparing.passing import Passing, watch
 from protoslice.cli.models.addresses import address_of, is_address
 from protoslice.cli.models.files import STDIO, opened, opened_model
-from protoslice.cli.models.remote import PARALLEL, client_of
+from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import FileName, Json, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import print_json, say
+from protoslice.defaults import CONNECTIONS
 from protoslice.errors import Conflict, CorruptModel, IntegrityError, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.model import Fault, Tensor
 from protoslice.formats.report import comparing
@@ -118,7 +119,7 @@ def _of_chunk(client: Any, store: Any, chunk: Any, part: Passing | None) -> Chec
 
 
 def _parts(source: Any) -> Iterator[bytes | memoryview]:
-    yield from source.parts(0, PARALLEL)
+    yield from source.parts(0, CONNECTIONS)
 
 
 def _digested(what: str, name: str, listed: Any, parts: Iterable[bytes | memoryview], progress: Progress) -> Check:

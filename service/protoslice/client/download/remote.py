@@ -19,11 +19,11 @@ import httpx
 from protoslice.client.download.ordered_transfers import Transfer, in_order
 from protoslice.client.http.connection import Connection, Params
 from protoslice.client.http.range_answers import Judged, RemoteFacts, judge
+from protoslice.defaults import CONNECTIONS
 from protoslice.errors import IntegrityError, InvalidInput, ProtosliceError, StorageUnavailable
 
-__all__ = ["ALONE", "DIGESTED", "FAST", "PARALLEL", "PART", "Remote"]
+__all__ = ["ALONE", "DIGESTED", "FAST", "PART", "Remote"]
 
-PARALLEL: Final = 4
 """How many requests a large read makes at a time, unless it is told."""
 PART: Final = 8 << 20
 """What one of several requests at a time asks for."""
@@ -91,7 +91,7 @@ class Remote:
             return self._head[offset:end]
         if length <= DIGESTED:
             return b"".join(self._transfer(offset, end, True, threading.Event()))
-        return b"".join(in_order(self._transfers(offset, end, DIGESTED, digested=True), PARALLEL))
+        return b"".join(in_order(self._transfers(offset, end, DIGESTED, digested=True), CONNECTIONS))
 
     def read_unverified(self, offset: int, length: int) -> bytes:
         """The `length` bytes at `offset` in one answer, for whoever knows a digest of them: only the length is sure."""

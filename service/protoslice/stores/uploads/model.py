@@ -8,7 +8,13 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, Self
 
 from protoslice import errors
-from protoslice.defaults import MAX_UPLOAD
+from protoslice.defaults import (
+    MAX_OPEN_UPLOADS,
+    MAX_UPLOAD_BYTES,
+    UPLOAD_BEGIN_SECONDS,
+    UPLOAD_LIFETIME_SECONDS,
+    UPLOAD_PART_BYTES,
+)
 from protoslice.errors import IntegrityError, LimitExceeded, ProtosliceError
 from protoslice.stores.clock import now
 from protoslice.stores.envelope import seal, unseal
@@ -28,15 +34,15 @@ State = Literal["open", "complete", "stored", "failed", "gone"]
 class UploadOptions:
     """Bounds on uploads that are kept until they are whole."""
 
-    max_bytes: int = MAX_UPLOAD
-    max_open: int = 1000
+    max_bytes: int = MAX_UPLOAD_BYTES
+    max_open: int = MAX_OPEN_UPLOADS
     max_open_per_client: int = 0
     """Of these, how many one client may have; 0 is no limit."""
-    begin_seconds: float = 600
+    begin_seconds: float = UPLOAD_BEGIN_SECONDS
     """How long an upload is kept of which no byte has come."""
-    lifetime_seconds: float = 86400
+    lifetime_seconds: float = UPLOAD_LIFETIME_SECONDS
     """How long an upload that does not get on, and the answer of one that has ended, are kept."""
-    part_bytes: int = 64 << 20
+    part_bytes: int = UPLOAD_PART_BYTES
     """A process that is killed loses no more than this of what it has not acknowledged."""
 
     @property
