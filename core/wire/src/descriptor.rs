@@ -43,7 +43,7 @@ pub struct Descriptors {
 #[derive(Clone, Debug)]
 struct Message {
     name: String,
-    /// Whether the set itself declares it; a file that was added for the sake of an import does not count.
+    /// True if the set itself declares the type; a file that was added for the sake of an import does not count.
     own: bool,
     map_entry: bool,
     message_set: bool,
@@ -60,7 +60,7 @@ struct Field {
     repeated: bool,
     presence: Presence,
     packed: bool,
-    /// Whether a string must be UTF-8.
+    /// True if a string must be UTF-8.
     verified: bool,
     /// Counted from 1, in the order of the lowest field numbers; 0 for none.
     oneof: u32,
@@ -97,12 +97,12 @@ impl Descriptors {
         names
     }
 
-    /// How many there are of them.
+    /// Number of types.
     pub fn len(&self) -> usize {
         self.types().count()
     }
 
-    /// Whether there are none.
+    /// True if there are no types.
     pub fn is_empty(&self) -> bool {
         self.types().next().is_none()
     }
@@ -111,7 +111,7 @@ impl Descriptors {
         self.messages.iter().filter(|message| message.own && !message.map_entry)
     }
 
-    /// Whether the set declares the message type `name`.
+    /// True if the set declares the message type `name`.
     pub fn declares(&self, name: &str) -> bool {
         self.find(name).is_some()
     }

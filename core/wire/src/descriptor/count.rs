@@ -1,5 +1,5 @@
-//! How many parts files declare, counted before anything is kept of them: two bytes of a file can be a part, which takes a
-//! hundred when it is kept.
+//! Number of parts that files declare, counted before anything is kept of them: two bytes of a file can be a part, which
+//! takes a hundred when it is kept.
 
 use super::Bounds;
 use super::files::{File, each, in_file, too_many};
@@ -7,7 +7,7 @@ use super::scopes::MAX_DEPTH;
 use crate::error::Result;
 use crate::header::Wire;
 
-/// What may stand below a declaration, by the number of its field.
+/// Declarations that may stand below a declaration, by the number of its field.
 #[derive(Clone, Copy)]
 enum Part {
     /// A declaration with declarations below it.
