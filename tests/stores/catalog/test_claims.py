@@ -139,6 +139,39 @@ def test_a_writer_that_was_too_late_takes_its_manifest_back_though_calls_fail(pl
     asyncio.run(run())
 
 
+def test_a_writer_that_was_too_late_takes_its_manifest_back_though_its_client_leaves() -> None:
+    async def run() -> None:
+        inner = MemoryStorage()
+        async with opened(inner) as others:
+            published, go_on = asyncio.Event(), asyncio.Event()
+
+            async def collect() -> None:
+                await asyncio.sleep(0.002)
+                await others.collect_garbage(grace_seconds=0)
+
+            class Waiting(Unsteady):
+                """Waits with the first look at a claim after the manifest is there."""
+
+                async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+                    if self.failures and not published.is_set():
+                        published.set()
+                        await go_on.wait()
+                    return await super().around(name, key, call)
+
+            async with opened(Waiting(inner, collect, "none", "none")) as stores:
+                sending = asyncio.create_task(upload(stores, onnx(3000)))
+                await published.wait()
+                assert len(await keys_in(inner, "stores")) == 1
+                sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
+                go_on.set()
+                async with asyncio.timeout(10):
+                    while await keys_in(inner, "stores"):
+                        await asyncio.sleep(0.001)
+
+    asyncio.run(run())
+
+
 def test_a_claim_is_renewed_while_an_upload_is_open() -> None:
     async def run() -> None:
         storage = MemoryStorage()

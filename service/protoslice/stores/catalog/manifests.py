@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.lru import LruCache
@@ -101,7 +102,8 @@ class Manifests:
         data = await self._worker.sized(manifest.weight, manifest.encode)
         objects = beside or {}
         await all_of(lambda: self._indexes.add(manifest), lambda: put_all_new(self._storage, objects))
-        there = await self._settled(manifest, data)
+        # To its end even if the client leaves: a manifest that came too late would stay, with nobody to take it back.
+        there = await _uncancelled(self._settled(manifest, data))
         if there.created != manifest.created:
             await self._indexes.drop(manifest)
         return there
@@ -203,3 +205,10 @@ async def _insisting(call: Callable[[], Awaitable[T]]) -> T:
         with suppress(StorageUnavailable):
             return await call()
     return await call()
+
+
+async def _uncancelled(work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, which goes on to its end though the caller is cancelled."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # a caller that has left is not told
+    return await asyncio.shield(task)
