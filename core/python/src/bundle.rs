@@ -9,7 +9,7 @@ use crate::errors::raise;
 use crate::limits::{self, Limits};
 use crate::source::PySource;
 
-/// What an entry says: number of the type, shape if it has one, shard, offset and size there, checksum.
+/// A bundle entry: type number, shape (None when malformed or of unknown rank), shard, offset, size in bytes, CRC-32C.
 type Entry<'py> = (i32, Option<Bound<'py, PyTuple>>, i32, i64, i64, Option<u32>);
 
 /// The index of a tensor bundle, read whole and kept as it is.
@@ -21,8 +21,8 @@ pub(crate) struct Bundle {
 
 #[pymethods]
 impl Bundle {
-    /// Reads the index in `source`. `types` has the name of each type and the bytes of one element, 0 for those without
-    /// a common length.
+    /// Reads the index in `source`. `types` maps a type number to its name and the bytes of one element; 0 stands for
+    /// types without a fixed element size.
     #[new]
     #[pyo3(signature = (source, types, *, limits=None))]
     fn new(
@@ -37,13 +37,13 @@ impl Bundle {
         Ok(Self { bundle, types })
     }
 
-    /// How many shards there are.
+    /// Number of shards.
     #[getter]
     fn shards(&self) -> u32 {
         self.bundle.shards()
     }
 
-    /// Whether numbers lie there with their highest byte first.
+    /// True if the tensors are big-endian.
     #[getter]
     fn big_endian(&self) -> bool {
         self.bundle.big_endian()
@@ -58,18 +58,18 @@ impl Bundle {
         Ok(PyBytes::new(py, self.key(number)?))
     }
 
-    /// The number of the tensor of this key.
+    /// The number of the tensor named `key`; None when the bundle has no such tensor.
     fn find(&self, key: &[u8]) -> Option<usize> {
         self.bundle.find(key)
     }
 
-    /// What the entry of tensor `number` says.
+    /// The entry of tensor `number`.
     fn entry<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Entry<'py>> {
         self.key(number)?;
         entry(py, &self.bundle.tensor(number).map_err(|error| raise(py, error))?)
     }
 
-    /// The slices that tensor `number` is kept in, each as start and length per dimension, and its entry.
+    /// The slices that tensor `number` is stored in: start and length per dimension, and the entry, None when missing.
     fn slices<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Vec<(Vec<Extent>, Option<Entry<'py>>)>> {
         let name = self.key(number)?;
         let placed = self.bundle.tensor(number).map_err(|error| raise(py, error))?;
@@ -80,8 +80,9 @@ impl Bundle {
         found.collect()
     }
 
-    /// At most `limit` tensors from `start` on as items of a JSON list; how many, and where to go on: of type `dtype`, if
-    /// given. `room` has the bytes of each shard, as far as it is there. It ends before what lies in slices, or is wrong.
+    /// At most `limit` tensors from `start` on as items of a JSON list, how many there are in it, and the number to
+    /// continue from. `dtype` filters by type name; `room` has the size of each shard in bytes, None for a missing
+    /// one. The list ends before a tensor that is stored in slices or has an inconsistent entry.
     #[pyo3(signature = (prefix, room, start, limit, dtype=None))]
     fn items<'py>(
         &self,

@@ -24,8 +24,8 @@ pub(crate) struct Chunked {
 
 #[pymethods]
 impl Chunked {
-    /// Finds the chunks of `source`; records that have to be decoded are given to `side.write`. `progress` is called now
-    /// and then with how much has been looked at, and how much there is.
+    /// Finds the chunks of `source`; compressed and transposed records are decoded into `side.write`. `progress` is
+    /// called periodically with the bytes examined and the total.
     #[new]
     #[pyo3(signature = (source, side, *, limits=None, progress=None))]
     fn new(
@@ -44,7 +44,7 @@ impl Chunked {
         self.chunked.len()
     }
 
-    /// The type that the file names: a split proto's.
+    /// Type name that a split proto of XLA declares; None for other files.
     #[getter]
     fn declared(&self) -> Option<&str> {
         self.chunked.declared.as_deref()
@@ -55,26 +55,26 @@ impl Chunked {
         self.chunked.chunk(number).map(|range| Rope(self.chunked.records.slice(range)))
     }
 
-    /// The chunks that are the root message itself, one after the other: what tells its type.
+    /// The chunks that make up the root message itself, concatenated; type detection reads them.
     fn root(&self) -> Rope {
         Rope(self.chunked.root())
     }
 
-    /// An error unless every record of `source`, the file, hashes to what it was written with. Reads all of it.
+    /// Fails unless every record of `source`, the file, matches its hash. Reads the whole file.
     #[staticmethod]
     fn verify(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<()> {
         let source = PySource::new(source)?;
         py.detach(|| wire::riegeli::verify_all(&Watched::new(&source, None))).map_err(|error| errors::raise(py, error))
     }
 
-    /// An error unless `record`, the last one of a file, is the metadata of a chunked proto.
+    /// Fails unless `record`, the last one of a file, is the metadata of a chunked proto.
     #[staticmethod]
     fn check_metadata(py: Python<'_>, record: &[u8]) -> PyResult<()> {
         let found = Metadata::naming_chunks(record, &wire::Limits::default());
         found.map(drop).map_err(|error| errors::raise(py, error))
     }
 
-    /// Its metadata, serialized anew.
+    /// The `ChunkMetadata`, serialized anew.
     fn metadata<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.chunked.metadata.encode())
     }
@@ -110,7 +110,7 @@ impl cpb::Side for PySide {
     }
 }
 
-/// The hash that a chunk needs to be written: feed it the chunk.
+/// Hash of a chunk, needed to write its record: feed it the bytes of the chunk.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct ChunkHasher(Mutex<Option<Box<wire::riegeli::Hasher>>>);
 // In a box: the hasher's vectors want an alignment that Python's allocator does not give.

@@ -46,25 +46,25 @@ impl Descriptors {
         canonical.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| errors::raise(py, error))
     }
 
-    /// What the set declares itself, to be compared with other sets.
+    /// Digests of the declarations in the set, for comparison with another set.
     fn declarations(&self, py: Python<'_>) -> Declarations {
         Declarations(py.detach(|| self.0.declarations()))
     }
 
-    /// The first type by name that `others` declare too, and differently.
+    /// First type, by name, that `others` declare differently; None when no declaration differs.
     fn differing(&self, py: Python<'_>, others: &Bound<'_, Declarations>) -> Option<String> {
         let others = &others.get().0;
         py.detach(|| self.0.differing(others).map(str::to_owned))
     }
 
-    /// About how many bytes of memory it takes.
+    /// Approximate memory of the types, in bytes.
     #[getter]
     fn weight(&self) -> usize {
         self.0.weight()
     }
 }
 
-/// What a descriptor set declares, in 32 bytes for each type.
+/// Digests of the types that a descriptor set declares: 32 bytes for each.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Declarations(descriptor::Declarations);
 

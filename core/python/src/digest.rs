@@ -10,7 +10,7 @@ use wire::digest;
 
 use crate::errors;
 
-/// The SHA-256 of a stream that may be left and taken up again.
+/// SHA-256 of a stream, whose state can be saved and loaded.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Sha256(Mutex<digest::Sha256>);
 
@@ -26,17 +26,17 @@ impl Sha256 {
         py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).update(piece));
     }
 
-    /// The digest of what has come so far.
+    /// The digest of the bytes so far.
     fn digest<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.0.lock().unwrap_or_else(PoisonError::into_inner).digest())
     }
 
-    /// What `load` goes on from.
+    /// The serialized state; `load` continues from it.
     fn save<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.0.lock().unwrap_or_else(PoisonError::into_inner).save())
     }
 
-    /// The digest that `save` wrote.
+    /// The hasher whose state `save` returned.
     #[staticmethod]
     fn load(py: Python<'_>, saved: &[u8]) -> PyResult<Self> {
         let loaded = digest::Sha256::load(saved).map_err(|error| errors::raise(py, error))?;
@@ -44,7 +44,7 @@ impl Sha256 {
     }
 }
 
-/// The CRC-32C of `data`, going on from that of what came before.
+/// The CRC-32C of `data`; `crc` is the CRC-32C of the bytes before `data`, 0 at the start.
 #[pyfunction]
 #[pyo3(signature = (data, crc=0))]
 pub(crate) fn crc32c(py: Python<'_>, data: &Bound<'_, PyAny>, crc: u32) -> PyResult<u32> {

@@ -23,7 +23,7 @@ use crate::rope::Rope;
 use crate::schema::Schema;
 use crate::source::Sources;
 
-/// What stands at a path: what it is, its message type, and its bytes.
+/// View of a path: kind of the target, name of its message type (None when unknown or not a message), bytes.
 type View = (&'static str, Option<String>, Rope);
 /// One line of a listing.
 type Row = (String, u32, Option<String>, Option<&'static str>, Option<String>, Option<u64>, u64, bool, Option<String>);
@@ -59,7 +59,7 @@ impl Document {
         })
     }
 
-    /// What stands at `path`, as far as `fields` keep it and without what is larger than `omit`.
+    /// The view of `path`: `fields` masks the message, and fields larger than `omit` bytes are left out.
     #[pyo3(signature = (path="", fields=None, omit=None))]
     fn view(&self, py: Python<'_>, path: &str, fields: Option<Vec<String>>, omit: Option<u64>) -> PyResult<View> {
         self.with(py, |doc| {
@@ -73,7 +73,7 @@ impl Document {
         })
     }
 
-    /// What lies directly below `path`, from place `start` on, and how much there is in all.
+    /// At most `limit` children of `path` from position `start` on, and the number of all children.
     #[pyo3(signature = (path="", start=0, limit=1000))]
     fn children(&self, py: Python<'_>, path: &str, start: u64, limit: usize) -> PyResult<(Vec<Row>, u64)> {
         self.with(py, |doc| {
@@ -83,15 +83,16 @@ impl Document {
         })
     }
 
-    /// At most `limit` parts, the largest first: path, bytes, and how many elements where it stands for several.
+    /// At most `limit` parts, the largest first: path, bytes, and the number of elements that the row sums up, or
+    /// None.
     fn largest(&self, py: Python<'_>, limit: usize) -> PyResult<Vec<(String, u64, Option<u64>)>> {
         self.with(py, |doc| {
             Ok(doc.largest(limit)?.into_iter().map(|large| (large.path, large.size, large.count)).collect())
         })
     }
 
-    /// All messages of these types, or of any, wherever they stand; fields up to `small` bytes are part of their
-    /// skeletons, and messages of fewer than `least` bytes are passed over.
+    /// All messages of `types`, at any depth; None selects every type. Fields of up to `small` bytes are part of the
+    /// skeletons; messages of fewer than `least` bytes are skipped.
     #[pyo3(signature = (types, *, small=256, least=0))]
     fn find(&self, py: Python<'_>, types: Option<Vec<String>>, small: u64, least: u64) -> PyResult<Findings> {
         let known =
@@ -101,20 +102,20 @@ impl Document {
         Ok(Findings::new(Arc::clone(&self.schema), found))
     }
 
-    /// Field `number` of the message type `name`: its name, its kind, whether it is repeated, and whether it is a part
-    /// of a map's entry.
+    /// Field `number` of the message type `name`: its name, its kind, and whether it is repeated and belongs to a
+    /// map's entry; None when there is no such field.
     fn field(&self, name: &str, number: u32) -> Option<(String, &'static str, bool, bool)> {
         let message = self.schema.message(self.schema.type_named(name)?)?;
         let field = message.field(number)?;
         Some((field.name.clone(), field.kind.name(), field.repeated, message.map_entry))
     }
 
-    /// The bytes from `start` up to `end`, on the sources.
+    /// The bytes from `start` up to `end` of the proto, as a rope over the sources.
     fn at(&self, start: u64, end: u64) -> Rope {
         Rope(self.on_sources(wire::Rope::extent(IMAGE, 0, self.index.size()).slice(start..end)))
     }
 
-    /// The split that the policy gives.
+    /// The split plan for chunk sizes `min_chunk` and `max_chunk`, in bytes.
     fn plan(&self, py: Python<'_>, min_chunk: u64, max_chunk: u64) -> PyResult<Plan> {
         self.with(py, |doc| {
             let mut plan = doc.plan(&Policy { min_chunk, max_chunk })?;
@@ -162,7 +163,7 @@ fn row(child: Child) -> Row {
     (step, number, name, kind, type_name, count, size, deeper, text)
 }
 
-/// Chunks, and how they make up a proto.
+/// Split plan: the chunks and how they make up a proto.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Plan {
     plan: wire::plan::Plan,
@@ -179,7 +180,7 @@ impl Plan {
         self.plan.chunks.len()
     }
 
-    /// Chunk `number`: "message" or "bytes", its message type, its path, its bytes.
+    /// Chunk `number`: "message" or "bytes", message type, path, bytes.
     fn chunk(&self, number: usize) -> PyResult<(&'static str, Option<String>, String, Rope)> {
         let chunk = self.plan.chunks.get(number);
         let chunk = chunk.ok_or_else(|| pyo3::exceptions::PyIndexError::new_err("there is no such chunk"))?;
@@ -187,7 +188,7 @@ impl Plan {
         Ok((kind, chunk.type_name.clone(), chunk.path.clone(), Rope(chunk.rope.clone())))
     }
 
-    /// The serialized `ChunkMetadata`, with the positions that the chunks have in the file that `cpb` gives.
+    /// The serialized `ChunkMetadata`, with the positions that the chunks have in the file of `cpb`.
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let metadata = py.detach(|| cpb::metadata(&self.plan, &self.limits).map(|metadata| metadata.encode()));
         metadata.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| errors::raise(py, error))
@@ -203,12 +204,12 @@ impl Plan {
         rope.map(Rope).map_err(|error| errors::raise(py, error))
     }
 
-    /// Its serialized form.
+    /// The serialized plan.
     fn encode<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &py.detach(|| self.plan.encode()))
     }
 
-    /// What `encode` gave.
+    /// Reads the plan that `encode` returned.
     #[staticmethod]
     #[pyo3(signature = (data, *, limits=None))]
     fn decode(py: Python<'_>, data: &[u8], limits: Option<&Bound<'_, Limits>>) -> PyResult<Self> {

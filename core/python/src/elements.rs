@@ -17,14 +17,14 @@ type TileArgument<'py> = (Vec<u64>, Vec<u64>, Vec<u64>, Bound<'py, Rope>, Vec<Bo
 
 #[pymethods]
 impl Computed {
-    /// Elements of `width` bytes, the bytes of each the other way round.
+    /// Elements of `width` bytes with their byte order reversed.
     #[staticmethod]
     fn swapped(rope: &Bound<'_, Rope>, sources: Vec<Bound<'_, PyAny>>, width: usize) -> PyResult<Self> {
         let py = rope.py();
         Self::made(py, elements::Computed::swapped(held(rope, &sources)?, width))
     }
 
-    /// `count` elements of `bits` out of a stream of bits, one to a byte.
+    /// `count` elements of `bits`, unpacked from a bit stream to one byte each.
     #[staticmethod]
     #[pyo3(signature = (rope, sources, bits, count, *, signed))]
     fn unpacked(
@@ -38,7 +38,7 @@ impl Computed {
         Self::made(py, elements::Computed::unpacked(held(rope, &sources)?, bits, signed, count))
     }
 
-    /// Elements of `bits`, one to a byte, whose upper bits are made to say what they should.
+    /// Elements of `bits`, one to a byte; the upper bits are cleared, or sign-extended if `signed`.
     #[staticmethod]
     #[pyo3(signature = (rope, sources, bits, *, signed))]
     fn cleaned(rope: &Bound<'_, Rope>, sources: Vec<Bound<'_, PyAny>>, bits: u32, signed: bool) -> PyResult<Self> {
@@ -46,21 +46,22 @@ impl Computed {
         Self::made(py, elements::Computed::cleaned(held(rope, &sources)?, bits, signed))
     }
 
-    /// The lowest `bits` of every byte as a stream of bits.
+    /// The lowest `bits` of every byte, packed into a bit stream.
     #[staticmethod]
     fn packed(rope: &Bound<'_, Rope>, sources: Vec<Bound<'_, PyAny>>, bits: u32) -> PyResult<Self> {
         let py = rope.py();
         Self::made(py, elements::Computed::packed(held(rope, &sources)?, bits))
     }
 
-    /// `count` elements of `width` bytes: the first ones, then the last of those again and again, or zeros.
+    /// `count` elements of `width` bytes: those of the rope, padded with its last element, or with zeros if it is
+    /// empty.
     #[staticmethod]
     fn filled(rope: &Bound<'_, Rope>, sources: Vec<Bound<'_, PyAny>>, width: usize, count: u64) -> PyResult<Self> {
         let py = rope.py();
         Self::made(py, elements::Computed::filled(held(rope, &sources)?, width, count))
     }
 
-    /// `count` varints as elements of `width` bytes. `digits` says what they mean: `plain`, `zigzag` or `truth`.
+    /// `count` varints as elements of `width` bytes. `digits` is their encoding: `plain`, `zigzag` or `truth` (bool).
     #[staticmethod]
     #[pyo3(signature = (rope, sources, digits, width, count, *, repeat = false))]
     fn varints(
@@ -82,7 +83,8 @@ impl Computed {
         Self::made(py, elements::Computed::varints(held(rope, &sources)?, digits, width, count, repeat))
     }
 
-    /// What `starts`, `steps` and `counts` select of the tensor that `tiles` make up, row by row.
+    /// The elements of the tensor that `starts`, `steps` and `counts` select, in row-major order; `tiles` cover the
+    /// tensor.
     #[staticmethod]
     fn gathered(
         py: Python<'_>,
@@ -99,7 +101,7 @@ impl Computed {
         Self::made(py, elements::Computed::gathered(tiles, &shape, width, &Cut { starts, steps, counts }))
     }
 
-    /// How many bytes there are.
+    /// Number of bytes.
     #[getter]
     fn size(&self) -> u64 {
         self.0.len()
@@ -118,7 +120,7 @@ impl Computed {
     }
 }
 
-/// The bytes of `rope` as a source that lasts.
+/// A source over the bytes of `rope`, which keeps the sources alive.
 fn held(rope: &Bound<'_, Rope>, sources: &[Bound<'_, PyAny>]) -> PyResult<Shared> {
     Ok(Arc::new(Held { rope: rope.get().0.clone(), sources: Sources::new(sources)? }))
 }

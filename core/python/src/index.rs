@@ -15,7 +15,7 @@ use crate::rope::Rope;
 use crate::schema::Schema;
 use crate::source::Sources;
 
-/// Makes the index of a proto that comes in pieces.
+/// Builds the index of a proto that is fed in pieces.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Scanner(Mutex<Option<scan::Scanner>>);
 
@@ -34,7 +34,7 @@ impl Scanner {
         Ok(Self(Mutex::new(Some(scanner))))
     }
 
-    /// Takes the next piece of the proto, however it is cut.
+    /// Takes the next piece of the proto; pieces may end anywhere.
     fn feed(&self, py: Python<'_>, piece: &[u8]) -> PyResult<()> {
         // A piece that only passes by is not worth giving up the GIL for.
         if let Ok(mut scanner) = self.0.try_lock()
@@ -45,7 +45,7 @@ impl Scanner {
         self.with(py, |scanner| scanner.feed(piece))
     }
 
-    /// The offset of the next byte that matters: what lies before it may be left out by `jump`.
+    /// Offset of the next byte that the scan needs; `jump` may skip the bytes before it.
     #[getter]
     fn wants(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |scanner| Ok(scanner.wants()))
@@ -57,17 +57,17 @@ impl Scanner {
         self.with(py, |scanner| Ok(scanner.offset()))
     }
 
-    /// Leaves out the bytes before `wants`, and returns it; the next piece must begin there.
+    /// Skips to `wants` and returns that offset, where the next piece must begin.
     fn jump(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |scanner| Ok(scanner.jump()))
     }
 
-    /// What `load` goes on from.
+    /// The serialized state of the scan; `load` continues from it.
     fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         self.with(py, |scanner| scanner.save()).map(|bytes| PyBytes::new(py, &bytes))
     }
 
-    /// The scan that `save` wrote, with the same schema and root.
+    /// The scan that `save` serialized; schema and root must be the same.
     #[staticmethod]
     #[pyo3(signature = (saved, schema=None, root=None, *, limits=None))]
     fn load(
@@ -84,7 +84,7 @@ impl Scanner {
         loaded.map(|scanner| Self(Mutex::new(Some(scanner)))).map_err(|error| errors::raise(py, error))
     }
 
-    /// The serialized index, when the proto ends here after `size` bytes.
+    /// The serialized index of a proto that ends here, after `size` bytes.
     fn finish<'py>(&self, py: Python<'py>, size: u64) -> PyResult<Bound<'py, PyBytes>> {
         let scanner = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let bytes = py.detach(|| scanner.ok_or_else(finished).and_then(|scanner| scanner.finish(size)));
@@ -129,8 +129,8 @@ fn types(schema: Option<&Bound<'_, Schema>>, root: Option<&str>) -> wire::Result
     Ok((table, root.transpose()?))
 }
 
-/// The serialized index of all of one source, or of the rope `image` over some: reads tags, lengths and keys alone.
-/// `progress` is called now and then with how much has been scanned, and how much there is.
+/// The serialized index of one source, or of the rope `image` over several. Reads tags, lengths and keys only.
+/// `progress` is called periodically with the bytes scanned and the total.
 #[pyfunction]
 #[pyo3(signature = (sources, image=None, schema=None, root=None, *, floor=DEFAULT_FLOOR, limits=None, progress=None))]
 #[allow(clippy::too_many_arguments, reason = "options with names")]
@@ -151,7 +151,7 @@ pub(crate) fn index_source<'py>(
     bytes.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| errors::raise(py, error))
 }
 
-/// A serialized index, ready to be asked.
+/// An opened index.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Index(Arc<wire::index::Index>);
 
@@ -163,25 +163,25 @@ impl Index {
         index.map(|index| Self(Arc::new(index))).map_err(|error| errors::raise(py, error))
     }
 
-    /// Bytes of the proto it is the index of.
+    /// Size of the indexed proto, in bytes.
     #[getter]
     fn size(&self) -> u64 {
         self.0.size()
     }
 
-    /// Messages below this size have no node.
+    /// Size in bytes below which a message has no node.
     #[getter]
     fn floor(&self) -> u64 {
         self.0.floor()
     }
 
-    /// How many messages have a node.
+    /// Number of messages that have a node.
     #[getter]
     fn node_count(&self) -> u64 {
         self.0.node_count()
     }
 
-    /// The name of the root's message type, where the scan knew it.
+    /// Name of the root's message type; None when the scan did not know it.
     #[getter]
     fn root_type(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let node = self.0.node(0).map_err(|error| errors::raise(py, error))?;

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-/// How much the engine will do for one input.
+/// Limits on the work that the engine does for one input.
 #[pyclass(frozen, module = "protoslice._core")]
 #[derive(Clone, Copy)]
 pub(crate) struct Limits(pub(crate) wire::Limits);
@@ -44,7 +44,7 @@ impl Limits {
     }
 }
 
-/// The limits a caller gave, or the default ones.
+/// The caller's limits, or the defaults for None.
 pub(crate) fn of(limits: Option<&Bound<'_, Limits>>) -> wire::Limits {
     limits.map_or_else(wire::Limits::default, |limits| limits.get().0)
 }

@@ -1,4 +1,4 @@
-//! `_core.Rope`: what a view is made of.
+//! `_core.Rope`: the bytes of a view, as extents of sources and literals.
 
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
@@ -31,13 +31,13 @@ impl Rope {
         Ok(Self(builder.finish()))
     }
 
-    /// How many bytes it stands for.
+    /// Length in bytes.
     #[getter]
     fn size(&self) -> u64 {
         self.0.len()
     }
 
-    /// How many pieces it has.
+    /// Number of pieces.
     #[getter]
     fn piece_count(&self) -> usize {
         self.0.piece_count()
@@ -48,17 +48,18 @@ impl Rope {
         Self(self.0.slice(start..stop))
     }
 
-    /// Its pieces: bytes, or (source, offset, length).
+    /// The pieces, each either bytes or (source, offset, length).
     fn pieces<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         self.0.pieces().map(|piece| to_python(py, piece)).collect()
     }
 
-    /// Where its extents of `source` that have `least` bytes or more lie there, as start and end.
+    /// Start and end of each extent of `source` that has `least` bytes or more.
     fn extents(&self, source: u32, least: u64) -> Vec<(u64, u64)> {
         self.0.extents(SourceId(source), least).map(|span| (span.start, span.end)).collect()
     }
 
-    /// Where a batch that begins at `start` ends, and what to read for it, as (source, start, end); `wire::Rope::batch`.
+    /// The batch from `start` on: its end, and the spans to read for it as (source, start, end); see
+    /// `wire::Rope::batch`.
     #[pyo3(signature = (start, stop, *, size, pieces, spans, covered, gap))]
     #[allow(clippy::too_many_arguments, reason = "named on the side of Python")]
     fn batch(
@@ -76,7 +77,7 @@ impl Rope {
         (batch.end, batch.spans.into_iter().map(|(source, span)| (source.0, span.start, span.end)).collect())
     }
 
-    /// The bytes from `start` up to `stop`, out of `found`: source, offset and bytes of each span of a batch.
+    /// The bytes from `start` up to `stop`, taken from `found`: source, offset and bytes of each span of a batch.
     fn gather<'py>(
         &self,
         py: Python<'py>,
@@ -90,19 +91,19 @@ impl Rope {
         PyBytes::new_with(py, len, |out| self.0.gather(start, &found, out).map_err(|error| errors::raise(py, error)))
     }
 
-    /// The same bytes, where those of `source` are taken from `base`.
+    /// The same rope with extents of `source` replaced by the bytes of `base` that they stand for.
     fn through(&self, source: u32, base: &Bound<'_, Rope>) -> Self {
         Self(self.0.through(SourceId(source), &base.get().0))
     }
 
-    /// Its serialized form.
+    /// The serialized rope.
     fn encode<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let mut out = Vec::new();
         self.0.encode(&mut out);
         PyBytes::new(py, &out)
     }
 
-    /// What `encode` gave.
+    /// Reads the rope that `encode` returned.
     #[staticmethod]
     fn decode(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
         let mut reader = Reader::new(data, 0);
@@ -120,7 +121,7 @@ impl Rope {
     }
 }
 
-/// What a rope can be made of.
+/// A piece as Python gives it.
 #[derive(FromPyObject)]
 enum PieceArgument<'py> {
     Rope(Bound<'py, Rope>),

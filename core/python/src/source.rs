@@ -17,11 +17,11 @@ use wire::{Kind, Result, WireError, elements};
 use crate::errors;
 use crate::rope::Rope;
 
-/// Bytes that are worked out from others when they are read: a `RangeSource`.
+/// Computed source: a `RangeSource` that makes its bytes from other sources when they are read.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Computed(pub(crate) Arc<elements::Computed>);
 
-/// A `RangeSource` of Python. A `FileSource` and a `Computed` are read from here; everything else through its own `read`.
+/// A `RangeSource` of Python. A `FileSource` and a `Computed` are read without Python; others through their `read`.
 pub(crate) struct PySource {
     object: Py<PyAny>,
     file: Option<Arc<File>>,
@@ -30,7 +30,7 @@ pub(crate) struct PySource {
 }
 
 impl PySource {
-    /// The source behind `object`, which has `size` and `read`.
+    /// Wraps `object`, which has `size` and `read`.
     pub(crate) fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let size = object.getattr("size")?.extract()?;
         let file = file_of(object).unwrap_or_default();
@@ -44,7 +44,8 @@ impl PySource {
         file.is_some_and(|file| file.read_exact_at(buffer, offset).is_ok())
     }
 
-    /// What `read` answers; it also finds the words for what a direct read of the file could not do.
+    /// Calls Python's `read` and passes the answer to `take`. Direct reads fall back to it, so that Python raises the
+    /// error.
     fn ask<T>(&self, offset: u64, len: usize, take: impl FnOnce(&[u8]) -> T) -> Result<T> {
         Python::attach(|py| {
             let answer = self.object.bind(py).call_method1("read", (offset, len))?;
@@ -98,7 +99,7 @@ impl Source for PySource {
     }
 }
 
-/// A source whose readers end when Python has a signal to handle, such as Ctrl-C, and who tell how far they are.
+/// A source that checks Python's signals (Ctrl-C) and calls `progress` as it is read, at most every `PERIOD`.
 pub(crate) struct Watched<'a> {
     inner: &'a dyn Source,
     progress: Option<Py<PyAny>>,
@@ -107,10 +108,10 @@ pub(crate) struct Watched<'a> {
 }
 
 impl<'a> Watched<'a> {
-    /// How long a signal may wait.
+    /// Interval at which signals are checked and progress is reported.
     const PERIOD: Duration = Duration::from_millis(100);
 
-    /// `inner`, watched from now on; `progress` is called with the offset of the latest read, and the size.
+    /// Watches `inner` from now on; `progress` is called with the offset of the latest read and the size, in bytes.
     pub(crate) fn new(inner: &'a dyn Source, progress: Option<Py<PyAny>>) -> Self {
         Self { inner, progress, next: Cell::new(Instant::now() + Self::PERIOD), at: Cell::new(0) }
     }
@@ -153,7 +154,7 @@ impl Source for Watched<'_> {
     }
 }
 
-/// The file of a `FileSource`; None for any other source, and where the source has no file to give.
+/// The open file of a `FileSource`; None for any other source, and for a `FileSource` without an open file.
 fn file_of(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<File>>> {
     let class = object.py().import("protoslice.sources")?.getattr("FileSource")?;
     if !object.get_type().is(&class) {
@@ -163,13 +164,13 @@ fn file_of(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<File>>> {
     Ok(given.cast::<CoreFile>().ok().map(|file| Arc::clone(&file.get().0)))
 }
 
-/// A file that is read without the GIL, and without a call into Python.
+/// A file that is read without the GIL and without a call into Python.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct CoreFile(Arc<File>);
 
 #[pymethods]
 impl CoreFile {
-    /// Opens the file at `path`, if that is the one with this number on this device; else None.
+    /// Opens the file at `path` if it has this device and inode number; else None.
     #[staticmethod]
     fn open(path: PathBuf, device: u64, inode: u64) -> PyResult<Option<Self>> {
         let file = File::open(path)?;
@@ -178,7 +179,7 @@ impl CoreFile {
     }
 }
 
-/// The sources of a rope, by number; none once they are closed.
+/// The sources of a rope, by number; None once closed.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Sources(Mutex<Option<Arc<Vec<PySource>>>>);
 
@@ -200,14 +201,14 @@ impl Sources {
         let length =
             usize::try_from(length).map_err(|_| PyOverflowError::new_err("more bytes than memory can hold"))?;
         let rope = &rope.get().0;
-        // Into memory that nobody else knows yet: a buffer of the caller's might be written to by another thread.
+        // PyBytes is new memory: another thread could write to a buffer of the caller's while the GIL is released.
         PyBytes::new_with(py, length, |bytes| {
             let done = py.detach(|| self.with(Some(rope), |source| source.read_into(offset, bytes)));
             done.map_err(|error| errors::raise(py, error))
         })
     }
 
-    /// Gives the files back that were opened for reading.
+    /// Releases the sources, and with them the files opened for reading.
     fn close(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -219,12 +220,12 @@ impl Sources {
         Ok(Self(Mutex::new(Some(Arc::new(sources)))))
     }
 
-    /// What `f` makes of the bytes of `image`, or of the first source where there is none.
+    /// Calls `f` with the bytes of `image`, or of the first source when `image` is None.
     pub(crate) fn with<R>(&self, image: Option<&wire::Rope>, f: impl FnOnce(&dyn Source) -> Result<R>) -> Result<R> {
         self.watched(image, None, f)
     }
 
-    /// Like [`Sources::with`]; `progress` is told how far it is.
+    /// Like [`Sources::with`]; `progress` is called with the offset of the latest read and the size.
     pub(crate) fn watched<R>(
         &self,
         image: Option<&wire::Rope>,
@@ -244,14 +245,14 @@ impl Sources {
         }
     }
 
-    /// How many bytes to ask for at once where many are needed.
+    /// Smallest stride of the sources: bytes to ask for at once when many are needed.
     fn stride(&self) -> u64 {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         held.iter().flat_map(|held| held.iter()).map(PySource::stride).min().unwrap_or(1 << 20)
     }
 }
 
-/// The bytes of a rope, with the sources that they are in.
+/// A rope together with the sources of its extents.
 pub(crate) struct Held {
     pub(crate) rope: wire::Rope,
     pub(crate) sources: Sources,
