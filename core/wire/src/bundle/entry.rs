@@ -4,35 +4,35 @@ use crate::error::Result;
 use crate::fields::Fields;
 use crate::reader::Reader;
 
-/// So many that their bytes can still be counted in 63 bits, whatever their type.
+/// Largest element count: the bytes still fit into 63 bits, whatever the type.
 const MOST_ELEMENTS: u64 = 1 << 58;
 
-/// A part of a dimension: where it begins, and how long it is unless it is all of it.
+/// Part of a dimension: start and length; None stands for the whole dimension.
 pub type Extent = (i64, Option<i64>);
 
-/// What an entry says.
+/// A decoded entry of the index: a tensor, or a slice of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
-    /// The number of its type.
+    /// Number of the tensor's type, as in `DataType`.
     pub dtype: i32,
-    /// Its shape, whatever it is worth.
+    /// Dimensions as stored, not checked; `shape` checks them.
     pub dims: Vec<i64>,
-    /// Whether the entry says that nobody knows how many dimensions there are.
+    /// True if the entry declares an unknown rank.
     pub unknown_rank: bool,
-    /// The number of its shard.
+    /// Number of the shard.
     pub shard: i32,
-    /// Where it begins there.
+    /// Offset of the tensor in its shard.
     pub offset: i64,
-    /// How many bytes it has there.
+    /// Bytes of the tensor in its shard.
     pub size: i64,
-    /// Their masked CRC-32C, if the writer took one.
+    /// Masked CRC-32C of the tensor's bytes, if the writer stored one.
     pub crc: Option<u32>,
-    /// The slices it is kept in: none for one that lies in one piece.
+    /// Slices that the tensor is stored in; empty for a tensor that is stored whole.
     pub slices: Vec<Vec<Extent>>,
 }
 
 impl Placed {
-    /// The shape and how many elements that are; none where it makes no sense, or nobody knows it.
+    /// The dimensions and the number of elements; None for an unknown rank and for invalid dimensions.
     pub fn shape(&self) -> Option<(&[i64], u64)> {
         let known = !self.unknown_rank && self.dims.iter().all(|dim| *dim >= 0);
         let empty = self.dims.contains(&0);
@@ -41,7 +41,8 @@ impl Placed {
         Some((&self.dims, count))
     }
 
-    /// Makes this what the `BundleEntryProto` in `bytes` says; groups in it may be nested `depth` deep.
+    /// Decodes the `BundleEntryProto` in `bytes` into `self`, replacing its contents; groups may be nested `depth`
+    /// deep.
     pub(super) fn decode(&mut self, bytes: &[u8], depth: u32) -> Result<()> {
         self.dims.clear();
         self.slices.clear();
@@ -51,7 +52,7 @@ impl Placed {
     }
 }
 
-/// Decodes entries: nearly all of their fields have tags of one byte, which are told apart here at once.
+/// Decoder of entries. Nearly all of their tags have one byte, so fields are matched by that byte first.
 struct Decoder {
     depth: u32,
 }
@@ -115,7 +116,7 @@ impl Decoder {
         Ok(extent)
     }
 
-    /// What comes behind the field at which `reader` stands.
+    /// Steps over the field at which `reader` stands; the returned reader stands at the next field.
     fn skip<'a>(&self, mut reader: Reader<'a>) -> Result<Reader<'a>> {
         let start = reader.offset();
         let field = Fields::new(reader.clone().rest(), start, self.depth).next_field()?;

@@ -1,14 +1,14 @@
-//! The tensors of a bundle as lines of JSON: what a listing of thousands of them is made of.
+//! Tensors of a bundle as items of a JSON list, written here because a listing has thousands of them.
 
 use std::collections::HashMap;
 
 use super::{Bundle, Placed};
 use crate::error::Result;
 
-/// The name of each type, and the bytes of one element: 0 for those without a common length.
+/// Name of each type by its number, and the bytes of one element: 0 for types without a fixed element size.
 pub type Types = HashMap<i32, (String, u64)>;
 
-/// The tensor that holds, as a string, how the objects of a checkpoint hang together.
+/// Name of the string tensor that holds the object graph of a checkpoint.
 const OBJECT_GRAPH: &[u8] = b"_CHECKPOINTABLE_OBJECT_GRAPH";
 
 /// Writes tensors as items of a listing.
@@ -22,15 +22,16 @@ pub struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
-    /// Those of `bundle`, whose shards are named `prefix` and their number; `room` has the bytes of those that are there.
+    /// A writer for the tensors of `bundle`. Shards are named by `prefix` and number; `room` has their sizes in bytes.
     pub fn new(bundle: &'a Bundle, prefix: &str, types: &'a Types, room: &'a [Option<u64>]) -> Self {
         let mut escaped = Vec::new();
         escape(prefix.as_bytes(), &mut escaped);
         Self { bundle, types, room, prefix: escaped, ending: format!("-of-{:05}\"", bundle.shards()).into_bytes() }
     }
 
-    /// At most `limit` tensors from number `start` on, commas between them; how many, and where to go on. Only those of
-    /// type `dtype`, where one is given. It ends before a tensor that is kept in slices, or that something is wrong with.
+    /// Writes at most `limit` tensors from number `start` on, separated by commas; returns the text, the number of
+    /// items and the number to continue from. `dtype` filters by type name. The list ends before a tensor that is
+    /// stored in slices or has an inconsistent entry.
     pub fn write(&self, start: usize, limit: usize, dtype: Option<&str>) -> Result<(Vec<u8>, usize, usize)> {
         let mut out = Vec::new();
         let mut placed = Placed::default();
@@ -54,7 +55,7 @@ impl<'a> Items<'a> {
         Ok((out, count, number))
     }
 
-    /// Appends a tensor, if it lies in one piece where it should.
+    /// Appends the tensor and returns true; false when it is stored in slices or its entry is inconsistent.
     fn item(&self, name: &[u8], dtype: &str, width: u64, placed: &Placed, out: &mut Vec<u8>) -> bool {
         let Some((dims, count)) = placed.shape().filter(|_| self.is_sound(placed)) else { return false };
         let size = count.saturating_mul(width);
@@ -93,7 +94,7 @@ impl<'a> Items<'a> {
         true
     }
 
-    /// Whether it lies in one piece inside of its shard.
+    /// True if the tensor is stored whole and lies within its shard, which must exist.
     fn is_sound(&self, placed: &Placed) -> bool {
         let end = placed.offset.checked_add(placed.size).and_then(|end| u64::try_from(end).ok());
         let room = usize::try_from(placed.shard).ok().and_then(|shard| self.room.get(shard)).copied().flatten();
@@ -103,7 +104,7 @@ impl<'a> Items<'a> {
     }
 }
 
-/// Appends `bytes` as the inside of a JSON string. What is no UTF-8 is written as `\xff`.
+/// Appends `bytes` as the inside of a JSON string. Bytes that are not UTF-8 are written as `\xff`.
 fn escape(bytes: &[u8], out: &mut Vec<u8>) {
     for chunk in bytes.utf8_chunks() {
         let plain = |byte: u8| byte >= 0x20 && byte != b'"' && byte != b'\\' && byte != 0x7f;
@@ -137,7 +138,7 @@ fn decimal(mut value: u64, out: &mut Vec<u8>) {
     out.get_mut(from..).unwrap_or_default().reverse();
 }
 
-/// Appends the number of a shard, which has five digits at least.
+/// Appends the number of a shard with five digits or more.
 fn padded(shard: i32, out: &mut Vec<u8>) {
     match u64::try_from(shard) {
         Ok(few @ 0..10) => {

@@ -1,7 +1,7 @@
-//! The index of a tensor bundle: which tensors there are, and where each of them lies in which shard.
+//! Index of a tensor bundle: the tensors, and the shard, offset and size of each.
 //!
-//! The whole index is read once, block by block, and its entries are kept as they are: what a tensor costs is what its
-//! entry takes. An entry is decoded when somebody asks for it.
+//! The whole index is read once, block by block, and entries are kept serialized: a tensor takes as much memory as its
+//! entry. Each access decodes one entry.
 
 use std::cmp::Ordering;
 
@@ -21,11 +21,11 @@ pub use entry::{Extent, Placed};
 pub use items::{Items, Types};
 pub use slice_key::slice_key;
 
-/// The version of bundles that is read here.
+/// Version of the bundle format that this reader knows.
 const VERSION: u64 = 1;
-/// How many times as long as in the table the keys may be: more than any writer's shared beginnings come to.
+/// Key bytes allowed per byte of the table. Keys share prefixes there, but no writer reaches this ratio.
 const KEYS_RATIO: u64 = 32;
-/// What is set aside at once for the entries.
+/// Largest initial capacity for the entries, in bytes.
 const FIRST_ROOM: u64 = 1 << 20;
 
 /// All tensors of a bundle, by name.
@@ -33,15 +33,15 @@ const FIRST_ROOM: u64 = 1 << 20;
 pub struct Bundle {
     shards: u32,
     big_endian: bool,
-    /// Keys and values, one after the other.
+    /// Keys and values, concatenated.
     bytes: Vec<u8>,
     ends: Vec<Ends>,
-    /// How many entries are of slices: their keys come first.
+    /// Number of slice entries. Their keys begin with a zero byte, so they sort before all tensors.
     first: usize,
     depth: u32,
 }
 
-/// Where an entry lies in `bytes`: it begins where the one before it ends.
+/// Ends of an entry's key and value in `bytes`; the entry begins where the previous one ends.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
     key: usize,
@@ -72,44 +72,44 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// How many shards there are.
+    /// Number of shards.
     pub fn shards(&self) -> u32 {
         self.shards
     }
 
-    /// Whether numbers lie there with their highest byte first.
+    /// True if the tensors are big-endian.
     pub fn big_endian(&self) -> bool {
         self.big_endian
     }
 
-    /// How many tensors there are; slices of one are not counted.
+    /// Number of tensors, not counting slices.
     pub fn len(&self) -> usize {
         self.ends.len() - self.first
     }
 
-    /// Whether there is none.
+    /// True if there are no tensors.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The name of tensor `number`.
+    /// The name of tensor `number`; None past the last one.
     pub fn name(&self, number: usize) -> Option<&[u8]> {
         (number < self.len()).then(|| self.key(self.first + number))
     }
 
-    /// Tensor `number`, which there must be.
+    /// The entry of tensor `number`, which must be below `len`.
     pub fn tensor(&self, number: usize) -> Result<Placed> {
         let mut placed = Placed::default();
         self.decode(self.first.saturating_add(number), &mut placed)?;
         Ok(placed)
     }
 
-    /// The number of the tensor of this name.
+    /// The number of the tensor named `name`; None when the bundle has no such tensor.
     pub fn find(&self, name: &[u8]) -> Option<usize> {
         self.search(name)?.checked_sub(self.first)
     }
 
-    /// The entry of a slice of the tensor `name`; none where it is missing.
+    /// The entry of a slice of the tensor `name`; None when it is missing.
     pub fn slice(&self, name: &[u8], slice: &[Extent]) -> Result<Option<Placed>> {
         let Some(at) = self.search(&slice_key(name, slice)) else { return Ok(None) };
         let mut placed = Placed::default();
@@ -130,7 +130,7 @@ impl Bundle {
         None
     }
 
-    /// Makes `placed` what entry `at` says.
+    /// Decodes entry `at` into `placed`.
     fn decode(&self, at: usize, placed: &mut Placed) -> Result<()> {
         let Ends { key, value } = self.ends.get(at).copied().unwrap_or_default();
         placed.decode(self.bytes.get(key..value).unwrap_or_default(), self.depth).map_err(|error| {
@@ -173,7 +173,7 @@ impl Bundle {
     }
 }
 
-/// An error where the versions, a `VersionDef`, exclude this program.
+/// Fails when `versions`, a `VersionDef`, excludes this reader.
 fn check_version(versions: &InMemory<'_>, depth: u32) -> Result<()> {
     let start = versions.end.saturating_sub(versions.content.len() as u64);
     let (mut newer, mut refused) = (false, false);

@@ -1,8 +1,8 @@
-//! Keys of slices: a name and a place, written so that keys sort as what they stand for.
+//! Keys of slices: order-preserving encodings of a tensor's name and a slice's extents.
 
 use super::Extent;
 
-/// The key of a slice: the tensor's name and the slice, written so that keys sort as what they stand for.
+/// The key of a slice: an encoding of `name` and `slice` whose byte order is the order of the values.
 pub fn slice_key(name: &[u8], slice: &[Extent]) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len() + 8 + 4 * slice.len());
     unsigned(0, &mut out);
@@ -22,15 +22,15 @@ pub fn slice_key(name: &[u8], slice: &[Extent]) -> Vec<u8> {
     out
 }
 
-/// How many bytes follow, and these, the highest first.
+/// Appends the number of significant bytes of `value`, then those bytes, big-endian.
 fn unsigned(value: u64, out: &mut Vec<u8>) {
     let zeros = value.leading_zeros() as usize / 8;
     out.push(8 - zeros as u8);
     out.extend(value.to_be_bytes().into_iter().skip(zeros));
 }
 
-/// Two's complement, the highest byte first, in as few bytes as leave room for a header: a one for each byte, then a
-/// zero; for negative numbers the other way round.
+/// Appends `value` in two's complement, big-endian, in as few bytes as leave room for a header: a one bit per byte,
+/// then a zero bit; both inverted for negative numbers.
 fn signed(value: i64, out: &mut Vec<u8>) {
     let bits = 64 - (if value < 0 { !value } else { value }).leading_zeros() as usize;
     let len = bits / 7 + 1;

@@ -1,7 +1,7 @@
 //! Merging the chunks of a chunked proto, as TensorFlow's Merger does, into the image of the whole.
 //!
-//! Where that Merger would abort the process the file is refused here, with the number of the chunk and its place.
-//! Values of maps that are scalars, text or bytes are taken, and elements of repeated strings or bytes, which it never did.
+//! Files that make that Merger abort the process are refused here with the chunk's number and its place. Beyond the
+//! Merger, values of maps may be scalars, text or bytes, and elements may be of repeated strings or bytes.
 
 mod leaves;
 mod messages;
@@ -42,11 +42,11 @@ pub fn image(
 struct Merger<'a> {
     chunked: &'a Chunked,
     bytes: OnDemand<'a>,
-    /// Bytes of the chunks that were merged.
+    /// Bytes of the chunks merged so far.
     merged: Cell<u64>,
 }
 
-/// What is merged into a tree: `message`, where `tags` lead to.
+/// An addition to a tree: `message` goes where `tags` lead.
 #[derive(Clone, Copy)]
 struct Addition<'m> {
     tags: &'m [Tag],
@@ -59,12 +59,12 @@ impl<'m> Addition<'m> {
         Self { tags: &field.tags, message: &field.message, depth }
     }
 
-    /// The same, seen from where `tags` go on.
+    /// The same addition with the remaining `tags`.
     fn from(self, tags: &'m [Tag]) -> Self {
         Self { tags, ..self }
     }
 
-    /// The same, seen from a message further in.
+    /// The same addition, one message deeper.
     fn below(self) -> Self {
         Self { depth: self.depth + 1, ..self }
     }
@@ -119,7 +119,7 @@ impl Merger<'_> {
         Ok(chunk)
     }
 
-    /// Merges what is `added` into `tree`, which stands at `path`.
+    /// Merges `added` into `tree`, which stands at `path`.
     fn place(&self, tree: &mut Tree, added: Addition<'_>, path: &str) -> Result<()> {
         let Some((first, rest)) = added.tags.split_first() else {
             return self.apply(tree, added.message, path, added.depth);
@@ -168,7 +168,7 @@ impl Merger<'_> {
         }
     }
 
-    /// Merges what is `added` at the singular `field` of `tree` or below it.
+    /// Merges `added` at the singular `field` of `tree`, or below that field.
     fn singular(&self, tree: &mut Tree, field: &Field, added: Addition<'_>, path: &str) -> Result<()> {
         if !field.kind.is_message() {
             return self.set(tree, field, added, path);
@@ -179,7 +179,7 @@ impl Merger<'_> {
     }
 }
 
-/// The error for an element of a list of `count` that is not the next one.
+/// The error for an index that skips past the next element of a list of `count`.
 fn gap(path: &str, count: usize) -> WireError {
     inconsistent(path, format!("the list has {count} elements, so this one would leave a gap"))
 }
@@ -192,7 +192,7 @@ fn named(path: &str) -> &str {
     if path.is_empty() { "the root message" } else { path }
 }
 
-/// `error`, which names an offset among the records, as one that names the chunk and the offset in it.
+/// Converts `error` from an offset in the records to a chunk's number and an offset in that chunk.
 fn in_chunk(error: WireError, chunked: &Chunked) -> WireError {
     let Some((at, (number, chunk))) =
         error.offset().filter(|_| error.kind() == Kind::Corrupt).and_then(|at| Some((at, chunked.holding(at)?)))

@@ -1,4 +1,4 @@
-//! The records of a chunked proto: where each chunk lies, and what the metadata says.
+//! Records of a chunked proto: the place of each chunk, and the metadata.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,20 +13,20 @@ use crate::source::Source;
 
 /// The chunked file itself.
 pub const FILE: SourceId = SourceId(0);
-/// The records that had to be decoded, one after the other.
+/// Decoded records, concatenated.
 pub const SIDE: SourceId = SourceId(1);
 
-/// Chunks with records that are looked at to count these.
+/// Chunks with records that `counted` looks at.
 const COUNTED: u32 = 256;
 
-/// How often the bytes of a file may come up in what its metadata makes of them: writers name each chunk once.
+/// Times that the bytes of a file may be repeated in the merged proto: writers name each chunk once.
 const REPEATS: u64 = 4;
-/// Bytes that may come of a file of any size.
+/// Bytes allowed in addition, for files of any size.
 const FREE_BYTES: u64 = 1 << 20;
-/// Records that a file may have beyond those that its metadata names.
+/// Records allowed beyond those that the metadata names.
 const FREE_RECORDS: u64 = 1 << 10;
 
-/// Where decoded records go.
+/// Sink for decoded records.
 pub trait Side {
     /// Appends `bytes`.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
@@ -42,9 +42,9 @@ impl Side for Vec<u8> {
 /// A chunked proto: its metadata, and its chunks one after the other as a rope over [`FILE`] and [`SIDE`].
 #[derive(Clone, Debug)]
 pub struct Chunked {
-    /// What the last record says, or the manifest of a split proto comes to.
+    /// Metadata of the last record, or built from the manifest of a split proto.
     pub metadata: Metadata,
-    /// The type that a split proto names.
+    /// Type name that a split proto declares; None for other files.
     pub declared: Option<String>,
     /// All chunks, by number, as one run of bytes.
     pub records: Rope,
@@ -52,7 +52,7 @@ pub struct Chunked {
 }
 
 impl Chunked {
-    /// Where chunk `number` lies among the records.
+    /// Range of chunk `number` in `records`; None past the last chunk.
     pub fn chunk(&self, number: u64) -> Option<Range<u64>> {
         let at = usize::try_from(number).ok()?;
         let end = *self.ends.get(at)?;
@@ -60,13 +60,13 @@ impl Chunked {
         Some(begin..end)
     }
 
-    /// The chunk that the byte at `offset` of the records is of: its number, and where it lies.
+    /// The chunk with byte `offset` of `records`: its number and its range.
     pub(super) fn holding(&self, offset: u64) -> Option<(u64, Range<u64>)> {
         let number = self.ends.partition_point(|end| *end <= offset) as u64;
         Some((number, self.chunk(number)?))
     }
 
-    /// The chunks that are the root message itself, one after the other: what tells its type.
+    /// The chunks that make up the root message itself, concatenated; type detection reads them.
     pub fn root(&self) -> Rope {
         let message = &self.metadata.message;
         let own = message.fields.iter().filter(|field| field.tags.is_empty()).map(|field| field.message.chunk);
@@ -77,19 +77,19 @@ impl Chunked {
         out.finish()
     }
 
-    /// How many chunks there are.
+    /// Number of chunks.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no chunks.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 }
 
-/// The metadata of the chunked proto `source`: its last record, found by a handful of small reads. `Unsupported` for a
-/// file of other records.
+/// The metadata of the chunked proto `source`: its last record, found by a few small reads. `Unsupported` when the
+/// file holds other records.
 pub fn read_metadata(source: &dyn Source, limits: &Limits) -> Result<Metadata> {
     let Some((chunk, index)) = riegeli::last_record(source)? else {
         return Err(plain_records(source, "it has none"));
@@ -110,7 +110,7 @@ pub fn read_metadata(source: &dyn Source, limits: &Limits) -> Result<Metadata> {
     })
 }
 
-/// The most bytes that may describe the chunks of `source`: memory takes many times as much.
+/// Most bytes of metadata for `source`: decoded, they take many times as much memory.
 pub(super) fn description(source: &dyn Source) -> u64 {
     source.len().saturating_add(FREE_BYTES)
 }
@@ -124,7 +124,7 @@ fn plain_records(source: &dyn Source, reason: &str) -> WireError {
     WireError::new(Kind::Unsupported, message)
 }
 
-/// How many records `source` has, for a message: no more chunks are looked at than that is worth.
+/// Number of records in `source`, for an error message: "more than" after `COUNTED` chunks.
 fn counted(source: &dyn Source) -> String {
     let (mut records, mut left) = (0u64, COUNTED);
     for chunk in Chunks::new(source, 0) {
@@ -138,7 +138,7 @@ fn counted(source: &dyn Source) -> String {
     format!("{records} record{}", if records == 1 { "" } else { "s" })
 }
 
-/// Finds the chunks of `source`; what is compressed or transposed is decoded into `side`.
+/// Finds the chunks of `source`; compressed and transposed records are decoded into `side`.
 pub fn open(source: &dyn Source, side: &mut dyn Side, limits: &Limits) -> Result<Chunked> {
     let (mut metadata, declared) = match xla_split::read(source, limits)? {
         Some(split) => (split.metadata, Some(split.type_name)),
@@ -160,7 +160,7 @@ pub fn open(source: &dyn Source, side: &mut dyn Side, limits: &Limits) -> Result
     Ok(Chunked { metadata, declared, records: records.finish(), ends })
 }
 
-/// An error when chunks have `len` bytes together, though all that there is to them is `there`: some are the same.
+/// Fails when chunks of `len` bytes come out of `there` bytes, which means that chunks are named repeatedly.
 pub(super) fn check_repeats(len: u64, there: u64) -> Result<()> {
     let most = there.saturating_mul(REPEATS).saturating_add(FREE_BYTES);
     if len <= most {
@@ -170,7 +170,7 @@ pub(super) fn check_repeats(len: u64, there: u64) -> Result<()> {
     Err(WireError::new(Kind::Limit, message))
 }
 
-/// Notes the lengths of the chunks, which a manifest does not tell.
+/// Fills in the sizes of the chunks, which a manifest does not state.
 fn note_sizes(metadata: &mut Metadata, ends: &[u64]) {
     let mut begin = 0;
     for (chunk, end) in metadata.chunks.iter_mut().zip(ends) {
@@ -179,7 +179,7 @@ fn note_sizes(metadata: &mut Metadata, ends: &[u64]) {
     }
 }
 
-/// Finds records by their numeric positions; each riegeli chunk is looked into once.
+/// Finds records by their numeric positions; looks into each riegeli chunk once.
 struct Finder<'a> {
     source: &'a dyn Source,
     side: &'a mut dyn Side,
@@ -187,14 +187,14 @@ struct Finder<'a> {
     side_len: u64,
     known: HashMap<u64, Contents>,
     last: Option<ChunkRef>,
-    /// Records that compressed chunks may have yet.
+    /// Records that compressed chunks may still have.
     records: u64,
 }
 
-/// Where the records of one riegeli chunk lie.
+/// Place of the records of one riegeli chunk.
 enum Contents {
     Plain(Spans),
-    /// From here on in the side object; the ends count from there.
+    /// Offset in the side object, and the ends of the records relative to that offset.
     Decoded(u64, Vec<u64>),
 }
 
@@ -218,7 +218,7 @@ impl Finder<'_> {
         if found { Ok(()) } else { Err(no_record(offset)) }
     }
 
-    /// The riegeli chunk of the record at `offset`: mostly the last one or the one after it.
+    /// The riegeli chunk of the record at `offset`: usually the last one used or its successor.
     fn chunk_of(&mut self, offset: u64) -> Result<ChunkRef> {
         let holds = |chunk: &ChunkRef| chunk.begin <= offset && offset - chunk.begin < chunk.header.records;
         if let Some(last) = self.last {
@@ -255,7 +255,7 @@ impl Finder<'_> {
         Ok(Contents::Decoded(base, ends))
     }
 
-    /// An error when decoding `chunk` would take more room than allowed, in the side object or in memory.
+    /// Fails when decoding `chunk` would exceed a limit: bytes in the side object, or records that the metadata names.
     fn admit(&mut self, chunk: &ChunkRef) -> Result<()> {
         let (header, source) = (&chunk.header, self.source.len());
         let total = self.side_len.saturating_add(header.decoded_size);

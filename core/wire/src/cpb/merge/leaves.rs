@@ -1,4 +1,4 @@
-//! Numbers, strings and bytes, whose values are chunks.
+//! Leaves of a merge: numbers, strings and bytes whose values are chunks.
 
 use super::super::tree::{Body, Item, Tree};
 use super::super::values::parse;
@@ -10,11 +10,11 @@ use crate::key;
 use crate::schema::Field;
 use crate::varint;
 
-/// The longest text that a number is given as.
+/// Longest text of a number, in bytes.
 const LONGEST_NUMBER: u64 = 4096;
 
 impl Merger<'_> {
-    /// Sets the singular `field` of `tree`, which has no parts, to what is `added`.
+    /// Sets the singular leaf `field` of `tree` to the value in the chunk of `added`.
     pub(super) fn set(&self, tree: &mut Tree, field: &Field, added: Addition<'_>, path: &str) -> Result<()> {
         let body = self.leaf(field, leaf_chunk(field, added, path)?, path)?;
         let type_id = tree.type_id;
@@ -25,7 +25,7 @@ impl Merger<'_> {
         Ok(())
     }
 
-    /// Element `index` of the repeated strings or bytes `field`: one that is there, or the next; the next without index.
+    /// Sets element `index` of the repeated strings or bytes `field`: an existing or the next one; None appends.
     pub(super) fn listed(
         &self,
         tree: &mut Tree,
@@ -60,7 +60,7 @@ impl Merger<'_> {
         Ok(())
     }
 
-    /// What chunk `chunk` says the scalar, string or bytes `field` is.
+    /// The value in chunk `chunk` for `field`: text or bytes as they are, a scalar parsed from text and serialized.
     fn leaf(&self, field: &Field, chunk: u64, path: &str) -> Result<Body> {
         let span = self.chunk(chunk, path)?;
         if key::is_text(field.kind) {
@@ -87,7 +87,7 @@ impl Merger<'_> {
     }
 }
 
-/// The chunk that says what the value of `field` is, which has nothing below it.
+/// The number of the chunk with the value of leaf `field`; an error when the addition goes further down.
 fn leaf_chunk(field: &Field, added: Addition<'_>, path: &str) -> Result<u64> {
     if !added.tags.is_empty() || !added.message.fields.is_empty() {
         return Err(inconsistent(path, format!("it is a {}: nothing can belong below it", field.kind.name())));
