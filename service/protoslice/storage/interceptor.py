@@ -1,4 +1,4 @@
-"""Something done around every call of a storage, once for all calls."""
+"""Base class for storages that wrap each call of another storage."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ T = TypeVar("T")
 
 
 class InterceptedStorage(Storage):
-    """Passes every call on to `inner` through `around`, the pieces of a stream and the steps of a writer one by one."""
+    """Storage that forwards each call to `inner` through `around`.
+
+    Each piece of a stream and each step of a writer is one call.
+    """
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
 
     @abstractmethod
     async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """The result of `call`, which does what the method `name` of Storage or Writer does.
+        """Result of `call`, which performs the method `name` of `Storage` or `Writer`.
 
-        `key` is the object's, the folder's for `list`, and None where a call is about the storage as a whole.
+        `key` is the object's key, the prefix in `list`, and None in calls about the whole storage.
         """
 
     @property
     def abilities(self) -> Abilities:
-        """Those of the storage inside."""
+        """Abilities of the inner storage."""
         return self._inner.abilities
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
@@ -84,7 +87,7 @@ class InterceptedStorage(Storage):
         return await self.around("collect_garbage", None, lambda: self._inner.collect_garbage(older_than_seconds))
 
     async def close(self) -> None:
-        """Close the storage inside; nothing is done around that."""
+        """Close the inner storage, without `around`."""
         await self._inner.close()
 
 

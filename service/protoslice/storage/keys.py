@@ -1,4 +1,4 @@
-"""Names of objects, parsed once at the edge."""
+"""Object keys, validated when constructed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _ESCAPE = re.compile(rb"=([0-9A-F]{2})")
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectKey:
-    """The name of one object: segments joined by `/`, ordered as their UTF-8 bytes.
+    """Name of one object: segments joined by `/`. Keys sort by their UTF-8 bytes.
 
     No segment is empty, `.` or `..`, none holds a control character or a backslash, and the first is not `.protoslice`,
-    where backends keep what is theirs. At most 768 bytes, 255 to a segment, 32 segments: what the narrowest backend
-    takes, with room for a prefix.
+    which is reserved for backends. A key has at most 768 bytes, 255 to a segment, and 32 segments: the limits of the
+    narrowest backend, less room for a prefix. `InvalidInput` for any other text.
     """
 
     text: str
@@ -54,17 +54,17 @@ class ObjectKey:
 
 
 def quote(text: str) -> str:
-    """A segment that stands for any text in letters, digits, `._-:@+~` and `=XX`; reversed by `unquote`.
+    """Encode any text as one key segment of letters, digits, `._-:@+~` and `=XX`; see `unquote`.
 
-    Different texts give different segments, and none begins with a dot, so a name from outside can neither hide nor
-    climb.
+    Different texts give different segments. No segment begins with a dot, so a client's name is never a hidden file or
+    `..`.
     """
     quoted = "".join(chr(byte) if byte in _PORTABLE else f"={byte:02X}" for byte in _encode(text))
     return "=2E" + quoted[1:] if quoted.startswith(".") else quoted
 
 
 def unquote(segment: str) -> str:
-    """The text that `quote` made `segment` of."""
+    """Decode a segment that `quote` made; `InvalidInput` for any other."""
     raw = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), _encode(segment))
     try:
         text = raw.decode()

@@ -1,4 +1,4 @@
-"""URIs of storage, taken apart once and in one way."""
+"""Parser of storage URIs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ENCODED: Final = frozenset({"file", *_WEB_PORTS})
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A scheme, an authority and the decoded segments of a path: equal exactly when two URIs are the same place."""
+    """Parsed storage URI; two locations are equal exactly when their URIs name the same place."""
 
     scheme: str
     authority: str
@@ -26,23 +26,23 @@ class Location:
 
     @property
     def is_web(self) -> bool:
-        """Whether it is spoken to in HTTP."""
+        """True for `http` and `https`."""
         return self.scheme in _WEB_PORTS
 
     @property
     def host(self) -> str:
-        """The host of a web authority, an IPv6 address without its brackets."""
+        """Host of a web authority; an IPv6 address has no brackets."""
         return _PORT.sub("", self.authority).strip("[]")
 
     @property
     def port(self) -> int | None:
-        """The port of a web authority, None when it is the usual one."""
+        """Port of a web authority; None for the scheme's default."""
         match = _PORT.search(self.authority)
         return None if match is None else int(match[1])
 
 
 def parse_location(uri: str) -> Location:
-    """The place a URI names; `InvalidInput` for empty or dotted segments, credentials and whatever else is unsafe."""
+    """Parse a URI; `InvalidInput` for empty or dotted segments, credentials and other unsafe forms."""
     scheme, mark, rest = uri.partition("://")
     scheme = scheme.lower()
     authority, _, path = rest.partition("/")
@@ -57,7 +57,7 @@ def parse_location(uri: str) -> Location:
 
 
 def parse_root(uri: str) -> Location:
-    """The place a URI names as a folder: one slash at the end makes no difference."""
+    """Parse a URI that names a folder; one slash at the end is ignored."""
     if uri.lower() == "file://":
         raise InvalidInput("a file URI is file:// and an absolute path on this machine")
     return parse_location(uri.removesuffix("/"))

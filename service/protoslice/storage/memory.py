@@ -1,4 +1,4 @@
-"""`memory://`: objects in this process, for tests and for a service that may forget."""
+"""`memory://`: objects in the memory of this process, for tests and for services without persistence."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class _Object:
 
 
 class MemoryStorage(Storage):
-    """A namespace that lives as long as this object.
+    """In-memory storage; the objects live as long as the instance.
 
-    `etag_of` makes the entity tag of the n-th content that the process writes; tests imitate other storages.
+    `etag_of` makes the entity tag of the n-th content that the process writes; tests use `etag_of` to imitate other
+    storages.
     """
 
     def __init__(self, etag_of: Callable[[int], str] = "{:x}".format) -> None:
@@ -36,7 +37,7 @@ class MemoryStorage(Storage):
 
     @property
     def abilities(self) -> Abilities:
-        """Everything that needs neither a disk nor a second process."""
+        """All abilities that need neither a disk nor a second process."""
         return Abilities(durable=False, shared=False, conditional_delete=True)
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
@@ -127,7 +128,7 @@ class _MemoryWriter(Writer):
 
     async def write(self, piece: Buffer) -> None:
         self._open().extend(piece)
-        await asyncio.sleep(0)  # other tasks have their turn, as with a backend that waits
+        await asyncio.sleep(0)  # yields to other tasks, as a backend that waits would
 
     async def commit(self) -> str:
         data = bytes(self._open())

@@ -1,4 +1,4 @@
-"""Every call of a storage told to whoever counts."""
+"""Storage wrapper that reports each call to an observer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One finished call: the method, how long it took, what it gave back and how it failed, if it did."""
+    """One finished call: method, duration, bytes read, and the error's class name or None."""
 
     name: str
     seconds: float
@@ -25,7 +25,7 @@ class Call:
 
 
 class MeteredStorage(InterceptedStorage):
-    """Tells `observe` of every call that has ended, cancelled ones too; the observer must neither block nor fail."""
+    """Reports each finished or cancelled call to `observe`, which must neither block nor raise."""
 
     def __init__(self, inner: Storage, observe: Callable[[Call], None]) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""A folder of a storage as a storage of its own."""
+"""Storage view of one folder of another storage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from protoslice.storage.keys import ObjectKey
 
 
 class PrefixStorage(Storage):
-    """The objects of `inner` below the folder `prefix`; nothing outside it can be reached or seen."""
+    """Storage of the objects of `inner` below the folder `prefix`; objects outside are out of reach."""
 
     def __init__(self, inner: Storage, prefix: ObjectKey) -> None:
         self._inner = inner
@@ -19,7 +19,7 @@ class PrefixStorage(Storage):
 
     @property
     def abilities(self) -> Abilities:
-        """Those of the storage inside."""
+        """Abilities of the inner storage."""
         return self._inner.abilities
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
@@ -66,7 +66,7 @@ class PrefixStorage(Storage):
         await self._inner.delete(self._inside(key), if_etag=if_etag)
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
-        """See `Storage.open_file`; the facts of the open file name the object as the storage inside does."""
+        """See `Storage.open_file`; `stat` of the open file holds the key in the inner storage."""
         return await self._inner.open_file(self._inside(key))
 
     async def free_bytes(self) -> int:
@@ -74,11 +74,11 @@ class PrefixStorage(Storage):
         return await self._inner.free_bytes()
 
     async def collect_garbage(self, older_than_seconds: float = 86400) -> int:
-        """See `Storage.collect_garbage`; of the whole storage inside."""
+        """See `Storage.collect_garbage`; collects in the whole inner storage."""
         return await self._inner.collect_garbage(older_than_seconds)
 
     async def close(self) -> None:
-        """Close the storage inside too."""
+        """Close the inner storage."""
         await self._inner.close()
 
     def _inside(self, key: ObjectKey) -> ObjectKey:

@@ -1,4 +1,4 @@
-"""Does a storage keep the conditions it is given? Asked at start-up, before anything is written in earnest."""
+"""Start-up probe for storages that ignore conditional requests."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FOLDER: Final = ObjectKey("probe")
 
 
 async def probe(storage: Storage) -> None:
-    """Raise `Unsupported`, saying why, when writing to this storage would not be safe; leaves nothing behind.
+    """Raise `Unsupported`, with the reason, when writing to `storage` is unsafe; leaves no object behind.
 
-    Many servers that speak S3 ignore conditional headers and answer as if all were well: with those, two replicas would
-    overwrite each other's tags and manifests without anyone noticing.
+    Many servers that speak S3 ignore conditional headers and report success. Two replicas on such a server would
+    overwrite each other's tags and manifests unnoticed.
     """
     claimed = storage.abilities
     if not (claimed.write and claimed.create_if_absent and claimed.compare_and_set):
@@ -29,7 +29,7 @@ async def probe(storage: Storage) -> None:
     try:
         await _probe(storage, key)
     except Exception:
-        with suppress(StorageError):  # where writing failed, removing does too, and is not what to tell
+        with suppress(StorageError):  # the first error is the one to report
             await storage.delete(key)
         raise
     with suppress(StorageUnavailable):

@@ -1,4 +1,4 @@
-"""Which backend serves which URI scheme: ours by a table, others' by the entry-point group `protoslice.storage`."""
+"""Storage backends by URI scheme: a table of ours, and the entry-point group `protoslice.storage`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from protoslice.storage.locations import parse_root
 GROUP: Final = "protoslice.storage"
 
 Factory = Callable[[str, Mapping[str, str]], Storage]
-"""Opens the storage behind a whole URI, with options whose meaning is the backend's own."""
+"""Opens the storage at a URI; the backend defines the meaning of the options."""
 
 
 def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
-    """The storage behind `uri`, of whichever backend its scheme selects. Opening may touch a disk, and no network."""
+    """Open the storage at `uri` with the backend of its scheme; touches no network.
+
+    `InvalidInput` for an unknown scheme, a bad URI or bad options; `Unsupported` for a backend whose extra is missing
+    or whose interface version this release does not speak.
+    """
     scheme = uri.partition("://")[0].lower()
     if scheme not in schemes():
         raise InvalidInput(f"no storage backend for scheme {scheme!r}; there are: {', '.join(schemes())}")
@@ -28,7 +32,7 @@ def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
 
 
 def schemes() -> list[str]:
-    """The URI schemes there are backends for, installed extras not considered."""
+    """URI schemes with a backend, even if the extra that the backend needs is missing."""
     return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
 
 

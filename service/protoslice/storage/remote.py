@@ -1,4 +1,4 @@
-"""What storages behind a network have in common: many ranges and streams made of bounded, pinned requests."""
+"""Base class for storages behind a network: batches and streams of bounded, pinned requests."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ AHEAD: Final = 3
 
 
 class RemoteStorage(Storage):
-    """Builds `get_ranges` and `stream` on `stat` and `get_range`.
+    """Implements `get_ranges` and `stream` by `stat` and `get_range`.
 
-    A stream is a row of bounded requests, a few of them under way, so that a slow reader never runs into the time limit
-    of one answer; all are pinned to the entity tag of the first look.
+    A stream is a sequence of bounded requests, a few of them under way, so that a slow reader never exceeds the timeout
+    of one response. All requests are pinned to the entity tag of the first `stat`.
     """
 
     async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
@@ -51,13 +51,13 @@ class RemoteStorage(Storage):
                 yield piece
 
     async def pin(self, key: ObjectKey, etag: str | None) -> ObjectStat:
-        """The facts of the object, which must bear the tag when one is given."""
+        """`stat` of the object; `Conflict` when `etag` is given and differs."""
         found = await self.stat(key)
         expect(found, etag)
         return found
 
 
 def expect(found: ObjectStat, etag: str | None) -> None:
-    """Raise `Conflict` when the object bears another tag than given: some servers ignore the condition."""
+    """Raise `Conflict` when `etag` is given and is not that of `found`: some servers ignore `If-Match`."""
     if etag is not None and found.etag != etag:
         raise Conflict(f"object {str(found.key)!r} has changed")

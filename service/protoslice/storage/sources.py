@@ -1,4 +1,4 @@
-"""Objects in place: where a URI that a client names leads to, if the operator allows it."""
+"""External objects: resolves a client's URI to a storage that the operator allows."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from protoslice.storage.registry import open_storage
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An object in allowed storage: `root` is the operator's prefix as written, and `key` what the client chose."""
+    """Allowed external object: `root` is the operator's prefix as configured, `key` the rest of the URI."""
 
     root: str
     key: ObjectKey
 
 
 def allowed(uri: str, prefixes: Sequence[str]) -> Source:
-    """The object a URI names, under the longest of the prefixes that contains it; `StorageDenied` when none does.
+    """Resolve `uri` under the longest of the prefixes that contains it; `StorageDenied` when none does.
 
     A prefix is a scheme, an authority and perhaps some whole segments of a path: `s3://bucket`, `file:///srv/models/`,
-    `https://models.example.org/public`. An empty list allows nothing. For web sources this is one half: `open_source`
-    guards which addresses the host may have.
+    `https://models.example.org/public`. An empty list allows nothing. For web sources, `open_source` adds the check of
+    the host's addresses.
     """
     place = parse_location(uri)
     roots = {parse_root(prefix): prefix for prefix in prefixes}
@@ -38,9 +38,9 @@ def allowed(uri: str, prefixes: Sequence[str]) -> Source:
 
 
 def open_source(root: str, options: Mapping[str, str] | None = None, *, networks: Sequence[str] = ()) -> Storage:
-    """The storage at an allowed prefix, to read from; a missing directory is not made.
+    """Open the storage at an allowed prefix for reading; a missing directory is not created.
 
-    `networks` are those that web sources may be in although they are not public.
+    `networks` lists non-public networks that web sources may lie in.
     """
     place = parse_root(root)
     if place.scheme == "file":

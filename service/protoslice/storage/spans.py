@@ -1,4 +1,4 @@
-"""Byte spans inside one object: checks, and the plan that reads many with few requests."""
+"""Byte spans of one object: validation, and reads that serve several spans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_OFFSET: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One read that serves several spans, each named by its place in the request."""
+    """One read that serves several spans; `members` holds their indices in the request."""
 
     start: int
     end: int
@@ -32,22 +32,22 @@ def check_span(start: int, end: int) -> None:
 
 
 def check_inside(key: ObjectKey, end: int, size: int) -> None:
-    """Raise `IntegrityError` when the object is shorter than what is asked of it."""
+    """Raise `IntegrityError` when `end` lies beyond the object's `size`."""
     if end > size:
         raise IntegrityError(f"object {str(key)!r} ends at {size}, before byte {end}")
 
 
 def check_limit(limit: int) -> None:
-    """Raise `InvalidInput` unless a page may hold something."""
+    """Raise `InvalidInput` unless a page may hold at least one object."""
     if limit < 1:
         raise InvalidInput("a page holds one object or more")
 
 
 def coalesce(spans: Sequence[Span], *, gap: int, largest: int) -> list[Group]:
-    """Reads that cover all spans, in order of offset.
+    """Reads that cover all spans, ordered by offset.
 
-    Spans at most `gap` apart share one, unless it would pass `largest` bytes. A span longer than `largest` is a read of
-    its own and not cut.
+    Spans at most `gap` bytes apart share a read of at most `largest` bytes. A span longer than `largest` is one read
+    and is not cut.
     """
     groups: list[Group] = []
     for place in sorted(range(len(spans)), key=spans.__getitem__):
@@ -64,7 +64,7 @@ def coalesce(spans: Sequence[Span], *, gap: int, largest: int) -> list[Group]:
 async def read_groups(
     groups: Sequence[Group], spans: Sequence[Span], read: Callable[[int, int], Awaitable[bytes]], *, window: int
 ) -> Sequence[bytes]:
-    """The bytes of each span, from at most `window` concurrent reads; the first failure stops the others."""
+    """The bytes of each span, by at most `window` concurrent reads; the first failure cancels the others."""
     results: list[bytes] = [b""] * len(spans)
     queue = iter(groups)
 
@@ -82,7 +82,7 @@ async def read_groups(
 async def read_ahead(
     read: Callable[[int, int], Awaitable[bytes]], start: int, end: int, *, step: int, ahead: int
 ) -> AsyncGenerator[bytes, None]:
-    """The bytes from `start` to `end` in pieces, read `step` at a time with `ahead` reads under way."""
+    """The bytes from `start` to `end` in pieces, by reads of `step` bytes with `ahead` of them under way."""
     reads: deque[asyncio.Future[bytes]] = deque()
     starts = iter(range(start, end, step))
     try:

@@ -1,4 +1,4 @@
-"""Blocking calls off the event loop, a bounded number at a time."""
+"""Thread pool of bounded size for blocking calls."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ T = TypeVar("T")
 
 
 class Threads:
-    """A few threads for blocking calls; more callers than threads wait their turn."""
+    """Thread pool for blocking calls; callers beyond the number of threads wait."""
 
     def __init__(self, workers: int = WORKERS) -> None:
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="protoslice-storage")
 
     async def run(self, call: Callable[[], T]) -> T:
-        """The result of `call`; cancelling stops the waiting, not a call that has begun."""
+        """Result of `call`, run in a thread; `StorageUnavailable` after `close`.
+
+        Cancellation ends the wait, not a call that has begun.
+        """
         try:
             waiting = asyncio.get_running_loop().run_in_executor(self._pool, call)
         except RuntimeError:
@@ -29,5 +32,5 @@ class Threads:
         return await waiting
 
     async def close(self) -> None:
-        """Take no more calls, and wait for those under way: they may hold descriptors."""
+        """Refuse new calls and wait for those under way, which may hold descriptors."""
         await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)

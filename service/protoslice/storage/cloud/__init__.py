@@ -1,1 +1,1 @@
-"""`s3://`, `gs://` and `az://`."""
+"""`s3://`, `gs://` and `az://`: objects of a bucket."""

@@ -1,4 +1,4 @@
-"""`s3://`, `gs://` and `az://`: buckets, by obstore."""
+"""`s3://`, `gs://` and `az://`: objects of a bucket, by obstore."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 PART_BYTES: Final = 16 << 20
 UPLOADS: Final = 3
 CREATIONS: Final = 4
-"""How often a creation is tried whose key turns out to be free."""
+"""Attempts at a creation that fails although the key is free."""
 
-# One request moves 16 MiB at most, so a minute is generous; a stalled one is given up and tried again.
+# One request moves 16 MiB at most, so a minute is generous; a stalled request is given up and retried.
 _CLIENT: ClientConfig = {
     "connect_timeout": timedelta(seconds=5),
     "read_timeout": timedelta(seconds=20),
@@ -45,19 +45,20 @@ _RETRY: RetryConfig = {
 
 
 class CloudStorage(RemoteStorage):
-    """The objects of a bucket, or of a folder in one."""
+    """Storage of the objects of a bucket, or of a folder in one."""
 
     def __init__(self, store: ObjectStore, *, part_bytes: int = PART_BYTES, by_version: bool | None = None) -> None:
-        """`by_version`: conditional writes name a version and not a tag, which is what Google's storage wants."""
+        """`by_version`: conditional writes name a version, not an entity tag, as Google's storage requires."""
         self._store = store
         self._by_version = isinstance(store, GCSStore) if by_version is None else by_version
         self.part_bytes = part_bytes
 
     @classmethod
     def from_uri(cls, uri: str, options: Mapping[str, str], *, by_version: bool | None = None) -> CloudStorage:
-        """The storage behind `uri`, with the options and the environment variables that obstore knows for its scheme.
+        """Open the storage at `uri`, with `options` and obstore's environment variables for the scheme.
 
-        Plain http is spoken only to an endpoint that says so itself.
+        Plain HTTP needs an endpoint that begins with `http://` or the option `allow_http`. `InvalidInput` when obstore
+        rejects the URI or an option.
         """
         config, connection = sort_options(uri.partition("://")[0].lower(), options)
         client: dict[str, Any] = {**_CLIENT}
@@ -73,7 +74,7 @@ class CloudStorage(RemoteStorage):
 
     @property
     def abilities(self) -> Abilities:
-        """All but what needs a disk at hand; large objects are not committed exclusively."""
+        """All abilities but exclusive commit, conditional delete, `open_file` and `free_bytes`."""
         return Abilities(exclusive_commit=False)
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
@@ -82,7 +83,7 @@ class CloudStorage(RemoteStorage):
             return _describe(key, await obstore.head_async(self._store, key.text))
 
     async def exists(self, key: ObjectKey) -> bool:
-        """Whether there is such an object."""
+        """True when the object exists."""
         try:
             await self.stat(key)
         except NotFound:
@@ -104,7 +105,7 @@ class CloudStorage(RemoteStorage):
                 expect(_describe(key, answer.meta), if_etag)
                 data = bytes(await answer.bytes_async())
         except StorageUnavailable:
-            # A range that begins behind the end is answered with a plain failure; the size tells them apart.
+            # obstore reports a range behind the end as any other failure; the size tells the two apart.
             check_inside(key, end, (await self.pin(key, if_etag)).size)
             raise
         check_inside(key, end, start + len(data))
@@ -117,7 +118,7 @@ class CloudStorage(RemoteStorage):
                 return await self._put(key, data, "create")
             if await self.exists(key):
                 raise Conflict(f"object {str(key)!r} exists")
-            # It was being removed meanwhile, which S3 answers with a conflict too: it wants to be asked again.
+            # S3 also answers with a conflict while the key is being deleted, and expects a retry.
         return await self._put(key, data, "create")
 
     async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
@@ -130,7 +131,7 @@ class CloudStorage(RemoteStorage):
         )
 
     async def put_parts(self, key: ObjectKey, parts: AsyncIterator[bytes]) -> str:
-        """See `cloud_writer.Target.put_parts`."""
+        """See `writer.Target.put_parts`."""
         with explained("write", key, missing=StorageUnavailable):
             result = await obstore.put_async(
                 self._store, key.text, parts, use_multipart=True, chunk_size=self.part_bytes, max_concurrency=UPLOADS
@@ -153,7 +154,7 @@ class CloudStorage(RemoteStorage):
                 chunk_size=min(limit + 1, PAGE),
             )
             async for page in pages:
-                # A server that does not know where to begin begins at the start: Azure's emulator is one.
+                # Azure's emulator ignores the offset and lists from the start.
                 items += [item for item in _ours(page) if after is None or item.key > after]
                 if len(items) > limit:
                     return Page(tuple(items[:limit]), items[limit - 1].key)
@@ -167,7 +168,7 @@ class CloudStorage(RemoteStorage):
             await obstore.delete_async(self._store, key.text)
 
     async def _version(self, key: ObjectKey, etag: str) -> str | None:
-        """The version that bears this tag now, which a conditional write then names."""
+        """Version that a conditional write names; `Conflict` unless the object exists and has this entity tag."""
         try:
             with explained("find", key):
                 found = await obstore.head_async(self._store, key.text)
@@ -183,7 +184,7 @@ class CloudStorage(RemoteStorage):
 
 
 def _ours(page: Iterable[ObjectMeta]) -> Iterator[ObjectStat]:
-    """The objects of a page; what has no name of ours is not ours to show."""
+    """Objects of a page, without those whose names are no valid keys."""
     for found in page:
         with suppress(InvalidInput):
             yield _describe(ObjectKey(found["path"]), found)
@@ -201,12 +202,12 @@ def _tag(etag: str | None) -> str:
 
 
 def _reason(error: Exception, options: Mapping[str, str]) -> str:
-    """The first line of what obstore says of a configuration, unless it repeats a value that may be a secret."""
+    """First line of obstore's error, or the error's class when the line repeats a possible secret."""
     told = str(error).partition("\n")[0]
     values = [*options.values(), *(value for name, value in os.environ.items() if name.startswith(_PREFIXES))]
     return type(error).__name__ if any(value and value in told for value in values) else told
 
 
 def _any(options: dict[str, Any]) -> Any:
-    """Options whose names are known by now, but not to the type checker: they depend on the scheme."""
+    """Cast of validated options: their names depend on the scheme, which the type checker cannot know."""
     return options

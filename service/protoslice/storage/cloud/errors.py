@@ -1,4 +1,4 @@
-"""What obstore's errors mean, without their texts: those hold URLs, and URLs may hold signatures."""
+"""Translation of obstore's errors, without their texts, which may hold URLs with signatures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _KINDS: tuple[tuple[type[Exception], type[ProtosliceError], str], ...] = (
 
 @contextmanager
 def explained(doing: str, key: object, *, missing: type[ProtosliceError] = NotFound) -> Iterator[None]:
-    """Turn an error of obstore inside into one of our tree; `missing` is what a 404 means here."""
+    """Turn an error of obstore in the block into a `ProtosliceError`; `missing` is the class for a 404."""
     try:
         yield
     except (obstore.BaseError, OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Which options buckets take: the names that obstore knows for a scheme, and those for any connection."""
+"""Options of buckets: obstore's names for each scheme, and names for any connection."""
 
 from __future__ import annotations
 
@@ -42,13 +42,14 @@ _PREFIXES: Final = {"s3": ("aws_",), "gs": ("google_",), "az": ("azure_storage_"
 
 
 def sort_options(scheme: str, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The options for the store, and those for its connections; `InvalidInput` names one that is neither.
+    """Split options into those of the store and those of its connections.
 
-    obstore ends in a panic when it is given one kind as the other. Names may be written as in the environment, such as
-    `AWS_REGION`.
+    Names may also have the form of environment variables, such as `AWS_REGION`. `InvalidInput` for an option that is
+    unknown or given twice.
     """
     store: dict[str, str] = {}
     connection: dict[str, str] = {}
+    # An option of one kind given as the other makes obstore panic.
     for given, value in options.items():
         name = _plain(scheme, given)
         place = store if name in STORES[scheme] else connection

@@ -1,4 +1,4 @@
-"""An object of a bucket in the making: one request while it is small, a multipart upload beyond."""
+"""Writer of a bucket's objects: one request for a small object, a multipart upload beyond."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MAX_PARTS: Final = 10_000
 
 
 class _Dropped(Exception):
-    """Raised into a multipart upload to make it clean up behind itself."""
+    """Raised into a multipart upload so that obstore aborts the upload."""
 
 
 class Target(Protocol):
-    """What a writer needs of its storage."""
+    """Storage as a `CloudWriter` needs it."""
 
     part_bytes: int
 
@@ -27,17 +27,17 @@ class Target(Protocol):
         """See `Storage.put_if_absent`."""
 
     async def exists(self, key: ObjectKey) -> bool:
-        """Whether there is such an object."""
+        """True when the object exists."""
 
     async def put_parts(self, key: ObjectKey, parts: AsyncGenerator[bytes, None]) -> str:
-        """Upload parts as one object and return its tag; when `parts` raises, leave nothing and pass the error on."""
+        """Upload parts as one object and return its entity tag; an error of `parts` aborts and passes on."""
 
 
 class CloudWriter(Writer):
-    """Holds one part in memory, and as many as are under way.
+    """Writer that holds one part in memory besides those under way.
 
-    The upload runs as a task that draws parts from a queue. It is never cancelled: only an error out of the parts makes
-    obstore abort the upload at the storage, a cancelled one would leave its parts there, invisible and paid for.
+    The upload is a task that takes parts from a queue. The task is never cancelled: only an error out of the parts
+    makes obstore abort the upload, and a cancelled upload would leave invisible, billed parts in the storage.
     """
 
     def __init__(self, target: Target, key: ObjectKey) -> None:
@@ -92,7 +92,7 @@ class CloudWriter(Writer):
             self._queue.put_nowait(b"wake up")
         await asyncio.wait({self._upload})
         if not self._upload.cancelled():
-            self._upload.exception()  # seen, as asyncio wants it
+            self._upload.exception()  # retrieved, or asyncio would log it
 
     @contextmanager
     def _step(self) -> Iterator[None]:
@@ -103,7 +103,7 @@ class CloudWriter(Writer):
         self._ended = False
 
     async def _finish(self) -> str:
-        # obstore cannot make a multipart upload conditional: after this look another commit may still come first.
+        # obstore has no conditional multipart upload: another commit may still win after this check.
         if await self._target.exists(self._key):
             raise Conflict(f"object {str(self._key)!r} exists")
         upload = await self._send(bytes(self._rest))

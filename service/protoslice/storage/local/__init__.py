@@ -1,1 +1,1 @@
-"""`file://`."""
+"""`file://`: objects as files below a directory."""

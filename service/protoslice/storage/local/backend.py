@@ -2,11 +2,11 @@
 
     root/
     ├── .protoslice/lock      held while an object is replaced or removed
-    ├── .protoslice/tmp/*     objects in the making; each is locked by its writer
+    ├── .protoslice/tmp/*     temporary files; each is locked by its writer
     └── <key>                 objects, as files
 
-An object is written to a spare file, synced, then linked to its name (which fails when the name is taken) or renamed
-over it, and every folder on the way is synced. Linux only: descriptors of folders, flock, pread.
+An object is written to a temporary file, synced, then linked to its name (which fails when the name is taken) or
+renamed over it, and every folder on the way is synced. Linux only: descriptors of folders, flock, pread.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NO_FOLDER: Final = {
 
 
 class FileStorage(Storage):
-    """The objects below one directory, which is made when it is missing and `create` says so."""
+    """Storage of the objects below one directory; `create` makes a missing directory."""
 
     def __init__(self, root: str, *, create: bool = True) -> None:
         with explained("open storage at", root, **_NO_FOLDER):
@@ -56,7 +56,7 @@ class FileStorage(Storage):
 
     @property
     def abilities(self) -> Abilities:
-        """Everything."""
+        """All abilities of the interface."""
         return Abilities(conditional_delete=True, open_file=True, free_space=True)
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
@@ -167,7 +167,8 @@ class FileStorage(Storage):
             spare.drop()
 
     def _must_not_exist(self, key: ObjectKey) -> None:
-        """Spare the writing when it will be in vain; linking is what decides."""
+        """Raise `Conflict` when the object exists."""
+        # Saves a write that would be in vain; the link in `publish` decides.
         with explained("find", key), suppress(FileNotFoundError, NotADirectoryError):
             self._tree.facts(key.segments)
             raise Conflict(f"object {str(key)!r} exists")
@@ -179,7 +180,7 @@ class FileStorage(Storage):
         walk = closing(self._tree.walk(segments, "" if after is None else after.text))
         with explained("list", prefix or "everything"), missing, walk as files:
             for name, facts in files:
-                # What is no object (a link, a device, a name that is no key) is not ours to show.
+                # Links, devices and names that are no keys are not objects of this storage.
                 with suppress(InvalidInput, NotFound):
                     items.append(describe(ObjectKey(name), facts))
                 if len(items) > limit:
@@ -195,7 +196,7 @@ class FileStorage(Storage):
 
 
 class FileWriter(Writer):
-    """A spare file written through the threads."""
+    """Writer that runs the calls of a `SpareFile` in threads."""
 
     def __init__(self, threads: Threads, spare: SpareFile) -> None:
         self._threads = threads
@@ -211,7 +212,7 @@ class FileWriter(Writer):
     async def write(self, piece: Buffer) -> None:
         """See `Writer.write`."""
         self._check()
-        self._broken = True  # until it is known that all of the piece has been written
+        self._broken = True  # a failed write may have appended a part of the piece
         await self._threads.run(lambda: self._spare.write(piece))
         self._broken = False
         self._size += memoryview(piece).nbytes

@@ -1,4 +1,4 @@
-"""A local object held open. Blocking."""
+"""Handle of an open local object. Calls block."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from protoslice.storage.spans import check_inside
 
 
 def describe(key: ObjectKey, facts: os.stat_result) -> ObjectStat:
-    """What a file's facts say of the object; `NotFound` for anything but a regular file.
+    """`ObjectStat` from a file's `os.stat_result`; `NotFound` for anything but a regular file.
 
-    The tag holds the time set at publishing, to the nanosecond and partly random: an inode that is used again within
-    one tick of the clock still gives another tag, and so does a change in place.
+    The entity tag is made of modification time, size and inode. Publishing sets the time with random low bits, so an
+    inode that is used again within one tick of the clock still gets another tag; so does a change in place.
     """
     if not modes.S_ISREG(facts.st_mode):
         raise NotFound(f"no object {str(key)!r}")
@@ -28,7 +28,7 @@ def describe(key: ObjectKey, facts: os.stat_result) -> ObjectStat:
 class FileHandle:
     """An open file with exact reads from any thread.
 
-    Closing waits for no one, and never pulls the descriptor away from a reader.
+    `close` returns at once; the last read under way closes the descriptor.
     """
 
     def __init__(self, key: ObjectKey, descriptor: int) -> None:
@@ -67,7 +67,7 @@ class FileHandle:
                 self._release()
 
     def expect(self, etag: str | None) -> None:
-        """Raise `Conflict` when another tag is expected."""
+        """Raise `Conflict` when `etag` is given and is not the tag of this file."""
         if etag is not None and etag != self._stat.etag:
             raise Conflict(f"object {str(self._stat.key)!r} has changed")
 

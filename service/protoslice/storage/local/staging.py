@@ -1,4 +1,4 @@
-"""A file in the making, until it is given its name or dropped. Blocking."""
+"""Temporary file that is published as an object or dropped. Calls block."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from protoslice.storage.local.handle import describe
 from protoslice.storage.local.tree import Tree, explained
 
 _WRITTEN = 64 << 10
-"""At most so much is written by one call. For longer ones the kernel looks for long stretches of free memory, which
-was measured (Linux 6.18, ext4) to cost several times as much as the writing itself."""
+"""Bytes in one `write` call at most. For longer calls the kernel looks for long runs of free memory, which was measured
+(Linux 6.18, ext4) to cost several times as much as the write itself.
+"""
 _AHEAD = 8 << 20
-"""How much is written before the disk is told to begin with it."""
+"""Bytes written between requests to the kernel to start write-back."""
 
 
 class SpareFile:
-    """Written from any thread, one call at a time; `drop` waits for a call that is under way."""
+    """Temporary file of the object `key`.
+
+    Threads may share a `SpareFile`; a lock admits one call at a time, and `drop` waits for a call under way.
+    """
 
     def __init__(self, tree: Tree, key: ObjectKey) -> None:
         self._tree = tree
@@ -36,12 +40,12 @@ class SpareFile:
             self._descriptor = tree.create_spare(self._name)
 
     def __del__(self) -> None:
-        # Made for a caller who was cancelled meanwhile: nobody else will drop it.
+        # A caller cancelled during creation never received this object, so nobody else drops the file.
         with suppress(Exception):
             self._drop()
 
     def write(self, piece: Buffer) -> None:
-        """Append a piece."""
+        """Append `piece`."""
         with self._mutex, explained("write", self._key), memoryview(piece).cast("B") as view:
             at = 0
             while at < len(view):
@@ -51,7 +55,10 @@ class SpareFile:
                 self._begin()
 
     def publish(self, *, replace: bool = False, if_etag: str | None = None) -> str:
-        """Give the file its name, durably, and return its entity tag; it is dropped when that fails."""
+        """Publish the file durably under its key and return its entity tag; on failure the file is dropped.
+
+        `Conflict` when the key exists and `replace` is False, or when the object lacks the entity tag `if_etag`.
+        """
         with self._mutex:
             try:
                 with explained("publish", self._key, ENOTDIR=(Conflict, "a file stands where a folder is needed")):
@@ -62,21 +69,19 @@ class SpareFile:
                 self._drop()
 
     def drop(self) -> None:
-        """Leave nothing of the file; harmless when repeated."""
+        """Remove the file unless it was published; harmless when repeated."""
         with self._mutex:
             self._drop()
 
     def _begin(self) -> None:
-        """Have the disk begin with what has been written, so that little is left to wait for at the end.
-
-        That no one needs it for now is what says so: Linux then writes dirty pages, and keeps those it is writing.
-        """
+        """Start write-back of the bytes written so far, which leaves little for the final `fsync`."""
+        # `POSIX_FADV_DONTNEED` makes Linux start write-back of dirty pages; pages under write-back stay cached.
         with suppress(OSError):  # a hint
             os.posix_fadvise(self._open(), self._begun, self._size - self._begun, os.POSIX_FADV_DONTNEED)
         self._begun = self._size
 
     def _publish(self, *, replace: bool, if_etag: str | None) -> str:
-        # The time is part of the entity tag: set here, finer than the kernel's clock and never twice the same.
+        # The entity tag contains this time: finer than the kernel's clock, with random low bits against repetition.
         moment = (time.time_ns() & ~0xFFFFF) | randbits(20)
         os.utime(self._open(), ns=(moment, moment))
         os.fsync(self._open())
@@ -100,13 +105,13 @@ class SpareFile:
         if descriptor >= 0:
             os.close(descriptor)
             if self._named:
-                return  # publishing took its name among the spare files away
+                return  # publishing removed the temporary name
             with explained("clean up after", self._key):
                 self._tree.drop_spare(self._name)
 
 
 def expect(tree: Tree, key: ObjectKey, etag: str) -> None:
-    """Raise `Conflict` unless the object at `key` has this entity tag; the caller holds the lock of the tree."""
+    """Raise `Conflict` unless the object at `key` has this entity tag; the caller holds the tree's lock."""
     try:
         found = describe(key, tree.facts(key.segments)).etag
     except (FileNotFoundError, NotADirectoryError, NotFound):

@@ -1,4 +1,4 @@
-"""A directory reached through descriptors alone: no name and no link in it leads anywhere else. Blocking."""
+"""Directory tree accessed through descriptors, so that no name and no link leads out. Calls block."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ERRORS: Final[dict[int, tuple[type[ProtosliceError], str]]] = {
 
 @contextmanager
 def explained(doing: str, name: object, **other: tuple[type[ProtosliceError], str]) -> Iterator[None]:
-    """Turn an `OSError` inside into an error of our tree; `other` overrules the table, by errno name."""
+    """Turn an `OSError` in the block into a `ProtosliceError`; `other` overrides the table, by errno name."""
     try:
         yield
     except OSError as error:
@@ -52,20 +52,23 @@ def explained(doing: str, name: object, **other: tuple[type[ProtosliceError], st
 
 
 class Tree:
-    """Folders and files below one root, by segments. The root itself may be reached by links: the operator named it."""
+    """Files and folders below one root, named by path segments.
+
+    Links below the root are never followed; the root itself may be a link, because the operator named it.
+    """
 
     def __init__(self, root: str) -> None:
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def close(self) -> None:
-        """Release the root."""
+        """Close the root's descriptor; harmless when repeated."""
         root, self._root = self._root, -1
         if root >= 0:
             os.close(root)
 
     @contextmanager
     def folders(self, segments: Sequence[str], *, create: bool = False) -> Iterator[list[int]]:
-        """Descriptors of the root and each folder on the way down to `segments`, made when asked for."""
+        """Descriptors of the root and of each folder of `segments`, in order; `create` makes missing folders."""
         with ExitStack() as stack:
             chain = [self._root]
             for segment in segments:
@@ -75,30 +78,30 @@ class Tree:
             yield chain
 
     def open(self, segments: Sequence[str]) -> int:
-        """A read-only descriptor of whatever is at `segments`; not blocking on a pipe, not following a link."""
+        """Read-only descriptor of the entry at `segments`; never blocks on a pipe or follows a link."""
         with self.folders(segments[:-1]) as chain:
             return os.open(segments[-1], _READ, dir_fd=chain[-1])
 
     def facts(self, segments: Sequence[str]) -> os.stat_result:
-        """What is at `segments`, itself and not what a link there points to."""
+        """`os.stat_result` of the entry at `segments`, of a link the link's own."""
         with self.folders(segments[:-1]) as chain:
             return os.stat(segments[-1], dir_fd=chain[-1], follow_symlinks=False)
 
     def free_bytes(self) -> int:
-        """The bytes an ordinary user may still write."""
+        """Bytes that an unprivileged user may still write."""
         with explained("measure", "storage"):
             facts = os.fstatvfs(self._root)
         return facts.f_bavail * facts.f_frsize
 
     def create_spare(self, name: str) -> int:
-        """A new file among the spare ones, locked as long as it is open to show that its writer is at work."""
+        """Create a temporary file and return its descriptor, whose shared lock marks a live writer."""
         with self.folders(_SPARE, create=True) as chain:
             spare = os.open(name, _CREATE, 0o666, dir_fd=chain[-1])
             fcntl.flock(spare, fcntl.LOCK_SH)
             return spare
 
     def drop_spare(self, name: str) -> None:
-        """Remove a spare file, if it is still there."""
+        """Remove a temporary file, if it still exists."""
         try:
             with self.folders(_SPARE) as chain:
                 os.unlink(name, dir_fd=chain[-1])
@@ -106,20 +109,24 @@ class Tree:
             return
 
     def publish(self, spare: str, segments: Sequence[str], *, replace: bool) -> None:
-        """Give a spare file its name, durably; every folder on the way is synced, whoever made it."""
+        """Give a temporary file its final name, durably.
+
+        `FileExistsError` when the name is taken and `replace` is False.
+        """
         for _ in range(_TRIES):
             try:
                 with self.folders(_SPARE) as spares, self.folders(segments[:-1], create=True) as chain:
                     _rename(spare, spares[-1], segments[-1], chain[-1], replace=replace)
+                    # Another process may have made a folder and not synced it yet: all are synced.
                     for folder in reversed(chain):
                         os.fsync(folder)
                     return
             except FileNotFoundError:
-                continue  # a folder on the way was empty, and pruned by a delete
+                continue  # a delete removed an empty folder on the way
         raise OSError(errno.EAGAIN, "folders vanish faster than they can be made")
 
     def remove(self, segments: Sequence[str]) -> None:
-        """Remove a file durably, and the folders it leaves empty."""
+        """Remove a file durably, and the folders that become empty."""
         with self.folders(segments[:-1]) as chain:
             os.unlink(segments[-1], dir_fd=chain[-1])
             os.fsync(chain[-1])
@@ -127,10 +134,10 @@ class Tree:
                 try:
                     os.rmdir(segments[depth], dir_fd=chain[depth])
                 except OSError:
-                    return  # in use again
+                    return  # not empty
 
     def walk(self, segments: Sequence[str], after: str) -> Found:
-        """Name and facts of each regular file below a folder whose name comes behind `after`, ordered by name."""
+        """Key and `os.stat_result` of each entry but folders below `segments`, in key order, after `after`."""
         with self.folders(segments) as chain:
             yield from _walk(
                 chain[-1], "".join(f"{segment}/" for segment in segments), after, MAX_SEGMENTS - len(segments)
@@ -138,7 +145,7 @@ class Tree:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Alone among all processes that replace or remove objects of this tree."""
+        """Hold the lock that processes take to replace or remove objects of this tree."""
         with self.folders(_SPARE[:1], create=True) as chain:
             lock = os.open("lock", _LOCK, 0o666, dir_fd=chain[-1])
         try:
@@ -148,7 +155,10 @@ class Tree:
             os.close(lock)
 
     def drop_old_spares(self, before: float) -> int:
-        """Remove spare files last written before that time whose writer is gone; how many there were."""
+        """Remove temporary files last written before the Unix time `before`, and return their number.
+
+        Files whose writer is alive are kept.
+        """
         try:
             with self.folders(_SPARE) as chain:
                 return sum(_drop_if_abandoned(name, chain[-1], before) for name in os.listdir(chain[-1]))

@@ -1,1 +1,1 @@
-"""`https://` and `http://`, read-only."""
+"""`https://` and `http://`: objects of a web server, read-only."""

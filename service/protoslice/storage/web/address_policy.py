@@ -1,14 +1,14 @@
-"""Which addresses this service may be talked into visiting.
+"""Address policy of web sources, against server-side request forgery.
 
-A client that names a source makes the service open it, from inside the operator's network. So:
+A client names a source, and the service opens the source from inside the operator's network. Therefore:
 
 - A source must lie under a prefix on the operator's list, compared by parsed scheme, authority and whole path segments.
-- A host name is resolved once for each connection, every address it gives is judged, and the connection goes to an
-  address that was judged: a name that resolves to something else a moment later (rebinding) gains nothing.
-- Addresses that are not publicly routable are refused, in whatever notation and inside whatever IPv6 wrapping they
-  come, unless they lie in a network on the operator's list.
+- A host name is resolved once for each connection, every resulting address is checked, and the connection goes to a
+  checked address: a name that resolves to something else a moment later (DNS rebinding) gains nothing.
+- Addresses that are not publicly routable are refused, in any notation and inside any IPv6 wrapping, unless they lie
+  in a network on the operator's list.
 
-Not covered: what a public server that is allowed chooses to answer, and services that trust the operator's public
+Not covered: the content that an allowed public server answers with, and services that trust the operator's public
 addresses.
 """
 
@@ -24,14 +24,14 @@ from protoslice.errors import InvalidInput, StorageDenied, StorageUnavailable
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
-# IPv6 networks whose addresses carry an IPv4 address to which a gateway may deliver: its last 32 bits.
+# IPv6 networks whose addresses embed an IPv4 address, their last 32 bits, to which a gateway may deliver.
 _CARRIERS: Final = tuple(IPv6Network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96"))
-# All IPv6 addresses that are given out for public use so far.
+# All IPv6 addresses assigned for public use so far.
 _PUBLIC: Final = IPv6Network("2000::/3")
 
 
 class Networks:
-    """The networks that may be visited although they are not public: `10.1.0.0/16`, `fd00::/8`, or one address."""
+    """Non-public networks that may be visited: `10.1.0.0/16`, `fd00::/8`, or one address."""
 
     def __init__(self, *texts: str) -> None:
         try:
@@ -40,12 +40,12 @@ class Networks:
             raise InvalidInput(f"not all of these are networks: {', '.join(texts)}") from None
 
     def permit(self, address: Address) -> bool:
-        """Whether this address may be visited: it is public, or listed as it stands."""
+        """True when `address` is public or lies in a listed network."""
         return not is_private(address) or any(address in network for network in self._networks)
 
 
 def is_private(address: Address) -> bool:
-    """Whether an address, or one it carries inside, is anything but publicly routable unicast."""
+    """True unless `address`, and each address embedded in it, is publicly routable unicast."""
     if isinstance(address, IPv4Address):
         return not address.is_global or address.is_multicast or address.is_reserved
     if any(address in network for network in _CARRIERS):
@@ -57,7 +57,10 @@ def is_private(address: Address) -> bool:
 
 
 async def resolve(host: str, port: int, networks: Networks) -> Sequence[str]:
-    """The addresses of a host, all of which may be visited; `StorageDenied` when one may not."""
+    """Addresses of a host; `StorageDenied` when one of them may not be visited.
+
+    `StorageUnavailable` when the name cannot be resolved.
+    """
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):

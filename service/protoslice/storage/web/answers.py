@@ -1,4 +1,4 @@
-"""What the answer of a web server to a ranged request says, if it says what it must."""
+"""Validation of a web server's response to a range request."""
 
 from __future__ import annotations
 
@@ -33,14 +33,18 @@ _REFUSALS: Final[dict[int, tuple[type[ProtosliceError], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class FetchedRange:
-    """The bytes of a range, as far as the object has them, and the facts of the object."""
+    """Bytes of a range, fewer where the object ends earlier, and the facts of the object."""
 
     stat: ObjectStat
     data: bytes
 
 
 async def read_answer(key: ObjectKey, span: Span, response: httpcore.Response) -> FetchedRange:
-    """The answer to a request for `span` of an object; an error of our tree for every other answer there is."""
+    """Validated response to a request for `span`; every other response raises a `ProtosliceError`.
+
+    A 206 with the range asked for and a 200 without a body are valid. `IntegrityError` when the span begins behind the
+    end of the object.
+    """
     headers = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise Unsupported(f"cannot read {str(key)!r}: the server encodes what it sends")
@@ -57,7 +61,7 @@ async def read_answer(key: ObjectKey, span: Span, response: httpcore.Response) -
 
 
 def unavailable(key: ObjectKey, why: str) -> StorageUnavailable:
-    """The error of a server that fails."""
+    """`StorageUnavailable` for a server that fails."""
     return StorageUnavailable(f"cannot read {str(key)!r}: {why}")
 
 

@@ -1,7 +1,7 @@
-"""`https://` and `http://`: objects of a web server, read-only, by ranges pinned to a strong entity tag.
+"""`https://` and `http://`: read-only objects of a web server, pinned to a strong entity tag.
 
 Redirects are not followed, proxies of the environment are not used, and each connection goes to an address that the
-guard has judged; TLS still checks the certificate against the host's name.
+address policy has checked; TLS still verifies the certificate against the host's name.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FAILURES: Final = (
 
 
 class WebStorage(RemoteStorage):
-    """The objects below one URL. `networks` may be visited although they are not public."""
+    """Storage of the objects below one URL; `networks` lists non-public networks that may be visited."""
 
     def __init__(self, root: str, *, networks: Sequence[str] = (), tls: ssl.SSLContext | None = None) -> None:
         place = parse_root(root)
@@ -50,16 +50,16 @@ class WebStorage(RemoteStorage):
 
     @property
     def abilities(self) -> Abilities:
-        """Reading."""
+        """No abilities beyond reading."""
         return Abilities(
             write=False, listing=False, create_if_absent=False, compare_and_set=False, exclusive_commit=False
         )
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
-        """See `Storage.stat`; asks for the first byte, which shows that ranges are served."""
+        """See `Storage.stat`; requests the first byte, which proves that the server serves ranges."""
         try:
             return (await self._get(key, 0, 1, None)).stat
-        except IntegrityError:  # it has no first byte
+        except IntegrityError:  # an empty object
             return (await self._try("HEAD", key, (0, 0), [])).stat
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
@@ -74,23 +74,23 @@ class WebStorage(RemoteStorage):
         return answer.data
 
     async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        """Never."""
+        """Raise `Unsupported`: web sources are read-only."""
         _refuse()
 
     async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        """Never."""
+        """Raise `Unsupported`: web sources are read-only."""
         _refuse()
 
     async def writer(self, key: ObjectKey) -> Writer:
-        """Never."""
+        """Raise `Unsupported`: web sources are read-only."""
         _refuse()
 
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
-        """Never."""
+        """Raise `Unsupported`: web servers list no objects."""
         raise Unsupported("a web server does not list its objects")
 
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
-        """Never."""
+        """Raise `Unsupported`: web sources are read-only."""
         _refuse()
 
     async def close(self) -> None:
@@ -121,7 +121,7 @@ class WebStorage(RemoteStorage):
 
     def _url(self, key: ObjectKey) -> httpcore.URL:
         path = "".join(f"/{quote(segment, safe=_SAFE)}" for segment in self._place.segments + key.segments)
-        # Not parsed from text: httpcore would take what follows a semicolon for no part of the path.
+        # Built from parts: httpcore's parser would cut the path at a semicolon.
         return httpcore.URL(
             scheme=self._place.scheme, host=self._place.host, port=self._place.port, target=path.encode("ascii")
         )

@@ -1,4 +1,4 @@
-"""Connections of web sources: to addresses the guard has judged, and nowhere else."""
+"""Connections of web sources, to checked addresses only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEPT_SECONDS = 30
 
 
 def guarded_pool(networks: Networks, tls: ssl.SSLContext | None) -> httpcore.AsyncConnectionPool:
-    """A pool of HTTP/1.1 connections that resolves names by the guard; no redirects, no proxies."""
+    """Pool of HTTP/1.1 connections to addresses that the policy permits; no redirects, no proxies."""
     return httpcore.AsyncConnectionPool(
         ssl_context=tls or ssl.create_default_context(),
         max_connections=_CONNECTIONS,
@@ -24,7 +24,10 @@ def guarded_pool(networks: Networks, tls: ssl.SSLContext | None) -> httpcore.Asy
 
 
 class _GuardedNetwork(httpcore.AsyncNetworkBackend):
-    """Resolves, judges and connects in one step; TLS starts later, for the name and not for the address."""
+    """Network backend that resolves a host, checks its addresses and connects in one step.
+
+    TLS starts later and verifies the name of the host, not the address.
+    """
 
     def __init__(self, networks: Networks) -> None:
         self._networks = networks
@@ -38,7 +41,7 @@ class _GuardedNetwork(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """A connection to one of the host's addresses."""
+        """Connection to the first address that answers; `StorageDenied` when one may not be visited."""
         failure: Exception = httpcore.ConnectError("no address")
         for address in await resolve(host, port, self._networks):
             try:
@@ -50,9 +53,9 @@ class _GuardedNetwork(httpcore.AsyncNetworkBackend):
     async def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None
     ) -> httpcore.AsyncNetworkStream:
-        """Never."""
+        """Raise `ConnectError`: web sources use no Unix sockets."""
         raise httpcore.ConnectError("web sources are not behind sockets of this machine")
 
     async def sleep(self, seconds: float) -> None:
-        """Wait, for the pool's own retries."""
+        """Wait for `seconds`, between the pool's own retries."""
         await self._inner.sleep(seconds)
