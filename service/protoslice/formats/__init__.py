@@ -1,1 +1,1 @@
-"""Formats: which tensors a model has, and where their bytes lie."""
+"""Formats: the tensors of a model and the location of their bytes."""

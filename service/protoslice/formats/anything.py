@@ -1,4 +1,4 @@
-"""Any message of a known type: its large fields of bytes and of numbers, as tensors of one dimension."""
+"""Fallback format: large bytes and numeric fields of any typed message, as one-dimensional tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from protoslice.ropes import Rope
 __all__ = ["Anything"]
 
 _LEAST: Final = 64 << 10
-"""Fields of fewer bytes are part of the message, and no tensors."""
+"""Bytes; smaller fields are not listed as tensors."""
 _MOST_COUNTED: Final = 64 << 20
 _PIECE: Final = 1 << 20
 _CONTINUED: Final = bytes(range(0x80, 0x100))
@@ -32,26 +32,26 @@ _NUMBERS: Final = {
     "sint32": ("I32", Encoding.ZIGZAG), "sint64": ("I64", Encoding.ZIGZAG),
     "bool": ("BOOL", Encoding.VARINT), "enum": ("I32", Encoding.VARINT),
 }  # fmt: skip
-"""By the kind of a field: the type of its elements, and how they are written."""
+"""Field kind in protobuf → dtype of the elements and their encoding."""
 
 
 class Anything:
-    """Messages that no other format knows."""
+    """Messages that no other format claims, as long as their type is known."""
 
     name = "fields"
 
     def wants(self, model: Model) -> bool:
-        """Whether the root is a message of a type that is known."""
+        """True when the root is a proto of a known type."""
         return model.proto is not None and model.type is not None
 
     def tensors(self, model: Model) -> Tensors:
-        """The fields of at least 64 KiB, wherever they stand. The index knows them all: nothing is read."""
+        """All fields of at least 64 KiB, at any depth; found in the index, without reading their content."""
         return _Fields([] if model.proto is None else list(_fields(model.root, model.proto)))
 
 
 @dataclass(frozen=True)
 class _Field:
-    """A field that is a tensor; how many elements it has may have to be counted."""
+    """A field that is listed as a tensor; the number of its elements may need a pass over its varints."""
 
     file: str
     proto: RootProto
@@ -62,7 +62,7 @@ class _Field:
 
     @cached_property
     def tensor(self) -> Tensor:
-        """The tensor that it is."""
+        """The field as a tensor, with a Fault for data if its elements cannot be counted."""
         return Draft(self.path, self.path, "field", self.file).tensor(self._data)
 
     def _data(self, draft: Draft) -> Data:
@@ -93,7 +93,7 @@ class _Field:
 
 
 class _Fields:
-    """Tensors that are made when they are asked for."""
+    """`Tensors` that builds each tensor on first access."""
 
     def __init__(self, fields: Sequence[_Field]) -> None:
         self._fields = fields
@@ -106,7 +106,7 @@ class _Fields:
         return self._fields[number].tensor
 
     def numbers(self, name_or_address: str) -> Sequence[int]:
-        """The tensor of that name or address."""
+        """The number of the tensor with that name or address, in a tuple; empty if there is none."""
         found = self._numbers.get(name_or_address)
         return () if found is None else (found,)
 
@@ -124,7 +124,7 @@ def _fields(file: str, proto: RootProto) -> Iterator[_Field]:
 
 
 def _paths(proto: RootProto, places: Sequence[Place], kind: str, path: str, repeated: bool) -> Iterator[str]:
-    """The paths of the large tensors that the field at `path` is."""
+    """Paths of the tensors in the field at `path`: one for numbers, one per large element of bytes."""
     size = sum(end - start for _, _, start, end, _ in places)
     if kind in _NUMBERS and repeated and size >= _LEAST:
         yield path
@@ -139,7 +139,8 @@ def _paths(proto: RootProto, places: Sequence[Place], kind: str, path: str, repe
 
 
 def _is_there(proto: RootProto, path: str) -> bool:
-    """Whether what counts of the field is large: another member of its oneof may have taken its place."""
+    """True when the value of the field at `path` is large."""
+    # The index lists every occurrence; only the last member of a oneof that was written is set.
     try:
         return proto.document.view(path)[2].size >= _LEAST
     except NotFound:

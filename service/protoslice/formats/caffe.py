@@ -1,4 +1,4 @@
-"""Caffe: the blobs of layers, of today's kind and of both older ones."""
+"""Caffe: blobs of layers, in the current format and both older ones."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _LAYERS: Final = frozenset({"caffe.LayerParameter", "caffe.V1LayerParameter", "c
 _FLOATS, _SHAPE, _DOUBLES = 5, 7, 8
 _OLD_DIMENSIONS: Final = ("num", "channels", "height", "width")
 _SMALL_FIELD: Final = 1024
-"""Shapes up to so many bytes are read; Caffe takes 32 dimensions."""
+"""Bytes of the largest field of a blob that is read, which bounds its shape; Caffe takes 32 dimensions."""
 
 
 class Caffe:
-    """Networks, and whatever else holds blobs: means, the state of a solver."""
+    """Networks and other messages with blobs, such as means and solver states."""
 
     name = "caffe"
 
     def wants(self, model: Model) -> bool:
-        """Whether the root is a message of Caffe."""
+        """True when the root is a message of Caffe."""
         return model.proto is not None and (model.type or "").startswith("caffe.")
 
     def tensors(self, model: Model) -> Tensors:
-        """Every blob; the gradients that may stand beside its data are no tensors of the model."""
+        """One tensor per blob, from its data; gradients beside the data are not listed."""
         proto = model.proto
         if proto is None:
             return Listed(())
@@ -64,7 +64,7 @@ def _data(draft: Draft, proto: RootProto, found: _core.Finding) -> Data:
 
 
 def _shape(message: Any, found: _core.Finding, there: int) -> tuple[int, ...]:
-    """The old four dimensions where one of them is set, as Caffe reads it; without any shape, all values in a row."""
+    """Shape of a blob: the legacy four dimensions if any is set, as in Caffe, else `shape`, else one row."""
     if any(message.HasField(name) for name in _OLD_DIMENSIONS):
         return tuple(getattr(message, name) for name in _OLD_DIMENSIONS)
     if message.HasField("shape"):
@@ -75,7 +75,7 @@ def _shape(message: Any, found: _core.Finding, there: int) -> tuple[int, ...]:
 
 
 def _name(found: _core.Finding) -> str:
-    """The layer and which of its blobs; the path where no layer has a name."""
+    """`LAYER.FIELD[N]` of the blob, or its path where no enclosing layer has a name."""
     layers = [name for kind, name in found.names if kind in _LAYERS and name]
     if not layers:
         return found.path

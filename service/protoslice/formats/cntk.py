@@ -1,4 +1,4 @@
-"""CNTK v2: the arrays in its nested dictionaries, called as the variables are that hold them."""
+"""CNTK v2: arrays in nested dictionaries, named after the variables that hold them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _FLOATS, _DOUBLES, _BYTES, _INTS = (
 _TYPES: Final = {
     1: ("F32", "float_values", Encoding.PLAIN),
     2: ("F64", "double_values", Encoding.PLAIN),
-    # CNTK writes half floats as floats, and that is what is there to be served.
+    # CNTK stores half floats as floats.
     4: ("F32", "float_values", Encoding.PLAIN),
     5: ("I8", "bytes_value", Encoding.PLAIN),
     6: ("I16", "sint32_values", Encoding.ZIGZAG),
 }
-"""By the data type of an array: the type, the field that has its values, and how they are written."""
+"""Data type of an array → dtype, the field with its values, and their encoding."""
 _VALUE: Final = '.data["value"].nd_array_view_value'
 _NAMES: Final = ("name", "uid")
 _NAMING: Final = tuple(f'data["{name}"]' for name in _NAMES)
@@ -38,16 +38,16 @@ _SMALL_FIELD: Final = 1024
 
 
 class Cntk:
-    """Models, checkpoints, and any other dictionary of CNTK."""
+    """Models, checkpoints and other dictionaries of CNTK."""
 
     name = "cntk"
 
     def wants(self, model: Model) -> bool:
-        """Whether the root is a message of CNTK."""
+        """True when the root is a message of CNTK."""
         return model.proto is not None and (model.type or "").startswith("CNTK.proto.")
 
     def tensors(self, model: Model) -> Tensors:
-        """Every array, wherever in the dictionaries it stands."""
+        """All arrays, at any depth of the dictionaries."""
         if model.proto is None:
             return Listed(())
         types = [_ARRAY, _FLOATS, _DOUBLES, _BYTES, _INTS, _TEXT]
@@ -56,7 +56,7 @@ class Cntk:
 
 
 class _Maker:
-    """Makes tensors out of the findings in one model."""
+    """Builds tensors from the findings in one model."""
 
     def __init__(self, file: str, proto: RootProto, found: _core.Findings) -> None:
         self._file = file
@@ -74,16 +74,16 @@ class _Maker:
 
     @property
     def count(self) -> int:
-        """The number of arrays."""
+        """Number of arrays."""
         return len(self._arrays)
 
     def called(self, number: int) -> tuple[str, str]:
-        """The name and the address of array `number`."""
+        """Name and address of array `number`."""
         path = self._found[self._arrays[number]].path
         return self._name(path), f"path:{path}"
 
     def tensor(self, number: int) -> Tensor:
-        """The tensor that array `number` is."""
+        """Array `number` as a tensor."""
         found = self._found[self._arrays[number]]
         draft = Draft(self._name(found.path), found.path, "parameter", self._file)
         return draft.tensor(lambda draft: self._data(draft, self._arrays[number]))
@@ -91,7 +91,7 @@ class _Maker:
     def _data(self, draft: Draft, number: int) -> Data:
         found = self._found[number]
         message = parsed(self._array, found)
-        # The first dimension changes fastest: turned round, as CNTK's Python and NumPy show it, it is row by row.
+        # CNTK is column-major: with its dimensions reversed, as CNTK's Python and NumPy show them, it is row-major.
         shape = tuple(reversed(message.shape.shape_dim))
         count = element_count(shape)
         draft.shape = shape
@@ -111,8 +111,9 @@ class _Maker:
         return checked(data, draft.dtype, shape) if isinstance(data, Stored) else data
 
     def _values_of(self, number: int, member: str, encoding: Encoding) -> Stored | Later[Stored] | None:
-        """The values of an array, a finding of its own that comes right behind it."""
+        """Values of the array with that finding number; None if it has none in `member`."""
         path = self._found[number].path
+        # The values are a message of their own, whose finding comes directly after that of the array.
         values = self._found[number + 1] if number + 1 < len(self._found) else None
         if values is None or values.path != (f"{path}.{member}" if path else member):
             return None
@@ -122,7 +123,7 @@ class _Maker:
         return None if raw is None else Stored(raw)
 
     def _name(self, path: str) -> str:
-        """The name of the variable that holds the array, else its uid, else the path."""
+        """The name of the variable that holds the array, else its uid, else the path of the array."""
         holder = path.removesuffix(_VALUE)
         if holder == path:
             return path
@@ -130,7 +131,7 @@ class _Maker:
         return next((name for name in names if name), path)
 
     def _text_at(self, path: str) -> str:
-        """The text at `path`, the last one that can be read; empty where there is none."""
+        """The string in the dictionary value at `path`: the last readable one, or "" if there is none."""
         for at in reversed(self._named.find(path)):
             found = self._found[self._names[at]]
             if found.path == path:

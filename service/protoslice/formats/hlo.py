@@ -1,4 +1,4 @@
-"""HLO: the constants of programs, the arguments and results of snapshots, what compiled programs hold."""
+"""HLO: constants of programs, arguments and results of snapshots, constants of GPU executables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CONSTANT: Final = "xla.gpu.GpuExecutableProto.ConstantInfoProto"
 _CONTENT: Final = "xla.gpu.DenseDataIntermediateProto"
 _NAMED: Final = ("xla.HloComputationProto", "xla.HloInstructionProto")
 _WITHOUT_DATA: Final = frozenset({13, 17})
-"""Tuples, whose elements are literals of their own, and tokens."""
+"""Element types without elements: tuples, whose members are literals of their own, and tokens."""
 _SMALL_FIELD: Final = 1024
 
 _BYTES: Final = {
@@ -46,26 +46,26 @@ _BYTES: Final = {
     21: ("I4", 21), 22: ("U4", 22), 26: ("I2", 26), 27: ("U2", 27), 30: ("I1", 30), 31: ("U1", 31),
     32: ("F4_E2M1", 32),
 }  # fmt: skip
-"""By the number of the element type: the type, and the bytes field that has its elements."""
+"""Element type → dtype and the number of the bytes field with the elements."""
 _NUMBERS: Final = {
     1: ("BOOL", 2, Encoding.VARINT), 4: ("I32", 4, Encoding.VARINT), 5: ("I64", 5, Encoding.VARINT),
     8: ("U32", 6, Encoding.VARINT), 9: ("U64", 7, Encoding.VARINT), 11: ("F32", 8, Encoding.PLAIN),
     12: ("F64", 9, Encoding.PLAIN), 15: ("C64", 12, Encoding.PLAIN), 18: ("C128", 18, Encoding.PLAIN),
 }  # fmt: skip
-"""The same for fields of numbers, and how these are written."""
+"""Element type → dtype, the number of the numeric field with the elements, and their encoding."""
 
 
 class Hlo:
-    """Modules, snapshots, executables, and any other message of XLA that holds literals."""
+    """Modules, snapshots, executables and other messages of XLA with literals."""
 
     name = "hlo"
 
     def wants(self, model: Model) -> bool:
-        """Whether the root is a message of XLA."""
+        """True when the root is a message of XLA."""
         return model.proto is not None and (model.type or "").startswith("xla.")
 
     def tensors(self, model: Model) -> Tensors:
-        """Every literal with elements, and the constants that executables for GPUs hold."""
+        """All literals with elements, and the constants of GPU executables."""
         if model.proto is None:
             return Listed(())
         found = model.proto.document.find([_LITERAL, _CONSTANT, _CONTENT], small=_SMALL_FIELD)
@@ -77,7 +77,7 @@ class Hlo:
 
 
 class _Maker:
-    """Makes tensors out of the findings in one model."""
+    """Builds tensors from the findings in one model."""
 
     def __init__(self, model: Model, proto: RootProto, found: _core.Findings) -> None:
         self._file = model.root
@@ -87,7 +87,7 @@ class _Maker:
         self._found = found
 
     def has_elements(self, number: int) -> bool:
-        """Whether a finding is a tensor: a literal with elements of its own, or the content of a constant."""
+        """True when a finding is a tensor: a literal with elements, or the content of a constant."""
         found = self._found[number]
         if found.type == _CONTENT:
             return self._symbol(number) is not None and content(self._proto, found, 1) is not None
@@ -96,17 +96,17 @@ class _Maker:
         try:
             return parsed(self._literal, found).shape.element_type not in _WITHOUT_DATA
         except CorruptModel:
-            return True
+            return True  # listed, with a Fault for data
 
     def called(self, number: int) -> tuple[str, str]:
-        """The name and the address of a tensor."""
+        """Name and address of the tensor with that finding number."""
         found = self._found[number]
         if found.type == _LITERAL:
             return _name(found), f"path:{found.path}"
         return self._symbol(number) or found.path, f"path:{found.path}.data"
 
     def tensor(self, number: int) -> Tensor:
-        """The tensor that a finding is."""
+        """The tensor with that finding number."""
         found = self._found[number]
         if found.type == _CONTENT:
             return self._of_bytes(number)
@@ -118,8 +118,9 @@ class _Maker:
         return draft.tensor(lambda draft: self._elements(draft, found, shape))
 
     def _symbol(self, number: int) -> str | None:
-        """The name of the constant whose content a finding is, else its path; the constant comes right before it."""
+        """The constant's symbol, else its path; None if the finding is not the content of a constant."""
         found = self._found[number]
+        # The finding of the constant comes directly before that of its content.
         constant = self._found[number - 1] if number else found
         if constant.type != _CONSTANT or found.path != f"{constant.path}.content":
             return None
@@ -155,10 +156,11 @@ class _Maker:
 
 
 def _as_bytes(data: Bytes | None, dtype: Dtype, count: int) -> Stored:
-    """Types narrower than a byte take one each as XLA writes them; older files have them packed."""
+    """`data` with its encoding; dtypes narrower than a byte are told apart by the size of `data`."""
     data = data or Bytes(_core.Rope([]), [])
     if not dtype.narrow:
         return Stored(data)
+    # XLA writes narrow types one to a byte; older files hold them packed.
     packed = data.size != count and data.size == stored_size(dtype, count, Encoding.PACKED)
     return Stored(data, Encoding.PACKED if packed else Encoding.LOOSE)
 
@@ -167,12 +169,12 @@ def _as_numbers(data: Stored | Later[Stored] | None, dtype: Dtype, count: int) -
     if data is None:
         return Stored(Bytes(_core.Rope([]), []))
     if dtype.name == "BOOL" and isinstance(data, Stored) and data.bytes.size == count:
-        return Stored(data.bytes)  # as many varints as bytes: they are the values
+        return Stored(data.bytes)  # one byte per varint: the varints are the values
     return data
 
 
 def _laid_out(data: Stored | Later[Stored], shape: Sequence[int], minor_to_major: Sequence[int]) -> Data:
-    """`data` in the order that the layout says: the first dimension it names changes fastest."""
+    """`data` in the order given by `minor_to_major`: the dimension named first changes fastest."""
     rank = len(shape)
     if not minor_to_major:
         return data
@@ -190,13 +192,13 @@ def _laid_out(data: Stored | Later[Stored], shape: Sequence[int], minor_to_major
 
 
 def _kind(path: str) -> str:
-    """What a literal is: by the field it stands in."""
+    """The kind of a literal, after the field that holds it: argument, result, constant or literal."""
     outer = path.partition(".tuple_literals")[0].rpartition(".")[2].partition("[")[0]
     return {"arguments": "argument", "result": "result", "literal": "constant"}.get(outer, "literal")
 
 
 def _name(found: _core.Finding) -> str:
-    """The computation and the instruction, where it is of one; the path where not. Elements of tuples by number."""
+    """`COMPUTATION/INSTRUCTION` of a literal, with member numbers in tuples, else its path."""
     names = [name.decode("utf-8", "backslashreplace") for kind, name in found.names if kind in _NAMED]
     if not names:
         return found.path.replace(".tuple_literals", "")

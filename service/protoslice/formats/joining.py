@@ -1,4 +1,4 @@
-"""Bytes of several sources, joined part by part, without an object for each piece."""
+"""Concatenation of ropes over several sources without an object for each of their extents."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 __all__ = ["Joining", "SourceList"]
 
 _AT_ONCE: Final = 1024
-"""Pieces that are held as objects."""
+"""Extents and literals that are held as Python objects before they are packed into a rope."""
 
 
 class SourceList:
-    """The sources of ropes that are joined, each once."""
+    """Sources of joined ropes, without duplicates."""
 
     def __init__(self) -> None:
         self.listed: list[RangeSource] = []
         self._numbers: dict[int, int] = {}
 
     def number(self, source: RangeSource) -> int:
-        """The number of `source`, which is listed from now on."""
+        """Index of `source` in `listed`, where `source` is appended if absent."""
         number = self._numbers.setdefault(id(source), len(self.listed))
         if number == len(self.listed):
             self.listed.append(source)
@@ -32,7 +32,7 @@ class SourceList:
 
 
 class Joining:
-    """Bytes in order, added part by part; about 24 bytes are held for each piece."""
+    """A rope in the making: parts are appended; each extent takes about 24 bytes of memory."""
 
     def __init__(self, sources: SourceList) -> None:
         self._sources = sources
@@ -40,7 +40,7 @@ class Joining:
         self._pieces: list[bytes | tuple[int, int, int]] = []
 
     def add(self, part: Bytes | bytes) -> None:
-        """Append `part`."""
+        """Append the extents and literals of `part`."""
         if isinstance(part, bytes):
             self._pieces.append(part)
         else:
@@ -53,5 +53,5 @@ class Joining:
             self._pieces = []
 
     def ropes(self) -> list[_core.Rope]:
-        """The ropes that make up all that was added, over the sources."""
+        """The ropes, over the sources of the `SourceList`, that together make up everything added."""
         return [*self._ropes, _core.Rope(self._pieces)]

@@ -1,4 +1,4 @@
-"""What a model is here: files, the root proto among them, and tensors whose bytes lie in them."""
+"""Models as formats see them: files, the root proto among them, and tensors with their locations."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Found = TypeVar("Found", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class RootProto:
-    """The root proto as the engine knows it; the ropes of `document` are over `sources`."""
+    """The root proto as indexed by the engine; ropes of `document` refer to `sources`."""
 
     document: _core.Document
     sources: Sequence[RangeSource]
 
 
 class MissingFile(NotFound):
-    """A file that a model refers to is not among its files."""
+    """A file that the model refers to is absent from its files."""
 
     def __init__(self, message: str, file: str) -> None:
         super().__init__(message)
@@ -40,17 +40,17 @@ class MissingFile(NotFound):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The files of a model, by their paths in it."""
+    """The files of a model, by path."""
 
     root: str
     type: str | None
-    """The message type of the root proto, where it is one and known."""
+    """Message type of the root proto; None if unknown or if the root is no proto."""
     files: Mapping[str, RangeSource]
     proto: RootProto | None
-    """None where the root is no proto: the index of a bundle, a program in JSON."""
+    """None where the root is no proto, such as the index of a bundle or a program in JSON."""
 
     def beside(self, path: str) -> RangeSource:
-        """The file at `path`, which something in the model refers to."""
+        """The file at `path`, to which the model refers; `MissingFile` if absent."""
         try:
             return self.files[path]
         except KeyError as error:
@@ -59,20 +59,20 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """Bytes that lie somewhere: a rope, and the sources that its extents are of."""
+    """A rope, and the sources that its extents refer to."""
 
     rope: _core.Rope
     sources: Sequence[RangeSource]
 
     @classmethod
     def of(cls, source: RangeSource, start: int = 0, stop: int | None = None) -> Bytes:
-        """Those of `source` from `start` up to `stop`."""
+        """Bytes of `source` from `start` up to `stop`, by default up to its end."""
         stop = source.size if stop is None else stop
         return cls(_core.Rope([(0, start, stop - start)] if stop > start else []), [source])
 
     @classmethod
     def joined(cls, parts: Iterable[Bytes | bytes]) -> Bytes:
-        """Those of all `parts`, one after the other; each source occurs once."""
+        """All `parts` concatenated; each source is listed once."""
         sources = SourceList()
         joining = Joining(sources)
         for part in parts:
@@ -81,58 +81,59 @@ class Bytes:
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Length in bytes."""
         return self.rope.size
 
     @property
     def literals(self) -> int:
-        """How many of them are held in memory."""
+        """Bytes of the rope that are held in memory."""
         return sum(len(piece) for piece in self.rope.pieces() if isinstance(piece, bytes))
 
     def part(self, start: int, stop: int) -> Bytes:
-        """Those from `start` up to `stop`."""
+        """The slice from `start` up to `stop`."""
         return Bytes(self.rope.slice(start, stop), self.sources)
 
 
 class Encoding(Enum):
-    """How the elements of a tensor are written."""
+    """Representation of a tensor's elements in its bytes."""
 
     PLAIN = auto()
-    """Row-major and little-endian. Types narrower than a byte take one each, integers extended by their sign."""
+    """Row-major and little-endian. Types narrower than a byte take one byte each; signed ones are sign-extended."""
     LOOSE = auto()
-    """The same, but the upper bits of types narrower than a byte say nothing."""
+    """As PLAIN, but the upper bits of types narrower than a byte are undefined."""
     BIG_ENDIAN = auto()
-    """As PLAIN, with the bytes of each element (of each half of a complex one) the other way round."""
+    """As PLAIN, with the bytes of each element (of each half of a complex one) in reverse order."""
     PACKED = auto()
-    """A stream of bits: the first element in the lowest bits of the first byte."""
+    """A bit stream: the first element in the lowest bits of the first byte."""
     VARINT = auto()
-    """Varints, of which the lowest bits count: a packed field's content. Two's complement."""
+    """Varints in two's complement, as in a packed field; excess upper bits are dropped."""
     ZIGZAG = auto()
-    """Varints of sint32 and sint64 fields."""
+    """Zigzag varints, as in sint32 and sint64 fields."""
     PACKED_VARINT = auto()
-    """Varints, each of which stands for one byte of the PACKED form."""
+    """Varints, each of which holds one byte of the PACKED form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """All elements, one after the other."""
+    """All elements, contiguous."""
 
     bytes: Bytes
     encoding: Encoding = Encoding.PLAIN
     compare: Callable[[], None] | None = None
-    """Reads them all and compares them with the checksum that the model has of them, where it has one."""
+    """Reads all elements and raises `CorruptModel` if the model's checksum differs; None if the model has no checksum.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """The first elements; the last of them stands for all that follow. None at all stand for zeros."""
+    """The first elements, the last of which repeats to the end of the tensor; zeros if there are none."""
 
     first: Stored
 
 
 @dataclass(frozen=True, slots=True)
 class Strided:
-    """All elements, in another order than row by row: how many elements further the next one lies, per dimension."""
+    """All elements, in another order than row-major; `strides` per dimension, in elements."""
 
     stored: Stored
     strides: tuple[int, ...]
@@ -140,7 +141,7 @@ class Strided:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A box of a tensor: where it begins, how long it is per dimension, and its elements."""
+    """A box of a tensor: its first index and its length in each dimension, and its elements."""
 
     start: tuple[int, ...]
     shape: tuple[int, ...]
@@ -149,28 +150,28 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Tiled:
-    """A tensor in boxes, which cover it and do not overlap."""
+    """A tensor in boxes that cover it without overlap."""
 
     tiles: tuple[Tile, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Later(Generic[Found]):
-    """Elements of which something must be read before it is known where they lie."""
+    """Elements whose location is known only after `look` has read something."""
 
     look: Callable[[], Found]
 
 
 @dataclass(frozen=True, slots=True)
 class Strings:
-    """Elements without a common length, read when they are wanted."""
+    """Elements of varying length; `read` reads all of them."""
 
     read: Callable[[], Sequence[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why the bytes of a tensor cannot be had."""
+    """The error that makes a tensor's elements unreadable."""
 
     error: ProtosliceError
 
@@ -180,25 +181,25 @@ Data = Stored | Filled | Strided | Tiled | Later[Stored | Filled | Strided] | St
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor."""
+    """One tensor: metadata, and the location of its elements."""
 
     name: str
-    """What its format calls it: several may bear one name."""
+    """The name in the model, which may be shared by several tensors."""
     address: str
     """Unique in the model: `bundle:KEY`, or `path:` and the path from the root proto."""
     dtype: Dtype | None
-    """None where the model names a type that nobody knows: then its data is a Fault."""
+    """None where the model names an unknown type; `data` is then a Fault."""
     shape: tuple[int, ...] | None
-    """None where the model gives one that makes no sense."""
+    """None where the model has no valid shape."""
     kind: str
-    """What it is to the model: `initializer`, `constant`, `variable`, `parameter`, `weight` …"""
+    """Role in the model: `initializer`, `constant`, `variable`, `parameter`, `weight` …"""
     file: str | None
-    """The path of the file where its bytes lie; None where there is more than one, or none."""
+    """Path of the file with the elements; None where there is no such file or more than one."""
     data: Data
 
     @property
     def size(self) -> int | None:
-        """How many bytes its elements take, one by one; none for strings, and where nobody can know."""
+        """Bytes of all elements, in PLAIN; None for strings, and for unknown dtypes or shapes."""
         if self.dtype is None or self.shape is None or not self.dtype.bits:
             return None
         count = 1
@@ -208,20 +209,20 @@ class Tensor:
 
 
 class Tensors(Protocol):
-    """The tensors of a model, in its order. They may be made when they are asked for."""
+    """The tensors of a model, in its order; implementations may build them on access."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of tensors."""
 
     def __getitem__(self, number: int, /) -> Tensor:
-        """Tensor `number`."""
+        """Tensor `number`; `IndexError` if out of range."""
 
     def numbers(self, name_or_address: str) -> Sequence[int]:
-        """The tensors of that name, or the one of that address."""
+        """The numbers of all tensors with that name, or of the one with that address; empty if there is none."""
 
 
 class Listed:
-    """Tensors that have been made already."""
+    """`Tensors` over a sequence of finished tensors."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._tensors = tensors
@@ -241,19 +242,19 @@ class Listed:
         return iter(self._tensors)
 
     def numbers(self, name_or_address: str) -> Sequence[int]:
-        """The tensors of that name, or the one of that address."""
+        """The numbers of all tensors with that name, or of the one with that address; empty if there is none."""
         return self._numbers.get(name_or_address, ())
 
 
 class Format(Protocol):
-    """One kind of model."""
+    """A family of models, such as ONNX, and the extraction of its tensors."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Name of the format for users."""
 
     def wants(self, model: Model) -> bool:
-        """Whether `model` is of this kind."""
+        """True when the format applies to `model`."""
 
     def tensors(self, model: Model) -> Tensors:
-        """All its tensors. Blocks; reads what says which there are, and none of their bytes."""
+        """All tensors of `model`. Blocks; reads metadata, but no elements."""

@@ -1,4 +1,4 @@
-"""ONNX: initializers, sparse ones, attributes of nodes, functions and training graphs; data in files beside."""
+"""ONNX: all TensorProtos, with their elements inside the model or in external files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RAW, _FLOATS, _INT32S, _STRINGS, _INT64S, _DOUBLES, _UINT64S = 9, 4, 5, 6, 7, 1
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One value of `TensorProto.DataType`: the type, and the field its values stand in unless they are raw."""
+    """A value of `TensorProto.DataType`: its dtype, and the field with the elements that are not raw."""
 
     dtype: Dtype
     field: int
@@ -70,16 +70,16 @@ def _kind(number: int) -> _Kind:
 
 
 class Onnx:
-    """ONNX models, and any other message of theirs."""
+    """ONNX models, and other messages of the onnx package."""
 
     name = "onnx"
 
     def wants(self, model: Model) -> bool:
-        """Whether the root is a message of ONNX."""
+        """True when the root is a message of ONNX."""
         return model.proto is not None and (model.type or "").startswith("onnx.")
 
     def tensors(self, model: Model) -> Tensors:
-        """Every TensorProto, wherever it hides."""
+        """All TensorProtos at any depth: initializers, attributes of nodes, functions, training graphs."""
         if model.proto is None:
             return Listed(())
         make, found = _Maker(model, model.proto), model.proto.document.find([_TENSOR])
@@ -87,7 +87,7 @@ class Onnx:
 
 
 class _Maker:
-    """Makes tensors out of the TensorProtos of one model."""
+    """Builds tensors from the TensorProtos of one model."""
 
     def __init__(self, model: Model, proto: RootProto) -> None:
         self._model = model
@@ -95,7 +95,7 @@ class _Maker:
         self._message = schema.bundled().message_class(_TENSOR)
 
     def tensor(self, found: _core.Finding) -> Tensor:
-        """The tensor that `found` is; what is wrong with it shows when it is read."""
+        """The TensorProto `found` as a tensor; errors in it become a Fault, raised on reading."""
         draft = Draft(found.path, found.path, _role(found.path), self._model.root)
         try:
             message = parsed(self._message, found)
@@ -105,7 +105,7 @@ class _Maker:
         return draft.tensor(lambda draft: self._data(draft, found, message))
 
     def called(self, found: _core.Finding) -> tuple[str, str]:
-        """The name and the address of the tensor that `found` is."""
+        """Name and address of the tensor `found`."""
         try:
             name = parsed(self._message, found).name or _name(found)
         except CorruptModel:
@@ -167,13 +167,13 @@ def _number(entries: dict[str, str], key: str, default: int) -> int:
 
 
 def _role(path: str) -> str:
-    """What a tensor is to the model, by the field it stands in."""
+    """The kind of a tensor, after the field that holds it."""
     field = path.rpartition(".")[2].partition("[")[0]
     sparse = {"values": "sparse_values", "indices": "sparse_indices"}
     return sparse.get(field) or {"initializer": "initializer", "": "tensor"}.get(field, "attr")
 
 
 def _name(found: _core.Finding) -> str:
-    """The name of a tensor that bears none: of the node and the attribute it belongs to, else its path."""
+    """The name of an unnamed tensor: `NODE/ATTRIBUTE` for the value of an attribute, else its path."""
     names = [name.decode("utf-8", "backslashreplace") for _, name in found.names[-2:] if name]
     return "/".join(names) if found.names[-1:] and found.names[-1][0] == "onnx.AttributeProto" else found.path

@@ -1,4 +1,4 @@
-"""Which formats there are: ours by a table, others' by the entry-point group `protoslice.formats`."""
+"""Registry of formats: a table of built-in ones, and the entry-point group `protoslice.formats`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _OTHERWISE: Final[Format] = Anything()
 
 
 def tensors_of(model: Model) -> Tensors:
-    """The tensors of `model`; `Unsupported` where no format knows such a model."""
+    """The tensors of `model`, from all formats that apply; `Unsupported` if none does."""
     formats = formats_of(model)
     if not formats:
         known = ", ".join(each.name for each in _all())
@@ -54,7 +54,7 @@ def tensors_of(model: Model) -> Tensors:
 
 
 def formats_of(model: Model) -> Sequence[Format]:
-    """The formats that `model` is of; where there is none, the one for anything whose type is known."""
+    """The formats that apply to `model`, else the fallback for known message types; may be empty."""
     found = [each for each in _all() if each.wants(model)]
     return found or [each for each in (_OTHERWISE,) if each.wants(model)]
 
@@ -66,7 +66,7 @@ def _all() -> tuple[Format, ...]:
 
 
 class Joined:
-    """The tensors of several formats, one after the other."""
+    """`Tensors` of several formats, concatenated."""
 
     def __init__(self, parts: Sequence[Tensors]) -> None:
         self._parts = parts
@@ -85,12 +85,12 @@ class Joined:
         return (self[number] for number in range(len(self)))
 
     def called(self, number: int) -> tuple[str, str]:
-        """The name and the address of tensor `number`."""
+        """Name and address of tensor `number`."""
         part = bisect_right(self._starts, number) - 1
         return naming(self._parts[part])(number - self._starts[part])
 
     def items(self, start: int, limit: int, dtype: str | None = None) -> tuple[bytes, int, int]:
-        """As `listing.items`."""
+        """A page of the listing; see `listing.items`."""
         texts: list[bytes] = []
         number, left = start, limit
         while left > 0 and number < len(self):
@@ -102,6 +102,6 @@ class Joined:
         return b",".join(texts), limit - left, number
 
     def numbers(self, name_or_address: str) -> Sequence[int]:
-        """The tensors of that name, or the one of that address."""
+        """The numbers of all tensors with that name, or with that address in any of the formats."""
         found = zip(self._starts, self._parts, strict=False)
         return [start + number for start, part in found for number in part.numbers(name_or_address)]

@@ -1,4 +1,4 @@
-"""A model looked over: its type, its tensors, files that it refers to and lacks, parts that fail its checksums."""
+"""Inspection of a model: type, tensors, missing files, and parts whose checksums fail."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from protoslice.formats.tensors.reading import read
 __all__ = ["MOST_LISTED", "Check", "comparing", "report_on", "steps_of_report"]
 
 Check = Callable[[], object]
-"""Compares a part with what the model says of it; raises `CorruptModel` where that differs."""
+"""Compares a part of a model with its checksum; raises `CorruptModel` on a difference."""
 
 MOST_LISTED: Final = 20_000
-"""Tensors that are looked at unless all are to be."""
+"""Default limit of the tensors that a report looks at."""
 MOST_NAMED: Final = 20
-"""Files, names and damages that are told of each kind."""
+"""Missing files, duplicate names and damages that a report lists, of each kind."""
 _LISTED_AT_ONCE: Final = 256
 _READ_AT_ONCE: Final = 8 << 20
 
@@ -33,10 +33,10 @@ _READ_AT_ONCE: Final = 8 << 20
 def report_on(
     model: Model, *, most: int | None = MOST_LISTED, compare: bool = False, checks: Iterable[tuple[str, Check]] = ()
 ) -> ModelReport:
-    """The report on `model`, of which at most so many tensors are looked at; None looks at all.
+    """The report on `model`, after a look at the first `most` tensors; None looks at all.
 
-    Reads no elements unless told to `compare` tensors with the checksums that the model itself holds; `checks` are
-    further comparisons, each with the name of the part that it is about.
+    With `compare`, tensors are read and compared with the checksums that the model holds of them; otherwise no elements
+    are read. `checks` are further comparisons, each with the name of the part it is about.
     """
     *_, report = steps_of_report(model, most=most, compare=compare, checks=checks)
     assert report is not None, "the report comes last"
@@ -46,7 +46,7 @@ def report_on(
 def steps_of_report(
     model: Model, *, most: int | None = MOST_LISTED, compare: bool = False, checks: Iterable[tuple[str, Check]] = ()
 ) -> Iterator[ModelReport | None]:
-    """The same in slices of work: None after each, and the report at the end."""
+    """As `report_on`, in slices of work: yields None after each slice, and the report at the end."""
     survey, read = _Survey(), 0
     found = survey.tensors_of(model)
     for number, tensor in enumerate(islice(each(found), most) if found is not None else (), 1):
@@ -64,7 +64,7 @@ def steps_of_report(
 
 
 def comparing(tensor: Tensor) -> Check | None:
-    """The comparison of a tensor with the checksum that its model has of it; None where there is none."""
+    """A check of `tensor` against the model's checksums, None without any; a check of strings reads them."""
     if isinstance(tensor.data, Strings):
         return partial(read, tensor, form="json")
     compares = [part.compare for part in parts_of(tensor.data) if part.compare is not None]
@@ -78,7 +78,7 @@ def _all_of(steps: Iterable[Check]) -> None:
 
 @dataclass(slots=True)
 class _Survey:
-    """What has been found so far."""
+    """Findings so far."""
 
     names: Counter[str] = field(default_factory=Counter)
     files: dict[str, None] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class _Survey:
     damaged: list[Damage] = field(default_factory=list)
 
     def tensors_of(self, model: Model) -> Tensors | None:
-        """The tensors; None where no format knows any, or what tells of them is missing or damaged."""
+        """The tensors of `model`; None if no format applies, or metadata is missing, damaged or too large."""
         try:
             return tensors_of(model)
         except MissingFile as error:
@@ -98,7 +98,7 @@ class _Survey:
         return None
 
     def take(self, tensor: Tensor, root: str) -> None:
-        """Note a tensor."""
+        """Record the name, the file and the fault of `tensor`."""
         if len(self.names) < MOST_LISTED:
             self.names[tensor.name] += 1
         fault = tensor.data.error if isinstance(tensor.data, Fault) else None
@@ -110,7 +110,7 @@ class _Survey:
             self._damage(tensor.name, fault)
 
     def check(self, part: str, check: Check) -> None:
-        """Note it when `check` fails. A part that is too large to compare, or cannot be, is taken to be sound."""
+        """Run `check` and record its `CorruptModel`; parts that cannot be compared count as sound."""
         try:
             check()
         except CorruptModel as error:
@@ -119,11 +119,11 @@ class _Survey:
             pass
 
     def _damage(self, part: str, error: CorruptModel) -> None:
-        if len(self.damaged) <= MOST_NAMED:  # one more, so that it shows that there are more
+        if len(self.damaged) <= MOST_NAMED:  # one more than is listed, which marks the report as incomplete
             self.damaged.append(Damage(part, error.message))
 
     def report(self, model: Model, found: Tensors | None, *, complete: bool) -> ModelReport:
-        """The report."""
+        """The `ModelReport` of all findings, complete unless one of its lists was cut."""
         twice = [name for name, count in self.names.items() if count > 1]
         cut = any(len(each) > MOST_NAMED for each in (self.missing, twice, self.damaged))
         return ModelReport(

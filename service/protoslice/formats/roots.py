@@ -1,4 +1,4 @@
-"""The root of a model: the likeliest of its files, and the files that are tried before there is said to be none."""
+"""Choice of a model's root among its files: ranking by name, kind and size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from protoslice.formats.coreml.packages import LARGEST_MANIFEST, is_manifest, na
 __all__ = ["Candidate", "likeliest_first", "manifests_of", "tried"]
 
 _TRIES: Final = 64
-"""Files that are looked into for a root that nobody named."""
+"""Files that are opened in search of a root, when the caller names none."""
 
 _NAMES: Final = (
     "saved_model.cpb",
@@ -31,17 +31,17 @@ class Candidate:
 
     path: str
     kind: str
-    """The kind of file that `schema.detect` told."""
+    """The kind of file, from `schema.detect`."""
     size: int
 
 
 def manifests_of(files: Iterable[Candidate]) -> list[Candidate]:
-    """The manifests of packages among `files`: their contents name roots."""
+    """Manifests of Core ML packages among `files`: their contents name roots."""
     return [file for file in files if is_manifest(file.path) and file.size <= LARGEST_MANIFEST]
 
 
 def likeliest_first(files: Iterable[Candidate], manifests: Mapping[str, bytes]) -> list[Candidate]:
-    """The files sorted: known names first, then files that look like a proto, then by size, the largest first.
+    """The files sorted: known names first, then by kind (protos first), then by size, the largest first.
 
     `manifests` holds the contents of `manifests_of(files)` by path.
     """
@@ -50,7 +50,7 @@ def likeliest_first(files: Iterable[Candidate], manifests: Mapping[str, bytes]) 
 
 
 def tried(ranked: Iterable[Candidate]) -> list[Candidate]:
-    """The first of the `ranked` files, without those that are plainly no proto."""
+    """The first 64 of the `ranked` files that detection did not refuse."""
     return [file for file in ranked if file.kind != "refused"][:_TRIES]
 
 
@@ -60,7 +60,7 @@ def _rank(file: Candidate, declared: Collection[str | None]) -> tuple[int, int, 
 
 
 def _named(path: str, declared: bool) -> int:
-    """How much its name says that it is the root: less is more."""
+    """Rank of a file by its name; the lowest is the likeliest root."""
     tests = (
         *(_is_called(path, name) for name in _NAMES),
         declared,

@@ -1,4 +1,4 @@
-"""Which tensors of a model somebody means: by name, by address, by what is in a name."""
+"""Selection of tensors by name, by address, by dtype and by patterns with `*`."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ __all__ = ["Wanted", "chosen", "each", "naming", "pattern", "single", "wanted"]
 
 _MOST_PATTERNS: Final = 64
 _SLICE: Final = 1024
-"""Names that one slice of work looks at: each is compared with every pattern."""
+"""Names matched in one slice of work: each of them against all patterns."""
 _SHOWN: Final = 20
-"""So many addresses are listed where a name is borne by several tensors."""
+"""Addresses that the error for an ambiguous name lists."""
 
 Wanted = Callable[[Tensor], bool]
 
 
 def each(found: Tensors) -> Iterator[Tensor]:
-    """All of them, in order."""
+    """All tensors of `found`, in order."""
     return (found[number] for number in range(len(found)))
 
 
 def wanted(name: str | None, dtype: str | None) -> Wanted:
-    """Whether a tensor is of this name or address, and of this type; what is None does not matter."""
+    """A predicate for tensors of this name, address or pattern, and of this dtype; None matches any.
+
+    `InvalidInput` for an unknown dtype.
+    """
     if dtype is not None and dtype not in DTYPES:
         raise InvalidInput(f"there is no dtype {dtype[:40]!r}; there are: {', '.join(DTYPES)}")
     fits = _fitting(name) if name is not None else None
@@ -40,7 +43,8 @@ def wanted(name: str | None, dtype: str | None) -> Wanted:
 
 
 def naming(found: Tensors) -> Callable[[int], tuple[str, str]]:
-    """What tells the name and the address of a tensor by its number; without making it, where that can be."""
+    """A function from a tensor's number to its name and address; uses `called` of `found` if there is one."""
+    # `called` is optional in `Tensors`: a short way to names that builds no tensor.
     known: Callable[[int], tuple[str, str]] | None = getattr(found, "called", None)
 
     def made(number: int) -> tuple[str, str]:
@@ -51,10 +55,9 @@ def naming(found: Tensors) -> Callable[[int], tuple[str, str]]:
 
 
 def chosen(found: Tensors, names: Sequence[str]) -> Iterator[Sequence[int]]:
-    """The numbers of the tensors that any of `names` means, slice by slice, in no order and some twice.
+    """The numbers of the tensors that match any of `names`, slice by slice, unordered and with duplicates.
 
-    `NotFound` for a name that means nothing, `InvalidInput` where more than a few
-    have a `*`.
+    `NotFound` for a name without a match, `InvalidInput` for more than 64 names with a `*`.
     """
     patterns = {name: pattern(name) for name in names if "*" in name}
     if len(patterns) > _MOST_PATTERNS:
@@ -70,7 +73,7 @@ def chosen(found: Tensors, names: Sequence[str]) -> Iterator[Sequence[int]]:
 def _fitting_any(
     patterns: Mapping[str, Callable[[str], bool]], found: Tensors, numbers: Sequence[int], met: set[str]
 ) -> list[int]:
-    """Those of `numbers` whose names fit any of `patterns`, the names of which are added to `met`."""
+    """The members of `numbers` whose names match any of `patterns`; adds the matching patterns to `met`."""
     called, kept = naming(found), list[int]()
     for number in numbers:
         name, _ = called(number)
@@ -82,7 +85,7 @@ def _fitting_any(
 
 
 def _exactly(found: Tensors, name: str) -> Sequence[int]:
-    """The tensors that bear `name`, or the one whose address it is; `NotFound` where there is none."""
+    """The numbers of tensors with the name or address `name`; `NotFound` if there is none."""
     called = naming(found)
     numbers = [number for number in found.numbers(name) if name in called(number)]
     if not numbers:
@@ -91,7 +94,7 @@ def _exactly(found: Tensors, name: str) -> Sequence[int]:
 
 
 def single(found: Tensors, name: str) -> Tensor:
-    """The one tensor of this name or address; `Conflict` where several are called so."""
+    """The one tensor of this name or address; `NotFound` if there is none, `Conflict` for several."""
     numbers = found.numbers(name)
     if not numbers:
         raise NotFound(f"there is no tensor {name!r}")
@@ -103,7 +106,7 @@ def single(found: Tensors, name: str) -> Tensor:
 
 
 def _fitting(name: str) -> Wanted:
-    """Which tensors `name` means: those so called, the one of this address; `*` in it stands for anything in a name."""
+    """A predicate for tensors with `name` as name or address, or with a name that matches the `*` in it."""
     if "*" not in name:
         return lambda tensor: name in {tensor.name, tensor.address}
     fits = pattern(name)
@@ -111,7 +114,7 @@ def _fitting(name: str) -> Wanted:
 
 
 def pattern(name: str) -> Callable[[str], bool]:
-    """Whether a name is as `name` says, in which `*` stands for anything."""
+    """A predicate for names that match `name`, in which `*` stands for any characters."""
     if "*" not in name:
         return lambda other: other == name
     first, *parts, last = name.split("*")
@@ -119,10 +122,8 @@ def pattern(name: str) -> Callable[[str], bool]:
 
 
 def _matches(name: str, first: str, parts: Sequence[str], last: str) -> bool:
-    """Whether `first`, each of `parts` and `last` stand in `name` one after the other.
-
-    Each is taken where it comes first. A regular expression would try all places with all others.
-    """
+    """True when `name` is `first`, then each of `parts` in order, then `last`, with anything between them."""
+    # Taking the leftmost place of each part is enough and linear; a regular expression would backtrack.
     at, end = len(first), len(name) - len(last)
     if at > end or not (name.startswith(first) and name.endswith(last)):
         return False

@@ -1,4 +1,4 @@
-"""Message types: the bundled ones, those of descriptor sets, and which one a file is."""
+"""Message types: bundled, from descriptor sets, and detected in files."""
 
 from protoslice.schema.detection.detect import Detection, candidates, detect, detect_message
 from protoslice.schema.parsing import check_text_size, serialized

@@ -1,4 +1,4 @@
-"""Messages in text format, made into the bytes that they stand for."""
+"""Parser of the protobuf text format."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from protoslice.schema.registry import TypeSchema
 __all__ = ["MAX_TEXT", "check_text_size", "serialized"]
 
 MAX_TEXT: Final = 64 << 20
-"""The longest text that is parsed: it is held in memory as messages, and takes the runtime a second for each MiB."""
+"""Limit in bytes of a text: it is parsed in memory, at about a second per MiB."""
 
 
 def check_text_size(size: int) -> None:
-    """A `LimitExceeded` for a text of more bytes than are parsed."""
+    """Raise `LimitExceeded` if a text of `size` bytes is above `MAX_TEXT`."""
     if size > MAX_TEXT:
         raise LimitExceeded(f"the text has {size} bytes; at most {MAX_TEXT} are parsed: give it in its binary form")
 
 
 def serialized(text: bytes, read_by: TypeSchema) -> bytes:
-    """The message in `text`, of the type of `read_by`, serialized; a `CorruptModel` says where it breaks.
+    """The message in `text`, of the type of `read_by`, serialized.
 
-    A message in an `Any` may be written out where its type is one that the root reaches: so nothing else decides which
-    bytes the text stands for.
+    `CorruptModel` with the offset of a syntax error; `LimitExceeded` above `MAX_TEXT`. An `Any` may be expanded in the
+    text only if its type is reachable from the root.
     """
     check_text_size(len(text))
+    # A pool of the root's types alone: the bytes depend on the text and the schema, not on other types known here.
     return serialized_as(text, read_by.message_class()())
 
 
 def serialized_as(text: bytes, message: Message) -> bytes:
-    """What `text` says of `message`, which is empty, serialized."""
+    """`text` parsed into the empty `message`, serialized; `CorruptModel` if it does not parse."""
     try:
         _parse(text.decode(), message)
         return message.SerializePartialToString(deterministic=True)

@@ -1,4 +1,4 @@
-"""Sets of message types: flat tables, descriptors and classes by full name."""
+"""Sets of message types: schemas, descriptors and runtime classes by full name."""
 
 from __future__ import annotations
 
@@ -35,40 +35,43 @@ MAX_PARTS: Final = 250_000
 
 
 def message_class_of(descriptor_set: bytes, name: str) -> type[Message]:
-    """A class of the protobuf runtime for a type, in a pool of just what the descriptor set declares."""
+    """The runtime class of the type `name`, in a new pool of just the files in `descriptor_set`."""
     return message_factory.GetMessageClass(_pool_of(descriptor_set).FindMessageTypeByName(name))
 
 
 @dataclass(frozen=True, slots=True)
 class TypeSchema:
-    """The schema of one type: as the engine reads it, in its one form, and by its fingerprint."""
+    """The schema of one type: the engine's table, the canonical descriptor set and its fingerprint."""
 
     name: str
     flat: Schema
     canonical: bytes
-    """The descriptor set of the type and all it reaches: the same bytes wherever it is declared the same."""
+    """Descriptor set of the type and all types it reaches; equal declarations give equal bytes."""
     fingerprint: str
-    """The SHA-256 of the canonical form, in hexadecimal: the name of the schema."""
+    """SHA-256 of `canonical` in hexadecimal."""
 
     def message_class(self) -> type[Message]:
-        """A class of the protobuf runtime, in a pool of just what the type reaches. It is made anew every time."""
+        """A new runtime class, in a pool of just the types that this type reaches."""
         return message_class_of(self.canonical, self.name)
 
     @property
     def weight(self) -> int:
-        """About how many bytes of memory it takes."""
+        """Approximate bytes of memory."""
         return self.flat.weight + len(self.canonical)
 
 
 _NO_MEMORY: Final = ("out of memory", "parse file content")
-"""How the runtime says that it found no memory for a type; what it cannot parse here it has just serialized itself."""
+"""Parts of the runtime's errors that stand for exhausted memory: its input was just serialized, so it can be parsed."""
 
 
 class MessageTypes:
-    """The message types of one descriptor set. The engine reads them; the protobuf runtime only those asked for."""
+    """The message types of one descriptor set, read by the engine.
+
+    Types enter a pool of the protobuf runtime only on request.
+    """
 
     def __init__(self, types: Descriptors, whole: Callable[[], bytes] | None = None) -> None:
-        """`whole` gives a sorted set for one pool of all types; without it each type asked for gets its own pool."""
+        """`whole` gives a set, sorted by imports, for one pool of all types; None gives each type its own."""
         self._types = types
         self._whole = whole
         self._pool: DescriptorPool | None = None
@@ -83,28 +86,31 @@ class MessageTypes:
 
     @property
     def weight(self) -> int:
-        """About how many bytes of memory the set takes, without the schemas of single types."""
+        """Approximate bytes of memory of the set, without the schemas of single types."""
         return self._types.weight
 
     def names(self) -> list[str]:
-        """The full names of all message types, nested ones too, sorted; map entries are no types of their own."""
+        """Full names of all message types, nested ones included and map entries excluded, sorted."""
         return self._types.names()
 
     def schema(self, full_name: str) -> TypeSchema:
-        """The schema of `full_name`, made anew; `Unsupported` when there is no such type."""
+        """A new schema of `full_name`; `Unsupported` if the set has no such type."""
         canonical = self.canonical(full_name)
         flat = self._types.schema(full_name)
         return TypeSchema(full_name, flat, canonical, hashlib.sha256(canonical).hexdigest())
 
     def kept(self, full_name: str) -> TypeSchema:
-        """The schema of `full_name`, made once and kept with the set."""
+        """The schema of `full_name`, cached; `Unsupported` if the set has no such type."""
         found = self._schemas.get(full_name)
         if found is None:
             found = self._schemas[full_name] = self.schema(full_name)
         return found
 
     def flat(self, full_name: str) -> Schema:
-        """The table by which the engine reads a `full_name`, whose type number in it is 0; made once."""
+        """The engine's table for `full_name`, cached; its type number there is 0.
+
+        `Unsupported` if the set has no such type.
+        """
         flat = self._flats.get(full_name)
         if flat is None:
             self._check(full_name)
@@ -112,23 +118,24 @@ class MessageTypes:
         return flat
 
     def canonical(self, full_name: str) -> bytes:
-        """The canonical form of `full_name`; `LimitExceeded` where the type reaches more than 1 MiB of declarations."""
+        """The canonical descriptor set of `full_name` and all types it reaches.
+
+        `Unsupported` if the set has no such type; `LimitExceeded` above 1 MiB of declarations.
+        """
         self._check(full_name)
         return self._types.canonical(full_name)
 
     def declarations(self) -> Declarations:
-        """What the set declares, to be compared with other sets."""
+        """The declarations of the set, for `differing` of other sets."""
         return self._types.declarations()
 
     def differing(self, others: Declarations) -> str | None:
-        """The first type by name that `others` declare differently; None where both say the same of all they share.
-
-        Types of `google.protobuf` are not compared: sets bring those of the compiler that made them.
-        """
+        """The first type by name that `others` declare differently; None if they agree on all shared types."""
+        # The engine skips types of `google.protobuf`: sets bring those of the compiler that made them.
         return self._types.differing(others)
 
     def descriptor(self, full_name: str) -> Descriptor:
-        """The descriptor of `full_name`; `Unsupported` when there is no such type."""
+        """The descriptor of `full_name`; `Unsupported` if the set has no such type."""
         self._check(full_name)
         if self._whole is None:
             return _pool_of(self._types.canonical(full_name)).FindMessageTypeByName(full_name)
@@ -136,7 +143,7 @@ class MessageTypes:
         return self._pool.FindMessageTypeByName(full_name)
 
     def message_class(self, full_name: str) -> type[Message]:
-        """A class of the protobuf runtime for `full_name`, apart from any generated class of that name."""
+        """A runtime class of `full_name`, independent of generated classes of that name."""
         return message_factory.GetMessageClass(self.descriptor(full_name))
 
     def _check(self, full_name: str) -> None:
@@ -145,12 +152,12 @@ class MessageTypes:
 
 
 def _pool_of(descriptor_set: bytes) -> DescriptorPool:
-    """A pool of the files of a set in which each comes after those it imports."""
+    """A pool of the files in `descriptor_set`, which come after their imports; `InvalidInput` if refused."""
     pool = DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(descriptor_set).file:
         try:
             pool.AddSerializedFile(file.SerializeToString())
-        except Exception as error:  # the runtime raises TypeError today, with a text of any length
+        except Exception as error:  # TypeError in today's runtime, undocumented; its text may be long
             if any(each in str(error) for each in _NO_MEMORY):
                 raise MemoryError from error
             reason = str(error).rpartition("pool: ")[2].strip() or type(error).__name__
@@ -160,19 +167,22 @@ def _pool_of(descriptor_set: bytes) -> DescriptorPool:
 
 @cache
 def bundled() -> MessageTypes:
-    """The types that come with the package: see `docs/schemas.md`."""
+    """The types that come with the package, listed in `docs/schemas.md`."""
     types = Descriptors(bundled_bytes(), b"", max_files=MAX_FILES, max_parts=MAX_PARTS)
     return MessageTypes(types, whole=bundled_bytes)
 
 
 @cache
 def bundled_bytes() -> bytes:
-    """The descriptor set behind `bundled`, each file after those it imports."""
+    """The descriptor set behind `bundled`, in which each file comes after its imports."""
     return resources.files("protoslice.schema").joinpath("bundled", "types.binpb").read_bytes()
 
 
 def find(type_name: str, extra: Iterable[MessageTypes] = ()) -> MessageTypes:
-    """The set that declares `type_name`: the first of `extra` that does, else the bundled one."""
+    """The set that declares `type_name`: the first such in `extra`, else the bundled one.
+
+    `Unsupported` if no set declares it.
+    """
     sets = [*extra, bundled()]
     for types in sets:
         if type_name in types:
@@ -181,7 +191,7 @@ def find(type_name: str, extra: Iterable[MessageTypes] = ()) -> MessageTypes:
 
 
 def unknown_type(full_name: str, names: Iterable[str]) -> str:
-    """The sentence that says that none of `names` is `full_name`, and which are near."""
+    """An error message for `full_name`, which is not among `names`, with similar names as a hint."""
     shown = full_name if len(full_name) <= 200 else full_name[:200] + "…"
     last = shown.rpartition(".")[2]
     same = [name for name in names if name.rpartition(".")[2] == last][:3]

@@ -1,10 +1,11 @@
-"""Text parsed in a process of its own: `python -m protoslice.schema.text_worker`.
+"""Worker process that parses text format: `python -m protoslice.schema.text_worker`.
 
-The protobuf runtime parses text in single calls that hold the interpreter's lock for seconds: in the process of a
-service no request would be answered meanwhile. A process of its own can be limited, too.
+The protobuf runtime parses a text in a single call that holds the GIL for seconds: in the process of a service it would
+stall all requests. A process of its own can be limited, too.
 
-On standard input: a length of 4 bytes (big-endian) and a JSON head of that length, then the descriptor set and the text
-whose lengths the head gives. On standard output: a head in the same way, then the message, serialized.
+Standard input: a length of 4 bytes (big-endian), a JSON header of that length, the descriptor set, the text. The header
+has the type and the length of the set. Standard output: a header in the same way with the error, then the serialized
+message.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ _MEMORY: Final = 4 << 30
 
 
 def serialized_apart(text: bytes, read_by: TypeSchema) -> bytes:
-    """The message in `text`, of the type of `read_by`, serialized by another process; blocks.
+    """The message in `text`, of the type of `read_by`, serialized by another process. Blocks.
 
-    `CorruptModel` says where the text breaks; `LimitExceeded` when it takes more time or memory than a text may.
+    `CorruptModel` with the offset of a syntax error; `LimitExceeded` when the text is above `MAX_TEXT` or the process
+    fails, mostly by its limits of time and memory.
     """
     check_text_size(len(text))
     head = json.dumps({"type": read_by.name, "schema": len(read_by.canonical)}).encode()
@@ -55,7 +57,7 @@ def _too_much() -> LimitExceeded:
 
 
 def main() -> None:
-    """Parse the text on standard input."""
+    """Parse the request on standard input, and write the answer to standard output."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
     source, sink = sys.stdin.buffer, sys.stdout.buffer

@@ -1,4 +1,4 @@
-"""Message types out of a `FileDescriptorSet` that somebody else made."""
+"""Message types from a `FileDescriptorSet` of unknown origin."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from protoslice.errors import LimitExceeded
 from protoslice.schema.registry import MAX_FILES, MAX_PARTS, MessageTypes, bundled_bytes
 
 MAX_BYTES = 32 * 1024 * 1024
-"""The largest serialized set that is taken unless asked otherwise."""
+"""Default limit in bytes of a serialized set."""
 
 
 def from_descriptor_set(data: bytes | Message, *, max_bytes: int = MAX_BYTES, one_pool: bool = False) -> MessageTypes:
-    """The types of a `FileDescriptorSet`. The interpreter's lock is not held while the set is read.
+    """The types of a `FileDescriptorSet`, read without the GIL.
 
-    Files may stand in any order. Imports of `google/protobuf/…` may be left out. `InvalidInput` says what is wrong with
-    a set that can't be used, `LimitExceeded` that it is too large. With `one_pool` the protobuf runtime sees all
-    types of the set in one pool, for which each file has to stand behind those it imports.
+    Files may be in any order, and imports of `google/protobuf/…` may be absent. `InvalidInput` for a malformed set,
+    `LimitExceeded` for a large one. With `one_pool`, the protobuf runtime gets all types of the set in one pool; then
+    each file must come after its imports.
     """
     serialized = data if isinstance(data, bytes) else data.SerializeToString()
     if len(serialized) > max_bytes:

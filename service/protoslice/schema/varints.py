@@ -1,4 +1,4 @@
-"""Varints as they stand in bytes."""
+"""Varint decoding."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["varint_at"]
 
 
 def varint_at(data: bytes, at: int) -> tuple[int, int]:
-    """A varint and where it ends: -1 when it does not."""
+    """Value and end offset of the varint at `at`; the offset is -1 if it is cut off or above ten bytes."""
     value = 0
     for shift, byte in zip(range(0, 70, 7), data[at : at + 10], strict=False):
         value |= (byte & 0x7F) << shift

@@ -1,4 +1,4 @@
-"""Blob files of Core ML: records of 64 bytes that say where weights lie."""
+"""Blob files of Core ML: 64-byte records that point to weights."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from protoslice.sources import RangeSource
 __all__ = ["blob"]
 
 _RECORD: Final = struct.Struct("<IIQQ")
-"""A sentinel, the type, how many bytes there are, and where. What follows is padding."""
+"""Sentinel, type, size in bytes, offset of the weights; padding follows."""
 _SENTINEL: Final = 0xDEADBEEF
 _RECORD_SIZE: Final = 64
 
 
 def blob(source: RangeSource, offset: int, dtype: Dtype, count: int) -> Stored:
-    """The `count` elements that the record at `offset` tells of; types narrower than a byte lie packed."""
+    """The `count` elements described by the record at `offset`; narrow types are packed.
+
+    `CorruptModel` for a bad record, and for a size other than that of `count` elements.
+    """
     if offset + _RECORD_SIZE > source.size:
         raise CorruptModel(f"a blob's record would lie at byte {offset} of a file of {source.size} bytes", offset)
     sentinel, _, size, start = _RECORD.unpack(source.read(offset, _RECORD.size))

@@ -1,4 +1,4 @@
-"""ML programs of Core ML: the constants of operations, immediate ones and those in blob files."""
+"""ML programs of Core ML: constants of operations, immediate or in blob files."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _DTYPES: Final = {
     21: "I8", 22: "I16", 23: "I32", 24: "I64", 25: "I4",
     31: "U8", 32: "U16", 33: "U32", 34: "U64", 35: "U4", 36: "U2", 37: "U1",
 }  # fmt: skip
-"""By number. 3- and 6-bit integers have no name among our types."""
+"""Core ML's number → dtype. 3- and 6-bit integers have no dtype here."""
 
 _INTEGERS: Final = frozenset(name for name in _DTYPES.values() if name[0] in "IU" and DTYPES[name].bits >= 8)
 
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A list of values of one kind, which types may be in it, and how they are written there."""
+    """A repeated field of values: its message type, the dtypes it may hold, and their encoding."""
 
     type: str
     dtypes: frozenset[str]
@@ -53,10 +53,10 @@ _MEMBERS: Final = {
     "strings": _Member("RepeatedStrings", frozenset({"STRING"})),
     "bytes": _Member("RepeatedBytes", frozenset(_DTYPES.values()) - {"STRING"}),
 }
-"""By the field of a tensor's value."""
+"""Field of a tensor's value → its description."""
 
 PARTS: Final = (_OPERATION, _VALUE, *(f"{_SPACE}.TensorValue.{member.type}" for member in _MEMBERS.values()))
-"""The messages to find."""
+"""Message types that `Constants` needs findings of."""
 
 _PLACE: Final = re.compile(r'\.(attributes|inputs)\["((?:[^"\\]|\\.)*)"\](?:\.arguments\[0\]\.value)?(.*)', re.DOTALL)
 
@@ -65,21 +65,21 @@ _NAMING: Final = ("attributes", "name", "")
 
 
 class Constants:
-    """Makes tensors out of the values among the findings in one model."""
+    """Builds tensors from the values among the findings in one model."""
 
     def __init__(self, model: Model, proto: RootProto, found: _core.Findings) -> None:
         self._model = model
         self._proto = proto
         self._found = found
         self._operations: list[tuple[int, str]] = []
-        """Numbers and paths of the operations that enclose the finding asked about last, the outermost first."""
+        """Finding numbers and paths of the operations around the last finding passed to `owner`, outermost first."""
         types = schema.bundled()
         self._operation, self._value = types.message_class(_OPERATION), types.message_class(_VALUE)
 
     def owner(self, number: int) -> int | None:
-        """The operation that a finding is a constant of; None where it is no tensor, or only names an operation.
+        """Finding number of the operation that a constant belongs to; None for anything that is no tensor.
 
-        It is to be asked of all findings, in their order.
+        Must be called for all findings in order.
         """
         found = self._found[number]
         while self._operations and not found.path.startswith(self._operations[-1][1] + "."):
@@ -89,7 +89,7 @@ class Constants:
         if found.type != _VALUE or not self._operations or not _held(found):
             return None
         owner, path = self._operations[-1]
-        if _place(found.path, path) == _NAMING:
+        if _place(found.path, path) == _NAMING:  # the name of the operation
             return None
         try:
             value = parsed(self._value, found)
@@ -98,7 +98,7 @@ class Constants:
         return None if value.HasField("type") and not value.type.HasField("tensorType") else owner
 
     def name(self, number: int, owner: int) -> str:
-        """After the operation `owner`, and the attribute or input of it."""
+        """`OUTPUT:KEY` after the operation `owner` and its attribute or input; `OUTPUT` alone for `val`."""
         path, operation = self._found[number].path, self._found[owner]
         place = _place(path, operation.path)
         if place is None:
@@ -107,7 +107,7 @@ class Constants:
         return f"{self._called(operation)}{'' if key == 'val' else ':' + key}{rest}"
 
     def tensor(self, number: int, owner: int) -> Tensor:
-        """The tensor that a finding is, a constant of the operation `owner`."""
+        """The finding `number` as a tensor, a constant of the operation `owner`; errors become a Fault."""
         found = self._found[number]
         kind, file = ("blob", None) if _held(found)[-1] == _BLOB else ("immediate", self._model.root)
         draft = Draft(self.name(number, owner), found.path, kind, file)
@@ -118,7 +118,7 @@ class Constants:
         return draft.tensor(lambda draft: self._data(draft, number, value))
 
     def _called(self, operation: _core.Finding) -> str:
-        """What the first output of `operation` is called, as people know it."""
+        """The name of the first named output of `operation`, else its path."""
         try:
             outputs = parsed(self._operation, operation).outputs
         except CorruptModel:
@@ -129,6 +129,7 @@ class Constants:
         dtype, shape = _typed(draft, value)
         if draft.kind == "blob":
             return self._outside(draft, value.blobFileValue, dtype, element_count(shape))
+        # Immediate values are a message of their own, whose finding comes directly after that of the constant.
         values = self._found[number + 1] if number + 1 < len(self._found) else None
         prefix = f"{self._found[number].path}.immediateValue.tensor."
         name = values.path.removeprefix(prefix) if values is not None else ""
@@ -163,18 +164,18 @@ class Constants:
 
 
 def _held(found: _core.Finding) -> list[int]:
-    """The fields that say where the values of a constant are; the last one counts."""
+    """The fields that hold or locate the values of a constant; the last one is in effect."""
     return [number for number, *_ in found.places if number in {_IMMEDIATE, _BLOB}]
 
 
 def _place(path: str, operation: str) -> tuple[str, ...] | None:
-    """Where in its operation a value stands: among the attributes or the inputs, under which key, and the rest."""
+    """A value's place in its operation: `attributes` or `inputs`, the key, the rest; None if elsewhere."""
     place = _PLACE.fullmatch(path[len(operation) :])
     return None if place is None else place.groups()
 
 
 def _typed(draft: Draft, value: Any) -> tuple[Dtype, tuple[int, ...]]:
-    """What the type of `value` says; it is noted in `draft`."""
+    """Dtype and shape of `value`, also noted in `draft`; `CorruptModel` or `Unsupported` without them."""
     tensor = value.type.tensorType
     if not value.type.HasField("tensorType"):
         raise CorruptModel("a constant has no type, or one with too much in it")

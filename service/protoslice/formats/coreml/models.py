@@ -1,4 +1,4 @@
-"""Core ML: the weights of neural networks, and the constants of ML programs, whose bytes may lie in a file beside."""
+"""Core ML: weights of neural networks, and constants of ML programs, immediate or in blob files."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _WEIGHTS: Final = "CoreML.Specification.WeightParams"
 _LAYER: Final = "CoreML.Specification.NeuralNetworkLayer"
 _FLOATS: Final = 1
 _BYTES: Final = {2: "F16", 30: "U8", 31: "I8"}
-"""The fields of weights that are bytes: quantized ones are given as they are stored."""
+"""Bytes fields of weights → dtype; quantized weights are given as stored."""
 _SMALL_FIELD: Final = 1024
 
 
 class CoreMl:
-    """Models, pipelines of them, packages."""
+    """Models, pipelines of models, and packages."""
 
     name = "coreml"
 
     def wants(self, model: Model) -> bool:
-        """Whether the root is a message of Core ML."""
+        """True when the root is a message of Core ML."""
         return model.proto is not None and (model.type or "").startswith("CoreML.")
 
     def tensors(self, model: Model) -> Tensors:
-        """Weights, wherever a layer keeps them, and the constants of operations."""
+        """All weights of layers, and all constants of operations."""
         proto = model.proto
         if proto is None:
             return Listed(())
@@ -63,7 +63,7 @@ class CoreMl:
 
 
 def _fields(found: _core.Finding) -> list[int]:
-    """The fields of weights that have values."""
+    """Fields of weights that have values."""
     return [place[0] for place in found.places if place[0] == _FLOATS or place[0] in _BYTES]
 
 
@@ -91,10 +91,10 @@ def _data(draft: Draft, proto: RootProto, found: _core.Finding, field: int) -> D
 
 
 def _name(found: _core.Finding) -> str:
-    """The layer, and which of its weights; the path where no layer has a name."""
+    """`LAYER.KIND.FIELD…` of the weights, or their path where no enclosing layer has a name."""
     layers = [name for kind, name in found.names if kind == _LAYER and name]
     _, inside, within = found.path.rpartition("layers[")
-    # Behind the number of the layer comes the kind it is of, and then the weights.
+    # `N].KIND.WEIGHTS…`: the first two steps are replaced by the name of the layer.
     steps = within.split(".", 2)
     if not layers or not inside or len(steps) < 3:
         return found.path

@@ -1,4 +1,4 @@
-"""Packages of Core ML: which of their files is the model, as their manifest says."""
+"""Packages of Core ML: the model file that a manifest names."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Final
 __all__ = ["LARGEST_MANIFEST", "is_manifest", "named_root"]
 
 LARGEST_MANIFEST: Final = 1 << 20
-"""Bytes: a larger file is no manifest."""
+"""Limit in bytes: larger files are not read as manifests."""
 _NAME: Final = "Manifest.json"
 
 
 def is_manifest(path: str) -> bool:
-    """Whether the file at `path` may be the manifest of a package."""
+    """True when the file at `path` may be the manifest of a package."""
     return posixpath.basename(path) == _NAME
 
 
 def named_root(manifest: str, content: bytes) -> str | None:
-    """The path of the model that the manifest at the path `manifest` names; none where it is no manifest of a package.
+    """The path of the model that the manifest at `manifest` names; None if malformed.
 
-    Nobody has looked whether such a file is there.
+    The file at that path may be absent.
     """
     try:
         said = json.loads(content)

@@ -1,1 +1,1 @@
-"""Tensors given out: `.npy`, safetensors, zarr references, listings."""
+"""Outputs: tensors as `.npy`, safetensors, zarr references and rows of a listing."""

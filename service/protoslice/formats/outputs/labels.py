@@ -1,4 +1,4 @@
-"""Names under which several tensors fit into one file."""
+"""Unique names for the tensors of one file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["Labels"]
 
 
 class Labels:
-    """Names of tensors, one after the other, and what each is called when all are known."""
+    """Names of tensors in order, and a unique label for each once all are known."""
 
     def __init__(self, reserved: Collection[str] = ()) -> None:
-        """No tensor is to be called as one of `reserved`."""
+        """`reserved`: labels that no tensor gets."""
         self._reserved = frozenset(reserved)
         self._names: list[str] = []
         self._addresses: list[str | None] = []
@@ -23,12 +23,12 @@ class Labels:
         return len(self._names)
 
     def add(self, tensor: Tensor) -> None:
-        """Note what `tensor` is called."""
+        """Append the name and the address of `tensor`."""
         self._names.append(tensor.name)
         self._addresses.append(None if tensor.address == f"path:{tensor.name}" else tensor.address)
 
     def labels(self) -> Iterator[str]:
-        """A name for each that no other has and UTF-8 can write: its own, or its address where it shares that."""
+        """A unique label per tensor, encodable in UTF-8: the name, or the address where the name is shared."""
         counts = Counter(self._names)
         taken = {*self._reserved, *counts}
         for name, address in zip(self._names, self._addresses, strict=True):

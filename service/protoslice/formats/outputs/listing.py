@@ -1,4 +1,4 @@
-"""Tensors as the rows of a listing."""
+"""Tensors as JSON rows of a listing, page by page."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ __all__ = ["Listing", "entry_of", "items", "row", "row_text"]
 
 PAGE_BYTES: Final = 1 << 20
 _AT_ONCE: Final = 64
-"""Rows that a `Listing` is asked for in one go: it does not know of the bound on bytes."""
+"""Rows asked of a `Listing` at once: implementations do not apply the limit of bytes."""
 
 
 @runtime_checkable
 class Listing(Protocol):
-    """Tensors that list themselves, faster than one by one."""
+    """Tensors with a listing of their own, faster than row by row."""
 
     def items(self, start: int, limit: int, dtype: str | None = None) -> tuple[bytes, int, int]:
-        """What `items` gives."""
+        """A page of the listing; see `items`."""
 
 
 def items(found: Tensors, start: int, limit: int, dtype: str | None = None) -> tuple[bytes, int, int]:
-    """At most `limit` tensors from `start` on as items of a JSON list; how many, and where to go on.
+    """A page of at most `limit` tensors from `start` on.
 
-    Only those of type `dtype`, if one is given. Fewer than `limit` where they would take more than about a mebibyte.
+    Returns its rows as items of a JSON list, their count, and the `start` of the next page. Holds only tensors of type
+    `dtype`, if given, and ends early at about a mebibyte of text.
     """
     texts: list[bytes] = []
     number, count, size = start, 0, 0
@@ -53,7 +54,7 @@ def _some(found: Tensors, start: int, limit: int, dtype: str | None) -> tuple[by
 
 
 def entry_of(tensor: Tensor) -> TensorEntry:
-    """The facts of a tensor."""
+    """The facts of `tensor` as a `TensorEntry`."""
     return TensorEntry(
         name=tensor.name,
         address=tensor.address,
@@ -67,7 +68,7 @@ def entry_of(tensor: Tensor) -> TensorEntry:
 
 
 def row(tensor: Tensor) -> dict[str, Any]:
-    """The facts of a tensor as members of a JSON object; `problem` is there for a tensor that has one."""
+    """The facts of `tensor` as members of a JSON object, `problem` only if there is one."""
     entry = entry_of(tensor)
     shown = {name: getattr(entry, name) for name in TensorEntry.__slots__}
     if shown["problem"] is None:
@@ -76,5 +77,5 @@ def row(tensor: Tensor) -> dict[str, Any]:
 
 
 def row_text(tensor: Tensor) -> bytes:
-    """The same as JSON."""
+    """The row of `tensor` as JSON."""
     return json.dumps(row(tensor), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""The head of `.npy` files, and what NumPy calls our types."""
+"""Headers of `.npy` files, and NumPy's names of dtypes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _ALIGNMENT: Final = 64
 
 
 def descr(dtype: Dtype) -> str:
-    """NumPy's word for `dtype`, or for the integers that have its bits where NumPy has no such type.
+    """NumPy's `descr` of `dtype`, or of integers of the same width where NumPy has no such type.
 
-    Integers narrower than a byte are integers of a byte, floats of 16 bits or fewer are shown as `<u2` and `|u1`.
+    Integers narrower than a byte appear as `|i1` or `|u1`, floats without a NumPy type as `|u1` or `<u2`.
     """
     if dtype.numpy is not None:
         return dtype.numpy
@@ -26,7 +26,7 @@ def descr(dtype: Dtype) -> str:
 
 
 def head(dtype: Dtype, shape: Sequence[int]) -> bytes:
-    """What stands before the elements of a tensor in an `.npy` file: as long as keeps them aligned."""
+    """The header of an `.npy` file, padded so that the elements are aligned to 64 bytes."""
     lengths = "".join(f"{length}, " for length in shape)
     lengths = lengths[:-1] if len(shape) == 1 else lengths[:-2]
     text = f"{{'descr': '{descr(dtype)}', 'fortran_order': False, 'shape': ({lengths}), }}".encode()

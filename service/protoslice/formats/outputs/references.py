@@ -1,4 +1,4 @@
-"""Tensors as fsspec references (kerchunk version 1) under the keys of zarr version 2: one chunk a tensor."""
+"""Tensors as fsspec references (kerchunk version 1) under zarr version 2 keys: one chunk per tensor."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from protoslice.sources import RangeSource
 __all__ = ["References", "references"]
 
 _ODD: Final = re.compile(r"[\x00-\x1f\x7f%?#*\[\]{}\\\"<>|:]|//|^/|/$|(^|/)\.")
-"""What zarr or fsspec takes for something else than a part of a name."""
+"""Characters and segments of a name with a special meaning for zarr or fsspec."""
 _GROUP: Final = json.dumps('{"zarr_format":2}')
 _DEEPEST: Final = 32
-"""Each folder on the way to an array is an entry of its own: a name of nothing but folders would make many of them."""
+"""Limit of folders above an array: each is an entry of its own, so a long name of slashes would make many."""
 
 
 @dataclass(slots=True)
 class _Shown:
-    """A tensor that zarr shows, but for its name: what it is, and where its elements lie."""
+    """A tensor that zarr can show, apart from its name: array metadata and the reference to its elements."""
 
     array: str
     address: str
@@ -37,10 +37,10 @@ class _Shown:
 
 
 class References:
-    """References to all tensors that are added, as far as zarr can show them.
+    """References to all added tensors that zarr can show.
 
-    Into the file of one that lies there just as it is given out; all others are referred to by the URL under which they
-    are given out. `file_url` makes one of a path, `tensor_url` of the address of a tensor.
+    A tensor whose bytes lie in a file as they are served is a reference into that file, with a URL from
+    `file_url(path)`; all others refer to `tensor_url(address)`.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class References:
         self._arrays: dict[str, str] = {}
 
     def add(self, tensor: Tensor) -> None:
-        """Refer to `tensor`."""
+        """Append a reference to `tensor`, unless zarr cannot show it or its elements are faulty."""
         reading = _reading(tensor)
         if reading is None:
             return
@@ -75,7 +75,7 @@ class References:
         self._shown.append(shown)
 
     def text(self) -> Iterator[bytes]:
-        """The references as JSON, piece by piece."""
+        """The references as JSON, in pieces."""
         keys = _keys(list(self._labels.labels()))
         groups = ",".join(f"{_json(group)}:{_GROUP}" for group in dict.fromkeys(_groups(keys)))
         yield b'{"version":1,"refs":{%b' % groups.encode()
@@ -95,7 +95,7 @@ def references(
     file_url: Callable[[str], str],
     tensor_url: Callable[[str], str],
 ) -> dict[str, object]:
-    """References to `tensors`; see `References`."""
+    """References to `tensors` as a JSON object; see `References`."""
     made = References(files, file_url=file_url, tensor_url=tensor_url)
     for tensor in tensors:
         made.add(tensor)
@@ -104,7 +104,7 @@ def references(
 
 
 def _reading(tensor: Tensor) -> Reading | None:
-    """Its elements; None where zarr cannot show them, or there are none to be had."""
+    """The elements of `tensor`; None for strings and for faulty tensors."""
     if isinstance(tensor.data, Strings | Fault):
         return None
     try:
@@ -114,7 +114,7 @@ def _reading(tensor: Tensor) -> Reading | None:
 
 
 def _groups(keys: Sequence[str]) -> list[str]:
-    """The keys that say which groups there are."""
+    """Keys of the group entries above all arrays, the root's included."""
     return [".zgroup", *(f"{above}/.zgroup" for key in keys for above in _above(key))]
 
 
@@ -126,8 +126,9 @@ def _array(reading: Reading) -> str:
 
 
 def _keys(names: Sequence[str]) -> list[str]:
-    """A key for each of `names`: the name itself, but for odd and deep ones, and such as would lie within another."""
+    """A key per name: the name itself, or a percent-encoded form for odd, deep and nested names."""
     known = set(names)
+    # An array may not lie within another one: `a/b` is encoded if there is an `a`.
     return [name if _is_plain(name) and known.isdisjoint(_above(name)) else _quoted(name) for name in names]
 
 

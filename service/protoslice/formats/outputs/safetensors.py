@@ -1,4 +1,4 @@
-"""Tensors as one `.safetensors` file that nobody has written: its head is made of sizes alone."""
+"""Virtual `.safetensors` files of tensors: the header is computed without a read of elements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ALIGNMENT: Final = 8
 
 
 class _Group:
-    """Tensors of the file whose elements are of one width: of each its number, size and head, and where it lies."""
+    """Tensors of one element width: number, size and part of the header of each, and the joined bytes."""
 
     def __init__(self, sources: SourceList) -> None:
         self.numbers = array("Q")
@@ -34,10 +34,10 @@ class _Group:
 
 
 class Safetensors:
-    """A file that tensors are added to, widest elements first, so that all are aligned.
+    """Builder of a file; the widest elements come first, so that all are aligned.
 
-    Types that the format lacks are shown as integers of a byte; what cannot be shown or read is left out. Its metadata
-    says so. With `strict` nothing is left out, and what cannot be had is raised.
+    Dtypes that the format lacks appear as one-byte integers; tensors that cannot be shown or read are left out. The
+    metadata of the file names both. With `strict`, such a tensor raises its error in `add` instead of being left out.
     """
 
     def __init__(self, *, strict: bool = False) -> None:
@@ -50,7 +50,7 @@ class Safetensors:
         self._left_out: dict[int, str] = {}
 
     def add(self, tensor: Tensor) -> None:
-        """Append a tensor, of which a few hundred bytes are held."""
+        """Append a tensor, at a few hundred bytes of memory; with `strict`, raises if it cannot be shown."""
         number = len(self._labels)
         self._labels.add(tensor)
         try:
@@ -70,7 +70,7 @@ class Safetensors:
         group.bytes.add(reading.bytes)
 
     def finish(self) -> Bytes:
-        """The file."""
+        """The file; `LimitExceeded` for a header above 100 MB."""
         groups = [group for _, group in sorted(self._groups.items(), reverse=True)]
         ropes = [rope for group in groups for rope in group.bytes.ropes()]
         return Bytes(_core.Rope([self._head(groups), *ropes]), self._sources.listed)
@@ -106,7 +106,7 @@ def safetensors(tensors: Iterable[Tensor], *, strict: bool = False) -> Bytes:
 
 
 def _shown(tensor: Tensor) -> tuple[Dtype, Reading]:
-    """The type a tensor is shown as, and its elements."""
+    """The dtype under which a tensor appears, and its elements; `Unsupported` for strings and C128."""
     if tensor.dtype is not None and tensor.dtype.name in ("STRING", "C128"):
         name = tensor.name
         raise Unsupported(f"safetensors files have no {tensor.dtype.name} elements: ask for tensor {name!r} by itself")
@@ -119,7 +119,7 @@ def _shown(tensor: Tensor) -> tuple[Dtype, Reading]:
 
 
 def _whole_bytes(tensor: Tensor) -> bool:
-    """Whether it is of a type that safetensors files pack into bytes, and fills those."""
+    """True when safetensors packs the dtype of `tensor`, and its elements end at a byte."""
     dtype = tensor.dtype
     if dtype is None or dtype.safetensors is None or not dtype.narrow:
         return False

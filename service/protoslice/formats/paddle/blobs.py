@@ -1,4 +1,4 @@
-"""Parameters as Paddle saves them: a head of a few dozen bytes, then the elements. Nothing says how long one is."""
+"""Tensor files of Paddle: a small header, which alone determines the length, then the elements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Blob", "Heads", "dtype_of"]
 
 _DESC: Final = "paddle.framework.proto.VarType.TensorDesc"
 _AHEAD: Final = 4096
-"""Bytes read at once: those of a small tensor often reach as far as the next head."""
+"""Bytes read at once; for small tensors they often reach the next header."""
 _MOST_LEVELS: Final = 1024
 _MOST_DESC: Final = 4096
 
@@ -29,23 +29,23 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """One saved tensor."""
+    """A saved tensor: dtype, shape, and the range of its elements in the file."""
 
     dtype: Dtype
     shape: tuple[int, ...]
     start: int
-    """Where its elements begin in the file."""
+    """Offset of the first element in the file."""
     end: int
-    """Where they end, and it with them."""
+    """Offset of the end of the elements, which is the end of the blob."""
 
 
 def dtype_of(number: int) -> Dtype | None:
-    """The type that Paddle numbers so; none where it has no elements of one width."""
+    """The dtype of Paddle's type `number`; None for types without elements of a fixed width."""
     return DTYPES.get(_TYPES.get(number, ""))
 
 
 class Heads:
-    """The blobs of one file, read from head to head."""
+    """A reader of one file that goes from header to header and skips the elements."""
 
     def __init__(self, source: RangeSource, path: str) -> None:
         self._source = source
@@ -57,16 +57,19 @@ class Heads:
 
     @property
     def at(self) -> int:
-        """Where the next blob begins."""
+        """Offset of the next blob."""
         return self._at
 
     @property
     def size(self) -> int:
-        """Where the file ends."""
+        """Size of the file in bytes."""
         return self._source.size
 
     def next(self, *, rows: bool = False) -> Blob:
-        """The next blob, up to its end: of some `rows` of a tensor only, where it is said to be one of those."""
+        """The next blob; with `rows`, one that holds selected rows of a tensor.
+
+        `CorruptModel` for a malformed header or a file that ends too early, `Unsupported` for an unknown data type.
+        """
         try:
             self._version("the blob")
             self._rows() if rows else self._levels()
@@ -77,7 +80,7 @@ class Heads:
             raise
 
     def finish(self) -> None:
-        """An error unless the file ends here."""
+        """Raise `CorruptModel` unless the last blob ends at the end of the file."""
         if self._at != self.size:
             raise self._bad(f"{self.size - self._at} bytes follow the last tensor")
 
@@ -87,7 +90,7 @@ class Heads:
             raise self._bad(f"{what} has version {version}, and only 0 is known", back=4)
 
     def _levels(self) -> None:
-        """Past the levels of detail: where sequences begin among the rows, which is nothing to the elements."""
+        """Skip the levels of detail: offsets of sequences, of no use for the elements."""
         levels = self._number(8)
         if levels > _MOST_LEVELS:
             raise self._bad(f"a tensor with {levels} levels of detail", back=8)
@@ -98,7 +101,7 @@ class Heads:
             self._skip(length)
 
     def _rows(self) -> None:
-        """Past the numbers of the rows that are there, and how many rows the tensor would have."""
+        """Skip the row numbers and the height of selected rows."""
         self._skip(8 * self._number(8) + 8)
 
     def _tensor(self) -> Blob:

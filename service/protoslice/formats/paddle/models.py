@@ -1,4 +1,4 @@
-"""PaddlePaddle: parameters in one file or in one each; their names stand in the program alone."""
+"""PaddlePaddle: parameters in one file or in one file each, named by the program alone."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Paddle:
     name = "paddle"
 
     def wants(self, model: Model) -> bool:
-        """Whether the root is a program of Paddle."""
+        """True when the root is a program of Paddle, in protobuf or JSON."""
         if model.proto is not None:
             return model.type == PROGRAM
         return model.root in model.files and is_json_program(model.files[model.root])
 
     def tensors(self, model: Model) -> Tensors:
-        """All parameters, by name; the heads of all of them are read."""
+        """All parameters, sorted by name. Headers in a combined file are read now, other files on access."""
         wanted = variables(model)
         combined = next((path for path in _combined(model.root) if path in model.files), None)
         if combined is not None and wanted:
@@ -53,14 +53,17 @@ class Paddle:
 
 
 def _combined(root: str) -> Sequence[str]:
-    """Where all parameters may lie together."""
+    """Candidate paths of the file with all parameters."""
     folder, name = posixpath.split(root)
     stem = name.removesuffix(".json").removesuffix(".pdmodel")
     return posixpath.join(folder, stem + _ENDING), posixpath.join(folder, _PARAMETERS)
 
 
 def _from_one(source: RangeSource, path: str, wanted: Sequence[Variable]) -> Iterator[Blob]:
-    """The blobs of a file that has them all in the order of their names, and says no name."""
+    """Blobs of a combined file, in the order of `wanted`: the file holds them without names.
+
+    `CorruptModel` where a blob does not match its variable, and where the file is too short or too long.
+    """
     _refuse_pickle(source, path)
     heads = Heads(source, path)
     for variable in wanted:
@@ -77,7 +80,7 @@ def _from_one(source: RangeSource, path: str, wanted: Sequence[Variable]) -> Ite
 
 
 def _in_one(source: RangeSource, path: str, variable: Variable, blob: Blob) -> Tensor:
-    """A tensor that lies in a file with others."""
+    """The tensor of `variable` from its blob in a combined file."""
     name, address = _called(variable)
     return Tensor(name, address, blob.dtype, blob.shape, _KIND, path, _stored(source, blob))
 
@@ -87,14 +90,14 @@ def _called(variable: Variable) -> tuple[str, str]:
 
 
 def _from_own(model: Model, variable: Variable) -> Tensor:
-    """A tensor from the file that bears its name."""
+    """The tensor of `variable` from the file with its name, whose header is read; errors become a Fault."""
     draft = Draft(variable.name, variable.path, _KIND, None, variable.dtype, variable.shape)
     return draft.tensor(lambda draft: _own(model, variable, draft))
 
 
 def _own(model: Model, variable: Variable, draft: Draft) -> Data:
     if draft.shape is not None and min(draft.shape, default=0) < 0:
-        draft.shape = None  # until its file says which it is
+        draft.shape = None  # the program leaves a dimension open; the header of the file has the shape
     if variable.odd is not None:
         raise Unsupported(f"a variable of Paddle's kind {variable.odd} is no tensor")
     path = beside(model.root, variable.name)
@@ -118,7 +121,7 @@ def _stored(source: RangeSource, blob: Blob) -> Stored:
 
 
 def _misfit(blob: Blob, variable: Variable) -> str | None:
-    """In what way `blob` is not the variable; None where it may be."""
+    """The mismatch between `blob` and `variable` in words; None if they agree."""
     same = variable.shape is None or (
         len(variable.shape) == len(blob.shape)
         and all(due in (-1, found) for due, found in zip(variable.shape, blob.shape, strict=True))

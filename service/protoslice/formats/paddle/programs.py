@@ -1,4 +1,4 @@
-"""Which parameters a Paddle program has: what it says of them, in protobuf, or in the JSON of Paddle 3."""
+"""Parameters declared by a Paddle program, in protobuf or in the JSON of Paddle 3."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_DEEP: Final = 50
 
 _DENSE, _ROWS = 7, 8
 _NOT_SAVED: Final = frozenset({9, 10, 15, 17})
-"""What feeds and fetches, readers, and raw state: persistable, and in no file."""
+"""Kinds of persistable variables that no file holds: feeds, fetches, readers and raw state."""
 
 _JSON_TYPES: Final = {
     "bool": "BOOL", "i8": "I8", "ui8": "U8", "i16": "I16", "i32": "I32", "i64": "I64", "f16": "F16", "bf16": "BF16",
@@ -36,23 +36,23 @@ _JSON_TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A parameter as its program declares it."""
+    """A parameter as declared by its program."""
 
     name: str
     path: str
-    """Where it is declared."""
+    """Path of the declaration in the program."""
     dtype: Dtype | None
-    """None where the program does not say, or not in words that we know."""
+    """None where the program has no dtype, or an unknown one."""
     shape: tuple[int, ...] | None
-    """A length of -1 may be any."""
+    """Lengths per dimension, -1 for any; None where the program has no shape."""
     rows: bool = False
-    """Whether only some of its rows are kept."""
+    """True for selected rows: a tensor of which only some rows are stored."""
     odd: int | None = None
-    """The number of its kind, where that is no tensor."""
+    """Paddle's number for a kind that is no tensor; None for tensors."""
 
 
 def variables(model: Model) -> list[Variable]:
-    """The parameters of the program that is the root of `model`, in the order of their names: that of their files."""
+    """The parameters of the program at the root of `model`, sorted by name, as combined files order them."""
     declared = _of_json(model.beside(model.root)) if model.proto is None else _of_proto(model)
     first: dict[str, Variable] = {}
     for variable in declared:
@@ -61,7 +61,7 @@ def variables(model: Model) -> list[Variable]:
 
 
 def is_json_program(source: RangeSource) -> bool:
-    """Whether it begins as the JSON that Paddle 3 writes."""
+    """True when `source` begins like a program in the JSON of Paddle 3."""
     head = source.read(0, min(source.size, 256))
     return head.lstrip()[:1] == b"{" and b'"base_code"' in head and b'"pir"' in head
 
@@ -98,7 +98,7 @@ def _of_json(source: RangeSource) -> Iterator[Variable]:
 
 
 def _in_regions(holder: Any, path: str, depth: int) -> Iterator[Variable]:
-    """The parameters in the regions of a program or an operation, and in those of the operations therein."""
+    """Parameters in the regions of a program or an operation, and of all operations nested in them."""
     if depth > _MOST_DEEP:
         raise ValueError("its blocks are nested too deeply")
     for i, region in enumerate(holder.get("regions", ())):

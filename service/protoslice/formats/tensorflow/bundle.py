@@ -1,4 +1,4 @@
-"""Tensor bundles: the variables of a SavedModel, and bare checkpoints. An index, and shards of data beside it."""
+"""Tensor bundles: an index and shards of data, as variables of a SavedModel or bare checkpoints."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ _VARIABLES: Final = "variables/variables"
 _SAVED_MODEL: Final = "tensorflow.SavedModel"
 _HEAD: Final = 256
 _SHARDS: Final = 10_000
-"""So many shards are known by their sizes; tensors in others are listed one by one."""
+"""Shards whose sizes are passed to the engine; tensors in others are listed one by one."""
 _ESCAPED: Final = re.compile(rb"\\x([0-9a-f]{2})")
 _WIDTHS: Final = {number: (dtype.name, dtype.width) for number, dtype in TYPES.items()}
 
 Entry = tuple[int, tuple[int, ...] | None, int, int, int, int | None]
-"""Type, shape, shard, offset there, size there, masked checksum."""
+"""Type, shape, shard, offset in the shard, size, masked checksum; shape and checksum may be None."""
 
 
 class Bundle:
-    """Checkpoints of TensorFlow since its first version 2 format."""
+    """Checkpoints of TensorFlow since format version 2."""
 
     name = "tensor bundle"
 
     def wants(self, model: Model) -> bool:
-        """Whether the root is the index of a bundle, or has one among its variables."""
+        """True when the root is the index of a bundle, or a SavedModel with one among its variables."""
         return _prefix(model) is not None
 
     def tensors(self, model: Model) -> BundleTensors:
-        """All variables; those that were kept in slices, whole."""
+        """All variables, with the slices of partitioned ones put together; reads the index."""
         prefix = _prefix(model)
         if prefix is None:
             raise NotFound(f"{model.root} is no tensor bundle and has none beside it")
@@ -68,7 +68,7 @@ class Bundle:
 
 
 def _prefix(model: Model) -> str | None:
-    """What the names of all files of the bundle begin with."""
+    """Common prefix of the paths of the bundle's files; None if there is no bundle."""
     if model.proto is not None:
         variables = posixpath.join(posixpath.dirname(model.root), _VARIABLES)
         return variables if model.type == _SAVED_MODEL and variables + _ENDING in model.files else None
@@ -76,7 +76,7 @@ def _prefix(model: Model) -> str | None:
     if root is None:
         return None
     head, tail = root.read(0, min(root.size, _HEAD)), root.read(max(0, root.size - 8), min(root.size, 8))
-    # A damaged index is one by its name and its end: opening it says what is wrong with its beginning.
+    # A damaged index is recognized by its name and its footer, so that opening it reports the damage.
     named = model.root.endswith(_ENDING) and tail == TABLE_MAGIC
     return model.root.removesuffix(_ENDING) if named or is_table(head, None, tail) else None
 
@@ -86,10 +86,10 @@ def _index(model: Model, prefix: str) -> str:
 
 
 class BundleTensors:
-    """The tensors of one bundle, made when they are asked for."""
+    """`Tensors` of one bundle, built on access."""
 
     def __init__(self, files: Mapping[str, RangeSource], prefix: str, index: RangeSource) -> None:
-        """Reads all of `index`, and checks it."""
+        """Reads and validates all of `index`; `CorruptModel` names the index as its path."""
         self._files = files
         self._prefix = prefix
         try:
@@ -120,7 +120,7 @@ class BundleTensors:
         return Tensor(name, f"bundle:{name}", dtype, shape, kind, file, data)
 
     def numbers(self, name_or_address: str) -> Sequence[int]:
-        """The tensor of that key or address; else those that the objects of a checkpoint know by that name."""
+        """The tensor with that key or address; else those with that name in the checkpoint's object graph."""
         key = name_or_address.encode("utf-8", "surrogateescape")
         for each in (key, key.removeprefix(b"bundle:"), _unescaped(key.removeprefix(b"bundle:"))):
             number = self._index.find(each)
@@ -130,19 +130,20 @@ class BundleTensors:
         return [number for number in found if number is not None]
 
     def called(self, number: int) -> tuple[str, str]:
-        """The name and the address of tensor `number`."""
+        """Name and address of tensor `number`."""
         name = self._name(number)
         return name, f"bundle:{name}"
 
     def items(self, start: int, limit: int, dtype: str | None = None) -> tuple[bytes, int, int]:
-        """As `listing.items`, but no `Tensor` is made of what lies in one piece where it should."""
+        """A page of the listing; see `listing.items`."""
         texts: list[bytes] = []
         number, left = start, limit
         while left > 0 and number < len(self):
+            # The engine lists valid, unsliced tensors without a `Tensor` each, and stops at any other one.
             text, count, number = self._index.items(self._prefix, self._room, number, left, dtype)
             texts += [text] if count else []
             left -= count
-            if left > 0 and number < len(self):  # in slices, or something is wrong with it
+            if left > 0 and number < len(self):
                 tensor = self[number]
                 number += 1
                 if dtype is None or (tensor.dtype is not None and tensor.dtype.name == dtype):
@@ -152,13 +153,13 @@ class BundleTensors:
 
     @cached_property
     def _room(self) -> Sequence[int | None]:
-        """How many bytes each shard has, as far as it is there."""
+        """Size of each shard in bytes; None for missing ones."""
         paths = (self._shard(shard) for shard in range(min(self._index.shards, _SHARDS)))
         return [self._files[path].size if path in self._files else None for path in paths]
 
     @cached_property
     def _known_as(self) -> Mapping[str, Sequence[str]]:
-        """The keys behind the names that a checkpoint's objects have."""
+        """Names in the object graph, and keys without their suffix → keys of the bundle."""
         names: dict[str, list[str]] = {}
         for number in range(len(self)):
             key = self._name(number)
@@ -195,7 +196,7 @@ class BundleTensors:
             return Fault(error)
 
     def _whole(self, name: str, dtype: Dtype, shape: tuple[int, ...], entry: Entry) -> Stored | Strings:
-        """The elements of an entry that has them all."""
+        """The elements of an entry that holds all of them."""
         data, crc = self._bytes(name, entry), entry[5]
         if not dtype.bits:
             return Strings(lambda: self._strings(name, data, prod(shape), entry))
@@ -213,7 +214,7 @@ class BundleTensors:
         extents: Sequence[tuple[int, int | None]],
         entry: Entry | None,
     ) -> Tile:
-        """One slice of a tensor."""
+        """One slice of a tensor; `CorruptModel` if its entry is missing or contradicts the tensor's."""
         if len(extents) != len(shape):
             raise CorruptModel(f"{name!r} has {len(shape)} dimensions and a slice of {len(extents)}")
         if entry is None:
@@ -228,7 +229,7 @@ class BundleTensors:
         return Tile(start, lengths, part)
 
     def _bytes(self, name: str, entry: Entry) -> Bytes:
-        """The bytes of an entry, which must lie in their shard."""
+        """The bytes of an entry; `MissingFile` without its shard, `CorruptModel` if they exceed the shard."""
         shard, offset, size = entry[2:5]
         if not 0 <= shard < self._index.shards:
             raise CorruptModel(f"{name!r} lies in shard {shard} of {self._index.shards}")
@@ -242,7 +243,7 @@ class BundleTensors:
         return Bytes.of(source, offset, offset + size)
 
     def _compare(self, name: str, data: Bytes, entry: Entry) -> None:
-        """Compare with the checksum once: files do not change."""
+        """Compare `data` with the checksum of `entry`, once: files are immutable."""
         place = entry[2], entry[3]
         if place not in self._sound and entry[5] is not None:
             with self._blaming(entry):
@@ -255,7 +256,7 @@ class BundleTensors:
 
     @contextmanager
     def _blaming(self, entry: Entry) -> Iterator[None]:
-        """Offsets of errors count from where the entry lies: tell where that is, and in which file."""
+        """Make each `CorruptModel` name the shard of `entry` and count its offset from the shard's start."""
         try:
             yield
         except CorruptModel as error:
@@ -264,7 +265,7 @@ class BundleTensors:
 
 
 def _plain(tiled: Tiled, shape: tuple[int, ...]) -> Tiled | Stored:
-    """What lies in one slice lies in one piece."""
+    """The elements themselves if one tile covers the whole tensor, else `tiled`."""
     whole = len(tiled.tiles) == 1 and tiled.tiles[0].shape == shape
     return tiled.tiles[0].stored if whole else tiled
 
@@ -274,5 +275,5 @@ def _number_of(entry: Entry, dtype: Dtype) -> int:
 
 
 def _unescaped(key: bytes) -> bytes:
-    r"""The key behind a name in which bytes that are no UTF-8 were written as `\xff`."""
+    r"""The key behind a name in which bytes outside UTF-8 were written as `\xff`."""
     return _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), key)

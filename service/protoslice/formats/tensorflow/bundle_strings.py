@@ -1,4 +1,4 @@
-"""String tensors as tensor bundles keep them: all lengths, a checksum of these, all strings."""
+"""String tensors in tensor bundles: all lengths, a checksum of the lengths, all strings."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ __all__ = ["strings"]
 _MOST_STRING_BYTES: Final = 64 << 20
 _CHECKSUM: Final = 4
 _SHORT: Final = 0xFFFF_FFFF
-"""Lengths up to this count as four bytes for the checksums, longer ones as eight."""
+"""Longest length that enters a checksum as four bytes; longer ones enter as eight."""
 
 
 def strings(data: Bytes, count: int, crc: int | None, name: str) -> Sequence[bytes]:
-    """The `count` strings of tensor `name`, whose masked checksum is `crc` where its writer took one."""
+    """The `count` strings of tensor `name`, compared with `crc`, their masked checksum, unless None.
+
+    `CorruptModel` for checksums and lengths that do not match, `LimitExceeded` above 64 MiB.
+    """
     if data.size > _MOST_STRING_BYTES:
         raise LimitExceeded(
             f"the strings of {name!r} have {data.size} bytes; at most {_MOST_STRING_BYTES} are read at once"

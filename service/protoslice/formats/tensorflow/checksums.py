@@ -1,4 +1,4 @@
-"""The checksums that TensorFlow keeps beside its bytes: CRC-32C, turned and moved."""
+"""Masked CRC-32C checksums, as TensorFlow stores them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["check", "crc_of", "masked"]
 
 
 def crc_of(data: Bytes) -> int:
-    """The CRC-32C of `data`, which is read piece by piece."""
+    """The CRC-32C of `data`, read in pieces."""
     crc = 0
     for piece in Rope(data.rope, data.sources).pieces():
         crc = crc32c(piece, crc)
@@ -20,6 +20,6 @@ def crc_of(data: Bytes) -> int:
 
 
 def check(what: str, crc: int, stored: int) -> None:
-    """A `CorruptModel` unless `stored`, which the model says of its bytes, is the masked form of `crc`."""
+    """Raise `CorruptModel`, with `what` in its message, unless `stored` is the masked form of `crc`."""
     if masked(crc) != stored:
         raise CorruptModel(f"the checksum of {what} does not match: it was damaged")

@@ -1,4 +1,4 @@
-"""What the objects of a checkpoint call its variables."""
+"""Object graph of a checkpoint: the names that a program gave its variables."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from protoslice import schema
 __all__ = ["GRAPH", "full_names", "plain_key"]
 
 GRAPH: Final = "_CHECKPOINTABLE_OBJECT_GRAPH"
-"""The key of the string tensor that holds the graph."""
+"""Key of the string tensor that holds the graph."""
 _ATTRIBUTE: Final = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def plain_key(key: str) -> str:
-    """A key without what all keys of variables end with."""
+    """`key` without the common suffix of variables' keys."""
     return key.removesuffix(_ATTRIBUTE)
 
 
 def full_names(graph: Sequence[bytes]) -> Iterator[tuple[str, str]]:
-    """Each key of the serialized `graph` with the name that its program gave the variable. Names may repeat."""
+    """Key and full name of each variable in the serialized `graph`; names may repeat. Empty if malformed."""
     try:
         message: Any = schema.bundled().message_class("tensorflow.TrackableObjectGraph").FromString(b"".join(graph))
     except DecodeError:

@@ -1,4 +1,4 @@
-"""TensorFlow's protos: constants of graphs and functions, attributes, defaults of signatures, lone tensors."""
+"""TensorFlow's protos: all TensorProtos, in nodes, attributes, functions and signatures."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 class TensorFlow:
-    """SavedModels, graphs, and any other message of TensorFlow."""
+    """SavedModels, graphs, and other messages of TensorFlow."""
 
     name = "tensorflow"
 
     def wants(self, model: Model) -> bool:
-        """Whether the root is a message of TensorFlow."""
+        """True when the root is a message of TensorFlow."""
         return model.proto is not None and (model.type or "").startswith(_PACKAGE)
 
     def tensors(self, model: Model) -> Tensors:
-        """Every TensorProto, wherever it hides."""
+        """All TensorProtos, at any depth."""
         return Listed(()) if model.proto is None else GraphTensors(model.root, model.proto)
 
 
 class GraphTensors(Lazy):
-    """The tensors of one proto, made when they are asked for."""
+    """`Tensors` of one proto, built on access."""
 
     def __init__(self, root: str, proto: RootProto) -> None:
         self._root = root
@@ -75,7 +75,7 @@ class GraphTensors(Lazy):
         return self._name(found), f"path:{found.path}"
 
     def _name(self, found: _core.Finding) -> str:
-        """That of the node whose value it is, behind that of its function if it is in one; else its path."""
+        """`NODE` or `FUNCTION/NODE` for the value of a node, else the path."""
         if not _is_constant(found):
             return found.path or "tensor"
         node = _text(found.names[-2][1])
@@ -83,13 +83,13 @@ class GraphTensors(Lazy):
         return node if function is None else f"{self._function(function[1])}/{node}"
 
     def _function(self, path: str) -> str:
-        """The name of the function at `path`."""
+        """The name of the function at `path`; empty if it has none or it cannot be read."""
         name = self._functions.get(path)
         if name is None:
             try:
                 _, _, rope = self._proto.document.view(f"{path}signature.name")
                 name = _text(Rope(rope, self._proto.sources).read())
-            except OF_MODELS:  # it has none
+            except OF_MODELS:
                 name = ""
             self._functions[path] = name
         return name
@@ -97,7 +97,7 @@ class GraphTensors(Lazy):
     def _kind(self, found: _core.Finding) -> str:
         if _is_constant(found):
             return "const" if _FUNCTION.match(found.path) is None else "function_const"
-        steps = _KEY.sub("", found.path).split(".")  # keys may say anything
+        steps = _KEY.sub("", found.path).split(".")  # keys are arbitrary text, dots included
         if steps[-1].startswith("defaults["):
             return "signature_default"
         if any(step.startswith("attr[") for step in steps):
@@ -106,7 +106,7 @@ class GraphTensors(Lazy):
 
 
 def _is_constant(found: _core.Finding) -> bool:
-    """Whether it is the value of a node, as that of nodes of the kind Const is."""
+    """True when `found` is the attribute `value` of a node, such as Const."""
     owner = found.names[-2:-1]
     return bool(owner) and owner[0][0] == _NODE and (f".{found.path}").endswith(f".{_CONSTANT}")
 

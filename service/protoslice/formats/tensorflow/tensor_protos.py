@@ -1,4 +1,4 @@
-"""TensorFlow's `TensorProto`: its elements in one piece, or in a field for each type, the last standing for more."""
+"""TensorFlow's `TensorProto`: elements in `tensor_content` or in the field of their type."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ _CONTENT, _STRINGS, _FLOAT8 = 4, 8, 18
 _FIXED: Final = {"F32": 5, "F64": 6, "C64": 9, "C128": 12}
 _VARINTS: Final = {"I64": 10, "BOOL": 11, "F16": 13, "BF16": 13, "U32": 16, "U64": 17}
 _INTS: Final = 7
-"""Integers of 32 bits and less."""
+"""`int_val`, for all other integers of 32 bits and fewer."""
 _PACKED_STRINGS: Final = 64 << 20
 _LOOKED_AT: Final = 1 << 20
 _EMPTY: Final = Bytes.joined(())
 
 
 class TensorProtos:
-    """Tells what the tensors of one proto are."""
+    """Reader of the TensorProtos in one proto."""
 
     def __init__(self, proto: RootProto) -> None:
         self._proto = proto
         self._message = schema.bundled().message_class(TENSOR)
 
     def head(self, found: _core.Finding) -> Any:
-        """The message without its elements."""
+        """The message without its elements; `CorruptModel` if it does not parse."""
         try:
             return self._message.FromString(found.skeleton)
         except DecodeError as error:
             raise CorruptModel(f"a TensorProto does not parse: {error}", path=found.path) from error
 
     def data(self, found: _core.Finding, number: int, shape: Sequence[int]) -> Data:
-        """The elements of a tensor whose type has this number."""
+        """The elements of `found`, of TensorFlow's type `number`; missing ones repeat the last, or are zero."""
         dtype, count = dtype_of(number), element_count(shape)
         whole = content(self._proto, found, _CONTENT)
         if not dtype.bits:
@@ -65,7 +65,7 @@ class TensorProtos:
                 return _looked_at(stored, count) if dtype.name == "BOOL" else _filled(stored, dtype, count)
 
     def _typed(self, found: _core.Finding, dtype: Dtype) -> Stored | Later[Stored] | None:
-        """What stands in the field for values of this type."""
+        """The values in the field for `dtype`; None if absent."""
         if dtype.name in _FIXED:
             return numbers(self._proto, found, _FIXED[dtype.name], Encoding.PLAIN)
         if dtype.name.startswith("F8"):
@@ -88,7 +88,7 @@ class TensorProtos:
 
 
 def _filled(stored: Stored, dtype: Dtype, count: int) -> Stored | Filled:
-    """`stored` where it has all elements; else its last one stands for those that are missing."""
+    """`stored` if it has all elements, else with its last one repeated; `CorruptModel` for too many."""
     if stored.encoding is not Encoding.PLAIN:
         return Filled(stored)
     have, rest = divmod(stored.bytes.size, dtype.width)
@@ -98,11 +98,12 @@ def _filled(stored: Stored, dtype: Dtype, count: int) -> Stored | Filled:
 
 
 def _looked_at(stored: Stored, count: int) -> Later[Stored | Filled] | Filled:
-    """Truth values: as many bytes as elements, none of them above one, are the elements themselves."""
+    """Booleans whose varints, after a look at them, are found to be the elements themselves."""
     if stored.bytes.size != count or count > _LOOKED_AT:
         return Filled(stored)
 
     def look() -> Stored | Filled:
+        # Varints of one byte, 0 or 1, are the elements in PLAIN encoding.
         plain = max(Rope(stored.bytes.rope, stored.bytes.sources).read()) <= 1
         return Stored(stored.bytes) if plain else Filled(stored)
 
@@ -110,7 +111,7 @@ def _looked_at(stored: Stored, count: int) -> Later[Stored | Filled] | Filled:
 
 
 def _unpacked(whole: Bytes, count: int) -> Sequence[bytes]:
-    """Strings in one piece: all lengths, then all strings."""
+    """The strings in `tensor_content`: all lengths, then all strings."""
     if whole.size > _PACKED_STRINGS:
         raise LimitExceeded(f"the strings of a tensor have {whole.size} bytes; at most {_PACKED_STRINGS} are read")
     data = Rope(whole.rope, whole.sources).read()
@@ -121,7 +122,7 @@ def _unpacked(whole: Bytes, count: int) -> Sequence[bytes]:
 
 
 class _Continued(Sequence[bytes]):
-    """Values, the last of which stands for all that follow."""
+    """A sequence of `count` values, of which the last stored one is repeated."""
 
     def __init__(self, values: list[bytes], count: int) -> None:
         self._values = values

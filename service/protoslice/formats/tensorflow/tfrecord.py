@@ -1,4 +1,4 @@
-"""TFRecord files: records one after the other, each with a checksum of its length and one of its content."""
+"""TFRecord files: consecutive records, each with checksums of its length and of its content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _TAIL: Final = 4
 
 
 def records(source: RangeSource) -> Iterator[Bytes]:
-    """The content of each record; both checksums are compared before it is given."""
+    """The content of each record, yielded after both checksums were compared.
+
+    `CorruptModel` with the offset for a record that is damaged or cut off.
+    """
     at = 0
     while at < source.size:
         try:

@@ -1,4 +1,4 @@
-"""The types of TensorFlow's tensors, by the number they have in its protos."""
+"""TensorFlow's data types by number."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ TYPES: Final = {
         28: "F8_E5M2FNUZ", 29: "I4", 30: "U4", 31: "I2", 32: "U2", 33: "F4_E2M1",
     }.items()
 }  # fmt: skip
-"""Quantized types are integers like others. Resources and variants are no arrays, and not among these."""
+"""Number → dtype. Quantized types are plain integers; resources and variants are absent, as they are no arrays."""
 
 _OBJECTS: Final = {20: "resource", 21: "variant"}
 _REFERENCE: Final = 100
-"""What is added to the number of a type for a reference to such a tensor."""
+"""Offset that makes a type's number that of a reference to such a tensor."""
 
 
 def known(number: int) -> Dtype | None:
-    """The type numbered so, if there is one."""
+    """The dtype with that number; None if there is none."""
     return TYPES.get(_plain(number))
 
 
 def dtype_of(number: int) -> Dtype:
-    """The type numbered so; `Unsupported` for those that hold objects, `CorruptModel` for those that do not exist."""
+    """The dtype with that number; `Unsupported` for resources and variants, `CorruptModel` if unknown."""
     dtype = known(number)
     if dtype is not None:
         return dtype

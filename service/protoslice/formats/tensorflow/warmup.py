@@ -1,4 +1,4 @@
-"""Warm-up requests of a SavedModel: the tensors of each request in the record file that a server plays at its start."""
+"""Warm-up requests of a SavedModel: tensors of all records in its log of predictions."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ __all__ = ["Warmup"]
 
 _LOG: Final = "tensorflow.serving.PredictionLog"
 _MOST_RECORDS: Final = 10_000
-"""Records of one file; servers play a thousand at most."""
+"""Limit of records in a file; servers replay a thousand at most."""
 
 
 class Warmup:
-    """Record files of prediction logs."""
+    """TFRecord files of prediction logs."""
 
     name = "warm-up requests"
 
     def wants(self, model: Model) -> bool:
-        """Whether the root is a file of such records."""
+        """True when the root is a record file of prediction logs."""
         return model.proto is None and model.type == _LOG
 
     def tensors(self, model: Model) -> Tensors:
-        """The tensors of all records, in order: several have the same name, and each its own address."""
+        """All tensors of all records, in order: names repeat, addresses are unique. Reads the file.
+
+        `LimitExceeded` above 10,000 records, `CorruptModel` for a damaged one.
+        """
         graphs: list[GraphTensors] = []
         for record in records(model.beside(model.root)):
             if len(graphs) >= _MOST_RECORDS:
@@ -47,7 +50,7 @@ class Warmup:
 
 
 def _proto(record: Bytes) -> RootProto:
-    """A record as the engine knows it."""
+    """`record` as an indexed proto."""
     flat = schema.bundled().flat(_LOG)
     index = _core.index_source(record.sources, record.rope, flat, _LOG)
     return RootProto(_core.Document(_core.Index(index), flat, record.sources, record.rope), record.sources)

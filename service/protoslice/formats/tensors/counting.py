@@ -1,4 +1,4 @@
-"""Varints counted: as many as there are elements, and where they begin is known from then on."""
+"""Counting of varint elements, after which their offsets are known."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from protoslice.ropes import Rope
 __all__ = ["Placed", "counted", "parts_of"]
 
 Placed = Stored | Filled | Strided | Tiled
-"""Elements of which it is known where they lie."""
+"""Elements whose location is known."""
 
 
 def parts_of(data: Data) -> Sequence[Stored]:
-    """The pieces in which `data` lies, as far as that is known."""
+    """The contiguous parts of `data`; none as long as their location is unknown."""
     match data:
         case Stored():
             return [data]
@@ -33,7 +33,10 @@ def parts_of(data: Data) -> Sequence[Stored]:
 
 
 def counted(data: Placed, dtype: Dtype, shape: Sequence[int]) -> Placed:
-    """The same without varints; a `CorruptModel` unless they are as many as the elements. Reads them all."""
+    """`data` with its varints computed to fixed width, after a pass over all of them.
+
+    `CorruptModel` unless there are as many varints as elements.
+    """
     match data:
         case Stored():
             return _counted(data, dtype, prod(shape))
@@ -52,6 +55,6 @@ def _counted(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False) 
     if stored.encoding not in VARINTS:
         return stored
     found = worked_out(stored, dtype, count, repeat=repeat)
-    # The last byte cannot be told before all are counted: whether they fit shows now, and not midway.
+    # Reading the last byte counts all varints: a wrong number is reported here, not in the middle of a response.
     Rope(found.bytes.rope, found.bytes.sources).read(max(found.bytes.size - 1, 0))
     return found

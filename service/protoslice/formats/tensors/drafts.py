@@ -1,4 +1,4 @@
-"""Tensors in the making: what goes wrong with one of them becomes its Fault, and the others stay."""
+"""Tensors under construction: an error in one of them becomes its Fault and spares the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Draft", "parsed"]
 
 
 def parsed(message_class: type[Message], found: _core.Finding) -> Any:
-    """What `found` is without its large fields; `CorruptModel` where that is no such message."""
+    """`found` parsed without its large fields; `CorruptModel` if it does not parse as `message_class`."""
     try:
         return message_class.FromString(found.skeleton)
     except DecodeError as error:
@@ -26,7 +26,7 @@ def parsed(message_class: type[Message], found: _core.Finding) -> Any:
 
 @dataclass(slots=True)
 class Draft:
-    """What is known of the tensor at `path` so far."""
+    """Facts so far about the tensor at `path`."""
 
     name: str
     path: str
@@ -36,7 +36,7 @@ class Draft:
     shape: tuple[int, ...] | None = None
 
     def tensor(self, find: Callable[[Draft], Data]) -> Tensor:
-        """The tensor, with the data that `find` gives, which notes in the draft what it comes to know."""
+        """The finished tensor, with data from `find`, which may fill in the draft; an error becomes a Fault."""
         try:
             data = find(self)
         except OF_MODELS as error:
@@ -45,7 +45,7 @@ class Draft:
         return self._finished(data)
 
     def fault(self, error: ProtosliceError) -> Tensor:
-        """The tensor, of which no more can be known because of `error`."""
+        """The finished tensor with `error` for data."""
         return self._finished(Fault(error))
 
     def _finished(self, data: Data) -> Tensor:

@@ -1,4 +1,4 @@
-"""The types that elements of tensors have, by their names in the API."""
+"""Dtypes of tensors, by their names in the API."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ __all__ = ["DTYPES", "Dtype"]
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """One type: how wide it is, and what others call it."""
+    """A dtype: its width, and its names elsewhere."""
 
     name: str
     bits: int
-    """Of one element; 0 for strings."""
+    """Bits of one element; 0 for strings."""
     numpy: str | None = None
-    """What `.npy` files and zarr call it; none where NumPy has no such type."""
+    """Name in `.npy` files and zarr; None where NumPy has no such dtype."""
     safetensors: str | None = None
-    """What safetensors files call it; none where they have no such type."""
+    """Name in safetensors files; None where the format has no such dtype."""
     signed: bool = False
-    """Whether it is an integer that can be negative: narrow ones are extended by their sign."""
+    """True for signed integers: narrow ones are sign-extended."""
 
     @property
     def width(self) -> int:
-        """Bytes of one element on its own: types narrower than a byte take one."""
+        """Bytes of one element on its own; 1 for dtypes narrower than a byte."""
         return -(-self.bits // 8)
 
     @property
     def part(self) -> int:
-        """Bytes of one number: an element of a complex type is two."""
+        """Bytes of one number: half an element for complex dtypes, else the width."""
         return self.width // 2 if self.name in ("C64", "C128") else self.width
 
     @property
     def narrow(self) -> bool:
-        """Whether several elements can share a byte."""
+        """True when several elements fit into a byte."""
         return 0 < self.bits < 8
 
 
@@ -75,4 +75,4 @@ _ALL: Final = (
 )
 
 DTYPES: Final = {dtype.name: dtype for dtype in _ALL}
-"""All of them, by name."""
+"""All dtypes by name."""

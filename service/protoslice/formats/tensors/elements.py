@@ -1,4 +1,4 @@
-"""The elements of tensors one by one, whatever way they are written: little-endian, each in bytes of its own."""
+"""Elements of tensors in PLAIN encoding, converted on the fly from any other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _DIGITS: Final = {Encoding.VARINT: "plain", Encoding.ZIGZAG: "zigzag"}
 
 
 def selected(data: Stored | Filled | Strided | Tiled, dtype: Dtype, shape: Sequence[int], cut: Cut) -> Bytes:
-    """The elements that `cut` selects of a tensor, row by row. What lies in one run stays as it lies."""
+    """The elements of a tensor that `cut` selects, row-major. Contiguous PLAIN elements are not copied.
+
+    `CorruptModel` if the size of `data` does not match `shape`.
+    """
     match data:
         case Stored():
             return _of_rows(_plain(data, dtype, prod(shape)), dtype, shape, cut)
@@ -35,9 +38,9 @@ def selected(data: Stored | Filled | Strided | Tiled, dtype: Dtype, shape: Seque
 
 
 def worked_out(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False) -> Stored:
-    """`stored` without varints: sources of what they stand for, which remember where those begin once it is known.
+    """`stored` with varints replaced by a computed source, which remembers offsets after one pass.
 
-    With `repeat` the last element stands for all that follow, up to `count`.
+    With `repeat`, the last element stands for all missing ones up to `count`.
     """
     rope, sources = stored.bytes.rope, stored.bytes.sources
     match stored.encoding:
@@ -54,7 +57,7 @@ def worked_out(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False
 
 
 def _plain(stored: Stored, dtype: Dtype, count: int) -> Bytes:
-    """All `count` elements of `stored`."""
+    """All `count` elements of `stored`, in PLAIN encoding."""
     stored = worked_out(stored, dtype, count)
     rope, sources = stored.bytes.rope, stored.bytes.sources
     packed = stored.encoding is Encoding.PACKED and dtype.narrow
@@ -70,7 +73,7 @@ def _plain(stored: Stored, dtype: Dtype, count: int) -> Bytes:
 
 
 def _filled(first: Stored, dtype: Dtype, count: int) -> Bytes:
-    """The elements of `first`, the last of them repeated until there are `count`."""
+    """The elements of `first`, the last of which is repeated until there are `count`."""
     if first.encoding in VARINTS:
         return _plain(worked_out(first, dtype, count, repeat=True), dtype, count)
     bits = dtype.bits if first.encoding is Encoding.PACKED else 8 * dtype.width
@@ -87,7 +90,7 @@ def _check_size(stored: Stored, need: int) -> None:
 
 
 def _of_rows(elements: Bytes, dtype: Dtype, shape: Sequence[int], cut: Cut) -> Bytes:
-    """What `cut` selects of elements that lie row by row."""
+    """The selection `cut` of row-major elements."""
     if (run := _run(shape, cut)) is not None:
         return elements.part(run[0] * dtype.width, run[1] * dtype.width)
     return _gathered([((0,) * len(shape), tuple(shape), _strides(shape), elements)], dtype, shape, cut)
@@ -99,14 +102,14 @@ def _of_tiles(tiles: Sequence[Tile], dtype: Dtype, shape: Sequence[int], cut: Cu
     parts = [
         (tile.start, tile.shape, _strides(tile.shape), _plain(tile.stored, dtype, prod(tile.shape))) for tile in tiles
     ]
-    gathered = _gathered(parts, dtype, shape, cut)  # which also checks that they make up the tensor
+    gathered = _gathered(parts, dtype, shape, cut)  # checks that the tiles cover the tensor
     if cut == whole(shape) and (runs := _whole_runs(tiles, shape)) is not None:
         return Bytes.joined(parts[number][-1] for number in runs)
     return gathered
 
 
 def _whole_runs(tiles: Sequence[Tile], shape: Sequence[int]) -> list[int] | None:
-    """The tiles in the order of their elements, where those of each make one run of the tensor."""
+    """The tiles in the order of their elements; None unless each tile is one contiguous run of the tensor."""
     strides = _strides(shape)
     order: list[tuple[int, int]] = []
     for number, tile in enumerate(tiles):
@@ -118,10 +121,10 @@ def _whole_runs(tiles: Sequence[Tile], shape: Sequence[int]) -> list[int] | None
 
 
 def _run(shape: Sequence[int], cut: Cut) -> tuple[int, int] | None:
-    """Where the elements that `cut` selects begin and end, where it selects all that lie between."""
+    """First and last index (exclusive) of the elements that `cut` selects; None if not contiguous."""
     if not cut.count:
         return 0, 0
-    inside = True  # whether all of what lies further in is selected
+    inside = True  # all elements of the inner dimensions are selected
     first = 0
     for length, start, step, count, stride in zip(
         reversed(shape), *map(reversed, (cut.starts, cut.steps, cut.counts, _strides(shape))), strict=True
@@ -144,7 +147,7 @@ def _gathered(
 
 
 def _strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """How many elements further the next one lies, in each dimension, where they lie row by row."""
+    """Row-major strides of `shape`, in elements."""
     strides = [1]
     for length in reversed(shape[1:]):
         strides.append(strides[-1] * length)

@@ -1,4 +1,4 @@
-"""From a found message to the places of its values: what formats that keep tensors in messages share."""
+"""Fields of found messages as bytes and numbers; shared by formats that keep elements in messages."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from protoslice.ropes import Rope
 __all__ = ["Place", "content", "contents", "fixed_count", "numbers", "places_of"]
 
 Place = tuple[int, int, int, int, int]
-"""Field number, wire type, where the content begins and ends (of a run: its fields, tags and all), how many."""
+"""Field number, wire type, start, end, count: of one field's content, or of a run of fields with their tags."""
 
 _LENGTH = 2
 _WIDTHS = {1: 8, 5: 4}
 _MOST_UNPACKED = 64 << 20
-"""Numbers that stand one by one, each behind its tag, are brought together in memory: so many bytes of them."""
+"""Limit in bytes for unpacked numbers: each of them has a tag, so they are copied together in memory."""
 
 
 def content(proto: RootProto, found: _core.Finding, number: int) -> Bytes | None:
-    """The content of the bytes field `number`: of its last occurrence, which is the one that counts."""
+    """The bytes field `number`: its last occurrence, as protobuf merges; None if absent."""
     *_, last = (None, *contents(proto, found, number))
     return last
 
@@ -34,9 +34,10 @@ def contents(proto: RootProto, found: _core.Finding, number: int) -> Iterator[By
 
 
 def numbers(proto: RootProto, found: _core.Finding, number: int, encoding: Encoding) -> Stored | Later[Stored] | None:
-    """The values of the numeric field `number`, packed, one by one or both; none when there are none.
+    """The values of the numeric field `number`, packed, unpacked or both; None if absent.
 
-    `encoding` is PLAIN for fields of fixed width, and for the others what their varints are.
+    `encoding` is PLAIN for fixed-width fields, else the encoding of their varints. `LimitExceeded` for more than 64 MiB
+    of unpacked numbers.
     """
     places = places_of(found, number)
     if not places:
@@ -47,7 +48,7 @@ def numbers(proto: RootProto, found: _core.Finding, number: int, encoding: Encod
 
 
 def fixed_count(found: _core.Finding, number: int, width: int) -> int:
-    """How many values of `width` bytes each the numeric field `number` has."""
+    """Number of values in the fixed-width field `number`, of `width` bytes each."""
     places = places_of(found, number)
     return sum(count if count > 1 else (end - start) // width for _, _, start, end, count in places)
 
@@ -72,7 +73,7 @@ def _joined(proto: RootProto, places: Sequence[Place]) -> Bytes:
 
 
 def _values(run: bytes, wire: int, offset: int) -> bytes:
-    """A run of fields without their tags."""
+    """The values in a run of fields, without tags."""
     values = bytearray()
     at = 0
     while at < len(run):

@@ -1,4 +1,4 @@
-"""Tensors made when they are asked for, and found by name: of each a few bytes are kept, and no object."""
+"""Tensors built on access and found by name; each takes a few bytes of memory until then."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from protoslice.formats.model import Tensor
 __all__ = ["HashIndex", "Lazy"]
 
 _COMPARED: Final = 64
-"""So many entries of one hash are compared with the key. Hashes of 64 bits, with a secret, tell the others apart."""
+"""Entries of one hash that are compared with the key; beyond, equal hashes count as equal keys."""
 
 
 class HashIndex:
-    """Finds the numbers of keys that are not kept: 16 to 24 bytes for each."""
+    """Index from keys to their numbers without the keys themselves: 16 to 24 bytes per key."""
 
     def __init__(self, keys: Iterable[str], count: int) -> None:
-        """The index of `keys`, which are `count` at most."""
+        """Index of `keys`, at most `count` of them."""
         self._mask = (1 << count.bit_length()) - 1
         self._first = array("I", bytes(4 * (self._mask + 1)))
         self._next = array("I")
@@ -32,7 +32,7 @@ class HashIndex:
             self._first[slot] = number + 1
 
     def find(self, key: str) -> list[int]:
-        """The numbers of all keys that have the hash of `key`, ascending."""
+        """The numbers of all keys with the hash of `key`, ascending; callers compare the keys."""
         wanted, found = hash(key), list[int]()
         at = self._first[wanted & self._mask]
         while at:
@@ -43,14 +43,14 @@ class HashIndex:
 
 
 class Lazy:
-    """A sequence of tensors, each of which is made when it is asked for."""
+    """`Tensors` that builds each tensor on access."""
 
     def __init__(
         self, count: int, make: Callable[[int], Tensor], called: Callable[[int], tuple[str, str]] | None = None
     ) -> None:
-        """`make` makes tensor n; `called` gives its name and its address, where that takes less.
+        """`make` builds a tensor by number; `called` gives its name and address at less cost.
 
-        Several threads may call both at once.
+        Both must be thread-safe.
         """
         self._count = count
         self._make = make
@@ -68,7 +68,7 @@ class Lazy:
         return self._make(number)
 
     def numbers(self, name_or_address: str) -> Sequence[int]:
-        """The tensors of that name, or the one of that address."""
+        """The number of the tensor with that address, else of all with that name; empty if there is none."""
         found = self._index.find(name_or_address)
         if len(found) <= _COMPARED:
             found = [entry for entry in found if self.called(entry // 2)[entry % 2] == name_or_address]
@@ -77,11 +77,11 @@ class Lazy:
 
     @cached_property
     def _index(self) -> HashIndex:
-        """Names have even numbers, addresses odd ones."""
+        """Hashes of names under even numbers and of addresses under odd ones: 2n and 2n + 1 for tensor n."""
         return HashIndex((each for number in range(self._count) for each in self.called(number)), 2 * self._count)
 
     def called(self, number: int) -> tuple[str, str]:
-        """The name and the address of tensor `number`."""
+        """Name and address of tensor `number`."""
         return self._naming(number)
 
     def _told(self, number: int) -> tuple[str, str]:

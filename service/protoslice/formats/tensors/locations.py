@@ -1,4 +1,4 @@
-"""Where files lie that a model refers to: places that somebody wrote into it, and which may be anything."""
+"""Locations of external data, as a model gives them: untrusted relative paths."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ __all__ = ["beside"]
 
 
 def beside(root: str, location: str) -> str:
-    """The path, within the model, of the file that `location` names from where the file `root` lies."""
+    """The path within the model of the file at `location`, relative to the folder of `root`.
+
+    `CorruptModel` for a location that names no file, is absolute or has `..` in it.
+    """
     segments = location.split("/")
     if not location or location.endswith("/"):
         raise CorruptModel(f"external data lies in {location!r}, which names no file")

@@ -1,4 +1,4 @@
-"""Tensors, and slices of them, as bytes of one form or another; nothing is read that is not asked for."""
+"""Tensors and slices of them as bytes in one of several forms; only the selected elements are read."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from protoslice.sources import RangeSource
 __all__ = ["FORMS", "Form", "Place", "Reading", "is_ready", "looked_up", "place", "read", "ready"]
 
 Form = Literal["raw", "packed", "npy", "json"]
-"""How a tensor is given out: `raw` elements, one to a byte where they are narrower; as bits; a file; text."""
+"""`raw`: PLAIN elements; `packed`: narrow ones as a bit stream; `npy`: an `.npy` file; `json`: strings in base64."""
 
 FORMS: Final[tuple[Form, ...]] = get_args(Form)
 
 _LARGEST_TENSOR: Final = (1 << 63) - 1
 _MOST_COMPARED: Final = 64 << 20
-"""The largest piece of a tensor whose checksum is compared before all of it is given out."""
+"""Bytes of the largest part of a tensor whose checksum is compared before a full read."""
 _MOST_STRINGS: Final = 1 << 20
 _MOST_TEXT: Final = 64 << 20
 _LEAST: Final = 256
 _COUNTED_AS_ONE: Final = 8192
-"""Of so many bytes of varints it is remembered where they begin, in no more than a byte."""
+"""Bytes of counted varints per byte of memory that their offsets take, at least."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A tensor or a slice of it in some form."""
+    """A tensor, or a slice of it, in some form."""
 
     bytes: Bytes
     dtype: Dtype
@@ -49,7 +49,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the elements of a tensor lie as they are given out."""
+    """Extent of a tensor's elements in a file, in the bytes that are served."""
 
     file: str
     offset: int
@@ -59,8 +59,8 @@ class Place:
 def read(tensor: Tensor, slice_: str | None = None, form: str = "raw", *, compare: bool = True) -> Reading:
     """The elements of `tensor`, or those that `slice_` selects, in one of `FORMS`.
 
-    All of a tensor is compared with the checksum that its model has of it, if any, and its varints are counted, unless
-    `compare` is false.
+    A full read compares the checksums of the model, if any, for parts up to 64 MiB; any read counts varints.
+    `compare=False` skips both. Errors of the model name the tensor.
     """
     with _blaming(tensor):
         reading = _read(tensor, slice_, form, count=compare)
@@ -72,12 +72,12 @@ def read(tensor: Tensor, slice_: str | None = None, form: str = "raw", *, compar
 
 
 def is_ready(tensor: Tensor) -> bool:
-    """Whether a reading of it takes no more than what is read."""
+    """True when a read of `tensor` needs no look-up and no pass over varints first."""
     return not isinstance(tensor.data, Later) and all(part.encoding not in VARINTS for part in parts_of(tensor.data))
 
 
 def ready(tensor: Tensor) -> tuple[Tensor, int]:
-    """The same tensor, of which nothing has to be looked up or counted again; and about how many bytes it holds."""
+    """The tensor with elements located and varints counted, and the approximate bytes of memory it holds."""
     with _blaming(tensor):
         dtype, shape = _known(tensor)
         data = _placed(tensor.data)
@@ -85,7 +85,10 @@ def ready(tensor: Tensor) -> tuple[Tensor, int]:
 
 
 def looked_up(tensor: Tensor) -> tuple[Tensor, int]:
-    """The same tensor, and about how many bytes it holds; itself where that fails, as a reading will."""
+    """The tensor with elements located, and the approximate bytes of memory it holds.
+
+    On a model error the tensor is returned unchanged; reading it raises the error.
+    """
     try:
         data = tensor.data.look() if isinstance(tensor.data, Later) else tensor.data
     except OF_MODELS:
@@ -99,7 +102,7 @@ def _held(data: Data) -> int:
 
 @contextmanager
 def _blaming(tensor: Tensor) -> Iterator[None]:
-    """Errors of a model that name no place are about `tensor`."""
+    """Name `tensor` as the path of each `CorruptModel` that has none."""
     try:
         yield
     except CorruptModel as error:
@@ -109,7 +112,7 @@ def _blaming(tensor: Tensor) -> Iterator[None]:
 
 
 def place(tensor: Tensor, elements: Bytes, files: Mapping[str, RangeSource]) -> Place | None:
-    """Where in its file among `files` the `elements` lie that `read` gave, in one piece; None if they do not."""
+    """The extent of `elements`, given by `read`, in the file of `tensor`; None unless it is exactly one."""
     source = None if tensor.file is None else files.get(tensor.file)
     match elements.rope.pieces():
         case [(int(number), int(offset), int(length))] if elements.sources[number] is source and source is not None:
@@ -129,7 +132,7 @@ def _read(tensor: Tensor, slice_: str | None, form: str, *, count: bool) -> Read
     data = _placed(tensor.data)
     if count and wanted.count:
         data = counted(data, dtype, shape)
-    elements = selected(data, dtype, shape, wanted)  # which also checks that they are as many as they should be
+    elements = selected(data, dtype, shape, wanted)  # checks the number of elements
     if form == "packed" and dtype.narrow:
         if slice_ is None and isinstance(data, Stored) and data.encoding is Encoding.PACKED:
             elements = data.bytes
@@ -141,7 +144,7 @@ def _read(tensor: Tensor, slice_: str | None, form: str, *, count: bool) -> Read
 
 
 def _known(tensor: Tensor) -> tuple[Dtype, tuple[int, ...]]:
-    """The type and the shape of a tensor that can be read."""
+    """Dtype and shape of a readable tensor; raises the error of a Fault."""
     if isinstance(tensor.data, Fault):
         raise tensor.data.error.with_traceback(None)
     dtype, shape = tensor.dtype, tensor.shape
@@ -153,7 +156,7 @@ def _known(tensor: Tensor) -> tuple[Dtype, tuple[int, ...]]:
 
 
 def _placed(data: Data) -> Placed:
-    """Where the elements lie, looked up where that has to be."""
+    """The elements with their location, looked up if necessary."""
     found = data.look() if isinstance(data, Later) else data
     assert not isinstance(found, Strings | Fault), "these have been dealt with"
     return found
@@ -179,7 +182,7 @@ def _strings(data: Strings, dtype: Dtype, shape: Sequence[int], wanted: Cut, for
 
 
 def _numbers(shape: Sequence[int], wanted: Cut) -> Iterator[int]:
-    """The numbers, row by row, of the elements that are `wanted`."""
+    """Row-major numbers of the selected elements."""
     if not wanted.count:
         return iter(())
     ranges: list[range] = []

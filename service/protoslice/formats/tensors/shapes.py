@@ -1,4 +1,4 @@
-"""How many elements a tensor has, and whether its bytes can be those: from dimensions that may be anything."""
+"""Validation of shapes from untrusted models: element counts and sizes in bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COUNTS_END = 1 << 63
 
 
 def element_count(shape: Sequence[int]) -> int:
-    """The number of elements; `CorruptModel` for a dimension below zero, and for more than anybody can address."""
+    """The number of elements; `CorruptModel` for a negative dimension, and from 2^63 elements on."""
     count = 1
     for length in shape:
         if length < 0:
@@ -26,7 +26,7 @@ def element_count(shape: Sequence[int]) -> int:
 
 
 def stored_size(dtype: Dtype, count: int, encoding: Encoding) -> int | None:
-    """How many bytes `count` elements take, written so; none where that depends on their values."""
+    """Bytes of `count` elements in `encoding`; None for varints, whose size depends on the values."""
     match encoding:
         case Encoding.PACKED:
             return -(-count * dtype.bits // 8)
@@ -37,7 +37,7 @@ def stored_size(dtype: Dtype, count: int, encoding: Encoding) -> int | None:
 
 
 def checked(stored: Stored, dtype: Dtype, shape: Sequence[int]) -> Stored:
-    """`stored`; `CorruptModel` if its length is not that of such a tensor."""
+    """`stored` as it is; `CorruptModel` if its size does not match `dtype` and `shape`."""
     due = stored_size(dtype, element_count(shape), stored.encoding)
     if due is None or due == stored.bytes.size:
         return stored

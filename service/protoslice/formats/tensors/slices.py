@@ -1,4 +1,4 @@
-"""Slices of tensors in words: numpy's basic slicing, with positive steps."""
+"""Parser of slice expressions: NumPy's basic slicing with positive steps."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ _Item: TypeAlias = int | slice | EllipsisType
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What a slice selects of a tensor: in each dimension `counts` indices, from `starts` on in steps of `steps`."""
+    """A parsed slice: `counts` indices per dimension, from `starts` in steps of `steps`."""
 
     starts: tuple[int, ...]
     steps: tuple[int, ...]
     counts: tuple[int, ...]
     shape: tuple[int, ...]
-    """Of the result: an index in place of a slice takes its dimension away."""
+    """Shape of the result, without the dimensions that a single index selects from."""
 
     @property
     def count(self) -> int:
-        """How many elements it selects."""
+        """Number of selected elements."""
         return prod(self.counts)
 
 
 def whole(shape: Sequence[int]) -> Cut:
-    """All of a tensor of `shape`."""
+    """The cut that selects all of a tensor of `shape`."""
     return Cut((0,) * len(shape), (1,) * len(shape), tuple(shape), tuple(shape))
 
 
 def cut(text: str, shape: Sequence[int]) -> Cut:
-    """What `text`, such as `0:128,:,-3,::2`, selects of a tensor of `shape`."""
+    """The cut that `text`, such as `0:128,:,-3,::2`, describes for `shape`; `InvalidInput` if malformed."""
     items = _spread(_parse(text), shape)
     ranges = [_range(item, length, place) for place, (item, length) in enumerate(zip(items, shape, strict=True))]
     left = tuple(len(found) for found, item in zip(ranges, items, strict=True) if isinstance(item, slice))
@@ -71,7 +71,7 @@ def _item(text: str, place: int) -> _Item:
 
 
 def _spread(items: list[_Item], shape: Sequence[int]) -> list[int | slice]:
-    """One item for each dimension."""
+    """One item per dimension: `...` and missing items become full slices."""
     wild = [place for place, item in enumerate(items) if item is ...]
     if len(wild) > 1:
         raise _bad(wild[1], "a slice has ... at most once")

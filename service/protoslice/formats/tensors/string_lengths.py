@@ -1,4 +1,4 @@
-"""Lengths of strings as varints, one behind the other."""
+"""Varint lengths in front of the strings of a tensor."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from protoslice.errors import CorruptModel
 __all__ = ["lengths_of"]
 
 _LONGEST = 56
-"""Bits in front of the last byte of a length: nine bytes are more than any string has."""
+"""Largest shift of a length's last byte: a length has at most nine bytes."""
 
 
 def lengths_of(data: bytes, count: int) -> tuple[list[int], int]:
-    """The first `count` lengths in `data`, and where they end."""
+    """The first `count` lengths in `data` and the offset of their end; `CorruptModel` if malformed."""
     lengths: list[int] = []
     value = shift = at = 0
     while len(lengths) < count:

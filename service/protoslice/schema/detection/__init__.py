@@ -1,1 +1,1 @@
-"""Detection of the type of a file: by magic bytes, name and structure."""
+"""Detection of a file's kind and type: by magic bytes, name and structure."""

@@ -1,4 +1,4 @@
-"""Messages of little structure that are known by values that must agree: tensors, and the manifests of split protos."""
+"""Consistency checks for messages with few fields: tensors, and manifests of split protos."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TYPE_NAME = re.compile(rb"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
 def agrees(head: bytes, name: str) -> bool:
-    """Whether what `head` begins is a `name` because its values agree; false for types that need no such proof."""
+    """True when the values in `head` are consistent with the type `name`; False for types without a check."""
     if name == "tensorflow.TensorProto":
         return _is_tensor(head, dtype=1, content=4, bits=_TENSORFLOW_BITS, dims=_tensorflow_dims)
     if name == "onnx.TensorProto":
@@ -34,14 +34,14 @@ def agrees(head: bytes, name: str) -> bool:
 
 
 def _is_manifest(head: bytes) -> bool:
-    """Whether a dotted type name comes first, then nothing but records."""
+    """True when a dotted type name comes first and all other fields are records."""
     fields = list(_fields(head))
     named = bool(fields) and fields[0][:2] == (1, _LENGTH) and _TYPE_NAME.fullmatch(fields[0][3]) is not None
     return named and all(each[:2] == (2, _LENGTH) for each in fields[1:])
 
 
 def _is_tensor(head: bytes, *, dtype: int, content: int, bits: dict[int, int], dims: _Dims) -> bool:
-    """Whether the content has just the size that type and shape ask for."""
+    """True when the length of the content matches dtype and shape."""
     width, length, shape = 0, -1, list[int]()
     for number, wire, value, data in _fields(head):
         if number == dtype and wire == _VARINT:
@@ -54,7 +54,7 @@ def _is_tensor(head: bytes, *, dtype: int, content: int, bits: dict[int, int], d
 
 
 def _tensorflow_dims(number: int, wire: int, _value: int, data: bytes) -> list[int]:
-    """The sizes in a TensorShapeProto, which is field 2."""
+    """Dimensions in field 2, a TensorShapeProto; empty for other fields."""
     if number != 2 or wire != _LENGTH:
         return []
     sizes = [list(_fields(dim)) for each, kind, _, dim in _fields(data) if (each, kind) == (2, _LENGTH)]
@@ -62,7 +62,7 @@ def _tensorflow_dims(number: int, wire: int, _value: int, data: bytes) -> list[i
 
 
 def _onnx_dims(number: int, wire: int, value: int, data: bytes) -> list[int]:
-    """The sizes in field 1, one by one or packed; none where they are more than a tensor has."""
+    """Dimensions in field 1, packed or not; empty for other fields and above 256 dimensions."""
     if number != 1:
         return []
     sizes = [value] if wire == _VARINT else list(islice(_packed(data), _MAX_DIMS + 1))
@@ -78,7 +78,7 @@ def _packed(data: bytes) -> Iterator[int]:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """The fields of a message as far as they parse: number, wire type, value or length, and what is there of it."""
+    """Fields of a message as far as they parse: number, wire type, value or length, available bytes."""
     at = 0
     for _ in range(_MAX_FIELDS):
         tag, at = varint_at(data, at)

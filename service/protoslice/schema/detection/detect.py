@@ -1,4 +1,4 @@
-"""What a file is, from its first kilobytes and its name."""
+"""Detection of a file's kind and message type from its first kilobytes and its name."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from protoslice.schema.detection.roots import CANDIDATES, shows_marks
 from protoslice.schema.registry import bundled
 
 HEAD = 64 * 1024
-"""As much of a file as detection looks at: from more of it nothing else would be told."""
+"""Bytes at the start of a file that detection looks at; any beyond are ignored."""
 
 BY_NAME = 0.5
-"""The confidence in what its name alone says of a file; there is less in what nothing says."""
+"""Confidence in a type that is known from the file's name alone."""
 
 Kind = Literal["proto", "riegeli", "table", "tfrecord", "text", "json", "refused", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """What a file is taken for.
+    """Kind and type of a file, as detected.
 
     `kind` is `proto` (with its type when known), `riegeli` (chunked or split protos, records), `table` (a tensor
     bundle's index), `tfrecord`, `text` (a proto in text format), `json`, `refused` (`why` says what to do instead) or
@@ -37,7 +37,7 @@ class Detection:
 
 
 def detect(head: bytes, filename: str | None = None, size: int | None = None) -> Detection:
-    """What a file of `size` bytes is, whose first bytes are `head`: 64 KiB are plenty, fewer will often do."""
+    """Kind and type of a file by its first bytes: of `head`, at most 64 KiB count. `size` is the file's."""
     head = bytes(head[:HEAD])
     refused = magic.refusal(head, size)
     if refused is not None:
@@ -57,7 +57,7 @@ def detect(head: bytes, filename: str | None = None, size: int | None = None) ->
 
 
 def detect_message(head: bytes, filename: str | None = None) -> Detection:
-    """Which message type `head` begins: a raw proto, or chunk 0 of a chunked one, or the first record of a file."""
+    """The message type that `head` begins: a raw proto, chunk 0 of a chunked one, or a first record."""
     head = bytes(head[:HEAD])
     named = names.expected(filename)
     found = {name: _evidence(head, name) for name in dict.fromkeys((*named, *CANDIDATES))}
@@ -71,7 +71,7 @@ def detect_message(head: bytes, filename: str | None = None) -> Detection:
 
 
 def candidates() -> tuple[str, ...]:
-    """The types that a file is tried as, whatever its name."""
+    """All types that detection tries for any file, whatever its name."""
     return tuple(CANDIDATES)
 
 
@@ -87,7 +87,7 @@ def _convinces(evidence: Evidence) -> bool:
 
 
 def _stands_out(ranked: list[str], found: dict[str, Evidence]) -> bool:
-    """Whether the first is clearly ahead of what comes next, its own relatives aside."""
+    """True when the best score is 1.5 times that of the next type from another package."""
     rivals = [name for name in ranked[1:] if name.rpartition(".")[0] != ranked[0].rpartition(".")[0]]
     return not rivals or found[ranked[0]].score >= 1.5 * found[rivals[0]].score
 
@@ -105,7 +105,7 @@ def _by_name(head: bytes, named: tuple[str, ...], found: dict[str, Evidence]) ->
 
 
 def _text(content: str, head: bytes, filename: str | None) -> Detection:
-    """What `head` is, whose `content` is text: a binary proto of nothing but printable characters has to convince."""
+    """Kind and type of `head`, whose decoded form is `content`: JSON, text format, or refused plain text."""
     if text.is_json(content):
         return Detection("json", None, "it is JSON", 0.9)
     outer = text.outer_fields(content)
@@ -116,7 +116,7 @@ def _text(content: str, head: bytes, filename: str | None) -> Detection:
             return Detection("text", best, "it is a message in text format", 0.9)
         return Detection("text", None, "it may be a message in text format, of a type that is not known", 0.5)
     found = detect_message(head, filename)
-    # A proto of printable characters alone begins with a string in field 1, whose tag is a line feed.
+    # Bytes that decode as text may be a binary proto: field 1 with a string begins with 0x0A, a line feed.
     if found.confidence > BY_NAME or head[:1] == b"\n":
         return found
     return Detection("refused", None, "this is plain text", 0.9)

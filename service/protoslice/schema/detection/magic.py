@@ -1,4 +1,4 @@
-"""Files that say what they are in their first bytes, protobuf or not."""
+"""Magic bytes of file formats, protobuf or not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from protoslice._core import crc32c
 from protoslice.schema.varints import varint_at
 
 RIEGELI = bytes.fromhex("83af70d10d884a3f00000000000000004000000000000000")
-"""The first block header of every riegeli file: its hash, no chunk before it, the signature chunk's end."""
+"""First block header of every riegeli file: its hash, no previous chunk, the end of the signature chunk."""
 
 TABLE_MAGIC = bytes.fromhex("57fb808b247547db")
 _EMPTY_KEY = b"\x00\x00"
@@ -60,7 +60,7 @@ _MAX_SAFETENSORS_HEADER = 100_000_000
 
 
 def refusal(head: bytes, size: int | None) -> str | None:
-    """What kind of file that can't be taken `head` begins, and what to do about it; none when it may be taken."""
+    """The format of an unsupported file and a remedy, as a phrase; None for files that may be supported."""
     for offset, magic, text in _REFUSED:
         if head[offset : offset + len(magic)] == magic:
             return text
@@ -78,15 +78,15 @@ def _is_safetensors(head: bytes, size: int | None) -> bool:
 
 
 def is_riegeli(head: bytes) -> bool:
-    """Whether `head` begins a riegeli file: a chunked proto, a split proto or plain records."""
+    """True when `head` begins a riegeli file: a chunked proto, a split proto or plain records."""
     return head.startswith(RIEGELI)
 
 
 def is_table(head: bytes, size: int | None, tail: bytes = b"") -> bool:
-    """Whether `head` begins the index of a tensor bundle, told by its first entry, whose key is empty.
+    """True when `head` begins the index of a tensor bundle.
 
-    Either its value is the bundle's header, or the file ends as a table: an old checkpoint. `tail` are its last eight
-    bytes, where the head does not hold them.
+    Its first entry has an empty key, and for value a BundleHeaderProto; without one, for old checkpoints, the footer
+    has to be that of a table. `tail` holds the last eight bytes of the file, unless `head` does.
     """
     if size is not None and 48 <= size <= len(head):
         tail = head[size - 8 : size]
@@ -95,7 +95,7 @@ def is_table(head: bytes, size: int | None, tail: bytes = b"") -> bool:
 
 
 def _begins_bundle(block: bytes) -> bool:
-    """Whether `block` begins with this entry: nothing shared, an empty key, and a BundleHeaderProto."""
+    """True when `block` begins with an unshared empty key and a BundleHeaderProto for its value."""
     if len(block) < 3 or block[:2] != _EMPTY_KEY or not 2 <= block[2] < 0x40:
         return False
     header, at = block[3 : 3 + block[2]], 0
@@ -109,7 +109,7 @@ def _begins_bundle(block: bytes) -> bool:
 
 
 def _literal(head: bytes) -> bytes:
-    """The bytes that stand at the start of snappy data as they are, behind its length and a tag."""
+    """The literal at the start of snappy data, after the length and the tag; empty if a copy comes first."""
     tag = next((at + 1 for at, byte in enumerate(head[:5]) if byte < 0x80), len(head))
     if head[tag : tag + 1] == b"" or head[tag] & 3:
         return b""
@@ -117,15 +117,15 @@ def _literal(head: bytes) -> bytes:
 
 
 def first_tfrecord(head: bytes) -> bytes:
-    """The first record of the TFRecord file that `head` begins, as far as it is there."""
+    """The first record of the TFRecord file that begins with `head`, cut off with it."""
     return head[12 : 12 + int.from_bytes(head[:8], "little")]
 
 
 def is_tfrecord(head: bytes) -> bool:
-    """Whether `head` begins a TFRecord file: a length of eight bytes and its masked checksum."""
+    """True when `head` begins a TFRecord file: an eight-byte length and its masked checksum."""
     return len(head) >= 12 and int.from_bytes(head[8:12], "little") == masked(crc32c(head[:8]))
 
 
 def masked(crc: int) -> int:
-    """How TensorFlow keeps a CRC-32C that may itself be summed: turned and moved."""
+    """A CRC-32C in TensorFlow's masked form, rotated and offset: safe for checksums over checksums."""
     return ((crc >> 15 | crc << 17) + 0xA282_EAD8) & 0xFFFF_FFFF

@@ -1,4 +1,4 @@
-"""What the name of a file says of its type."""
+"""Message types by file name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _TEXT = (".pbtxt", ".textproto", ".txtpb")
 
 
 def expected(filename: str | None) -> tuple[str, ...]:
-    """The types that a file of this name usually is, the likeliest first; none when the name says nothing."""
+    """Usual types of a file with this name, the likeliest first; empty if the name has no meaning."""
     name = base(filename)
     for ending in (".cpb", *_TEXT):
         if name.endswith(ending):
@@ -54,15 +54,15 @@ def expected(filename: str | None) -> tuple[str, ...]:
 
 
 def means_records(filename: str | None) -> bool:
-    """Whether a file of this name holds records rather than one message."""
+    """True when a file of this name holds records and not one message."""
     return base(filename) == _WARMUP
 
 
 def means_text(filename: str | None) -> bool:
-    """Whether a file of this name is meant to be a proto in text format, if it is a text at all."""
+    """True when a text file of this name is a proto in text format."""
     return base(filename).endswith((*_TEXT, ".prototxt")) or bool(expected(filename))
 
 
 def base(filename: str | None) -> str:
-    """The last part of a path, in small letters; empty for none."""
+    """The last segment of a path, in lower case; empty for None."""
     return (filename or "").replace("\\", "/").rpartition("/")[2].lower()

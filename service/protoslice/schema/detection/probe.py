@@ -1,4 +1,4 @@
-"""How well the beginning of a file fits a message type: a tolerant walk that believes no length and never raises."""
+"""Score of a file's first bytes as a message type: a tolerant walk that never raises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FieldRow = tuple[int, str, int, bool, int, int]
 """Number, name, type as in descriptor.proto, repeated, oneof counted from 1, number of the message or enum."""
 
 MAX_FIELDS = 600
-"""Fields that one walk looks at: more add nothing, and a hostile head shall not take long."""
+"""Limit of fields in one walk, which bounds its time for a hostile file."""
 
 MAX_DEPTH = 24
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
@@ -33,23 +33,23 @@ _CONTROL = frozenset(range(32)) - frozenset(b"\t\n\r") | {127}
 
 @dataclass(frozen=True, slots=True)
 class TypeLookup:
-    """A flat table, made quick to look up."""
+    """The engine's table of a type, indexed by field numbers."""
 
     fields: tuple[dict[int, FieldRow], ...]
     enums: tuple[frozenset[int], ...]
 
     @classmethod
     def of(cls, table: Schema) -> TypeLookup:
-        """The shape of `table`."""
+        """The lookup for `table`."""
         fields = tuple({row[0]: row for row in rows} for _, _, rows in table.messages)
         return cls(fields, tuple(frozenset(values.values()) for values in table.enums))
 
 
 @dataclass(slots=True)
 class Evidence:
-    """What a walk found: `weight` for the type, `doubt` against it, and the fields met, as paths of numbers.
+    """Result of a walk: `weight` for the type, `doubt` against it, and number paths of the fields met.
 
-    `broken` says that the fields of the root do not parse: then the head begins no message of any type.
+    `broken` is True when the fields of the root do not parse, so that the bytes begin no message of any type.
     """
 
     weight: float = 0.0
@@ -59,12 +59,12 @@ class Evidence:
 
     @property
     def score(self) -> float:
-        """One number to compare types by: doubts count several times."""
+        """Score for comparisons between types, in which doubts count four times."""
         return self.weight - 4 * self.doubt
 
 
 def probe(head: bytes, shape: TypeLookup) -> Evidence:
-    """How well `head`, the beginning of a file of any length, fits the root of `shape`."""
+    """Evidence that `head`, the beginning of a file of any length, is the root type of `shape`."""
     walk = _Walk(head, shape)
     walk.message(0, _ENDLESS, 0, ())
     return walk.found
@@ -79,7 +79,7 @@ class _Walk:
         self.head, self.shape, self.found, self.budget = head, shape, Evidence(), MAX_FIELDS
 
     def message(self, start: int, end: int, index: int, path: tuple[int, ...]) -> None:
-        """Walks one message from `start` to its declared `end`, which may lie behind the head."""
+        """Walk the message from `start` to its declared `end`, which may lie beyond the head."""
         fields, met, at = self.shape.fields[index], set[int](), start
         while 0 <= at < min(end, len(self.head)) and self._goes_on():
             tag, at = self._varint(at)
@@ -93,12 +93,12 @@ class _Walk:
             at = self._value(row, tag & 7, at, end, (*path, number))
 
     def _goes_on(self) -> bool:
-        """Whether there is a point in looking further."""
+        """True while the budget of fields lasts and the type is not ruled out."""
         self.budget -= 1
         return self.budget >= 0 and self.found.doubt < 15 + self.found.weight
 
     def _broken(self, at: int, end: int) -> int:
-        """Counts a value that does not parse, unless the head ends within it; what follows can't be read."""
+        """Count a value that does not parse, unless the head ends within it; returns `_BAD`."""
         if at != _CUT or end <= len(self.head):
             self.found.doubt += 1.5
             self.found.broken |= end == _ENDLESS
@@ -112,7 +112,7 @@ class _Walk:
             self.found.seen.add(path)
 
     def _value(self, row: FieldRow | None, wire: int, at: int, end: int, path: tuple[int, ...]) -> int:
-        """Judges one value and returns where the next field begins; below zero when this message can't go on."""
+        """Judge one value; returns the offset of the next field, or a negative number at the message's end."""
         size, value = _SIZE_OF_WIRE.get(wire, 0), 0
         if wire in (_VARINT, _LENGTH):
             value, at = self._varint(at)
@@ -180,7 +180,7 @@ class _Walk:
             self.found.weight += 0.25
 
     def _varint(self, at: int) -> tuple[int, int]:
-        """A varint and where it ends; `_CUT` when the head ends first, `_BAD` when it has more than ten bytes."""
+        """Value and end of a varint; the end is `_CUT` at the head's end, `_BAD` above ten bytes."""
         value = 0
         for shift, byte in zip(range(0, 70, 7), self.head[at : at + 10], strict=False):
             value |= (byte & 0x7F) << shift

@@ -1,4 +1,4 @@
-"""The message types that a file is recognized as by structure alone, and what each must show for it."""
+"""Message types that detection recognizes by structure, and the fields required of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MARKS: dict[str, tuple[frozenset[Path], ...]] = {}
 
 
 def _root(name: str, *alternatives: str) -> None:
-    """Notes a root; alternatives are written as `2 1.3`: field 2 and field 3 within field 1."""
+    """Register a root type; an alternative `2 1.3` requires field 2, and field 3 within field 1."""
     _MARKS[name] = tuple(
         frozenset(tuple(int(number) for number in path.split(".")) for path in each.split()) for each in alternatives
     )
@@ -37,9 +37,9 @@ _root("xla.SplitProtoManifest", "1 2.2", "1 2.3")
 _root("google.protobuf.FileDescriptorSet", "1.1 1.4", "1.1 1.5", "1.1 1.6", "1.1 1.12")
 
 CANDIDATES = tuple(_MARKS)
-"""The roots, where two fit alike the likelier first."""
+"""Root types; of two with the same score, the earlier one is taken."""
 
 
 def shows_marks(name: str, evidence: Evidence) -> bool:
-    """Whether the fields met include what makes `name` what it is; true for a type without marks."""
+    """True when `evidence` has the fields required of `name`, or no fields are."""
     return name not in _MARKS or any(marks <= evidence.seen for marks in _MARKS[name])

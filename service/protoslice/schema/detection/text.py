@@ -1,4 +1,4 @@
-"""Text that may be a protobuf: the text format, and JSON."""
+"""Recognition of protobuf text format and JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 _FIRST = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:[A-Za-z_]\w*|\[[\w./]+\])\s*(?::|\{|<)")
 _JSON = re.compile(r"\s*(?:\{\s*(?:\"|\}\s*\Z)|\[\s*[\[{\"\d\]-])")
-# Whatever is looked at is taken, a string that does not end and a word that is no name too: nothing is looked at twice.
+# Possessive, and with branches for unterminated strings and other words: the scan is linear for any text.
 _TOKEN = re.compile(
     r"\"(?:\\.|[^\"\\\n])*+\"?|'(?:\\.|[^'\\\n])*+'?|#[^\n]*"
     r"|(?P<bracket>[{}<>])|(?P<name>[A-Za-z_]\w*+)(?=\s*+[:{<])|\w++"
@@ -14,7 +14,7 @@ _TOKEN = re.compile(
 
 
 def decoded(head: bytes) -> str | None:
-    """`head` as text, a cut character at its end left out; none when it is no text."""
+    """`head` as text, without a character cut off at its end; None if it is not printable UTF-8."""
     try:
         return _printable(head.decode())
     except UnicodeDecodeError as error:
@@ -27,12 +27,12 @@ def _printable(text: str) -> str | None:
 
 
 def is_json(text: str) -> bool:
-    """Whether `text` begins a JSON object or array."""
+    """True when `text` begins a JSON object or array."""
     return _JSON.match(text) is not None
 
 
 def outer_fields(text: str) -> set[str] | None:
-    """The names of the outermost fields of a message in text format; none when `text` is no such thing."""
+    """Names of the outermost fields of a message in text format; None if `text` is not in that format."""
     if _FIRST.match(text) is None:
         return None
     names, depth = set[str](), 0
