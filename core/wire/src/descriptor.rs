@@ -1,7 +1,8 @@
-//! Message types out of a serialized `FileDescriptorSet`, without a protobuf runtime: names resolved, features inherited.
+//! Message types from a serialized `FileDescriptorSet`, without a protobuf runtime: names resolved, features
+//! inherited.
 //!
-//! What is kept of a set is what reading, showing and writing messages depends on. Comments, options that change no bytes,
-//! default values and the names of files and oneofs are not kept.
+//! Only declarations that reading, showing and writing messages depend on are kept. Comments, options that change no
+//! bytes, default values and the names of files and oneofs are dropped.
 
 mod canonical;
 mod count;
@@ -23,7 +24,7 @@ use crate::schema::FieldKind;
 /// The serialized size of the largest canonical set: a store keeps one, however small its files are.
 const MAX_CANONICAL: usize = 1 << 20;
 
-/// How much of a descriptor set is taken.
+/// Limits on the size of a descriptor set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Files in the set.
@@ -116,7 +117,7 @@ impl Descriptors {
         self.find(name).is_some()
     }
 
-    /// About how many bytes of memory it takes.
+    /// Approximate memory of the types, in bytes.
     pub fn weight(&self) -> usize {
         let fields = |message: &Message| {
             let names: usize = message.fields.iter().map(|field| field.name.len()).sum();
@@ -146,7 +147,7 @@ impl Descriptors {
     }
 }
 
-/// A name in quotes, cut where it is long.
+/// A name in quotes, shortened when long.
 fn shown(name: &str) -> String {
     let cut: String = name.chars().take(100).collect();
     if cut.len() < name.len() { format!("'{cut}…'") } else { format!("'{cut}'") }

@@ -1,7 +1,7 @@
-//! A proto with its index: messages as protobuf means them, found without reading more than the bytes concerned.
+//! Proto with its index: messages with protobuf's meaning, found without reading more than the bytes concerned.
 //!
-//! A message may lie in several pieces, because a singular field that occurs many times is merged. A piece that the
-//! index has no node for is scanned on demand.
+//! A message may lie in several pieces, because a singular field that occurs many times is merged. Pieces without a
+//! node in the index are scanned on demand.
 
 mod keyed;
 
@@ -18,9 +18,9 @@ use crate::source::Source;
 
 pub use keyed::Wanted;
 
-/// A proto that can be asked for its parts.
+/// An indexed proto.
 pub struct Document<'a> {
-    /// Where its parts lie.
+    /// Index of the proto, which has the offsets of its messages and fields.
     pub index: &'a Index,
     bytes: OnDemand<'a>,
 }
@@ -33,12 +33,12 @@ impl<'a> std::ops::Deref for Document<'a> {
     }
 }
 
-/// A message: its type, and the pieces that merge into it.
+/// A message: type, and the pieces that merge into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Its type, where known.
+    /// Message type; None when unknown.
     pub type_id: Option<TypeId>,
-    /// Its pieces, in order. None for a message of which only the default is there.
+    /// Pieces in order; empty for a default message that is not on the wire.
     pub parts: Vec<Part>,
 }
 
@@ -47,7 +47,7 @@ pub struct Message {
 pub enum Part {
     /// A node of the index.
     Node(NodeId),
-    /// The content that lies here, of this type, which the index has no node for.
+    /// Range and type of a message's content that the index has no node for.
     Span(Range<u64>, Option<TypeId>),
 }
 
@@ -59,7 +59,7 @@ impl Part {
 }
 
 impl<'a> Document<'a> {
-    /// The proto of `index`, whose bytes `source` has.
+    /// The proto of `index`, read from `source`.
     pub fn new(index: &'a Index, schema: &'a Schema, source: &'a dyn Source, limits: Limits) -> Result<Self> {
         if index.size() != source.len() {
             let message = format!("the index is of a proto of {} bytes, the source has {}", index.size(), source.len());
@@ -74,7 +74,7 @@ impl<'a> Document<'a> {
         Ok(Message { type_id, parts: vec![Part::Node(0)] })
     }
 
-    /// Where the content of `part` lies.
+    /// Range of the content of `part`.
     pub fn span(&self, part: &Part) -> Result<Range<u64>> {
         match part {
             Part::Span(span, _) => Ok(span.clone()),
@@ -82,7 +82,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// The fields of `part`, in order. Runs of scalars may stand as one.
+    /// The fields of `part`, in order. Runs of one scalar field may be a single entry.
     pub fn entries(&self, part: &Part) -> Result<PartEntries<'a>> {
         self.carry_on()?;
         match part {
@@ -93,8 +93,8 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// The occurrences of field `number` in `part` from element `from` on, each with its position there, as long as
-    /// `visit` says to go on. Runs come whole.
+    /// Calls `visit` with each occurrence of field `number` in `part` and its position, from element `from` on, until
+    /// `visit` returns false. A run is passed whole, even when it begins before `from`.
     pub fn visit(
         &self,
         part: &Part,
@@ -130,7 +130,7 @@ impl<'a> Document<'a> {
         Ok(())
     }
 
-    /// How often field `number` occurs in `part`.
+    /// Number of occurrences of field `number` in `part`.
     pub fn count(&self, part: &Part, number: u32) -> Result<u64> {
         if let Part::Node(id) = part {
             return Ok(self.index.node(*id)?.field(number)?.map_or(0, |field| field.count()));
@@ -143,7 +143,8 @@ impl<'a> Document<'a> {
         Ok(count)
     }
 
-    /// The occurrences that make up the singular field `number` of `message`: those that a oneof has not taken back.
+    /// The occurrences that make up the singular field `number` of `message`, without those that a later member of the
+    /// oneof replaced. Stops after `SCANNED_ENTRIES` in one piece.
     pub fn singular(&self, message: &Message, number: u32) -> Result<Vec<Entry>> {
         let oneof = self.schema.field(message.type_id, number).map_or(0, |field| field.oneof);
         let mut found = Vec::new();
@@ -167,7 +168,7 @@ impl<'a> Document<'a> {
         Ok(found)
     }
 
-    /// The occurrence at position `ordinal` of field `number`; a run is taken apart.
+    /// The occurrence at position `ordinal` of field `number`, taken out of its run; None past the last one.
     pub fn element(&self, message: &Message, number: u32, ordinal: u64) -> Result<Option<Entry>> {
         let mut before = 0u64;
         for part in &message.parts {
@@ -193,9 +194,9 @@ impl<'a> Document<'a> {
 /// The fields of one piece of a message.
 #[derive(Debug)]
 pub enum PartEntries<'a> {
-    /// As the index has them.
+    /// Read from the index.
     Indexed(Entries<'a>),
-    /// As a scan gave them, and how many have been taken.
+    /// Scanned entries, and the number already returned.
     Scanned(Rc<[Entry]>, usize),
 }
 

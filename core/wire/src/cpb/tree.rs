@@ -1,4 +1,4 @@
-//! A message that is being merged: untouched parts are ranges of the records, the rest is a tree.
+//! Tree of a message while chunks are merged into it: untouched parts stay ranges of the records.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::ondemand::OnDemand;
 use crate::rope::{IMAGE, Rope, RopeBuilder};
 use crate::schema::{FieldKind, TypeId};
 
-/// A message, made of serialized parts until somebody looks inside.
+/// A message: serialized parts until its fields are first asked for, then items.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     pub(super) type_id: Option<TypeId>,
@@ -21,37 +21,37 @@ pub(super) struct Tree {
     items: Option<Items>,
 }
 
-/// The fields of a message that has been looked into, in their order.
+/// Parsed fields of a message, in order.
 #[derive(Debug, Default)]
 pub(super) struct Items {
     pub(super) list: Vec<Item>,
-    /// Where each field's items stand in the list.
+    /// Positions of each field's items in `list`.
     places: HashMap<u32, Vec<usize>>,
-    /// Of maps that were looked into, where the last entry of each key stands.
+    /// For maps that were searched: position of the last entry with each key.
     keys: HashMap<u32, HashMap<OwnedKey, usize>>,
 }
 
-/// One field.
+/// One field of the tree.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) number: u32,
-    /// Where it stood, if it did.
+    /// The field in the records; None for a new field.
     pub(super) entry: Option<Entry>,
     pub(super) body: Body,
 }
 
-/// What became of a field.
+/// State of a field.
 #[derive(Debug)]
 pub(super) enum Body {
-    /// Nothing: it is written as it stood.
+    /// Unchanged: written as it stands in the records.
     Kept,
-    /// It is not written.
+    /// Removed: not written.
     Dropped,
-    /// A message that has been merged into.
+    /// A message that others were merged into.
     Message(Box<Tree>),
-    /// Text or bytes, which lie here among the records.
+    /// Range of text or bytes in the records.
     Bytes(Range<u64>),
-    /// A field written anew, its tag included.
+    /// A serialized field with its tag.
     Literal(Vec<u8>),
 }
 
@@ -60,7 +60,7 @@ impl Tree {
         Self { type_id, ..Self::default() }
     }
 
-    /// The message that stands in `entries`, one after the other.
+    /// A message of type `type_id`, merged from the contents of `entries`.
     pub(super) fn of(entries: impl IntoIterator<Item = Entry>, type_id: TypeId, bytes: &OnDemand<'_>) -> Result<Self> {
         let mut tree = Self::new(Some(type_id));
         for entry in entries {
@@ -69,7 +69,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The key of the map's entry that this is.
+    /// The key of this map entry; None when the type or its key field is unknown.
     pub(super) fn key(&mut self, bytes: &OnDemand<'_>) -> Result<Option<OwnedKey>> {
         let known = self.type_id.and_then(|id| bytes.schema.message(id));
         let Some(field) = known.and_then(|known| known.field(1)) else { return Ok(None) };
@@ -90,8 +90,8 @@ impl Tree {
         Ok(Some(key.unwrap_or(key::default_key(field.kind)).into()))
     }
 
-    /// Merges the serialized message at `span`: as protobuf has it, its bytes follow what is there. It is looked through
-    /// first: were it cut off, it would take what follows for its own.
+    /// Merges the serialized message at `span` by appending its bytes, as protobuf merges. Checks `span` first: a
+    /// truncated field would swallow the bytes after it.
     pub(super) fn merge(&mut self, span: Range<u64>, bytes: &OnDemand<'_>) -> Result<()> {
         match &mut self.items {
             None => {
@@ -103,7 +103,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Its fields, looked up in its parts when first asked for.
+    /// The fields, parsed from the serialized parts at the first call.
     pub(super) fn items(&mut self, bytes: &OnDemand<'_>) -> Result<&mut Items> {
         if self.items.is_none() {
             let mut items = Items::default();
@@ -115,7 +115,7 @@ impl Tree {
         Ok(self.items.get_or_insert_default())
     }
 
-    /// Its serialized form.
+    /// The serialized message as a rope over the records.
     pub(super) fn rope(&self, bytes: &OnDemand<'_>) -> Result<Rope> {
         let mut out = RopeBuilder::new(&bytes.limits);
         for part in &self.parts {
@@ -165,13 +165,13 @@ impl Items {
         }
     }
 
-    /// Appends `item`; returns its place.
+    /// Appends `item`; returns its position.
     pub(super) fn push(&mut self, item: Item) -> usize {
         self.keys.remove(&item.number);
         self.push_known(item)
     }
 
-    /// Appends the entry of a map that has this `key`; returns its place.
+    /// Appends an entry with this `key` to its map; returns its position.
     pub(super) fn push_entry(&mut self, item: Item, key: OwnedKey) -> usize {
         let number = item.number;
         let at = self.push_known(item);
@@ -188,7 +188,7 @@ impl Items {
         at
     }
 
-    /// Inserts `item`, the only one of its field, where the order of field numbers wants it. Returns its place.
+    /// Inserts `item`, the only one of its field, by field number. Returns its position.
     pub(super) fn insert(&mut self, item: Item) -> usize {
         let after = self.list.iter().rposition(|other| other.number < item.number).map_or(0, |at| at + 1);
         if after == self.list.len() {
@@ -201,12 +201,12 @@ impl Items {
         after
     }
 
-    /// The items of field `number`, in order.
+    /// Positions of the items of field `number`, in order.
     pub(super) fn of(&self, number: u32) -> &[usize] {
         self.places.get(&number).map_or(&[], Vec::as_slice)
     }
 
-    /// The last entry of the map `number`, whose entries are of type `type_id`, with this key.
+    /// Position of the last entry with this key in map `number`, whose entries are of type `type_id`.
     pub(super) fn entry(
         &mut self,
         number: u32,
@@ -235,7 +235,7 @@ impl Items {
         Ok(keys)
     }
 
-    /// Drops all items of field `number`.
+    /// Marks all items of field `number` as dropped.
     pub(super) fn drop_all(&mut self, number: u32) {
         self.keys.remove(&number);
         for at in self.places.remove(&number).unwrap_or_default() {
@@ -245,7 +245,7 @@ impl Items {
         }
     }
 
-    /// The message at `at`, made a tree if it was not.
+    /// The message at position `at` as a tree, made from its entry at the first call.
     pub(super) fn message(&mut self, at: usize, type_id: TypeId, bytes: &OnDemand<'_>) -> Result<Option<&mut Tree>> {
         let Some(item) = self.list.get_mut(at) else { return Ok(None) };
         if !matches!(item.body, Body::Message(_)) {
@@ -257,7 +257,7 @@ impl Items {
         })
     }
 
-    /// Makes the items at `places` one message at the last of them, of all their parts.
+    /// Merges the items at `places` into one message at the last of these positions.
     pub(super) fn unite(
         &mut self,
         number: u32,

@@ -1,7 +1,7 @@
-//! Split protos of XLA: a riegeli file whose first record is a manifest. It says what each of the records that follow
-//! is: a message that is merged into the result, or the value of one of its fields.
+//! Split protos of XLA: a riegeli file whose first record is a manifest. The manifest declares each of the other
+//! records: a message to merge into the result, or the value of one of the result's fields.
 //!
-//! Such a file is read as a chunked proto whose records are the chunks, but for the order: they are taken as they come.
+//! The file is read as a chunked proto whose chunks are the records, merged in their order in the file.
 
 use super::records::description;
 use crate::error::{Kind, Result, WireError};
@@ -13,21 +13,21 @@ use crate::riegeli::{self, ChunkRef, Chunks};
 use crate::rope::{Rope, RopeBuilder, SourceId};
 use crate::source::{RopeSource, Source};
 
-/// A manifest of more bytes is none. Of a compressed chunk that decodes to more, the first record is none either.
+/// Longest manifest, in bytes; a longer first record is not taken for one.
 const LONGEST: u64 = 16 << 20;
-/// The one way XLA sets a field: as a string, or bytes.
+/// The only value type that XLA writes for a field: string or bytes.
 const TYPE_STRING: u64 = 1;
 
-/// What a manifest comes to.
+/// A parsed manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct XlaSplit {
-    /// The full name of the result's type.
+    /// Full name of the result's type.
     pub(super) type_name: String,
-    /// The records as chunks, and their places in the order of the records.
+    /// The records as chunks, and the place of each in the result, in the order of the records.
     pub(super) metadata: Metadata,
 }
 
-/// The split proto in `source`; None when its first record is no manifest.
+/// Reads the manifest of the split proto in `source`; None when the first record is not a manifest.
 pub(super) fn read(source: &dyn Source, limits: &Limits) -> Result<Option<XlaSplit>> {
     let mut chunks = Chunks::new(source, 0);
     let Some((first, record)) = opening(&mut chunks, source, limits)? else { return Ok(None) };
@@ -45,15 +45,15 @@ pub(super) fn read(source: &dyn Source, limits: &Limits) -> Result<Option<XlaSpl
         record.offset = chunk.position(index);
         index += 1;
     }
-    // Any first record with a dotted name would do. One that makes use of no record is the manifest of an empty proto
-    // where nothing else is in the file, and where something is, a record like the others.
+    // Any first record with a dotted name parses as a manifest. A manifest that uses no record stands for an empty
+    // proto if the file ends there; if records follow, it is a plain record.
     let used = !split.metadata.message.fields.is_empty();
     let mut more = || index < chunk.header.records || chunks.any(|next| next.is_ok_and(|next| next.header.records > 0));
     Ok(if used || !more() { Some(split) } else { None })
 }
 
-/// The first chunk of a file that has records, and its first record. None where these cannot be read: whoever looks
-/// for something else in the file will say what is wrong.
+/// The first chunk with records, and its first record. None when they cannot be read: another reader of the file
+/// reports what is wrong. Errors of the source are returned.
 fn opening(
     chunks: &mut Chunks<'_, dyn Source + '_>,
     source: &dyn Source,
@@ -78,7 +78,7 @@ fn first_with_record(
     Ok(None)
 }
 
-/// The first record of `chunk`, if it could be a manifest.
+/// The first record of `chunk`; None when it is too long for a manifest.
 fn first_record(source: &dyn Source, chunk: &ChunkRef, limits: &Limits) -> Result<Option<Vec<u8>>> {
     if let Some(spans) = riegeli::spans(source, chunk, limits).map_err(|fault| fault.error)? {
         let mut rope = RopeBuilder::default();
@@ -94,7 +94,7 @@ fn first_record(source: &dyn Source, chunk: &ChunkRef, limits: &Limits) -> Resul
     Ok(decoded.get(0).map(<[u8]>::to_vec))
 }
 
-/// What `record` says, if it is a manifest: a dotted type name, and nothing that a manifest does not have.
+/// Parses `record` as a manifest: a dotted type name, and only fields of a manifest. None when it is something else.
 fn manifest(record: &[u8], limits: &Limits) -> Result<Option<XlaSplit>> {
     let mut split = XlaSplit::default();
     let mut entries = Vec::new();
@@ -134,15 +134,15 @@ fn is_type_name(name: &str) -> bool {
     name.contains('.') && name.split('.').all(word)
 }
 
-/// What a record is.
+/// Role of a record.
 enum Entry {
     /// A message, merged into the result.
     Merged,
-    /// The value of this field.
+    /// The value of the field with this number.
     Field(u32),
 }
 
-/// What `entry` of a manifest says of its record; none where it says nothing that is known: then it is stepped over.
+/// The role that `entry` of a manifest gives its record; None for an unknown role, whose record is skipped.
 fn kind_of(entry: &InMemory<'_>) -> Result<Option<Entry>> {
     let mut kind = None;
     let mut fields = below(entry);
@@ -156,7 +156,7 @@ fn kind_of(entry: &InMemory<'_>) -> Result<Option<Entry>> {
     Ok(kind)
 }
 
-/// The field that a record is the value of: one of the result's own, as XLA writes and reads them.
+/// The number of the field that a record is the value of; only fields of the result itself are supported.
 fn overridden(message: &InMemory<'_>) -> Result<u32> {
     let (mut path, mut kind) = (Vec::new(), 0);
     let mut fields = below(message);

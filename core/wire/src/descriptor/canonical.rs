@@ -1,7 +1,7 @@
-//! One type and all it reaches as a descriptor set of its own: the same bytes, however and wherever it was declared.
+//! Canonical descriptor set of one type and all it reaches: the same bytes, however and wherever it was declared.
 //!
-//! It is one file of edition 2023, whose nested messages stand for packages too, so that all types are found under their
-//! names whatever files they came from. Everything is in the order of names or numbers, and said in one way.
+//! The set is one file of edition 2023. Nested messages stand for packages too, so that types keep their full names
+//! whatever files they came from. Declarations are sorted by name or number and written in one form.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -19,18 +19,19 @@ const LENIENT_JSON: u64 = 2;
 const OPTIONAL: u64 = 1;
 const REPEATED: u64 = 3;
 
-/// A package, or a message and what is declared in it.
+/// A package, or a message and the declarations nested in it.
 #[derive(Default)]
 struct Scope<'a> {
     inner: BTreeMap<&'a str, Scope<'a>>,
     message: Option<&'a Message>,
     enums: BTreeMap<&'a str, &'a Enum>,
-    /// By the name of what is extended and the number.
+    /// By the name of the extended message and the field number.
     extensions: BTreeMap<(&'a str, u32), &'a Field>,
 }
 
 impl Descriptors {
-    /// The canonical set of the type `name`: two sets give the same bytes exactly when they say the same of the type.
+    /// The canonical set of type `name`: two sets give the same bytes exactly when their declarations of the type
+    /// agree.
     pub fn canonical(&self, name: &str) -> Result<Vec<u8>> {
         let closure = self.closure(name)?;
         let mut top = Scope::default();
@@ -54,7 +55,7 @@ impl Descriptors {
         Ok(nested(1, &file))
     }
 
-    /// The messages, enums and extensions of a scope, as the fields `numbers`.
+    /// Appends the messages, enums and extensions of a scope, as the fields `numbers`.
     fn scope(&self, scope: &Scope<'_>, numbers: [u32; 3], out: &mut Vec<u8>) -> Result<()> {
         let [messages, enums, extensions] = numbers;
         for (name, inner) in &scope.inner {
@@ -77,7 +78,7 @@ impl Descriptors {
         let mut out = nested(1, name.as_bytes());
         self.scope(scope, [3, 4, 6], &mut out)?;
         let Some(message) = scope.message else { return Ok(out) };
-        // The numbers of fields do not rise here, as those of protoc do: it is enough that their order is the same always.
+        // Field numbers do not rise here as they do in protoc's output; a constant order is enough.
         out.extend(self.declaration(message));
         for field in message.fields.iter().filter(|field| field.extension) {
             let mut range = number(1, u64::from(field.number));
@@ -87,7 +88,7 @@ impl Descriptors {
         Ok(out)
     }
 
-    /// What a message says of itself: no name, nothing nested, no extensions.
+    /// The serialized declaration of a message: fields, options and oneofs, without name, nested types and extensions.
     pub(super) fn declaration(&self, message: &Message) -> Vec<u8> {
         let (mut out, fields) = (Vec::new(), &message.fields);
         let crowded = crowded(fields);
@@ -142,7 +143,7 @@ impl Descriptors {
 }
 
 impl<'a> Scope<'a> {
-    /// The scope called `name`, made if it is not there.
+    /// The scope called `name`, created when missing.
     fn at(&mut self, name: &'a str) -> &mut Self {
         name.split('.').filter(|_| !name.is_empty()).fold(self, |scope, part| scope.inner.entry(part).or_default())
     }
@@ -186,13 +187,13 @@ pub(super) fn enumeration(name: &str, each: &Enum) -> Vec<u8> {
     out
 }
 
-/// The names in JSON that several fields would have: the protobuf runtime wants each to have one of its own.
+/// JSON names that several fields would share; the protobuf runtime demands unique ones.
 fn crowded(fields: &[Field]) -> HashSet<String> {
     let mut met = HashSet::new();
     fields.iter().map(|field| json_name(&field.name)).filter(|name| !met.insert(name.clone())).collect()
 }
 
-/// The name in JSON that a field has unless it is told another.
+/// The default JSON name of a field.
 fn json_name(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     let mut capital = false;
@@ -205,7 +206,7 @@ fn json_name(name: &str) -> String {
     out
 }
 
-/// A name for each oneof that nothing else in the message has: what they were called shows nowhere.
+/// A unique name for each oneof; the declared names of oneofs are not kept, since they change no bytes.
 fn oneof_names(fields: &[Field]) -> Vec<String> {
     let taken: HashSet<&str> = fields.iter().map(|field| field.name.as_str()).collect();
     let count = fields.iter().map(|field| field.oneof).max().unwrap_or_default();
@@ -216,7 +217,7 @@ fn oneof_names(fields: &[Field]) -> Vec<String> {
     (1..=count).map(|each| format!("oneof{marks}{each}")).collect()
 }
 
-/// A full name as what it lies in and its last part.
+/// A full name, split into its scope and its last part.
 fn split(name: &str) -> (&str, &str) {
     name.rsplit_once('.').unwrap_or(("", name))
 }

@@ -1,4 +1,4 @@
-//! What a set declares, in 32 bytes for each type: enough to tell whether another set says the same of it.
+//! Digests of a set's declarations, 32 bytes for each type: enough to compare two sets type by type.
 
 use super::Descriptors;
 use super::canonical;
@@ -7,24 +7,24 @@ use crate::digest::Sha256;
 type Row = ([u8; HALF], [u8; HALF]);
 const HALF: usize = 16;
 
-/// The digests of declarations by the digests of their names.
+/// Digests of declarations, sorted by the digests of their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Declarations {
     rows: Vec<Row>,
 }
 
 impl Declarations {
-    /// How many types are declared.
+    /// Number of declared types.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there are none.
+    /// True if no types are declared.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Whether a type of this name is declared: a message, a map entry or an enum.
+    /// True if a type named `name` is declared: a message, a map entry or an enum.
     pub fn declares(&self, name: &str) -> bool {
         self.find(&half(name.as_bytes())).is_some()
     }
@@ -36,15 +36,15 @@ impl Declarations {
 }
 
 impl Descriptors {
-    /// What the set declares itself.
+    /// Digests of the types that the set itself declares.
     pub fn declarations(&self) -> Declarations {
         let mut rows: Vec<Row> = self.declared().map(|(name, declared)| (half(name.as_bytes()), declared)).collect();
         rows.sort_unstable();
         Declarations { rows }
     }
 
-    /// The first type by name that `others` declare too, and differently; types of `google.protobuf` are not compared,
-    /// as sets bring those of the compiler that made them.
+    /// The first type by name that `others` declare differently; None when no declaration differs. Types of
+    /// `google.protobuf` are not compared, because sets bring those of the compiler that made them.
     pub fn differing(&self, others: &Declarations) -> Option<&str> {
         let differs = |name: &str, declared: &[u8; HALF]| {
             !name.starts_with("google.protobuf.")
@@ -61,7 +61,7 @@ impl Descriptors {
     }
 }
 
-/// The first half of a SHA-256.
+/// First half of the SHA-256 of `bytes`.
 fn half(bytes: &[u8]) -> [u8; HALF] {
     let mut digest = Sha256::default();
     digest.update(bytes);

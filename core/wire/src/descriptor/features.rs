@@ -1,4 +1,4 @@
-//! The features of editions; proto2 and proto3 are sets of defaults of them.
+//! Features of editions; proto2 and proto3 are sets of defaults.
 
 use super::invalid;
 use crate::error::Result;
@@ -30,7 +30,7 @@ const PREFIXED: u64 = 1;
 const EDITION_2023: u64 = 1000;
 const EDITION_2024: u64 = 1001;
 
-/// How a file says what its declarations mean.
+/// Syntax of a file, which decides the default features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Syntax {
     Proto2,
@@ -49,7 +49,7 @@ impl Syntax {
         }
     }
 
-    /// What holds where nothing else is said.
+    /// Features that hold unless options override them.
     pub(super) fn defaults(self) -> Features {
         match self {
             Self::Proto2 => Features {
@@ -70,7 +70,7 @@ impl Syntax {
 }
 
 impl Features {
-    /// These, with what the serialized `FeatureSet` says otherwise.
+    /// Features overridden by those that the serialized `FeatureSet` sets.
     pub(super) fn with(mut self, set: &[u8]) -> Result<Self> {
         let mut fields = Fields::new(set, 0, 16);
         while let Some(field) = fields.next_field()? {

@@ -1,4 +1,4 @@
-//! The files of a set, with those that are imported and may be left out.
+//! Files of a set, completed by imported well-known files that the set leaves out.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,20 +7,20 @@ use crate::error::{Kind, Result, WireError};
 use crate::fields::{Fields, InMemory};
 use crate::header::Wire;
 
-/// A file that is to be read.
+/// A file to be read.
 pub(super) struct File<'a> {
     pub(super) name: &'a str,
     pub(super) bytes: &'a [u8],
-    /// Whether it belongs to the set, and not to the library.
+    /// True if the file belongs to the set, false if it comes from the library.
     pub(super) own: bool,
 }
 
 const WELL_KNOWN: &str = "google/protobuf/";
 
-/// How deep groups that nobody knows may be nested in a descriptor.
+/// Depth limit for groups among the unknown fields of a descriptor.
 const GROUPS: u32 = 32;
 
-/// The files of `data`, and those of `library` that they import and that are not among them.
+/// The files of `data`, and the files of `library` that they import and `data` lacks.
 pub(super) fn complete<'a>(data: &'a [u8], library: &'a [u8], bounds: &Bounds) -> Result<Vec<File<'a>>> {
     let own = named(data, true, bounds)?;
     if own.is_empty() {
@@ -118,7 +118,7 @@ fn named<'a>(data: &'a [u8], own: bool, bounds: &Bounds) -> Result<Vec<File<'a>>
     Ok(files)
 }
 
-/// Calls `take` with every field of a message.
+/// Calls `take` with every field of the message `bytes`.
 pub(super) fn each<'a>(bytes: &'a [u8], mut take: impl FnMut(InMemory<'a>) -> Result<()>) -> Result<()> {
     let mut fields = Fields::new(bytes, 0, GROUPS);
     while let Some(field) = fields.next_field()? {
@@ -132,7 +132,7 @@ pub(super) fn text<'a>(field: &InMemory<'a>) -> Result<&'a str> {
     std::str::from_utf8(field.content).map_err(|_| WireError::corrupt(field.start, "a name in it is not UTF-8"))
 }
 
-/// An error that says in which file something is wrong.
+/// Prefixes the message of `error` with the name of the file.
 pub(super) fn in_file(name: &str, error: WireError) -> WireError {
     if error.kind() == Kind::Limit {
         return error;

@@ -1,4 +1,4 @@
-//! Declarations as they stand in a file: entered into the tree of names, their fields kept until all names are known.
+//! Declarations of a file: entered into the tree of names; fields are kept until all names are known.
 
 use super::features::{Features, Syntax};
 use super::files::{File, each, text};
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::fields::InMemory;
 use crate::header::Wire;
 
-/// Everything that the files declare.
+/// All declarations of the files.
 pub(super) struct Declared<'a> {
     pub(super) scopes: Scopes<'a>,
     pub(super) messages: Vec<Message>,
@@ -16,18 +16,18 @@ pub(super) struct Declared<'a> {
     pub(super) fields: Vec<Unlinked<'a>>,
 }
 
-/// A field whose type is a name still.
+/// A field whose type is still a name.
 pub(super) struct Unlinked<'a> {
-    /// Where names in it are looked for first.
+    /// Scope in which names are resolved first.
     pub(super) scope: u32,
-    /// The message it stands in; none for an extension.
+    /// The message that declares the field; None for an extension.
     pub(super) message: Option<u32>,
-    /// The number of the file it stands in.
+    /// The number of the file that declares the field.
     pub(super) file: usize,
     pub(super) syntax: Syntax,
     pub(super) features: Features,
     pub(super) name: &'a str,
-    /// The full name, for an extension.
+    /// Full name of an extension; empty for other fields.
     pub(super) full_name: String,
     pub(super) number: u64,
     pub(super) label: u64,
@@ -39,7 +39,7 @@ pub(super) struct Unlinked<'a> {
     pub(super) optional: bool,
 }
 
-/// Where something is declared.
+/// Context of a declaration.
 #[derive(Clone, Copy)]
 struct Place {
     scope: u32,
@@ -145,7 +145,7 @@ impl<'a> Declared<'a> {
                 (1, Wire::Len) => name = text(&field)?,
                 (2, Wire::Len) => {
                     let (value, number) = enum_value(&field)?;
-                    // The values of an enum stand beside it.
+                    // Values of an enum are names in the scope around it.
                     scopes.define(place.scope, value, Symbol::Other)?;
                     values.push((value.to_owned(), number));
                 }
@@ -165,7 +165,8 @@ impl<'a> Declared<'a> {
 }
 
 impl Enum {
-    /// Orders the values: zero and above by number, then those below; the first declared of a number stays first.
+    /// Orders the values: zero and above by number, then negative ones; the first declared of equal numbers stays
+    /// first.
     fn sort(&mut self) -> Result<()> {
         self.values.sort_by_key(|(_, number)| number.cast_unsigned());
         for same in self.values.chunk_by_mut(|(_, one), (_, other)| one == other) {
@@ -238,7 +239,7 @@ fn enum_value<'a>(field: &InMemory<'a>) -> Result<(&'a str, i32)> {
     Ok((name, number.cast_signed()))
 }
 
-/// `features`, with what the field `wanted` of serialized options says otherwise.
+/// The given `features`, overridden by the field `wanted` of serialized options.
 fn with_options(mut features: Features, options: &[&[u8]], wanted: u32) -> Result<Features> {
     for part in options {
         each(part, |field| {
@@ -255,7 +256,7 @@ fn flag(options: &[&[u8]], wanted: u32) -> Result<bool> {
     Ok(number(options, wanted)?.is_some_and(|value| value != 0))
 }
 
-/// The last value of a number in serialized options.
+/// The last value of field `wanted` in serialized options; None when it is not set.
 fn number(options: &[&[u8]], wanted: u32) -> Result<Option<u64>> {
     let mut found = None;
     for part in options {

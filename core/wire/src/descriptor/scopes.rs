@@ -1,11 +1,11 @@
-//! The names that a set declares: a tree of packages, messages and what lies in them.
+//! Names that a set declares: a tree of packages, messages and their members.
 
 use std::collections::HashMap;
 
 use super::{Bounds, files, invalid, shown};
 use crate::error::{Kind, Result, WireError};
 
-/// The longest full name, and the most names that one is made of.
+/// Longest full name in bytes, and the most parts of one.
 const MAX_NAME: usize = 1024;
 pub(super) const MAX_DEPTH: usize = 64;
 
@@ -24,7 +24,7 @@ struct Node<'a> {
     symbol: Symbol,
 }
 
-/// The tree; its root is number 0.
+/// The tree of names; node 0 is the root.
 pub(super) struct Scopes<'a> {
     nodes: Vec<Node<'a>>,
     children: HashMap<(u32, &'a str), u32>,
@@ -37,7 +37,7 @@ impl<'a> Scopes<'a> {
         Self { nodes: vec![root], children: HashMap::new(), bounds: *bounds }
     }
 
-    /// The scope of a package.
+    /// The scope of a package, created when missing.
     pub(super) fn package(&mut self, name: &'a str) -> Result<u32> {
         let mut at = 0;
         for part in name.split('.').filter(|_| !name.is_empty()) {
@@ -49,7 +49,7 @@ impl<'a> Scopes<'a> {
         Ok(at)
     }
 
-    /// Enters a name.
+    /// Enters `name` into `scope`; an error when the name is taken or no identifier, or when there are too many names.
     pub(super) fn define(&mut self, scope: u32, name: &'a str, symbol: Symbol) -> Result<u32> {
         if !is_name(name) {
             return Err(invalid(format!("{} is no name", shown(name))));
@@ -65,7 +65,7 @@ impl<'a> Scopes<'a> {
         Ok(id)
     }
 
-    /// The full name of a node, with dots.
+    /// The full name of a node, its parts joined by dots.
     pub(super) fn full_name(&self, id: u32) -> Result<String> {
         let (mut parts, mut length, mut at) = (Vec::new(), 0, id);
         while let Some(node) = self.nodes.get(at as usize).filter(|_| at > 0) {
@@ -81,7 +81,7 @@ impl<'a> Scopes<'a> {
         Ok(parts.join("."))
     }
 
-    /// What `name` means in `scope`: a full name begins with a dot, others are looked for outwards.
+    /// Symbol that `name` refers to in `scope`: absolute with a leading dot, else searched in `scope` and outwards.
     pub(super) fn resolve(&self, scope: u32, name: &str) -> Option<Symbol> {
         if let Some(full) = name.strip_prefix('.') {
             return self.walk(0, full);

@@ -1,4 +1,4 @@
-//! Elements of repeated fields and maps, found by their keys.
+//! Look-up of elements of repeated fields and maps by key.
 
 use super::{Document, Message, Part};
 use crate::entry::Entry;
@@ -8,23 +8,23 @@ use crate::header::Wire;
 use crate::key::{self, Key};
 use crate::schema::{FieldKind, TypeId};
 
-/// Elements of a repeated field or map, told by one of their fields.
+/// Condition for elements of a repeated field or map: one of their fields equals a value.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// The repeated field.
     pub number: u32,
     /// The type of its elements.
     pub type_id: Option<TypeId>,
-    /// The field of theirs to look at.
+    /// Number of the field that is compared.
     pub key: u32,
-    /// What kind that field is.
+    /// Kind of that field.
     pub kind: FieldKind,
-    /// What it must be.
+    /// Value of that field.
     pub value: Key<'a>,
 }
 
 impl Document<'_> {
-    /// The entry of the map `field` of `message` with this key: the last one, which is the one that counts.
+    /// The last entry with this key in the map, which is the one in effect, and its position; None without one.
     pub fn map_entry(&self, message: &Message, wanted: &Wanted<'_>) -> Result<Option<(u64, Entry)>> {
         let mut found = None;
         let mut before = 0;
@@ -38,7 +38,7 @@ impl Document<'_> {
         Ok(found)
     }
 
-    /// The first element of `message` that is `wanted`, and its position.
+    /// The first element of `message` that meets the condition, and its position; None without one.
     pub fn element_where(&self, message: &Message, wanted: &Wanted<'_>) -> Result<Option<(u64, Entry)>> {
         let mut before = 0;
         for part in &message.parts {
@@ -55,7 +55,7 @@ impl Document<'_> {
         Ok(None)
     }
 
-    /// The elements in `part` that are `wanted`: by the index's keys where it has them, one after the other where not.
+    /// The elements in `part` that meet the condition, by the index's keys where there are any, else one by one.
     fn with_key(
         &self,
         part: &Part,
@@ -114,7 +114,7 @@ impl Document<'_> {
         last.map(|run| self.of_run(&run, run.count - 1)).transpose()
     }
 
-    /// The key of the element `entry`, by which people know it; `None` where its type has none or it is long.
+    /// The key of the element `entry`; None when it has no key, or one of more than `longest` bytes.
     pub fn key_text(&self, entry: &Entry, type_id: TypeId, longest: u64) -> Result<Option<(FieldKind, Vec<u8>)>> {
         let Some(field) = self.schema.message(type_id).and_then(|message| message.key()) else {
             return Ok(None);

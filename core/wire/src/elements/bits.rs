@@ -1,12 +1,12 @@
-//! Elements narrower than a byte: in a stream of bits, or one to a byte.
+//! Elements narrower than a byte: packed into a bit stream, or one to a byte.
 
 use super::{Shared, Work, check_len};
 use crate::error::{Kind, Result, WireError};
 
-/// Elements worked out at a time.
+/// Elements processed at a time.
 const BLOCK: usize = 1 << 17;
 
-/// What becomes of a narrow element in a byte of its own.
+/// Widening of a narrow element to a byte: zero-extended, or sign-extended.
 #[derive(Clone, Copy)]
 struct Extension {
     bits: u32,
@@ -21,7 +21,7 @@ impl Extension {
         Err(WireError::new(Kind::Syntax, format!("a narrow element has 1 to 8 bits, not {bits}")))
     }
 
-    /// The lowest bits of `value`, the rest zeros or its sign.
+    /// The lowest bits of `value`, extended by zeros or by the sign.
     fn extend(self, value: u8) -> u8 {
         let free = 8 - self.bits;
         let high = value << free;
@@ -29,7 +29,7 @@ impl Extension {
     }
 }
 
-/// `count` narrow elements in a row take this many bytes.
+/// Bytes that `count` elements of `bits` take when packed.
 fn packed_len(count: u64, bits: u32) -> Result<u64> {
     let all = count.checked_mul(u64::from(bits));
     let all = all.ok_or_else(|| WireError::new(Kind::Limit, format!("{count} elements are more than 2^61 bytes")))?;
@@ -71,7 +71,7 @@ impl Work for Unpacked {
     }
 }
 
-/// Fills `out` with the elements that begin at bit `skip` of `bytes`.
+/// Unpacks elements into `out`, from bit `skip` of `bytes` on.
 fn take_bits(bytes: &[u8], skip: u32, extension: Extension, out: &mut [u8]) {
     let mut bytes = bytes.iter();
     let (mut held, mut count) = (u32::from(bytes.next().copied().unwrap_or_default()) >> skip, 8 - skip);
@@ -86,7 +86,7 @@ fn take_bits(bytes: &[u8], skip: u32, extension: Extension, out: &mut [u8]) {
     }
 }
 
-/// The same for elements of four bits, of which the first begins a byte: by far the most common ones.
+/// Unpacks elements of four bits, by far the most common width, from the start of a byte.
 fn take_halves(bytes: &[u8], extension: Extension, out: &mut [u8]) {
     let (pairs, last) = out.as_chunks_mut::<2>();
     let halves = |byte: &u8| [byte & 15, byte >> 4];
@@ -158,7 +158,7 @@ impl Work for Packed {
     }
 }
 
-/// Fills `out` with the lowest bits of `elements`, but for the first `skip` of them; with zeros after the last.
+/// Packs the lowest bits of `elements` into `out`, without the first `skip` bits; zeros follow the last.
 fn put_bits(elements: &[u8], skip: u32, bits: u32, out: &mut [u8]) {
     let mask = 0xff >> (8 - bits);
     let mut elements = elements.iter().map(|element| u32::from(*element) & mask);
@@ -174,7 +174,7 @@ fn put_bits(elements: &[u8], skip: u32, bits: u32, out: &mut [u8]) {
     }
 }
 
-/// The same for elements of four bits.
+/// Packs elements of four bits.
 fn put_halves(elements: &[u8], out: &mut [u8]) {
     let (pairs, last) = elements.as_chunks::<2>();
     out.iter_mut().zip(pairs).for_each(|(byte, [low, high])| *byte = low & 15 | high << 4);
