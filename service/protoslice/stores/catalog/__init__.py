@@ -1,1 +1,1 @@
-"""The records of a storage: manifests, tags, schemas, claims, and collecting what none of them names."""
+"""Catalog of a storage: manifests, tags, schemas and claims, and the records that garbage collection reads."""

@@ -1,4 +1,4 @@
-"""What can be made anew from a store, kept beside it once it is made. A collector removes it with the store."""
+"""Persistent cache of recomputable artifacts; garbage collection removes the artifacts of removed stores."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["ArtifactCache"]
 
 
 class ArtifactCache:
-    """What has been made of one store, by name."""
+    """Artifacts of one store, by name."""
 
     def __init__(self, storage: Storage, store_id: str) -> None:
         self._storage = storage
         self._store_id = store_id
 
     async def has(self, name: str) -> bool:
-        """Whether something was kept, damaged or not."""
+        """True when an artifact called `name` exists, even a damaged one."""
         try:
             await self._storage.stat(keys.derived(self._store_id, name))
         except NotFound:
@@ -28,13 +28,14 @@ class ArtifactCache:
         return True
 
     async def load(self, name: str) -> bytes | None:
-        """What was kept; none where nothing was, and where it is damaged: it is to be made anew then."""
+        """The artifact called `name`; None when it is missing or damaged, so that the caller computes it anew."""
         key = keys.derived(self._store_id, name)
         with suppress(NotFound, IntegrityError, Conflict):
             return unseal(await self._storage.get_range(key, 0, (await self._storage.stat(key)).size), name)
         return None
 
     async def save(self, name: str, data: bytes) -> None:
-        """Keep something, if that is possible. What another replica kept meanwhile says the same."""
+        """Write an artifact; storage errors are ignored."""
+        # Losing an artifact costs only time, and another replica can only have written the same bytes.
         with suppress(ProtosliceError):
             await self._storage.put(keys.derived(self._store_id, name), seal(data))

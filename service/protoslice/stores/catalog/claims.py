@@ -43,7 +43,7 @@ Some storages make entity tags from contents, so a claim that is alive again mus
 
 
 class Collected(Conflict):
-    """Objects that an upload needs were collected as garbage before the upload was complete."""
+    """Garbage collection removed objects of an upload before the upload was complete."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -54,7 +54,7 @@ class Collected(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The claim of an attempt as it was read, and the entity tag that says whether it still is so."""
+    """State of an attempt's claim and the entity tag it was read with, for the next compare-and-set."""
 
     attempt: str
     state: State
@@ -62,22 +62,22 @@ class Claim:
 
 
 class Claims:
-    """The claims of all attempts in one storage."""
+    """Claims of all attempts in one storage."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     async def stake(self, attempt: str) -> None:
-        """Claim a new attempt; durable when this returns."""
+        """Create the claim of a new attempt; durable on return."""
         await put_new(self._storage, keys.claim(attempt), _encode("alive"))
 
     async def drop(self, attempt: str) -> None:
-        """Remove the claim of an attempt that has no objects and never will."""
+        """Remove the claim of an attempt that has no objects and never will; storage errors are ignored."""
         with suppress(ProtosliceError):
             await self._storage.delete(keys.claim(attempt))
 
     async def renew(self, attempt: str) -> None:
-        """Show collectors a sign of life; `Collected` when one of them was faster."""
+        """Set a claim to `alive` under a new entity tag; `Collected` when the claim is doomed or gone."""
         for _ in range(_TRIES):
             found = await self._read(attempt)
             if found is None or found.state == "doomed":
@@ -87,38 +87,38 @@ class Claims:
         raise StorageUnavailable(f"the claim of upload {attempt} keeps changing")
 
     async def hold(self, attempts: Iterable[str]) -> None:
-        """Make sure that the objects of `attempts`, which a manifest names by now, stay; `Collected` when they go."""
+        """Protect the objects of `attempts` after a manifest that names them is published; `Collected` if too late."""
         await side_by_side(self._hold, sorted(attempts))
 
     async def condemn(self, attempt: str) -> Claim | None:
-        """Tell writers that the attempt is about to go; None when somebody renewed its claim meanwhile."""
+        """Condemn an attempt and return its claim; None when a writer changed the claim at the same time."""
         found = await self._read(attempt)
         if found is None or found.state == "doomed":
             return found or Claim(attempt, "doomed", "")
         return await self._write(found, "condemned")
 
     async def is_over(self, attempt: str) -> bool:
-        """Whether the claim of an attempt is doomed or gone: no manifest that names the attempt's objects will last."""
+        """True when a claim is doomed or gone: no manifest that names objects of this attempt can last."""
         found = await self._read(attempt)
         return found is None or found.state == "doomed"
 
     async def doom(self, claim: Claim) -> bool:
-        """Decide that the objects of a condemned attempt go; False when a writer has revived the claim meanwhile."""
+        """Doom a condemned attempt, so that its objects may be deleted; False when a writer revived the claim."""
         return claim.state == "doomed" or await self._write(claim, "doomed") is not None
 
     async def spare(self, claim: Claim) -> None:
-        """Take a condemnation back: a manifest names objects of the attempt after all."""
+        """Set a condemned claim to `alive` again, since a manifest names objects of the attempt."""
         if claim.state == "condemned":
             await self._write(claim, "alive")
 
     async def _hold(self, attempt: str) -> None:
         with suppress(NotFound, IntegrityError):
             if _state(await self._storage.get_range(keys.claim(attempt), 0, _SIZE)) == "alive":
-                return  # in one request: hardly ever is a claim anything else
+                return  # one request for the common case
         await self.renew(attempt)
 
     async def _read(self, attempt: str) -> Claim | None:
-        """The claim; None when there is none."""
+        """The claim of an attempt; None when it does not exist."""
         key = keys.claim(attempt)
         for _ in range(_TRIES):
             try:
@@ -132,7 +132,7 @@ class Claims:
         raise StorageUnavailable(f"the claim of upload {attempt} keeps changing")
 
     async def _write(self, claim: Claim, state: State) -> Claim | None:
-        """The claim in its new state; None when it is not any more what was read."""
+        """Write `state` by compare-and-set and return the new claim; None when the claim changed since it was read."""
         data = _encode(state)
         key = keys.claim(claim.attempt)
         try:
@@ -141,7 +141,7 @@ class Claims:
             return await self._own(claim.attempt, state, data)
 
     async def _own(self, attempt: str, state: State, data: bytes) -> Claim | None:
-        """The claim, if what is there is `data`: the storage had written it, and its answer got lost on the way."""
+        """The claim if it holds exactly `data`, so this process wrote it and lost the answer; else None."""
         key = keys.claim(attempt)
         with suppress(NotFound, Conflict):
             stat = await self._storage.stat(key)
@@ -151,7 +151,7 @@ class Claims:
 
 
 def _state(data: bytes) -> State:
-    """The state that a claim tells. A damaged claim counts as alive: it must not cost an object."""
+    """State encoded in a claim; a damaged claim counts as `alive`, so that damage never deletes an object."""
     word = data.partition(b" ")[0].decode("ascii", "replace")
     return next((state for state in _STATES if state == word), "alive")
 
@@ -161,7 +161,7 @@ def _encode(state: State) -> bytes:
 
 
 class Lease:
-    """The claim of an attempt whose writer is at work: staked when `begin` is called, renewed until `end`."""
+    """Keeps the claim of a writer at work: stakes it in `begin` and renews it periodically until `end`."""
 
     def __init__(self, claims: Claims, attempt: str, *, every: float = RENEW_SECONDS) -> None:
         self._claims = claims
@@ -172,30 +172,31 @@ class Lease:
         self._renewing: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Begin to stake the claim; harmless when repeated."""
+        """Start staking the claim in the background; repeated calls have no effect."""
         if self._staking is None:
             self._staking = asyncio.create_task(self._claims.stake(self._attempt))
             self._renewing = asyncio.create_task(self._renew())
 
     async def staked(self) -> None:
-        """Wait until the claim is durable: no object of the attempt may be before."""
+        """Wait until the claim is durable; objects of the attempt may be published only after that."""
         self.begin()
         self._needed = True
         assert self._staking is not None
         await asyncio.shield(self._staking)
 
     async def end(self) -> None:
-        """Renew no more. The claim stays, since a manifest may rest on it, unless there can be no object yet."""
+        """Stop renewing the claim, and remove the claim if `staked` was never called."""
         if self._renewing is None or self._staking is None:
             return
         self._renewing.cancel()
         await asyncio.gather(self._renewing, self._staking, return_exceptions=True)
+        # A claim that was waited for stays: a manifest may rely on it.
         if not self._needed:
             await self._claims.drop(self._attempt)
 
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(self._every)
-            # One sign of life that fails is made up for by the next; whether the claim held is decided by `hold`.
+            # A failed renewal is made up for by the next; `hold` decides whether the claim lasted.
             with suppress(ProtosliceError):
                 await self._claims.renew(self._attempt)

@@ -1,4 +1,4 @@
-"""The manifests in a storage: found, published, removed. A store is there exactly when its manifest is."""
+"""Manifests of a storage: lookup, publication, removal. A store exists exactly when its manifest does."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ __all__ = ["Manifests", "is_retired"]
 T = TypeVar("T")
 
 TRIES = 8
-"""How often something is looked at again that others keep changing meanwhile."""
+"""Attempts at a read or compare-and-set that keeps losing against concurrent writers."""
 
 
 CACHED_BYTES = 16 << 20
-"""How much of them is kept, as they are written: some ten thousand manifests of usual size."""
+"""Encoded bytes of manifests in the cache: some ten thousand manifests of usual size."""
 _CACHED_MANIFESTS = 1 << 20
 _RETIRED = b"retired "
-"""A manifest that begins so is none: its writer took it back, in one step, since a collector had been faster."""
+"""Prefix that a writer puts in place of its own manifest when a collector took the objects first."""
 
 
 def is_retired(data: bytes) -> bool:
-    """Whether a manifest was taken back by its writer: there is no store."""
+    """True when the writer of a manifest withdrew it: no such store exists."""
     return data.startswith(_RETIRED)
 
 
 class Manifests:
-    """Manifests by id, cached by entity tag: another replica may have removed a store, and taken it in again."""
+    """Manifests by id, cached by entity tag, since other replicas remove and replace them."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Manifests:
         self._cache: LruCache[str, tuple[str, Manifest]] = LruCache(most=_CACHED_MANIFESTS, room=cached_bytes)
 
     async def get(self, store_id: str) -> Manifest:
-        """The manifest of a store; `NotFound` when there is no such store."""
+        """The manifest of a store; `NotFound` when no such store exists."""
         for _ in range(TRIES):
             try:
                 return await self.content(await self._storage.stat(keys.store(store_id)))
@@ -68,17 +68,20 @@ class Manifests:
                 self._cache.drop(store_id)
                 raise NotFound(f"there is no store {store_id}") from None
             except Conflict:
-                continue  # taken in anew since it was looked at
+                continue  # replaced since `stat`
         raise StorageUnavailable(f"the store {store_id} keeps changing")
 
     async def stat(self, store_id: str) -> ObjectStat | None:
-        """The facts of a manifest, about as large as the JSON that shows the store; None when there is none."""
+        """Size and entity tag of a store's manifest; None when it does not exist.
+
+        The size is about that of the JSON that shows the store.
+        """
         with suppress(NotFound):
             return await self._storage.stat(keys.store(store_id))
         return None
 
     async def content(self, stat: ObjectStat) -> Manifest:
-        """The manifest that lies there; `Conflict` when it is another by now, `NotFound` when it was taken back."""
+        """The manifest listed as `stat`; `Conflict` when it has changed since, `NotFound` when it was withdrawn."""
         store_id = stat.key.segments[-1]
         cached = self._cache.get(store_id)
         if cached is not None and cached[0] == stat.etag:
@@ -93,11 +96,11 @@ class Manifests:
         return manifest
 
     async def publish(self, manifest: Manifest, beside: Mapping[ObjectKey, bytes] | None = None) -> Manifest:
-        """Make the store, in one step; the manifest that is there now, which may be a sound one made before.
+        """Publish a store atomically and return the manifest now in its place, maybe an earlier sound one.
 
-        `beside` are new objects that the manifest relies on: they and the entries of the indexes are written first,
-        side by side. A manifest that is not sound is replaced. `Collected` when a collector has taken objects that
-        the manifest names.
+        `beside` holds new objects that the manifest relies on. They and the index entries are written first, side by
+        side. A manifest that is not sound is replaced. Raises `Collected` when garbage collection took objects that the
+        manifest names.
         """
         data = await self._worker.sized(manifest.weight, manifest.encode)
         objects = beside or {}
@@ -114,7 +117,7 @@ class Manifests:
             if placed is None:
                 continue
             there, etag = placed
-            if there.attempt == manifest.attempt:  # ours, even where it seemed to be there: an answer got lost
+            if there.attempt == manifest.attempt:  # ours, even after a `Conflict`: the answer to our write was lost
                 await self._keep(manifest, etag)
                 return manifest
             if await self._holds(there) and await self._is_sound(there):
@@ -123,9 +126,9 @@ class Manifests:
         raise StorageUnavailable(f"the store {manifest.id} keeps changing")
 
     async def _placed(self, manifest: Manifest, data: bytes) -> tuple[Manifest, str] | None:
-        """The manifest that has the store's place now, this one where there was room, and its entity tag.
+        """The manifest in the store's place and its entity tag; `manifest` itself when the place was free.
 
-        None when somebody changed it meanwhile: look again.
+        None when a concurrent change requires another look.
         """
         key = keys.store(manifest.id)
         try:
@@ -136,21 +139,24 @@ class Manifests:
             stat = await self._storage.stat(key)
             try:
                 return await self.content(stat), stat.etag
-            except (IntegrityError, NotFound):  # damaged, or taken back: it keeps no place
+            except (IntegrityError, NotFound):  # a damaged or withdrawn manifest does not keep its place
                 return manifest, await self._storage.put(key, data, if_etag=stat.etag)
         return None
 
     async def _keep(self, manifest: Manifest, etag: str) -> None:
-        """Make sure that the objects of a manifest stay, now that it can be seen; else take the manifest back."""
+        """Protect a published manifest's objects from collectors.
+
+        Withdraw it and raise `Collected` if too late.
+        """
         try:
-            # One lost answer must not decide: a manifest that came too late stays where its writer leaves it.
+            # Retried: a lost answer must not withdraw a manifest whose objects are safe.
             await _insisting(lambda: self._claims.hold(manifest.attempts))
         except Collected:
             await self._retire(manifest.id, etag)
             raise
 
     async def _holds(self, manifest: Manifest) -> bool:
-        """Whether the objects of a manifest that is there are safe from collectors."""
+        """True when the objects of an existing manifest are protected from collectors."""
         try:
             await self._claims.hold(manifest.attempts)
         except Collected:
@@ -158,16 +164,16 @@ class Manifests:
         return True
 
     async def _replace(self, store_id: str, data: bytes, etag: str) -> None:
-        """Put the manifest in the place of one that is not sound, unless somebody else was first: look again."""
+        """Replace an unsound manifest by compare-and-set; does nothing when another writer was first."""
         key = keys.store(store_id)
         with suppress(NotFound, Conflict):
             size = (await self._storage.stat(key)).size
-            # The old one is kept for its readers, and for a collector to know which objects to take.
+            # Buried for its readers, and so that a collector knows which objects to delete.
             await bury(self._storage, store_id, await self._storage.get_range(key, 0, size, if_etag=etag), ())
             await self._storage.put(key, data, if_etag=etag)
 
     async def _retire(self, store_id: str, etag: str) -> None:
-        """Take back a manifest that nobody was told of, if it is still there."""
+        """Withdraw this writer's manifest, whose id no client has seen yet, unless it has been replaced."""
         key, mark = keys.store(store_id), _RETIRED + secrets.token_hex(8).encode()
         self._cache.drop(store_id)
         with suppress(ProtosliceError):
@@ -176,7 +182,10 @@ class Manifests:
                 await self._storage.delete(key, if_etag=etag)
 
     async def remove(self, store_id: str, tags: Sequence[str]) -> None:
-        """Remove a store, in one step. Its manifest is kept, with its `tags`, and so are its objects for a while."""
+        """Remove a store atomically; the manifest and `tags` go into a tombstone.
+
+        Objects stay for the grace period.
+        """
         key = keys.store(store_id)
         try:
             content = await self._storage.get_range(key, 0, (await self._storage.stat(key)).size)
@@ -189,7 +198,7 @@ class Manifests:
         self._cache.drop(store_id)
 
     async def starting_with(self, prefix: str) -> str:
-        """The one id that begins so."""
+        """The only store id that begins with `prefix`; `InvalidInput` when several do, `NotFound` when no id does."""
         page = await self._storage.list(keys.STORES, after=keys.store(prefix), limit=2)
         found = [item.key.segments[-1] for item in page.items if item.key.segments[-1].startswith(prefix)]
         if len(found) > 1:
@@ -200,7 +209,7 @@ class Manifests:
 
 
 async def _insisting(call: Callable[[], Awaitable[T]]) -> T:
-    """The result of `call`, which is made up to three times where the storage does not answer."""
+    """The result of `call`, tried up to three times on `StorageUnavailable`."""
     for _ in range(2):
         with suppress(StorageUnavailable):
             return await call()

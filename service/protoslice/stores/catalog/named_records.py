@@ -1,4 +1,4 @@
-"""Named records that may change, with compare-and-set."""
+"""Mutable records by name, changed by compare-and-set."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ Record = tuple[bytes, ObjectStat]
 
 TRIES: Final = 8
 _REMOVED: Final = b"removed "
-"""How a removal mark begins; 16 random hex digits follow. A collector deletes marks that their writers left behind."""
+"""Prefix of a removal mark; 16 random hex digits follow. Garbage collection deletes marks left behind."""
 _MARK_SIZE: Final = 24
 _CACHED_RECORDS: Final = 1 << 16
 _CACHED_BYTES: Final = 16 << 20
 
 
 def is_removal_mark(stat: ObjectStat) -> bool:
-    """Whether a record was removed; its size tells, as every other is longer than its digest."""
+    """True when a listed record is a removal mark, by its size: sealed records are longer."""
     return stat.size == _MARK_SIZE
 
 
 class NamedRecords:
-    """Records in one folder, the latest ones cached by entity tag."""
+    """Records in one folder of a storage, cached by entity tag."""
 
     def __init__(self, storage: Storage, folder: ObjectKey, what: str) -> None:
         self._storage = storage
@@ -44,16 +44,16 @@ class NamedRecords:
         self._cache: LruCache[ObjectKey, tuple[str, bytes]] = LruCache(most=_CACHED_RECORDS, room=_CACHED_BYTES)
 
     async def read(self, key: ObjectKey) -> Record:
-        """The record, as it is at one moment; `NotFound` when there is none."""
+        """The current record at `key`; `NotFound` when it does not exist."""
         return await self._current(await self._storage.stat(key))
 
     async def page(self, limit: int, cursor: str | None) -> tuple[list[Record], str | None]:
-        """Some records by name, and where the next ones begin. `IntegrityError` when one of them is damaged."""
+        """A page of records by name, and the cursor of the next page or None; `IntegrityError` for a damaged record."""
         page = await self._storage.list(self._folder, after=_after(self._folder, cursor), limit=limit)
         return await self.listed(page.items), page.after.segments[-1] if page.after else None
 
     async def listed(self, stats: tuple[ObjectStat, ...] | list[ObjectStat]) -> list[Record]:
-        """The records that were listed, but for those that are gone since."""
+        """Current contents of listed records, without those removed since."""
 
         async def current(stat: ObjectStat) -> Record | None:
             with suppress(NotFound):
@@ -63,7 +63,7 @@ class NamedRecords:
         return [record for record in await side_by_side(current, stats) if record is not None]
 
     async def each(self) -> AsyncIterator[Record]:
-        """All records but damaged ones: those are logged, and harm no other."""
+        """All records by name; damaged ones are logged and skipped."""
         async for item in self._storage.iterate(self._folder):
             try:
                 yield await self._current(item)
@@ -73,7 +73,7 @@ class NamedRecords:
                 _log.exception("the %s %r is passed over", self._what, keys.name_of(item.key))
 
     async def set(self, key: ObjectKey, data: bytes) -> tuple[str, bool]:
-        """Make or replace a record; its entity tag, and whether it is new."""
+        """Create or replace a record; returns its entity tag and True when it is new."""
         sealed = seal(data)
         for _ in range(TRIES):
             try:
@@ -88,7 +88,7 @@ class NamedRecords:
         raise self._restless(key)
 
     async def create(self, key: ObjectKey, data: bytes) -> str:
-        """Make a record, `data` being like that of no other; its entity tag. `Conflict` when there is one."""
+        """Create a record and return its entity tag; `Conflict` when one exists. `data` must be unique to this call."""
         sealed = seal(data)
         for _ in range(TRIES):
             try:
@@ -98,9 +98,9 @@ class NamedRecords:
             try:
                 found, stat = await self._raw(await self._storage.stat(key))
             except NotFound:
-                continue  # removed meanwhile: there is room now
+                continue  # removed since: try again
             if found == sealed:
-                return stat.etag  # it was we: the answer got lost on the way
+                return stat.etag  # our own write, whose answer was lost
             if not found.startswith(_REMOVED):
                 raise Conflict(f"the {self._what} {keys.name_of(key)!r} exists already")
             with suppress(Conflict):
@@ -108,7 +108,7 @@ class NamedRecords:
         raise self._restless(key)
 
     async def replace(self, key: ObjectKey, data: bytes, etag: str) -> str:
-        """Put `data`, which is like that of no other, in place of the record with that entity tag; else `Conflict`."""
+        """Replace the record whose entity tag is `etag`, else `Conflict`. `data` must be unique to this call."""
         sealed = seal(data)
         try:
             return await self._storage.put(key, sealed, if_etag=etag)
@@ -116,15 +116,18 @@ class NamedRecords:
             with suppress(NotFound):
                 found, stat = await self._raw(await self._storage.stat(key))
                 if found == sealed:
-                    return stat.etag  # it was we: the answer got lost on the way
+                    return stat.etag  # our own write, whose answer was lost
             raise Conflict(f"the {self._what} {keys.name_of(key)!r} has been changed meanwhile, or is gone") from None
 
     async def remove(self, key: ObjectKey, etag: str | None) -> None:
-        """Remove a record, in one step; with `etag`, `Conflict` unless the record has that one. `NotFound`."""
+        """Remove a record atomically; `NotFound` when it does not exist.
+
+        With an `etag`, raises `Conflict` unless the record has that entity tag.
+        """
         mark = _REMOVED + secrets.token_hex(8).encode()
         for _ in range(TRIES):
             found, stat = await self._raw(await self._storage.stat(key))
-            if found == mark:  # it was we: the answer got lost on the way
+            if found == mark:  # our own write, whose answer was lost
                 await self._drop_mark(key, stat.etag)
                 return
             if found.startswith(_REMOVED):
@@ -132,20 +135,21 @@ class NamedRecords:
             if etag not in {None, stat.etag}:
                 raise Conflict(f"the {self._what} {keys.name_of(key)!r} has been changed meanwhile")
             with suppress(Conflict):
-                # A deletion that is told `Conflict` leaves nothing to tell whose it was; a mark is found and compared.
+                # After a lost answer, a `Conflict` of a deletion cannot tell whose it was; a unique mark can be
+                # compared.
                 self._cache.drop(key)
                 await self._drop_mark(key, await self._storage.put(key, mark, if_etag=stat.etag))
                 return
         raise self._restless(key)
 
     async def _drop_mark(self, key: ObjectKey, etag: str) -> None:
-        """Delete a removal mark where the storage can do so safely; a mark that stays harms nobody."""
+        """Delete a removal mark where the storage has conditional deletes; a mark that stays is harmless."""
         if self._storage.abilities.conditional_delete:
             with suppress(ProtosliceError):
                 await self._storage.delete(key, if_etag=etag)
 
     async def _current(self, stat: ObjectStat) -> Record:
-        """The record that was at `stat`, or what it has been changed to since."""
+        """The record listed as `stat` or its successor, unsealed; `NotFound` when it was removed."""
         cached = self._cache.get(stat.key)
         if cached is not None and cached[0] == stat.etag:
             return cached[1], stat
@@ -158,7 +162,7 @@ class NamedRecords:
         return data, stat
 
     async def _raw(self, stat: ObjectStat) -> Record:
-        """The bytes that were at `stat`, or that they have been changed to since."""
+        """Raw bytes of the record listed as `stat`, or of its successor."""
         for _ in range(TRIES):
             try:
                 return await self._storage.get_range(stat.key, 0, stat.size, if_etag=stat.etag), stat

@@ -1,4 +1,4 @@
-"""Manifests of a storage, and the objects, attempts and index entries that they need: the roots of a collection."""
+"""Garbage collection roots: all manifests, and the objects, attempts and index entries that they need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Needed", "UnreadableManifest", "manifest_at"]
 
 
 class UnreadableManifest(Exception):
-    """A manifest that cannot be read, and so might need any object."""
+    """An unreadable manifest, which might need any object."""
 
     def __init__(self, key: ObjectKey) -> None:
         super().__init__(key.text)
@@ -22,7 +22,7 @@ class UnreadableManifest(Exception):
 
 
 class Needed:
-    """Everything that the manifests of stores name, and those of stores removed within the grace."""
+    """Objects, attempts and index entries named by all manifests, including those in unexpired tombstones."""
 
     def __init__(self, storage: Storage, expired: set[ObjectKey]) -> None:
         self.stores: dict[str, Manifest] = {}
@@ -34,17 +34,14 @@ class Needed:
         """Keys of index entries, by time and by type."""
         self._storage = storage
         self._expired = expired
-        """Keys of tombstones that need nothing any more."""
+        """Keys of tombstones older than the grace period, which are ignored."""
         self._read: dict[ObjectKey, tuple[str, Manifest | None]] = {}
 
     async def read(self) -> None:
-        """Read all manifests; a manifest that `read` saw before is read again only where its entity tag has changed.
-
-        Raises `UnreadableManifest`.
-        """
+        """Read all manifests; those of an earlier `read` are fetched again only if their entity tags changed."""
         self.stores, self.removed, self.attempts, self.keys, self.entries = {}, set(), set(), set(), set()
         before, self._read = self._read, {}
-        # Stores first: a store that is removed meanwhile leaves a tombstone, which is listed after that.
+        # Stores before tombstones: a store removed in between leaves a tombstone that the second listing shows.
         for folder in (keys.STORES, keys.REMOVED):
             async for item in self._storage.iterate(folder):
                 if item.key not in self._expired:
@@ -67,17 +64,14 @@ class Needed:
 
 
 async def manifest_at(storage: Storage, item: ObjectStat) -> tuple[str, Manifest | None]:
-    """The entity tag and the manifest of what was listed; None for one that is gone by now, or was taken back.
-
-    Raises `UnreadableManifest` for a damaged one.
-    """
+    """Entity tag and manifest of a listed object; the manifest is None when it was removed or withdrawn."""
     try:
         while True:
             try:
                 data = await storage.get_range(item.key, 0, item.size, if_etag=item.etag)
                 break
             except Conflict:
-                item = await storage.stat(item.key)  # replaced by a copy of the same store
+                item = await storage.stat(item.key)  # replaced by another copy of the same store
         if item.key.segments[0] == keys.STORES.text:
             return item.etag, None if is_retired(data) else Manifest.decode(data)
         return item.etag, tombstone_of(item.key, data).manifest

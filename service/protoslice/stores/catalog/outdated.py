@@ -1,4 +1,4 @@
-"""Small records that nothing agrees with any more: index entries, tags of stores that are gone, removal marks."""
+"""Stale small records: index entries, tags of removed stores, removal marks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from protoslice.stores.layout.indexes import owner_of
 __all__ = ["SETTLED_SECONDS", "Outdated"]
 
 SETTLED_SECONDS: Final = 2 * RENEW_SECONDS
-"""The youngest age of a tag's entry, a removal mark or a probe that a collector removes, however small its grace.
+"""Least age in seconds of a tag's entry, removal mark or probe that is collected, however short the grace period.
 
-No claim protects those. A writer of a tag that takes longer than half of this enters it once more.
+No claim protects those. A writer of a tag that takes longer than half of this writes the entry again.
 """
 
 
 class Outdated:
-    """Finds and removes such records in one storage, by what its manifests need."""
+    """Removes stale small records of one storage, judged by `needed`, the result of reading all manifests."""
 
     def __init__(self, storage: Storage, needed: Needed, *, before: float, settled: float) -> None:
         self._storage = storage
@@ -36,7 +36,7 @@ class Outdated:
         self._tags = Tags(storage)
 
     async def remove(self) -> None:
-        """Remove all of them."""
+        """Delete all stale index entries, entries of tags, and removal marks."""
         async for item in self._entries():
             await self._storage.delete(item.key)
         async for item in self._entries_of_tags():
@@ -45,19 +45,19 @@ class Outdated:
             await self._remove_unless_changed(item)
 
     async def is_over(self, item: ObjectStat) -> bool:
-        """Whether the attempt that wrote an index entry, or the note of a store, can never become a store any more.
+        """True when the attempt that wrote an index entry or a reference can no longer become a store.
 
-        That rests on the claim of the attempt alone: a writer publishes nothing under a doomed claim.
+        Decided by the claim of the attempt alone: a writer publishes nothing under a doomed claim.
         """
         attempt = await owner_of(self._storage, item)
-        if attempt is None:  # written by a program that did not say
+        if attempt is None:  # entries of older versions do not name their attempt
             return item.modified.timestamp() < self._settled
         return await self._claims.is_over(attempt)
 
     async def _entries(self) -> AsyncIterator[ObjectStat]:
         for folder in (keys.BY_TIME, keys.BY_TYPE):
             async for item in self._storage.iterate(folder):
-                old = item.modified.timestamp() < self._before  # a younger one costs no look at its claim
+                old = item.modified.timestamp() < self._before  # checked first: young entries cost no read of a claim
                 if old and item.key not in self._needed.entries and await self.is_over(item):
                     yield item
 
@@ -67,7 +67,7 @@ class Outdated:
                 yield item
 
     async def _is_set(self, entry: ObjectKey) -> bool:
-        """Whether a tag points at the store that has an entry for it, as a damaged tag may. Removes dangling tags."""
+        """True when the tag of an entry points at the entry's store, or may do so (damaged). Removes dangling tags."""
         store, name = entry.segments[-2], keys.name_of(entry)
         try:
             tag = await self._tags.get(name)
@@ -83,7 +83,7 @@ class Outdated:
             return True
 
     async def _is_store(self, store: str) -> bool:
-        """Whether a store is there, or was removed within the grace: its remover has its tags in hand."""
+        """True when a store exists, or was removed within the grace period and its remover deals with the tags."""
         if store in self._needed.stores or store in self._needed.removed:
             return True
         try:
@@ -95,12 +95,12 @@ class Outdated:
         return manifest is not None
 
     async def _untie(self, tag: StoredTag) -> None:
-        """Remove a tag that a broken removal left; `Conflict` when somebody has set it anew since."""
+        """Remove the tag of an interrupted removal; `Conflict` when it has been set anew since."""
         with suppress(NotFound):
             await self._tags.delete(tag.name, if_match=tag.etag)
 
     async def _marks(self) -> AsyncIterator[ObjectStat]:
-        # A manifest that was taken back stays where nothing is deleted on a condition: a store may come to its place.
+        # Without conditional deletes a withdrawn manifest stays: deleting it could hit a store published in its place.
         conditional = self._storage.abilities.conditional_delete
         for folder in (keys.TAGS, keys.SCHEMAS, *([keys.STORES] if conditional else [])):
             async for item in self._storage.iterate(folder):
@@ -108,10 +108,10 @@ class Outdated:
                     yield item
 
     async def _remove_unless_changed(self, item: ObjectStat) -> None:
-        """Remove a record unless it was written anew since it was listed.
+        """Delete a record unless it was rewritten since the listing.
 
-        Without conditional deletes, one that is written between the look and the deletion goes too: such a storage
-        offers nothing better.
+        Without conditional deletes, a write between the check and the deletion is lost: such a storage offers nothing
+        better.
         """
         with suppress(Conflict, NotFound):
             if self._storage.abilities.conditional_delete:

@@ -1,4 +1,4 @@
-"""Pages of stores, newest first: a page costs what it shows, however many stores there are."""
+"""Pages of stores, newest first, at a cost that depends on the page and not on the number of stores."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from protoslice.stores.paging import PageRoom, ResultPage
 __all__ = ["Lists"]
 
 TAGS_SHOWN = 100
-"""A store is shown with so many of its tags at most; `Tags.of` gives all of them."""
+"""Tags shown with a store, at most; `Tags.of` pages through all of them."""
 
 _log = logging.getLogger(__name__)
 
 
 class Lists:
-    """Lists of the stores in one storage."""
+    """Listings of the stores in one storage."""
 
     def __init__(self, storage: Storage, manifests: Manifests, tags: Tags) -> None:
         self._indexes = Indexes(storage)
@@ -33,12 +33,12 @@ class Lists:
         self._tags = tags
 
     async def described(self, manifest: Manifest) -> Store:
-        """The store of `manifest`, with the first of its tags."""
+        """The store of `manifest` as the API shows it, with up to `TAGS_SHOWN` tags."""
         tags = await self._tags.of(manifest.id, limit=TAGS_SHOWN)
         return manifest.as_store(sorted(tag.name for tag in tags.items))
 
     async def page(self, *, tag: str | None, type: str | None, limit: int, cursor: str | None) -> ResultPage[Store]:
-        """A page of stores, newest first: those with a tag that begins so, those of a type."""
+        """A page of stores, newest first; filtered by `tag`, a prefix of tag names, and by `type`."""
         after = check_cursor(cursor)
         if tag is not None:
             return await self._tagged(tag, type, limit, after)
@@ -63,7 +63,7 @@ class Lists:
         return ResultPage(items, None if count == len(left) else left[count - 1])
 
     async def _shown(self, places: Sequence[str], limit: int) -> tuple[Sequence[Store], int]:
-        """The stores at the first of some places in time, and for how many places a page has room."""
+        """Stores at the first of `places`, and the number of places covered until the page is full."""
         room = PageRoom(limit)
         stats = await side_by_side(self._manifests.stat, [store_at(place) for place in places])
         count = next((n for n, stat in enumerate(stats) if not room.takes(stat.size if stat else 0)), len(places))
@@ -71,14 +71,14 @@ class Lists:
         return [info for info in found if info is not None], count
 
     async def _listed(self, seen: tuple[str, ObjectStat | None]) -> Store | None:
-        """The store at a place in time; None where it is gone, or damaged: a list shows all others."""
+        """The store of an index entry; None when it is gone, damaged or indexed elsewhere by now."""
         place, stat = seen
         manifest = await self._manifest_or_none(store_at(place), stat) if stat is not None else None
         return await self.described(manifest) if manifest is not None and place_in_time(manifest) == place else None
 
     async def _manifest_or_none(self, store_id: str, stat: ObjectStat | None = None) -> Manifest | None:
         try:
-            with suppress(Conflict):  # changed since it was looked at
+            with suppress(Conflict):  # replaced since `stat`
                 if stat is not None:
                     return await self._manifests.content(stat)
             return await self._manifests.get(store_id)

@@ -1,4 +1,7 @@
-"""Removed stores: their manifests are kept for a grace, so that readers get to the end and a removal can be undone."""
+"""Tombstones: manifests of removed stores, kept for the grace period.
+
+Readers finish meanwhile, and removals can be undone.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _WHAT = "the record of a removed store"
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A store that was removed: where that is written, the manifest, and the tags that went with the store."""
+    """Record of a removed store: the tombstone's key, the manifest, and the tags removed with the store."""
 
     key: ObjectKey
     manifest: Manifest
@@ -29,13 +32,13 @@ class Tombstone:
 
 
 async def bury(storage: Storage, store_id: str, manifest: bytes, tags: Sequence[str]) -> None:
-    """Keep the manifest of a store that is about to be removed, as it lies there, damaged or not."""
+    """Write the tombstone of a store about to be removed; `manifest` is stored as it is, even damaged."""
     head = seal(json.dumps({"tags": list(tags)}).encode())
     await put_new(storage, keys.new_removed(store_id), head + b"\n" + manifest)
 
 
 def tombstone_of(key: ObjectKey, data: bytes) -> Tombstone:
-    """The tombstone that `bury` wrote; `IntegrityError` when it, or the manifest in it, is damaged."""
+    """Parse a tombstone written by `bury`; `IntegrityError` when it or its manifest is damaged."""
     head, digest, manifest = [*data.split(b"\n", 2), b"", b""][:3]
     try:
         tags = json.loads(unseal(head + b"\n" + digest, _WHAT))["tags"]
@@ -45,7 +48,10 @@ def tombstone_of(key: ObjectKey, data: bytes) -> Tombstone:
 
 
 async def find_tombstone(storage: Storage, worker: Worker, store_id: str) -> Tombstone:
-    """The newest tombstone of a store; `NotFound` when the store was not removed, or too long ago."""
+    """The newest tombstone of a store.
+
+    `NotFound` when the store was not removed or its tombstone was collected.
+    """
     found = [item async for item in storage.iterate(keys.REMOVED / store_id)]
     if not found:
         raise NotFound(f"the store {store_id} was not removed, or its objects have been collected since")

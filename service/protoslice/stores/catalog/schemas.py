@@ -1,4 +1,4 @@
-"""Uploaded descriptor sets: kept by name, compared with each other, and what stores are read by."""
+"""Catalog of uploaded descriptor sets: stored by name, checked against each other, searched by type."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = ["Schemas", "StoredSchema"]
 _log = logging.getLogger(__name__)
 
 MAX_TYPES: Final = 1_000_000
-"""Message types and enums that all schemas of a storage declare together: for each, 32 bytes are held in memory."""
+"""Most message types and enums declared by all schemas of a storage; each takes 32 bytes of memory."""
 MAX_BYTES: Final = 256 << 20
-"""Bytes of all schemas of a storage together: a process reads each of them once."""
+"""Most bytes of all schemas of a storage together; each process reads every schema once."""
 
 _PARSED: Final = 64 << 20
 _READ_BY: Final = 64 << 20
@@ -38,7 +38,7 @@ _CACHED_SCHEMAS: Final = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is remembered of a schema as long as its entity tag stays."""
+    """Facts of a schema, valid as long as its entity tag is unchanged."""
 
     etag: str
     size: int
@@ -54,11 +54,11 @@ class StoredSchema(Schema):
 
 
 class _Changed(Exception):
-    """A schema is not what it was when it was listed."""
+    """A schema was replaced or removed since the listing."""
 
 
 class Schemas:
-    """The schemas of one storage. Descriptor sets are parsed in a thread, one at a time, and each once."""
+    """Schemas of one storage. Descriptor sets are parsed in a worker thread, one at a time, each once."""
 
     def __init__(self, storage: Storage, worker: Worker) -> None:
         self._storage = storage
@@ -68,9 +68,9 @@ class Schemas:
         self._known: dict[str, _Known] = {}
         self._knowing: SingleFlight[tuple[str, str], _Known] = SingleFlight()
         self._parsed: CachedFlight[str, MessageTypes] = CachedFlight(most=_CACHED_SCHEMAS, room=_PARSED)
-        """By entity tag."""
+        """Keyed by entity tag."""
         self._read_by: CachedFlight[tuple[str, str], TypeSchema] = CachedFlight(most=_CACHED_SCHEMAS, room=_READ_BY)
-        """By the entity tag of an uploaded set and the type, and by the fingerprint for those kept with stores."""
+        """Keyed by (entity tag, type) for uploaded sets, by (fingerprint, type) for sets stored with stores."""
 
     async def page(self, limit: int, cursor: str | None) -> ResultPage[StoredSchema]:
         """A page of the schemas, by name."""
@@ -78,7 +78,7 @@ class Schemas:
         return ResultPage([await self._info(*item) for item in items], after)
 
     async def get(self, name: str) -> tuple[StoredSchema, bytes]:
-        """The schema called `name`, and its descriptor set."""
+        """The schema called `name` and its descriptor set; `NotFound` when it does not exist."""
         try:
             data, stat = await self._records.read(keys.schema(check_schema_name(name)))
         except NotFound:
@@ -86,7 +86,11 @@ class Schemas:
         return await self._info(data, stat), data
 
     async def put(self, name: str, data: bytes) -> tuple[StoredSchema, bool]:
-        """Keep a descriptor set under `name`; whether it is new. `Conflict` where others declare a type differently."""
+        """Store a descriptor set and return the schema, and True when it is new.
+
+        Raises `Conflict` when a bundled or other uploaded set declares a type differently, and `LimitExceeded` when all
+        schemas together would be too large.
+        """
         check_schema_name(name)
         types = await self._parse(data)
         await self._check(name, types, len(data))
@@ -94,16 +98,16 @@ class Schemas:
         return (await self.get(name))[0], created
 
     async def delete(self, name: str) -> None:
-        """Remove a schema; stores that were made with it keep what they are read by."""
+        """Remove a schema; `NotFound` when it does not exist. Stores made with it keep their own copy."""
         try:
             await self._records.remove(keys.schema(check_schema_name(name)), None)
         except NotFound:
             raise NotFound(f"there is no schema {name!r}") from None
 
     async def find(self, type_name: str) -> TypeSchema | None:
-        """What the schemas that declare a message type say of it; `Conflict` where they do not say the same.
+        """Schema of a message type from the uploaded sets; None when no set declares the type.
 
-        Only sets that declare the type are parsed: two replicas may have taken in two of them at the same time.
+        Raises `Conflict` when two sets declare the type differently. Only sets that declare the type are parsed.
         """
         for _ in range(TRIES):
             with suppress(_Changed):
@@ -117,13 +121,17 @@ class Schemas:
                 read_by = await self._of(name, known.etag, type_name)
                 if read_by is not None:
                     found.setdefault(read_by.fingerprint, (name, read_by))
+        # Two replicas may have accepted conflicting sets at the same time.
         if len(found) > 1:
             one, other = sorted(name for name, _ in found.values())[:2]
             raise _differently(type_name, f"the schema {one!r}", f"the schema {other!r}", "remove one of them")
         return next((read_by for _, read_by in found.values()), None)
 
     async def of_store(self, manifest: Manifest, kept: bytes) -> TypeSchema | None:
-        """The schema that the root of a store is read by, for ever: `kept` is the set that was kept with the store."""
+        """Schema that a store's root is read by, always the one of its ingest; None for a root without one.
+
+        `kept` is the descriptor set stored with the store. Raises `IntegrityError` when its fingerprint differs.
+        """
         name, fingerprint = manifest.type, manifest.schema
         if name is None or fingerprint is None:
             return None
@@ -141,7 +149,7 @@ class Schemas:
         return await self._read_by.get((fingerprint, name), make)
 
     async def _of(self, name: str, etag: str, type_name: str) -> TypeSchema | None:
-        """What a schema says of a type that is among its declarations; None where that is an enum."""
+        """Schema of `type_name` from the set called `name`; None when the name is an enum's."""
 
         async def parsed() -> tuple[MessageTypes, int]:
             try:
@@ -161,7 +169,7 @@ class Schemas:
         return await self._read_by.get((etag, type_name), made) if type_name in types else None
 
     async def _check(self, name: str, types: MessageTypes, size: int) -> None:
-        """Raise `Conflict` where others declare a type differently, `LimitExceeded` where there is no room."""
+        """Raise `Conflict` when another set declares a type differently, `LimitExceeded` beyond a total."""
         ours = await self._worker.run(types.declarations)
         others = {other: known for other, known in (await self._all()).items() if other != name}
         sets = [("what is bundled", await self._worker.run(_bundled_declarations))]
@@ -176,7 +184,7 @@ class Schemas:
             raise LimitExceeded(f"all schemas together have more than {MAX_BYTES} bytes: remove some of them")
 
     async def _all(self) -> Mapping[str, _Known]:
-        """What is known of every schema but those that cannot be read: they are logged, and harm no other."""
+        """Facts of every readable schema by name; unreadable ones are logged and skipped."""
         found: dict[str, _Known] = {}
         async for stat in self._storage.iterate(keys.SCHEMAS):
             if is_removal_mark(stat):
@@ -207,7 +215,7 @@ class Schemas:
 
     async def _info(self, data: bytes, stat: ObjectStat) -> StoredSchema:
         name, messages = keys.name_of(stat.key), 0
-        with suppress(InvalidInput, LimitExceeded):  # taken by a program that took more: it can be seen and removed
+        with suppress(InvalidInput, LimitExceeded):  # accepted by a version with other limits
             messages = (await self._know(name, stat, data)).messages
         return StoredSchema(name, len(data), messages, stat.modified, stat.etag)
 

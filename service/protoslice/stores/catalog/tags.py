@@ -1,4 +1,4 @@
-"""Tags: names that point at stores."""
+"""Tags: mutable names of stores."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class StoredTag(Tag):
 
 
 class Tags:
-    """Names that point at stores."""
+    """Tags of one storage, with an index of the tags of each store."""
 
     def __init__(self, storage: Storage, *, late_after: float = RENEW_SECONDS) -> None:
         self._storage = storage
@@ -46,7 +46,7 @@ class Tags:
         self._records = NamedRecords(storage, keys.TAGS, "tag")
 
     async def each(self) -> AsyncIterator[StoredTag]:
-        """Every tag that is not damaged."""
+        """All tags by name; damaged ones are logged and skipped."""
         async for record in self._records.each():
             yield _tag(*record)
 
@@ -56,14 +56,14 @@ class Tags:
         return ResultPage([_tag(*item) for item in items], after)
 
     async def get(self, name: str) -> StoredTag:
-        """The tag called `name`."""
+        """The tag called `name`; `NotFound` when it does not exist."""
         try:
             return _tag(*await self._records.read(keys.tag(check_tag(name))))
         except NotFound:
             raise NotFound(f"there is no tag {name!r}") from None
 
     async def beginning_with(self, prefix: str) -> list[StoredTag]:
-        """The tags whose names begin with `prefix`, which may be empty."""
+        """Tags whose names begin with `prefix`, which may be empty."""
         stats: list[ObjectStat] = []
         quoted = quote(prefix)
         with suppress(NotFound):
@@ -75,7 +75,7 @@ class Tags:
         return [_tag(*record) for record in await self._records.listed(stats)]
 
     async def _named(self, names: Sequence[str]) -> list[StoredTag]:
-        """The tags of these names that are there, in their order, but for damaged ones: those are logged."""
+        """Existing tags among `names`, in order; damaged ones are logged and skipped."""
         return [tag for tag in await side_by_side(self._get_or_none, names) if tag is not None]
 
     async def _get_or_none(self, name: str) -> StoredTag | None:
@@ -88,16 +88,19 @@ class Tags:
             return None
 
     async def put(self, name: str, store: str, *, if_match: str | None, if_none_match: bool) -> tuple[StoredTag, bool]:
-        """Point `name` at `store`; whether the tag is new."""
+        """Point `name` at `store`; returns the tag and True when it is new.
+
+        `if_match` requires that entity tag of the present record, `if_none_match` that there is none; else `Conflict`.
+        """
         key, time = keys.tag(check_tag(name)), now()
         async with self._indexes.tagged(store, name, self._late_after):
             etag, created = await self._write(key, store, time, if_match=if_match, if_none_match=if_none_match)
         return StoredTag(name, store, time, etag), created
 
     async def check_room(self, store: str, names: Iterable[str]) -> None:
-        """`LimitExceeded` when a store that bore `names` too would have more tags than one may.
+        """Raise `LimitExceeded` when `store` would have more than `TAGS_OF_A_STORE` tags with `names`.
 
-        Tags count that point elsewhere by now, until the collector has removed their entries: these are read too.
+        Index entries are counted, including those of tags moved elsewhere until garbage collection removes them.
         """
         there = (await self._indexes.tags(store, limit=TAGS_OF_A_STORE, cursor=None)).items
         if len({*there, *names}) > TAGS_OF_A_STORE:
@@ -106,7 +109,7 @@ class Tags:
             )
 
     async def of(self, store: str, *, limit: int, cursor: str | None = None) -> ResultPage[StoredTag]:
-        """A page of the tags that point at a store."""
+        """A page of the tags that point at `store`; `InvalidInput` for a cursor that is no tag name."""
         if cursor is not None:
             check_tag(cursor)
         while True:
@@ -114,10 +117,10 @@ class Tags:
             found = [tag for tag in await self._named(page.items) if tag.store == store]
             if found or page.next is None:
                 return ResultPage(found, page.next)
-            cursor = page.next  # entries of tags that point elsewhere by now
+            cursor = page.next  # only stale entries on this page: read the next
 
     async def all_of(self, store: str) -> AsyncIterator[StoredTag]:
-        """Every tag that points at a store."""
+        """All tags that point at `store`."""
         cursor: str | None = None
         while True:
             page = await self.of(store, limit=PAGE, cursor=cursor)
@@ -130,7 +133,7 @@ class Tags:
     async def _write(
         self, key: ObjectKey, store: str, time: datetime, *, if_match: str | None, if_none_match: bool
     ) -> tuple[str, bool]:
-        """Write the record of a tag; its entity tag, and whether the tag is new."""
+        """Write the record of a tag; returns its entity tag and True when the tag is new."""
         record = {"store": store, "updated": time.isoformat(), "token": secrets.token_hex(8)}
         data = json.dumps(record).encode()
         if if_none_match:
@@ -140,7 +143,7 @@ class Tags:
         return await self._records.set(key, data)
 
     async def delete(self, name: str, *, if_match: str | None) -> None:
-        """Remove the tag, in one step; what it points at stays."""
+        """Remove a tag atomically, on condition of `if_match` unless None; the store stays."""
         try:
             await self._records.remove(keys.tag(check_tag(name)), if_match)
         except NotFound:

@@ -1,4 +1,4 @@
-"""Bringing a storage to the present layout, and making its indexes anew: small records alone are written."""
+"""Upgrade of a storage from layout 1 to 2; rewrites small records only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PAGE = 500
 
 @dataclass(slots=True)
 class UpgradeReport:
-    """How much an upgrade has seen, and the keys of manifests that it could not read and left alone."""
+    """Counts of an upgrade, and the keys of manifests that could not be read and were left alone."""
 
     stores: int = 0
     tags: int = 0
@@ -38,10 +38,10 @@ class UpgradeReport:
 
 
 async def upgrade(storage: Storage) -> UpgradeReport:
-    """Bring a storage to this program's layout, and make its claims and indexes anew; harmless when repeated.
+    """Upgrade a storage to the present layout and rebuild its claims and indexes; idempotent.
 
-    No service may use the storage meanwhile. Objects stay where they are: what is written are manifests, claims and
-    index entries. An upgrade that broke off is taken up by the next.
+    No service may use the storage meanwhile. Only small records are written; objects that hold files stay where they
+    are. An interrupted upgrade is resumed by the next call.
     """
     mark = await _begin(storage)
     report = UpgradeReport()
@@ -57,7 +57,7 @@ async def upgrade(storage: Storage) -> UpgradeReport:
 
 
 async def _begin(storage: Storage) -> str:
-    """Mark the storage so that no service opens it; the entity tag of that mark."""
+    """Mark the storage as being upgraded, so that no service opens it; returns the mark's entity tag."""
     stat = await storage.stat(keys.MARKER)
     found = await storage.get_range(keys.MARKER, 0, stat.size, if_etag=stat.etag)
     if found not in {FIRST, MARK, UPGRADING}:
@@ -66,7 +66,7 @@ async def _begin(storage: Storage) -> str:
 
 
 async def _each(storage: Storage, folder: ObjectKey, work: Callable[[ObjectStat], Awaitable[None]]) -> None:
-    """Do `work` for everything in a folder, some of it side by side."""
+    """Call `work` for each object in a folder, side by side in batches of `_PAGE`."""
     items: list[ObjectStat] = []
     async for item in storage.iterate(folder):
         items.append(item)
@@ -77,7 +77,7 @@ async def _each(storage: Storage, folder: ObjectKey, work: Callable[[ObjectStat]
 
 
 async def _each_attempt(storage: Storage, report: UpgradeReport) -> None:
-    """Stake a claim for every attempt that has objects."""
+    """Stake a claim for each attempt that has objects or an upload record."""
     claims, last = Claims(storage), ""
     async for item in storage.iterate(keys.OBJECTS):
         attempt = item.key.segments[1]
@@ -90,7 +90,7 @@ async def _each_attempt(storage: Storage, report: UpgradeReport) -> None:
 
 
 async def _stake(claims: Claims, attempt: str) -> None:
-    with suppress(Conflict):  # staked by an upgrade before
+    with suppress(Conflict):  # staked by an earlier, interrupted upgrade
         await claims.stake(attempt)
 
 
@@ -110,7 +110,7 @@ async def _store(storage: Storage, item: ObjectStat, report: UpgradeReport) -> N
 
 
 async def _removal(storage: Storage, item: ObjectStat, report: UpgradeReport) -> None:
-    """Move the manifest of a removed store to where the present layout has it."""
+    """Turn a removed store's manifest of layout 1 into a tombstone of layout 2."""
     if len(item.key.segments) != 2:
         return
     try:
@@ -128,14 +128,17 @@ async def _manifest(storage: Storage, data: bytes) -> Manifest:
     raw = json.loads(unseal(data, "a store's manifest"))
     read_by = await _read_by(storage, raw)
     if read_by is not None and not raw["own_schema"]:
-        # A bundled type was not kept with its stores: it is that of this program from now on.
+        # Version 1 did not store bundled types; the present bundled schema becomes the store's own.
         with suppress(Conflict):
             await storage.put_if_absent(keys.object_key(raw["attempt"], "schema"), seal(read_by.canonical))
     return upgraded(raw, read_by.fingerprint if read_by is not None else None)
 
 
 async def _read_by(storage: Storage, raw: dict[str, Any]) -> schema.TypeSchema | None:
-    """The schema that the root of a store is read by; None where no schema is known, or needed."""
+    """Schema that a version 1 store's root is read by.
+
+    None when the root has no index or its type is unknown.
+    """
     if not raw["type"] or not raw.get("indexed", True):
         return None
     own = []

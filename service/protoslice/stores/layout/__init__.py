@@ -1,1 +1,1 @@
-"""Layout 2: where each record lies in a storage, and how it is sealed, listed and upgraded."""
+"""Layout 2 of a storage: keys, index entries, listing helpers and the layout marker."""

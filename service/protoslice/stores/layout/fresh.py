@@ -1,4 +1,4 @@
-"""Objects under random names: a `Conflict` can only be a write of our own whose answer got lost."""
+"""Creation of objects under random names, where `Conflict` can only mean a lost answer to our own write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["commit_summed", "put_all_new", "put_new"]
 
 
 async def put_new(storage: Storage, key: ObjectKey, data: Buffer) -> str:
-    """Create an object whose name is random, or below one that is; its entity tag."""
+    """Create an object under a random name and return its entity tag; idempotent for equal `data`."""
     try:
         return await storage.put_if_absent(key, data)
     except Conflict:
@@ -24,15 +24,13 @@ async def put_new(storage: Storage, key: ObjectKey, data: Buffer) -> str:
 
 
 async def put_all_new(storage: Storage, objects: Mapping[ObjectKey, Buffer]) -> None:
-    """Create such objects side by side; all are durable when this returns."""
+    """Create objects under random names side by side; all are durable on return."""
     await side_by_side(lambda key: put_new(storage, key, objects[key]), objects)
 
 
 async def commit_summed(storage: Storage, key: ObjectKey, writer: Writer, sums: bytes) -> str:
-    """Publish the object that `writer` wrote at `key`, and `sums` beside it; the entity tag of the object.
-
-    Nothing names either before both are durable, so neither waits for the other.
-    """
+    """Publish the object written by `writer` and, at the same time, its `sums`; returns its entity tag."""
+    # Side by side, since no manifest names either before both are durable.
     etag, _ = await all_of(lambda: _commit_new(storage, key, writer), lambda: put_new(storage, keys.sums_of(key), sums))
     return etag
 

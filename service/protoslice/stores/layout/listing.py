@@ -1,4 +1,4 @@
-"""Calls of a storage made side by side, within a window."""
+"""Concurrent calls of a storage within a window."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 WINDOW: Final = 32
-"""Calls under way at once: a distant storage answers each after some twenty milliseconds."""
+"""Concurrent calls at most; a remote storage answers each after some 20 ms."""
 
 
 async def side_by_side(call: Callable[[S], Awaitable[T]], things: Iterable[S]) -> list[T]:
-    """The results of `call` for each of `things`, in order; the first error ends the other calls."""
+    """Results of `call` for each of `things`, made concurrently, in order.
+
+    The first error cancels the others.
+    """
     window = asyncio.Semaphore(WINDOW)
 
     async def one(thing: S) -> T:
@@ -34,7 +37,7 @@ async def side_by_side(call: Callable[[S], Awaitable[T]], things: Iterable[S]) -
 
 
 async def all_of(*calls: Callable[[], Awaitable[T]]) -> list[T]:
-    """The results of `calls`, made side by side, in order; the first error ends the other calls."""
+    """Results of `calls`, made concurrently, in order; the first error cancels the others."""
     return await side_by_side(_made, calls)
 
 

@@ -1,4 +1,4 @@
-"""The layout of a storage: the mark that says in which way everything lies in it."""
+"""Layout marker of a storage, and its check."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ UPGRADING: Final = b'{"layout":2,"upgrading":1}'
 
 
 async def check_layout(storage: Storage, *, mark: bool) -> None:
-    """Mark a new storage, where it may be written to; `Unsupported` for a storage that lies in another layout."""
+    """Check the layout marker, after writing it if absent when `mark` is True.
+
+    Raises `NotFound` for an unmarked storage, `Unsupported` for another layout or an unfinished upgrade.
+    """
     if mark:
         with suppress(Conflict):
             await storage.put_if_absent(keys.MARKER, MARK)

@@ -1,1 +1,1 @@
-"""Reading a store: its objects, views, tensors and digests."""
+"""Readers of stores: objects, views, tensors and digests."""

@@ -1,4 +1,4 @@
-"""Digests of a store's chunks, and their hashes in a chunked file: computed by reading them, and kept once known."""
+"""SHA-256 and riegeli hashes of a store's chunks, computed on demand and cached."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from protoslice.stores.reading.serving import Representation
 
 __all__ = ["ChunkFacts"]
 
-# Of ids that name schema and planner. Without the number: what an older program kept, maybe of other chunks.
+# Version 2: artifacts without the number were made by older planners, maybe of other chunks.
 _DIGESTS: Final = "digests-2"
 _HASHES: Final = "hashes-2"
 
 
 class ChunkFacts:
-    """Facts of one store's chunks: computed when asked for, then kept beside the store. They can be made anew."""
+    """Digests and hashes of one store's chunks, computed when first asked for and saved as artifacts."""
 
     def __init__(self, derived: ArtifactCache, worker: Worker) -> None:
         self._derived = derived
@@ -28,22 +28,22 @@ class ChunkFacts:
         self._digests: dict[int, bytes] | None = None
         self._hashes: list[int] | None = None
         self._begun: list[int] = []
-        """The hashes of the first chunks, by calls that were given up."""
+        """Hashes of the first chunks, from calculations that were cancelled."""
         self._unsaved = False
         self._digesting: SingleFlight[int, bytes] = SingleFlight(stops=True)
         self._hashing: SingleFlight[str, list[int]] = SingleFlight(stops=True)
 
     @property
     def known(self) -> int:
-        """How many digests are known."""
+        """Number of digests in memory."""
         return len(self._digests or ())
 
     def known_digest(self, n: int) -> bytes | None:
-        """The SHA-256 of chunk `n`, if it is known already."""
+        """The SHA-256 of chunk `n`; None when it is not in memory."""
         return (self._digests or {}).get(n)
 
     async def digest(self, n: int, chunk: Representation) -> bytes:
-        """The SHA-256 of chunk `n`."""
+        """The SHA-256 of chunk `n`, loaded or computed by reading `chunk`; concurrent callers share the work."""
         if self._digests is None:
             kept = await self._load(_DIGESTS)
             self._digests = {int(number): bytes.fromhex(digest) for number, digest in kept.items()} if kept else {}
@@ -51,10 +51,10 @@ class ChunkFacts:
         return found if found is not None else await self._digesting.get(n, lambda: self._digest(n, chunk))
 
     async def hashes(self, compute: Callable[[int], Iterator[list[int]]]) -> list[int]:
-        """The hash of each chunk in a chunked file.
+        """The hash of each chunk, needed to write a `.cpb`.
 
-        `compute` gives those from a chunk on, some at a time: slices of long work, which stop when nobody waits for
-        them, and go on from there for the next caller.
+        `compute(first)` yields lists of hashes from chunk `first` on, in slices of work. The work stops when no caller
+        waits any more, and the next caller resumes it.
         """
         if self._hashes is not None:
             return self._hashes
@@ -79,7 +79,7 @@ class ChunkFacts:
         return self._hashes
 
     async def save(self) -> None:
-        """Keep the digests that are new."""
+        """Write new digests to the artifact cache."""
         if self._unsaved and self._digests is not None:
             self._unsaved = False
             await self._save(_DIGESTS, {str(n): digest.hex() for n, digest in self._digests.items()})

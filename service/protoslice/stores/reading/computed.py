@@ -1,4 +1,4 @@
-"""Bytes that are computed from stored ones, served like stored ones."""
+"""Computed sources, served like stored objects."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ __all__ = ["Computed", "Readable"]
 
 
 class Readable(Protocol):
-    """What the ropes of a representation are over: read by worker threads as a `RangeSource`, by the loop in spans."""
+    """Source of a representation's bytes, read as a `RangeSource` in threads and in spans on the event loop."""
 
     @property
     def size(self) -> int:
-        """How many bytes there are."""
+        """Length in bytes."""
 
     @property
     def is_near(self) -> bool:
-        """Whether a read costs next to nothing."""
+        """True when a read takes no round trip."""
 
     def read(self, offset: int, length: int, /) -> bytes:
         """Exactly the `length` bytes at `offset`. Blocks."""
 
     def covering(self, span: Span) -> Span:
-        """What has to be fetched for `span`."""
+        """The span to fetch for `span`, such as the whole blocks around it."""
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
-        """The bytes of `spans`, which `covering` gave."""
+        """The bytes of `spans`, each as returned by `covering`."""
 
     def at_hand(self, offset: int, length: int) -> memoryview | None:
-        """The bytes, if they can be had without waiting."""
+        """The bytes, when they are available without waiting; else None."""
 
 
 class Computed:
-    """A source whose bytes are made, when they are read, out of what it is over."""
+    """Source that computes its bytes from other sources on each read."""
 
     is_near = False
-    """Each read is a call to a thread."""
+    """Reads run in a worker thread."""
 
     def __init__(self, source: RangeSource, worker: Worker) -> None:
         self.size = source.size
@@ -52,13 +52,13 @@ class Computed:
         return self._source.read(offset, length)
 
     def covering(self, span: Span) -> Span:
-        """The span itself."""
+        """`span`, unchanged."""
         return span
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
-        """The bytes of `spans`, made in a thread."""
+        """The bytes of `spans`, computed in a worker thread."""
         return await self._worker.run(lambda: [self._source.read(start, end - start) for start, end in spans])
 
     def at_hand(self, offset: int, length: int) -> None:
-        """Never: making them takes its time."""
+        """None, since computing takes a worker thread."""
         return None

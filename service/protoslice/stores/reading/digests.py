@@ -1,4 +1,4 @@
-"""Digests of what is served: long work, done piece by piece."""
+"""Digests of representations, computed piece by piece."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["sha256_of"]
 
 
 async def sha256_of(view: Representation, worker: Worker, start: int = 0, end: int | None = None) -> bytes:
-    """The SHA-256 of the bytes of `view` from `start` up to `end`."""
+    """The SHA-256 of the bytes of `view` from `start` up to `end`, which defaults to the end of `view`."""
     sha = hashlib.sha256()
     async with aclosing(view.pieces(start, view.size if end is None else end)) as pieces:
         async for piece in pieces:

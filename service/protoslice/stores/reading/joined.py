@@ -1,4 +1,4 @@
-"""Files that lie in several stored objects, one behind the other, or in a part of one that they share with others."""
+"""Files that span several stored objects, or share one with other files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from protoslice.stores.reading.objects import Runner, StoredFile, StoredObject, 
 __all__ = ["JoinedObject", "open_file_object"]
 
 Piece = tuple[int, int, int]
-"""A part by its number, and a span of it."""
+"""Number of a part, and start and end of a span in it."""
 
 
 class JoinedObject:
-    """Reads go to the parts they touch. Blocks are those of the parts, wherever a part begins."""
+    """File made of consecutive parts, from `at` in the first. Checksum blocks are those of the parts."""
 
     def __init__(self, parts: Sequence[StoredObject], size: int, at: int) -> None:
         self._parts = tuple(parts)
@@ -46,26 +46,26 @@ class JoinedObject:
         )
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
-        """See `StoredFile.fetch`."""
+        """See `StoredFile.fetch`; several parts are read concurrently."""
         cut = [self._cut(*span) for span in spans]
         wanted: dict[int, list[Span]] = {}
         for number, start, end in (piece for pieces in cut for piece in pieces):
             wanted.setdefault(number, []).append((start, end))
         reads = [self._fetch(number, part) for number, part in wanted.items()]
-        # Mostly it is one part: a task for it would cost a third of what the read does.
+        # Mostly there is one part: creating a task for it would cost a third of the read.
         fetched = [await reads[0]] if len(reads) == 1 else await asyncio.gather(*reads)
         found = {number: iter(part) for number, part in zip(wanted, fetched, strict=True)}
         return [_whole([next(found[number]) for number, _, _ in pieces]) for pieces in cut]
 
     async def _fetch(self, number: int, spans: Sequence[Span]) -> Sequence[bytes]:
-        """Spans of a part: in whole blocks, though the file may begin and end within one."""
+        """The bytes of spans of a part, read in whole blocks because a file may begin and end within a block."""
         part = self._parts[number]
         wide = [part.covering(span) for span in spans]
         blocks = await part.fetch(wide)
         return [data[start - low : end - low] for (start, end), (low, _), data in zip(spans, wide, blocks, strict=True)]
 
     def at_hand(self, offset: int, length: int) -> memoryview | None:
-        """See `StoredFile.at_hand`; none where the bytes lie in several parts."""
+        """See `StoredFile.at_hand`; None for bytes that span several parts."""
         pieces = self._cut(offset, offset + length)
         if len(pieces) != 1:
             return None
@@ -88,7 +88,7 @@ class JoinedObject:
             part.close()
 
     def _cut(self, start: int, end: int) -> list[Piece]:
-        """The pieces that make up a span, none of them empty."""
+        """Non-empty pieces that make up a span, in order."""
         pieces: list[Piece] = []
         number = bisect_right(self._starts, start) - 1
         while start < end:
@@ -112,7 +112,10 @@ async def open_file_object(
     verify: bool,
     shared: dict[ObjectLocation, StoredObject] | None = None,
 ) -> StoredFile:
-    """A file of a store, or of an upload: one object of ours, several, or a part of one that is opened once."""
+    """Open a file of a store or an upload, whether it is one object, several, or a section of a pack.
+
+    Objects of several parts are looked up in `shared` and added there, so that each pack is opened once.
+    """
     if not stored.parts:
         return await open_object(storage, stored, runner, verify=verify)
     shared = {} if shared is None else shared

@@ -1,4 +1,4 @@
-"""Reading stored objects: by range, every block compared with its sum before a byte of it goes anywhere."""
+"""Range reads of stored objects; each block is verified against its CRC-32C before its bytes are used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from protoslice.stores.reading.computed import Readable
 __all__ = ["CHANGED", "SUM_BLOCK", "Notes", "Runner", "StoredFile", "StoredObject", "open_object"]
 
 SUM_BLOCK = 64 << 10
-"""Bytes that one sum covers."""
+"""Bytes that one checksum covers."""
 
 CHANGED = "an object that this store was registered over has changed, or is gone: register it anew"
 
@@ -24,47 +24,50 @@ T = TypeVar("T")
 
 
 class Runner(Protocol):
-    """Runs blocking calls off the event loop."""
+    """Runs blocking calls in worker threads."""
 
     loop: asyncio.AbstractEventLoop
 
     async def run(self, call: Callable[[], T]) -> T:
-        """The result of `call`."""
+        """The result of `call`, which a worker thread makes."""
 
 
 class Notes(Protocol):
-    """Keeps what small reads of objects gave, by the number of the object."""
+    """Memo of small reads, by object number and offset."""
 
     def get(self, number: int, offset: int, length: int) -> bytes | None:
-        """What such a read gave, if it is known."""
+        """The noted bytes of such a read; None when there are none."""
 
     def put(self, number: int, offset: int, data: bytes) -> None:
-        """Note what a read gave."""
+        """Note the bytes of a read."""
 
     def around(self, number: int, offset: int, length: int) -> bytes | None:
-        """The bytes, if they lie in what was read lately."""
+        """The bytes, when a recently held block range contains them; else None."""
 
     def came(self, number: int, offset: int, data: bytes) -> None:
-        """Hold what was read for a while: the next read may be of bytes beside those that were wanted."""
+        """Hold the blocks of a read for a while, for reads nearby."""
 
 
 class StoredFile(Readable, Protocol):
-    """The bytes of a file of a store: an object, several of them, or a part of one."""
+    """Bytes of a store's file: of one object, several, or a section of one."""
 
     @property
     def name(self) -> str:
-        """The key of the object, or of the first."""
+        """Key of the file's first object."""
 
     @property
     def parts(self) -> Sequence[StoredObject]:
-        """The objects that hold the file."""
+        """Objects that hold the file's bytes, in order."""
 
     def close(self) -> None:
-        """Give back the objects that are held open."""
+        """Close the objects."""
 
 
 class StoredObject:
-    """An object, held open where its storage can: a `RangeSource` for worker threads, spans of blocks for the loop."""
+    """Stored object: read as a `RangeSource` in worker threads, in spans of blocks on the event loop.
+
+    Storages that can hand out open files give one, which is held open until `close`.
+    """
 
     def __init__(
         self,
@@ -79,7 +82,7 @@ class StoredObject:
         self._storage = storage
         self._key = key
         self._in_place = stored.uri is not None
-        # Our own are held to their sums: so a storage may be copied to another, where its objects have other tags.
+        # Objects with sums need no entity tag; so a storage may be copied to another, where entity tags differ.
         self._etag = stored.etag if sums is None else None
         self._sums = sums
         self._handle = handle
@@ -94,15 +97,15 @@ class StoredObject:
 
     @property
     def is_near(self) -> bool:
-        """Whether a read costs next to nothing."""
+        """True when the object is an open local file."""
         return self._handle is not None
 
     def note_reads(self, number: int, notes: Notes | None) -> None:
-        """From now on, look reads up in `notes` under this number, and note them there; until told otherwise."""
+        """Use `notes` for the following reads, with this object's `number`; None ends that."""
         self._notes = None if notes is None else (number, notes)
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Exactly the `length` bytes at `offset`, verified. Blocks: for worker threads, never the loop's."""
+        """Exactly the `length` bytes at `offset`, verified. Blocks: call it in a worker thread only."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise InvalidInput(f"bytes {offset} to {offset + length} are not in an object of {self.size}")
         if self._notes is not None:
@@ -111,11 +114,12 @@ class StoredObject:
         return self._blocking(start, end)[offset - start : offset - start + length]
 
     def _noted(self, number: int, notes: Notes, offset: int, length: int) -> bytes:
-        """Such bytes of a distant object: whole blocks come, for one more read costs more than what is beside it."""
+        """Bytes of a remote object, from `notes` or by a read of whole blocks, which `notes` then holds."""
         data = notes.get(number, offset, length)
         if data is None:
             data = notes.around(number, offset, length)
             if data is None:
+                # Whole blocks: another round trip would cost more than the extra bytes.
                 start, end = self._blocks(offset, offset + length)
                 read = self._blocking(start, end)
                 notes.came(number, start, read)
@@ -124,7 +128,7 @@ class StoredObject:
         return data
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
-        """The bytes of `spans`, which `covering` gave, verified."""
+        """The bytes of `spans`, verified; each span as returned by `covering`."""
         cached = self._cached(spans)
         if cached is not None:
             return cached
@@ -136,25 +140,28 @@ class StoredObject:
         return parts
 
     def at_hand(self, offset: int, length: int) -> memoryview | None:
-        """The bytes, verified, if they can be had without waiting; none where that is not so."""
+        """The bytes, verified, when the page cache has them; else None."""
         start, end = self.covering((offset, offset + length))
         cached = self._cached([(start, end)])
         return None if cached is None else memoryview(cached[0])[offset - start : offset - start + length]
 
     def covering(self, span: Span) -> Span:
-        """The whole blocks that `span` touches; `span` itself where there are no sums to compare."""
+        """The blocks that `span` touches; `span` itself for an object without sums."""
         return span if self._sums is None else self._blocks(*span)
 
     def _blocks(self, start: int, end: int) -> Span:
         return start - start % SUM_BLOCK, min(self.size, end + -end % SUM_BLOCK)
 
     def close(self) -> None:
-        """Give back what was held open."""
+        """Close the open file, if there is one."""
         if self._handle is not None:
             self._handle.close()
 
     def _cached(self, spans: Sequence[Span]) -> list[bytes] | None:
-        """The bytes of `spans`, verified, if they lie in the page cache: a cold page must not hold up the loop."""
+        """The bytes of `spans`, verified, when all lie in the page cache.
+
+        Else None, as disk reads block the loop.
+        """
         if self._handle is None:
             return None
         parts = []
@@ -169,7 +176,7 @@ class StoredObject:
         return parts
 
     def _blocking(self, start: int, end: int) -> bytes:
-        """The bytes of a span, verified, from a worker thread."""
+        """The bytes of a span, verified. Blocks."""
         if self._handle is not None:
             data = self._handle.pread(start, end)
         else:
@@ -181,14 +188,14 @@ class StoredObject:
         try:
             parts = await self._storage.get_ranges(self._key, spans, if_etag=self._etag)
             if self._in_place and self._storage.abilities.open_file:
-                # Strangers write to local files as they please: what was read counts if nothing has changed by now.
+                # Local files outside the storage may change during the read: compare the entity tag again after it.
                 await self._storage.get_range(self._key, 0, 0, if_etag=self._etag)
         except (Conflict, NotFound, IntegrityError) as error:
             raise self._lost(error) from error
         return parts
 
     def _lost(self, error: ProtosliceError) -> ProtosliceError:
-        """What it means that the object is not what it was."""
+        """The error for a missing or changed object: `Conflict` when it is external, else `IntegrityError`."""
         if self._in_place:
             return Conflict(CHANGED)
         if isinstance(error, IntegrityError):
@@ -207,7 +214,10 @@ class StoredObject:
 
 
 async def open_object(storage: Storage, stored: ObjectLocation, runner: Runner, *, verify: bool) -> StoredObject:
-    """The object of ours that `stored` names, with its sums when it is to be verified."""
+    """Open the storage's object at `stored.key`, with its sums when `verify` is True.
+
+    Raises `IntegrityError` when the object or its sums are missing, or an open file has another length.
+    """
     key = ObjectKey(stored.key or "")
     sums = None
     try:

@@ -1,4 +1,4 @@
-"""An opened store: its views."""
+"""Opened stores and their views."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ __all__ = ["OpenStore"]
 METADATA = "tensorflow.proto_splitter.ChunkMetadata"
 DEPTH = 16
 _LEAST_READ = 4096
-"""A chunk counts for so many bytes, beside its own, of a slice of work."""
+"""Bytes that a chunk adds to a slice of work beside its own."""
 _CHUNK_WEIGHT = 160
-"""Bytes of JSON that a chunk takes beside its texts, about."""
+"""Bytes of JSON per chunk beside its texts, about."""
 
 
 class OpenStore:
-    """A store that has been opened: index and plan in memory, its objects held open."""
+    """Opened store: index and plan in memory, objects held open."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class OpenStore:
         self.manifest = manifest
         self.info = manifest.as_store()
         self.seen_at = float("-inf")
-        """When, by the clock of the loop, its manifest was last seen."""
+        """Time by the event loop's clock at which the manifest was last read."""
         self._objects = (*files, *(proto.decoded if proto is not None else ()))
         self._proto = proto
         self._worker = worker
@@ -72,10 +72,10 @@ class OpenStore:
             worker,
             lambda *view: self._etag(READERS, *view),
         )
-        """What is known of the tensors in it."""
+        """Tensors of the store."""
 
     def file(self, path: str) -> Representation:
-        """A file, byte for byte as it came."""
+        """The file at `path`, unchanged; `NotFound` when the store has none."""
         if path not in self._files:
             raise NotFound(f"the store has no file {path!r}")
         file, stored = self._files[path]
@@ -88,11 +88,11 @@ class OpenStore:
 
     @property
     def facts_known(self) -> int:
-        """How much has been learnt of it: what a view said when this was less may be out of date."""
+        """Number of digests learnt so far; a cached answer made at a smaller number may lack some."""
         return self._facts.known
 
     async def metadata(self) -> Representation:
-        """The `ChunkMetadata`, serialized."""
+        """The serialized `ChunkMetadata` of the store's `.cpb`."""
         data = await self._worker.run(self._known().plan.metadata)
         return Representation(
             _core.Rope([data]),
@@ -106,11 +106,11 @@ class OpenStore:
         )
 
     async def chunk(self, n: int) -> Representation:
-        """Chunk number `n`."""
+        """Chunk number `n`; `NotFound` when there is none."""
         return self.planned_chunk(n)
 
     def planned_chunk(self, n: int) -> Representation:
-        """Chunk number `n`, from the plan alone."""
+        """Chunk number `n`, from the plan alone, without reading storage; `NotFound` when there is none."""
         proto = self._known()
         if not 0 <= n < len(proto.plan):
             raise NotFound(f"the store has no chunk {n}: it has {len(proto.plan)}")
@@ -129,7 +129,7 @@ class OpenStore:
         )
 
     async def chunks(self, *, limit: int, cursor: str | None, digests: bool = True) -> ResultPage[ChunkEntry]:
-        """A page of the chunks; with their digests, for which those never read before are read whole."""
+        """A page of the chunks. With `digests`, chunks of unknown digest are read whole to compute it."""
         plan = self._known().plan
         first = place_of(cursor)
         items, room = list[ChunkEntry](), PageRoom(limit)
@@ -144,7 +144,7 @@ class OpenStore:
         return ResultPage(items, str(last) if last < len(plan) else None)
 
     async def tree(self, path: str, depth: int, limit: int, cursor: str | None) -> ResultPage[Node]:
-        """A page of what lies directly below `path`; with a depth beyond 1 each with what lies below it in turn."""
+        """A page of the nodes directly below `path`, nested `depth` levels deep (1 to `DEPTH`)."""
         if not 1 <= depth <= DEPTH:
             raise InvalidInput(f"depth is at least 1 and at most {DEPTH}")
         document, first = self._known().document, place_of(cursor)
@@ -153,7 +153,7 @@ class OpenStore:
         return ResultPage(items, str(last) if items and last < total else None)
 
     async def merge(self, path: str, fields: Sequence[str] | None, omit_larger_than: int | None) -> Representation:
-        """What stands at `path`, as far as `fields` keep it and without what is larger."""
+        """The value at `path`, reduced to the mask `fields`, without fields above `omit_larger_than` bytes."""
         proto = self._known()
         if omit_larger_than is not None and not 0 <= omit_larger_than < 1 << 63:
             raise InvalidInput("omit_larger_than is a size in bytes, from 0 on")
@@ -182,7 +182,7 @@ class OpenStore:
         return Representation(rope, proto.sources, etag, name, kind=kind, message_type=type_name, media_type=media)
 
     async def cpb(self) -> Representation:
-        """The store as one chunked file. The first time, every chunk is read for the hashes of the file."""
+        """The store as one `.cpb`; the first call reads every chunk for the hashes of its records."""
         proto = self._known()
         hashes = await self._facts.hashes(lambda first: _hashes(proto, first))
         rope = await self._worker.run(lambda: proto.plan.cpb(hashes))
@@ -197,11 +197,11 @@ class OpenStore:
         )
 
     def extents(self) -> list[Span]:
-        """Where its chunks lie in the root file, as start and end; nowhere in a root that is no proto."""
+        """Spans of the chunks in the root file, as start and end; empty for a root that is no proto."""
         return list(extents_of(self._proto.plan)) if self._proto is not None else []
 
     def descriptor_set(self) -> bytes | None:
-        """The descriptor set of the root's type and all it reaches; None when that is as bundled, or not known."""
+        """Descriptor set of the root's type and its dependencies; None when it is the bundled one or unknown."""
         read_by, bundled = self._proto.read_by if self._proto is not None else None, schema.bundled()
         if read_by is None or (
             read_by.name in bundled and bundled.kept(read_by.name).fingerprint == read_by.fingerprint
@@ -210,12 +210,12 @@ class OpenStore:
         return read_by.canonical
 
     def close(self) -> None:
-        """Give back what is held open."""
+        """Close the objects that are held open."""
         for stored in self._objects:
             stored.close()
 
     async def report(self, *, compare: bool) -> ModelReport:
-        """The report on the model; `compare` reads all parts of which the model itself has a checksum."""
+        """Report on the model; `compare` also reads all parts that the model itself has checksums of."""
         root = self._files.get(self.manifest.root or "")
         checks = [(root[0].path, partial(_verify_records, *root))] if compare and root is not None else []
         steps = steps_of_report(self._model, most=None if compare else MOST_LISTED, compare=compare, checks=checks)
@@ -225,7 +225,7 @@ class OpenStore:
         raise AssertionError("the report comes last")  # pragma: no cover
 
     def _tensors(self, model: formats.Model) -> formats.Tensors:
-        """The tensors of `model`; `NoRoot` when no format knows such files and no root is there to look into."""
+        """Tensors of `model`; `NoRoot` when there is no root and no format recognizes the files."""
         if model.root or formats_of(model):
             return tensors_of(model)
         raise self._no_root()
@@ -241,26 +241,26 @@ class OpenStore:
         return self._proto
 
     def _etag(self, *view: object) -> str:
-        """The entity tag of a view: the id, its parameters, and the version of what made it where that may change."""
+        """Entity tag of a view: digest of store id, parameters, and the version of the code that makes the view."""
         return hashlib.sha256(repr((self.manifest.id, *view)).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRoot:
-    """The root of a store as the engine knows it."""
+    """Root of a store, loaded into the core."""
 
     document: _core.Document
     plan: _core.Plan
     sources: Sequence[StoredFile]
-    """The root file, then the object of its decoded records, if it has one."""
+    """The root file, then the side object, if there is one."""
     imaged: bool
-    """Whether it is served by its image: the root file is a chunked proto, or a text."""
+    """True when the root file is a chunked proto or a text, which an image presents as one proto."""
     read_by: TypeSchema | None = None
-    """The schema that it is read by; None where its type is not known."""
+    """Schema that the root is read by; None when its type is unknown."""
 
     @property
     def decoded(self) -> Sequence[StoredFile]:
-        """The objects opened for it beyond the files of its store."""
+        """Objects opened for the root beyond the store's files."""
         return self.sources[1:]
 
 
@@ -273,7 +273,10 @@ async def open_proto(
     *,
     verify: bool,
 ) -> OpenRoot:
-    """The root of the store of `manifest`, among its opened files."""
+    """Load the root of the store of `manifest`, which is among the opened `files`.
+
+    Raises `IntegrityError` for a missing or damaged record. Closes the objects it opened on failure.
+    """
 
     async def whole(name: str) -> bytes:
         key = keys.object_key(manifest.attempt, name)
@@ -284,8 +287,8 @@ async def open_proto(
         return await worker.run(lambda: unseal(sealed, f"the {name} of store {manifest.id}"))
 
     root = next(i for i, file in enumerate(manifest.files) if file.path == manifest.root)
-    # The schema too, though a bundled type is read by what the program has: a later program may need the one kept, and
-    # damage is told while the files are at hand to be sent again.
+    # Bundled types are read by the program's own schema, but the stored one is checked as well: a later program may
+    # need it, and damage is best reported while the client still has the files.
     kept = dict(zip(manifest.beside, await side_by_side(whole, manifest.beside), strict=True))
     read_by = await schemas.of_store(manifest, kept.pop("schema", b""))
     index, plan, image = kept["index"], kept["plan"], kept.get("image")
@@ -302,20 +305,23 @@ async def open_proto(
 def _proto(
     index: bytes, plan: bytes, image: bytes | None, sources: Sequence[StoredFile], read_by: TypeSchema | None
 ) -> OpenRoot:
-    """The root of a store, from what is kept of it. Blocking."""
+    """Decode the records of a root into core objects. Blocks."""
     rope = _core.Rope.decode(image) if image is not None else None
     document = _core.Document(_core.Index(index), read_by.flat if read_by else None, sources, rope)
     return OpenRoot(document, _core.Plan.decode(plan), sources, rope is not None, read_by)
 
 
 def _verify_records(file: File, source: StoredFile) -> None:
-    """Compare the records of a chunked proto with their hashes; other roots have none."""
+    """Verify the record hashes of a riegeli file; does nothing for other files."""
     if look_at(source, file.path).kind == "riegeli":
         _core.Chunked.verify(source)
 
 
 def _hashes(proto: OpenRoot, first: int) -> Iterator[list[int]]:
-    """The hashes of the chunks from `first` on, in slices of work: a slice that ends within a chunk may give none."""
+    """Yields hashes of the chunks from `first` on after each slice of work.
+
+    A slice may yield an empty list.
+    """
     done, read = list[int](), 0
     for n in range(first, len(proto.plan)):
         rope = proto.plan.chunk(n)[3]

@@ -1,4 +1,4 @@
-"""The digests of the pieces of a store's files: made when somebody first asks, by reading them, and kept beside it."""
+"""Tables of the pieces of stores' files with their SHA-256, computed on demand and cached."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ T = TypeVar("T")
 _ROW: Final = struct.Struct("<IQI32s")  # the number of the file, offset, length, sha-256
 _NAME: Final = f"pieces-{PIECES}"
 _CUTS: Final = 256
-"""Pieces that are cut in one go."""
+"""Pieces cut in one slice of work."""
 _MOST_BEGUN: Final = 16
 _WEIGHT: Final = 140
-"""About how many bytes of JSON a piece takes beside the path of its file."""
+"""Bytes of JSON per piece beside the path of its file, about."""
 
 
 class PieceTable:
-    """The pieces of one store, 48 bytes for each."""
+    """Pieces of one store, in 48 bytes each."""
 
     def __init__(self, rows: bytes, files: Sequence[str]) -> None:
         if len(rows) % _ROW.size:
@@ -50,7 +50,7 @@ class PieceTable:
             yield self._files[number], offset, size, digest
 
     def page(self, limit: int, cursor: str | None) -> ResultPage[Piece]:
-        """Some of them, in order."""
+        """A page of the pieces, in order."""
         first = place_of(cursor)
         rows = _ROW.iter_unpack(self._rows[first * _ROW.size : (first + limit) * _ROW.size])
         items, room = list[Piece](), PageRoom(limit)
@@ -63,17 +63,20 @@ class PieceTable:
 
 
 class Pieces:
-    """The tables of all stores."""
+    """Piece tables of all stores."""
 
     def __init__(self, storage: Storage, worker: Worker) -> None:
         self._storage = storage
         self._worker = worker
         self._making: SingleFlight[str, bytes] = SingleFlight(stops=True)
         self._begun: dict[str, bytearray] = {}
-        """By store, the first rows of tables that no caller waits for any more."""
+        """First rows of tables whose calculation was cancelled, by store."""
 
     async def of(self, store: OpenStore) -> PieceTable:
-        """The table of a store, made by reading its files. The work stops when no caller waits any more."""
+        """The table of a store, loaded or computed by reading its files.
+
+        The work stops when no caller waits any more.
+        """
         store_id = store.info.id
         rows = await ArtifactCache(self._storage, store_id).load(_NAME)
         if rows is None:
@@ -81,11 +84,11 @@ class Pieces:
         return PieceTable(rows, [file.path for file in store.info.files])
 
     async def known(self, store_id: str) -> bool:
-        """Whether the table of a store has been made."""
+        """True when the table of a store has been computed and saved."""
         return await ArtifactCache(self._storage, store_id).has(_NAME)
 
     async def locate(self, wanted: Mapping[str, int], stores: Sequence[OpenStore]) -> list[PiecePlace]:
-        """Where the pieces lie that are wanted, by digest with their sizes; one place for each."""
+        """One place for each piece of `wanted` (digest to size) that lies in `stores`."""
         left = {bytes.fromhex(sha256): size for sha256, size in wanted.items()}
         found: list[PiecePlace] = []
         for store in stores:
@@ -100,7 +103,7 @@ class Pieces:
         try:
             await self._fill(rows, store)
         except asyncio.CancelledError:
-            self._begun[store.info.id] = rows  # the next caller goes on from here
+            self._begun[store.info.id] = rows  # the next caller resumes here
             while len(self._begun) > _MOST_BEGUN:
                 self._begun.pop(next(iter(self._begun)))
             raise
@@ -108,7 +111,7 @@ class Pieces:
         return bytes(rows)
 
     async def _fill(self, rows: bytearray, store: OpenStore) -> None:
-        """Append the rows that are missing, one by one."""
+        """Append the missing rows, one by one."""
         files, done, number = store.info.files, len(rows) // _ROW.size, 0
         async for cuts in self._worker.steps(_batches(_cuts(store), _CUTS)):
             for file, start, end in cuts:
@@ -124,7 +127,7 @@ class Pieces:
 
 
 def _cuts(store: OpenStore) -> Iterator[tuple[int, int, int]]:
-    """The pieces of all files: the number of the file, start and end."""
+    """The pieces of all files, as number of the file, start and end."""
     for number, file in enumerate(store.info.files):
         extents = store.extents() if file.path == store.info.root else ()
         yield from ((number, start, end) for start, end in cut(file.size, extents))
@@ -136,7 +139,7 @@ def _batches(each: Iterator[T], size: int) -> Iterator[list[T]]:
 
 
 def _found(table: PieceTable, store_id: str, left: dict[bytes, int]) -> Iterator[PiecePlace]:
-    """The places of what is `left` to be found, which is taken out of it."""
+    """Places of pieces in `left`, which are removed from `left`."""
     for file, offset, size, digest in table:
         if left.get(digest) == size:
             del left[digest]

@@ -1,7 +1,7 @@
-"""Small reads of a store's objects, kept so that they need not be made again: over a network each takes a round trip.
+"""Memo of small reads of remote objects, saved with the store to avoid repeating their round trips.
 
-Where the tensors of a model lie is found by many of them, the same ones every time. They are bytes of what never
-changes: whoever reads something else, or more, is not misled but reads on from where the bytes are.
+A format finds a model's tensors by many small reads, the same ones every time. Objects never change, so the memo cannot
+be stale: a read beyond the memo goes to the object.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ T = TypeVar("T")
 
 _NAME: Final = "reads"
 _SMALL_READ: Final = 256 << 10
-"""A read of more is worth its round trip."""
+"""Largest read that is noted: a larger one is worth its round trip."""
 _ROOM: Final = 8 << 20
 _LATELY: Final = 16
-"""Reads that are held whole for a while: what is wanted next often lies beside what was wanted last."""
+"""Number of recent reads held whole, since the next read is often nearby."""
 _ROW: Final = struct.Struct("<IQI")
-"""The number of the object, where the read begins, and how long it is. The bytes follow."""
+"""Object number, offset and length; the bytes follow."""
 
 
 class MemoizedReads:
-    """The small reads of several objects, by the number of the object and where they begin."""
+    """Small reads of several objects, by object number and offset."""
 
     def __init__(self) -> None:
         self.is_new = False
-        """Whether something was noted that `encode` did not give yet."""
+        """True when reads were noted since `decode`."""
         self._reads: dict[tuple[int, int], bytes] = {}
         self._room = _ROOM
         self._lately: deque[tuple[int, int, bytes]] = deque(maxlen=_LATELY)
 
     def get(self, number: int, offset: int, length: int) -> bytes | None:
-        """What such a read gave, or the beginning of a longer one."""
+        """The noted bytes of a read, or the beginning of a longer one's; None when there are none."""
         found = self._reads.get((number, offset), b"")
         return found[:length] if 0 < length <= len(found) else None
 
     def put(self, number: int, offset: int, data: bytes) -> None:
-        """Note what a read gave, if it is small, and as long as there is room."""
+        """Note the bytes of a read, if small and while the memo has room."""
         longer = len(data) - len(self._reads.get((number, offset), b""))
         if len(data) <= _SMALL_READ and 0 < longer <= self._room:
             self._reads[number, offset] = data
@@ -53,25 +53,25 @@ class MemoizedReads:
             self.is_new = True
 
     def around(self, number: int, offset: int, length: int) -> bytes | None:
-        """The bytes, if they lie in what was read lately."""
+        """The bytes, when a recent read contains them; else None."""
         for known, start, data in self._lately:
             if known == number and start <= offset and offset + length <= start + len(data):
                 return data[offset - start : offset - start + length]
         return None
 
     def came(self, number: int, offset: int, data: bytes) -> None:
-        """Hold what was read for a while, if it is small."""
+        """Hold the bytes of a read, if small, until `_LATELY` others have come."""
         if len(data) <= _SMALL_READ:
             self._lately.appendleft((number, offset, data))
 
     def encode(self) -> bytes:
-        """What `decode` reads."""
+        """Serialized reads, for `decode`."""
         rows = (_ROW.pack(*place, len(data)) + data for place, data in sorted(self._reads.items()))
         return b"".join(rows)
 
     @classmethod
     def decode(cls, data: bytes) -> MemoizedReads:
-        """What `encode` gave."""
+        """Parse the output of `encode`."""
         noted, at = cls(), 0
         while at + _ROW.size <= len(data):
             number, offset, length = _ROW.unpack_from(data, at)
@@ -82,7 +82,7 @@ class MemoizedReads:
 
 
 async def recalling(work: Callable[[], T], objects: Sequence[StoredFile], derived: ArtifactCache, worker: Worker) -> T:
-    """What `work` gives, done in a thread. Small reads that it makes of distant objects are kept for the next time."""
+    """Run `work` in a worker thread and memoize its small reads of remote objects across processes."""
     parts = [part for stored in objects for part in stored.parts]
     distant = [(number, part) for number, part in enumerate(parts) if not part.is_near]
     if not distant:

@@ -1,4 +1,4 @@
-"""Views as streams: a rope over stored objects, read batch by batch."""
+"""Representations: ropes over stored objects, streamed in batches."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ __all__ = ["Representation"]
 _PIECES = 1 << 15
 _SPANS = 32
 _COVERED = 2
-"""Bounds on a batch: pieces of the rope, spans of sources, and bytes of these as a multiple of the batch's own. Each
-span may read two blocks more."""
+"""Bounds of a batch: pieces of the rope, spans of sources, and bytes of spans per byte of the batch.
+
+Each span may read up to two more blocks.
+"""
 
 Extent = tuple[int, int, int]
-"""A source by its number, and where in it bytes begin and end."""
+"""Number of a source, and start and end in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """A part of a rope that is read in one go, and the spans of sources it needs: by source and start, disjoint."""
+    """Section of a rope read at once, and the disjoint spans of sources that it needs, in order."""
 
     start: int
     stop: int
@@ -36,7 +38,7 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class Representation:
-    """One representation of something in a store: its length, its validators, and its bytes by range."""
+    """View of a store, ready to be served: length, validators, and bytes by range."""
 
     rope: _core.Rope
     sources: Sequence[Readable]
@@ -47,19 +49,19 @@ class Representation:
     message_type: str | None = None
     media_type: str = "application/octet-stream"
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    """What else an answer says of it."""
+    """Further response headers."""
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Length in bytes."""
         return self.rope.size
 
     async def pieces(
         self, start: int, end: int, window: Window | None = None
     ) -> AsyncGenerator[bytes | memoryview, None]:
-        """The bytes from `start` up to `end`, verified, in pieces as large as `window` grants; else of a mebibyte."""
+        """Bytes from `start` up to `end`, verified, in pieces as large as `window` grants, else of 1 MiB."""
         end = min(end, self.size)
-        near = all(source.is_near for source in self.sources[:1])  # those of one store lie in one storage
+        near = all(source.is_near for source in self.sources[:1])  # the sources of a store lie in one storage
         while start < end:
             with window.hold(near=near) if window is not None else nullcontext(LARGEST) as size:
                 batch = _batch(self.rope, self.sources, start, end, size)
@@ -67,7 +69,7 @@ class Representation:
             start = batch.stop
 
     def at_hand(self, start: int, end: int) -> bytes | memoryview | None:
-        """The bytes from `start` up to `end`, verified, if they lie together and can be had without waiting."""
+        """Bytes from `start` up to `end`, verified, when one piece has them without waiting; else None."""
         rope = self.rope.slice(start, end)
         if rope.piece_count != 1:
             return None
@@ -75,16 +77,16 @@ class Representation:
         return piece if isinstance(piece, bytes) else self.sources[piece[0]].at_hand(piece[1], piece[2])
 
     async def read(self, limit: int) -> bytes:
-        """All its bytes; `LimitExceeded` when there are more than `limit`."""
+        """All bytes; `LimitExceeded` when there are more than `limit`."""
         if self.size > limit:
             raise LimitExceeded(f"this has {self.size} bytes, and at most {limit} are rendered: ask for a part of it")
         return b"".join([piece async for piece in self.pieces(0, self.size)])
 
 
 def _batch(rope: _core.Rope, sources: Sequence[Readable], start: int, end: int, size: int) -> _Batch:
-    """The next batch of a rope, of at most `size` bytes.
+    """The next batch of a rope from `start`, of at most `size` bytes.
 
-    A batch that ends within a long extent ends where a block does: no block is read twice.
+    A batch that ends within a long extent ends at a block boundary, so that no block is read twice.
     """
     stop, spans = _bounded(rope, start, end, size)
     if stop < end:
@@ -99,7 +101,10 @@ def _bounded(rope: _core.Rope, start: int, stop: int, size: int) -> tuple[int, l
 
 
 def _aligned(rope: _core.Rope, sources: Sequence[Readable], start: int, stop: int) -> int:
-    """Where the last block of a batch begins, if the extent that goes on in it began before; else `stop`."""
+    """Start of the batch's last block, if its extent begins earlier and goes on beyond the batch.
+
+    Else `stop`.
+    """
     (last,) = rope.slice(stop - 1, stop).pieces()
     if isinstance(last, bytes):
         return stop
@@ -112,7 +117,7 @@ def _aligned(rope: _core.Rope, sources: Sequence[Readable], start: int, stop: in
 
 
 async def _read(rope: _core.Rope, sources: Sequence[Readable], batch: _Batch) -> bytes | memoryview:
-    """The bytes of a batch."""
+    """Read a batch; a batch of one piece is returned without a copy."""
     wanted: dict[int, list[Span]] = {}
     for source, start, end in batch.spans:
         wanted.setdefault(source, []).append(sources[source].covering((start, end)))

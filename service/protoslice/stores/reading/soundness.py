@@ -1,4 +1,4 @@
-"""Soundness: whether everything that a manifest names is there and passes its checksums."""
+"""Soundness check of a store: everything that its manifest names exists and passes its checksums."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _STEP = 4 << 20
 
 
 async def is_sound(storage: Storage, manifest: Manifest, worker: Worker, *, verify: bool) -> bool:
-    """Whether a store can be read whole; with `verify`, every block of its objects is compared with its sum."""
+    """True when a store can be read whole.
+
+    `verify` also compares every block of its objects with its checksum.
+    """
     try:
         for name in manifest.beside:
             key = keys.object_key(manifest.attempt, name)
@@ -31,7 +34,7 @@ async def is_sound(storage: Storage, manifest: Manifest, worker: Worker, *, veri
 
 
 def _objects(manifest: Manifest) -> Iterator[ObjectLocation]:
-    """The objects of ours that a manifest names, each once."""
+    """Objects in the storage that a manifest names, each once."""
     seen: set[str] = set()
     for stored in (*manifest.objects, *([manifest.side] if manifest.side else [])):
         for part in stored.parts or (stored,):
@@ -41,7 +44,7 @@ def _objects(manifest: Manifest) -> Iterator[ObjectLocation]:
 
 
 async def _check(storage: Storage, stored: ObjectLocation, worker: Worker, *, verify: bool) -> None:
-    """Raise `NotFound` or `IntegrityError` unless the object is there, with its size and its checksums."""
+    """Raise `NotFound` or `IntegrityError` unless an object has its size and, with `verify`, its checksums."""
     found = await open_object(storage, stored, worker, verify=verify)
     try:
         if (await storage.stat(ObjectKey(stored.key or ""))).size != stored.size:

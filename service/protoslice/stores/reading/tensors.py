@@ -1,4 +1,4 @@
-"""The tensors of an opened store: listed, found by name, and given out."""
+"""Tensors of an opened store: listings, single tensors, safetensors files, kerchunk references."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ __all__ = ["StoreTensors"]
 
 _BYTES: Final = "application/octet-stream"
 _FORMS: Final = {"npy": ("npy", _BYTES), "json": ("json", "application/json")}
-"""The ending of a form's file name, and its media type."""
+"""File name extension and media type of each form."""
 
 _CACHED_READINGS: Final = 16
 _ROOM: Final = 16 << 20
-"""So many of a kind are kept, and so many bytes of them: of a file mostly its head, of a tensor what was looked up."""
+"""Bytes cached of each kind: mostly headers of safetensors files, and facts looked up of tensors."""
 _EXTENT_WEIGHT: Final = 32
 _AT_ONCE: Final = 256
-"""Tensors that one slice of long work looks at."""
+"""Tensors per slice of long work."""
 _MOST_REFERENCES: Final = 64 << 20
 
 Etag = Callable[..., str]
@@ -43,10 +43,10 @@ Find = Callable[[], Awaitable[Tensors]]
 
 
 class StoreTensors:
-    """The tensors of one store. They are found when somebody first asks, and kept."""
+    """Tensors of one store, listed on first use and kept in memory."""
 
     def __init__(self, model: Model, find: Find, worker: Worker, etag: Etag) -> None:
-        """`find` finds them; the first call that needs them waits for it."""
+        """`find` lists the tensors of `model`; the first caller that needs them waits for it."""
         self._model = model
         self._find = find
         self._worker = worker
@@ -59,21 +59,21 @@ class StoreTensors:
         )
 
     async def page(self, *, name: str | None, dtype: str | None, limit: int, cursor: str | None) -> ResultPage[bytes]:
-        """A page of what is known of each, as items of a JSON list."""
-        wanted(name, dtype)  # refuses types that there are not
+        """A page of tensors as items of a JSON list, filtered by `name` (may hold `*`) and `dtype`."""
+        wanted(name, dtype)  # raises for an unknown dtype
         first = place_of(cursor)
         found = await self._all()
         return await self._worker.run(lambda: _page(found, name, dtype, limit, first))
 
     async def one(self, name: str, slice_text: str | None, form: str) -> Representation:
-        """One tensor, or a slice of it, as `form`."""
+        """One tensor, or a slice of it, as `form`: raw bytes, `npy` or `json`."""
         found = await self._all()
 
         def look() -> Representation | Tensor:
             tensor = single(found, name)
             if is_ready(tensor):
                 return self._represented(tensor, slice_text, form)
-            read(tensor, slice_text, form, compare=False)  # what is refused is not counted first
+            read(tensor, slice_text, form, compare=False)  # invalid requests fail before the elements are counted
             return tensor
 
         looked = await self._worker.run(look)
@@ -83,7 +83,7 @@ class StoreTensors:
         return await self._worker.run(lambda: self._represented(tensor, slice_text, form))
 
     async def safetensors(self, names: Sequence[str]) -> Representation:
-        """All tensors, or those whose names match one of `names`, as one safetensors file."""
+        """One safetensors file of all tensors, or of those whose names match one of `names`."""
         found = await self._all()
 
         return await self._files.get(tuple(names), lambda: self._made(found, names))
@@ -112,7 +112,10 @@ class StoreTensors:
         return await self._worker.bulk(lambda: sorted({number for some in slices for number in some}))
 
     async def references(self, base: str) -> bytes:
-        """References onto this store's own URLs, which begin with `base`, as kerchunk writes them, in JSON."""
+        """Kerchunk references in JSON onto this store's URLs, which begin with `base`.
+
+        `LimitExceeded` beyond 64 MiB.
+        """
         found = await self._all()
         made = References(
             self._model.files,
@@ -163,7 +166,7 @@ class StoreTensors:
 
 
 def _slices(add: Callable[[int], int], numbers: Sequence[int]) -> Iterator[int]:
-    """Calls `add` for all `numbers`, some at a time: the sums of what it gives."""
+    """Call `add` for all `numbers`; yields the sum of its results for each `_AT_ONCE` of them."""
     for at in range(0, len(numbers), _AT_ONCE):
         yield sum(add(number) for number in numbers[at : at + _AT_ONCE])
 
@@ -174,7 +177,7 @@ def _pieces(texts: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _page(found: Tensors, name: str | None, dtype: str | None, limit: int, first: int) -> ResultPage[bytes]:
-    """Those that fit; a type, or nothing, may be all that they have to fit."""
+    """A page of the tensors from number `first` on that match `name` and `dtype`; None matches all."""
     fits = wanted(name, dtype)
     if name is None:
         text, count, number = items(found, first, limit, dtype)

@@ -1,4 +1,4 @@
-"""The tree below a path of a store's root, bounded by the room of a page."""
+"""Nodes below a path of a store's root, one bounded page at a time."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from protoslice.stores.paging import PageRoom
 __all__ = ["nodes_below"]
 
 _ROWS: Final = 32
-"""Rows that the engine makes in one call: the name of a type, which every row holds, may be long."""
+"""Rows per call of the core: each holds a type name, which may be long."""
 _NODE_WEIGHT: Final = 120
-"""Bytes of JSON that a node takes beside its texts, about."""
+"""Bytes of JSON per node beside its texts, about."""
 
 
 def nodes_below(
     document: _core.Document, path: str, first: int, depth: int, room: PageRoom
 ) -> tuple[Sequence[Node], int]:
-    """The nodes directly below `path` from number `first` on that `room` takes; and the number of all.
+    """Nodes directly below `path` from number `first` on, as `room` allows, and the number of all. Blocks.
 
-    With a depth beyond 1, `room` then goes to the children of these nodes, one after the other. Blocks.
+    With a depth beyond 1, the children of these nodes take the rest of `room`, one node after the other.
     """
     rows, total = _rows(document, path, first, room)
     nodes = [node_at(path, row) for row in rows]
