@@ -1,4 +1,4 @@
-"""Merging chunks into messages, as TensorFlow's Merger does, with an error where that one stops the process."""
+"""Merging chunks into messages, as TensorFlow's Merger does, with errors in place of its aborts."""
 
 from protoslice.merging.merger import Merger
 

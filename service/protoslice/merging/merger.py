@@ -1,4 +1,4 @@
-"""Puts the chunks of a message together."""
+"""Merger of chunks into a message."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ DEPTH = 100
 
 
 class Merger:
-    """Merges chunks into a message; after an error the message is as it was before."""
+    """Merges chunks into a message; after an error the message is as before."""
 
     @staticmethod
     def merge(chunks: Sequence[Chunk], chunked_message: Any, into: Message, *, depth: int = DEPTH) -> None:
-        """Merges chunks that are in memory into `into`, in the order in which `chunked_message` lists them."""
+        """Merge chunks in memory into `into`, in the order of `chunked_message`.
+
+        `InconsistentChunks` when chunks and places do not fit, `LimitExceeded` beyond `depth` levels.
+        """
         with _unharmed(into):
             _Merge(chunks, list, depth).apply(into, chunked_message, (), 0)
 
     @staticmethod
     def read(prefix: str | os.PathLike[str], into: Message, *, depth: int = DEPTH) -> None:
-        """Merges `<prefix>.cpb` into `into`, or where there is none `<prefix>.pb`; `NotFound` when neither is there."""
+        """Merge `<prefix>.cpb` into `into`, or else `<prefix>.pb`; `NotFound` when neither exists."""
         path = os.fspath(prefix)
         if os.path.exists(f"{path}.cpb"):
             _read_chunked(f"{path}.cpb", None, into, depth)
@@ -43,7 +46,10 @@ class Merger:
 
     @staticmethod
     def read_partial(prefix: str | os.PathLike[str], metadata: Any, into: Message, *, depth: int = DEPTH) -> None:
-        """Merges of `<prefix>.cpb` what `metadata` says, a `ChunkMetadata` from which `chunked_fields` were dropped."""
+        """Merge the parts of `<prefix>.cpb` that `metadata` keeps; `NotFound` when there is no such file.
+
+        `metadata` is the file's `ChunkMetadata` with some `chunked_fields` removed.
+        """
         path = f"{os.fspath(prefix)}.cpb"
         if not os.path.exists(path):
             raise NotFound(f"there is no {path}")
@@ -70,7 +76,8 @@ def _read_whole(path: str, into: Message) -> None:
 
 @contextmanager
 def _unharmed(into: Message) -> Iterator[None]:
-    """Gives `into` back as it was when something goes wrong; that is kept in a copy, for free where it was empty."""
+    """Restore `into` when the block raises."""
+    # The copy is free for an empty message.
     before = type(into)()
     before.CopyFrom(into)
     try:
@@ -81,7 +88,7 @@ def _unharmed(into: Message) -> Iterator[None]:
 
 
 class _Merge:
-    """One merge: where chunks come from, and in which order the fields of a message are taken."""
+    """One merge: the chunks, the order of the fields of a message, and the limit of nesting."""
 
     def __init__(self, chunks: Sequence[Chunk], order: Callable[[Iterable[Any]], list[Any]], depth: int) -> None:
         self._chunks = chunks
@@ -89,7 +96,7 @@ class _Merge:
         self._depth = depth
 
     def apply(self, target: Message, message: Any, path: Path, depth: int) -> None:
-        """Merges `message` into `target`, which stands at `path`."""
+        """Merge `message` into `target`, which stands at `path`."""
         if depth > self._depth:
             raise LimitExceeded(f"chunks are nested more than {self._depth} deep", path=_where(path))
         if message.HasField("chunk_index"):
@@ -130,7 +137,7 @@ class _Merge:
             raise _inconsistent(path, f"chunk {number} is no {descriptor.full_name}: {error}") from error
 
     def _place(self, target: Message, tags: list[Any], message: Any, path: Path, depth: int) -> None:
-        """Merges `message` at the place `tags` below `target`."""
+        """Merge `message` at the place `tags` below `target`."""
         if not tags:
             if not (message.HasField("chunk_index") or message.chunked_fields):
                 raise _inconsistent(path, "a part of the message itself has no chunk")
@@ -195,7 +202,7 @@ class _Merge:
             each.of(target)[key] = self._value(each.map_value, tags, message, path, lenient=True)
 
     def _below(self, inside: Message, tags: list[Any], message: Any, path: Path, depth: int) -> None:
-        """Goes on along `tags`, or, at their end, merges `message` here."""
+        """Descend along `tags`; at their end, merge `message`."""
         if tags:
             self._place(inside, tags, message, path, depth + 1)
         else:

@@ -1,4 +1,4 @@
-"""The order in which the chunks of a file are merged: TensorFlow's, made total."""
+"""Order in which the chunks of a file are merged: TensorFlow's, made total."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _Rank: TypeAlias = tuple[int, int, Any]
 
 
 def in_order(fields: Iterable[Any]) -> list[Any]:
-    """`fields` with the parts of the message itself first, parents before children, elements by their indices.
+    """Sorted `fields`: parts of the message itself first, parents before children, elements by index.
 
-    Equal places go by the number of their chunk, and then as they are listed. Tags of different kinds at one place
-    contradict each other, which is an error.
+    Equal places are ordered by chunk number, then as listed. `InconsistentChunks` when tags of different kinds stand at
+    one place.
     """
     keyed = [([_rank(tag) for tag in field.field_tag], field.message.chunk_index, field) for field in fields]
     keyed.sort(key=lambda each: each[:2])

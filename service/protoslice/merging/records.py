@@ -1,4 +1,4 @@
-"""The chunks of a `.cpb` file: read one at a time, by the positions in its metadata."""
+"""Chunks of a `.cpb` file, read one at a time by the positions in its metadata."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from protoslice.splitting.metadata import chunk_metadata
 
 
 class ChunkRecords(Sequence[bytes]):
-    """The chunks that `metadata` tells of, each read when it is asked for."""
+    """Chunks that `metadata` lists; each access reads the chunk from the file.
+
+    `InconsistentChunks` when no record begins at the chunk's position, or one of another size.
+    """
 
     def __init__(self, reader: RecordReader, metadata: Any) -> None:
         self._reader = reader
@@ -48,7 +51,10 @@ class ChunkRecords(Sequence[bytes]):
 
 @contextmanager
 def open_chunks(path: str, metadata: Any = None) -> Iterator[tuple[ChunkRecords, Any]]:
-    """The chunks of the file at `path` and its `ChunkMetadata`, which is the given one instead where there is one."""
+    """Chunks of the file at `path`, and `metadata`, by default the file's own `ChunkMetadata`.
+
+    `Unsupported` for a riegeli file without such metadata.
+    """
     with RecordReader(path) as reader:
         found = _metadata(reader, path) if metadata is None else metadata
         yield ChunkRecords(reader, found), found

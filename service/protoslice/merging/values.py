@@ -1,4 +1,4 @@
-"""Values that a chunk holds as text, and map keys of one kind for maps of another."""
+"""Scalar values that chunks hold as text, and map keys given as another type."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _FLOAT = re.compile(
 )
 _LONGEST_NUMBER = 4096
 _WORDS = {"true": True, "false": False}
-# What Python's str() makes of a bool, which is how the guide's example turns the values of a map into chunks.
+# Python's `str` of a bool: the guide's example makes chunks of map values that way.
 _PYTHON_WORDS = _WORDS | {"True": True, "False": False}
 
 
 def value_of(field: Shape, chunk: bytes, *, lenient: bool = False) -> Any:
-    """The value for a `field` that is no message; `ValueError`, with the reason, when the chunk does not hold one.
+    """Value of a `field` that is no message, from a chunk; `ValueError`, with the reason, for a bad chunk.
 
-    Numbers are text as C's `strtol` and `strtod` take it: blanks in front and what follows the number are passed over.
-    Bools are `true` or `false`, enums a name; where `lenient`, also as Python's `str` writes them.
+    Numbers are text as in C's `strtol` and `strtod`: blanks in front and text behind the number are ignored. A bool is
+    `true` or `false`, an enum a name; with `lenient`, also the form of Python's `str`.
     """
     if field.type == _Field.TYPE_BYTES:
         return chunk
@@ -103,9 +103,9 @@ def _fits_float(value: float) -> bool:
 
 
 def key_of(field: Shape, tag: Any) -> Any:
-    """The key that the `MapKey` `tag` means in a map with key `field`; `ValueError` when it means none.
+    """Key that the `MapKey` `tag` denotes in a map with key `field`; `ValueError` when there is none.
 
-    A key of another kind is converted: numbers to text, text to numbers, true and false to 1 and 0.
+    A key of another type is converted: numbers to text, text to numbers, true and false to 1 and 0.
     """
     name = tag.WhichOneof("type")
     if name is None:

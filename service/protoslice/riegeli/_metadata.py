@@ -1,4 +1,4 @@
-"""`RecordsMetadata`: what a riegeli file may say about itself before its first record."""
+"""`RecordsMetadata`: optional description of a riegeli file before its first record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _FIELDS = (
 
 
 def _message_class() -> type[Message]:
-    """The class, made in a pool of its own: somebody else may have registered the real one."""
+    """Message class from a private descriptor pool."""
+    # The default pool may already hold the class of another library.
     file = descriptor_pb2.FileDescriptorProto(
         name="riegeli/records/records_metadata.proto",
         package="riegeli",

@@ -1,4 +1,4 @@
-"""Places in a riegeli file."""
+"""Positions in a riegeli file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from protoslice.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True, order=True)
 class RecordPosition:
-    """Where a record is: the beginning of its chunk, and its index there."""
+    """Position of a record: the offset of its chunk in bytes, and its index in the chunk."""
 
     chunk_begin: int
     record_index: int = 0
@@ -22,16 +22,16 @@ class RecordPosition:
 
     @property
     def numeric(self) -> int:
-        """The position as one number, by which the records of a file are ordered."""
+        """Position as one number; these numbers order the records of a file."""
         return self.chunk_begin + self.record_index
 
     def to_bytes(self) -> bytes:
-        """16 bytes that are ordered as the positions are."""
+        """Serialized position: 16 bytes that sort as positions do."""
         return struct.pack(">QQ", self.chunk_begin, self.record_index)
 
     @classmethod
     def from_bytes(cls, serialized: bytes) -> Self:
-        """The position that `to_bytes` wrote."""
+        """Position from the 16 bytes of `to_bytes`; `InvalidInput` for another length."""
         if len(serialized) != 16:
             raise InvalidInput(f"a serialized position has 16 bytes, not {len(serialized)}")
         return cls(*struct.unpack(">QQ", serialized))
@@ -42,7 +42,7 @@ class RecordPosition:
 
 @dataclass(frozen=True, slots=True)
 class SkippedRegion:
-    """A stretch of a file that could not be read, and why."""
+    """Bytes of a file that could not be read, from `begin` up to `end`, and the reason."""
 
     begin: int
     end: int
@@ -50,7 +50,7 @@ class SkippedRegion:
 
     @property
     def length(self) -> int:
-        """How many bytes were skipped."""
+        """Number of skipped bytes."""
         return self.end - self.begin
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Reading riegeli files."""
+"""Reader of riegeli files."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
 Recovery = Callable[[SkippedRegion], object]
-"""Told of damage that is skipped; returning False, or raising StopIteration, ends the reading there."""
+"""Receives each skipped region; returning False, or raising StopIteration, ends the reading there."""
 
 
 class RecordReader:
     """Reads the records of a riegeli file, one chunk in memory at a time.
 
-    Without `recovery`, damage raises `CorruptModel`; with it, the damaged region is skipped and reported. That a file
-    ends in the middle of a chunk is told by `close`, for it may still be growing.
+    Without `recovery`, damage raises `CorruptModel`; with `recovery`, the damaged region is skipped and reported. Only
+    `close` reports a file that ends within a chunk, because the file may still be growing.
     """
 
     def __init__(self, src: SourceLike, *, recovery: Recovery | None = None) -> None:
@@ -43,7 +43,7 @@ class RecordReader:
             self._release()
 
     def close(self) -> None:
-        """End the reading; an error when it stopped in the middle of a chunk because the file ends there."""
+        """Close the reader; `CorruptModel` when reading stopped at a file end within a chunk."""
         if self._core is None:
             return
         try:
@@ -52,7 +52,7 @@ class RecordReader:
             self._release()
 
     def read_record(self) -> bytes | None:
-        """The next record; None at the end."""
+        """The next record; None at the end, or when `recovery` ends the reading."""
         core = self._open()
         while True:
             try:
@@ -62,7 +62,7 @@ class RecordReader:
                     return None
 
     def read_message(self, message_type: type[M]) -> M | None:
-        """The next record as a message; None at the end."""
+        """The next record as a message; None at the end, or when `recovery` ends the reading."""
         while (record := self.read_record()) is not None:
             try:
                 return message_type.FromString(record)
@@ -83,40 +83,40 @@ class RecordReader:
 
     @property
     def pos(self) -> RecordPosition:
-        """Where the next record is, or would be."""
+        """Position of the next record, or at the end of the records, of the one that would follow."""
         return RecordPosition(*self._open().position)
 
     @property
     def last_pos(self) -> RecordPosition:
-        """Where the record is that was read last."""
+        """Position of the record read last; `NotFound` before the first."""
         position = self._open().last_position
         if position is None:
             raise NotFound("no record was read yet, so there is no last position")
         return RecordPosition(*position)
 
     def size(self) -> int:
-        """How many bytes the file has."""
+        """Size of the file in bytes."""
         self._open()
         return self._source.size
 
     def seek(self, pos: RecordPosition) -> None:
-        """Go to the record at `pos`, or behind the last one of its chunk."""
+        """Seek to the record at `pos`, or behind the last record of its chunk."""
         core = self._open()
         self._recovering(lambda: core.seek(pos.chunk_begin, pos.record_index))
 
     def seek_numeric(self, pos: int) -> None:
-        """Go to the record whose numeric position is `pos`, or to the next one after it."""
+        """Seek to the record at the numeric position `pos`, or to the next record behind."""
         if pos < 0:
             raise InvalidInput(f"{pos} is no position in a file")
         core = self._open()
         self._recovering(lambda: core.seek_numeric(pos))
 
     def seek_back(self) -> bool:
-        """Go back by one record; False when there is none before."""
+        """Seek back by one record; False at the first."""
         return self._open().seek_back()
 
     def check_file_format(self) -> bool:
-        """Whether the file begins as riegeli files do; nothing is read, skipped or raised."""
+        """True when the file begins with a riegeli signature; the position stays."""
         return self._open().check_file_format()
 
     def read_serialized_metadata(self) -> bytes:
@@ -131,9 +131,9 @@ class RecordReader:
             raise CorruptModel(f"the metadata of the file cannot be parsed: {error}", 64) from error
 
     def search_for_record(self, test: Callable[[bytes], int | None]) -> None:
-        """Go to the first record for which `test` is not negative; records have to be sorted that way.
+        """Seek to the first record for which `test` is not negative; records have to be sorted that way.
 
-        `test` tells whether a record is before (< 0), at (0) or after (> 0) what is searched; None gives up.
+        `test` returns a number: negative before the wanted record, 0 at it, positive behind it; None ends the search.
         """
         low, high = 0, self.size()
         while low < high:
@@ -148,7 +148,7 @@ class RecordReader:
         self.seek_numeric(low)
 
     def search_for_message(self, message_type: type[M], test: Callable[[M], int | None]) -> None:
-        """Like `search_for_record`, on messages."""
+        """See `search_for_record`; `test` takes messages."""
         self.search_for_record(lambda record: test(message_type.FromString(record)))
 
     def _open(self) -> _core.RiegeliReader:
@@ -162,7 +162,7 @@ class RecordReader:
             self._owned.close()
 
     def _recovering(self, work: Callable[[], T]) -> T | None:
-        """What `work` gives; where it meets damage and recovery is on, the damage is skipped instead."""
+        """Result of `work`; None when `work` met damage that recovery skipped."""
         core = self._open()
         try:
             return work()
@@ -171,7 +171,7 @@ class RecordReader:
             return None
 
     def _recover(self, core: _core.RiegeliReader, error: Exception) -> bool:
-        """Skip what `error` is about and tell of it; whether to go on."""
+        """Skip and report the damage behind `error`; False ends the reading. Raises `error` without recovery."""
         skipped = None if self._recovery is None else core.recover()
         if skipped is None:
             raise error

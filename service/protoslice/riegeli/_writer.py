@@ -1,4 +1,4 @@
-"""Writing riegeli files."""
+"""Writer of riegeli files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from protoslice.riegeli._positions import RecordPosition
 
 
 class RecordWriter:
-    """Writes records into a riegeli file: at a path, which is replaced unless `append`, or into a binary file object.
+    """Writes records to a riegeli file: to a path, replaced unless `append`, or to a binary file object.
 
-    `options` are those of the reference implementation, such as `"zstd:9,chunk_size:4M"` or `"uncompressed"`; a file
-    object is flushed but not closed. A file that is continued does not get metadata a second time by itself.
+    `options` are those of the reference implementation, such as `"zstd:9,chunk_size:4M"` or `"uncompressed"`. A file
+    object is flushed but not closed. A continued file gets no second metadata by itself.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class RecordWriter:
         self.close()
 
     def close(self) -> None:
-        """Write what is kept and end the file; closing twice is harmless."""
+        """Write buffered records and end the file; harmless when repeated."""
         if self._core is None:
             return
         try:
@@ -59,7 +59,7 @@ class RecordWriter:
             self._core = None
 
     def flush(self) -> None:
-        """Write what is kept, so that a reader finds it; every flush ends a chunk."""
+        """Write buffered records, so that readers find them; each flush ends a chunk."""
         core = self._open()
         try:
             core.flush()
@@ -83,23 +83,23 @@ class RecordWriter:
         self.write_record(message.SerializeToString())
 
     def write_records(self, records: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Write records."""
+        """Write each of `records`."""
         for record in records:
             self.write_record(record)
 
     def write_messages(self, messages: Iterable[Message]) -> None:
-        """Write messages as records."""
+        """Write each message as a record."""
         for message in messages:
             self.write_message(message)
 
     @property
     def pos(self) -> RecordPosition:
-        """Where the next record will be, unless it opens a chunk of its own."""
+        """Position of the next record, unless that record opens a chunk of its own."""
         return RecordPosition(*self._open().position)
 
     @property
     def last_pos(self) -> RecordPosition:
-        """Where the record is that was written last."""
+        """Position of the record written last; `NotFound` before the first."""
         position = self._open().last_position
         if position is None:
             raise NotFound("no record was written yet, so there is no last position")
@@ -111,7 +111,7 @@ class RecordWriter:
         return self._core
 
     def _tell(self, error: OSError) -> None:
-        """Raise an error that names the file when it is our own; what a file object raised is left as it is."""
+        """Raise `StorageError` with the name of our own file; errors of a file object stay as they are."""
         if self._file is None:
             raise _storage_error(self._name, error) from error
 
@@ -121,6 +121,6 @@ def _storage_error(name: str, error: OSError) -> StorageError:
 
 
 def _position(file: BinaryIO) -> int:
-    """Where `file` stands, so that a file is continued; 0 for a pipe."""
+    """Offset at which a file is continued; 0 for a pipe."""
     seekable = getattr(file, "seekable", None)
     return file.tell() if seekable is not None and seekable() else 0

@@ -1,4 +1,4 @@
-"""Splitters, and how they work together."""
+"""Interface of splitters, and the base class of splitters that use others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from protoslice.splitting.writer import write_chunks, write_whole
 
 
 class Splitter(ABC):
-    """Splits one message."""
+    """Splits one message into chunks."""
 
     @property
     @abstractmethod
@@ -28,19 +28,18 @@ class Splitter(ABC):
 
     @abstractmethod
     def split(self) -> tuple[list[Chunk], Any]:
-        """The chunks, and the `ChunkedMessage` that says how they make up the message."""
+        """Chunks, and the `ChunkedMessage` that places the chunks in the message."""
 
     @abstractmethod
     def write(self, file_prefix: str | os.PathLike[str], writer_options: str | None = None) -> str:
-        """Writes the message to `<prefix>.cpb`, or to `<prefix>.pb` when nothing was split out; returns that path."""
+        """Write `<prefix>.cpb`, or `<prefix>.pb` when nothing was split out, and return the path."""
 
 
 class ComposableSplitter(Splitter):
-    """A splitter that can use others: override `build_chunks`, and call `add_chunk` there.
+    """Splitter that can use others: override `build_chunks`, and call `add_chunk` there.
 
-    The message is never changed. `self._proto` is a copy that `build_chunks` may edit, made when it is first asked
-    for; `self.source` is the message itself, to be read only, and costs nothing. Chunks may share their content with
-    the message, so neither may be edited while the other is in use.
+    `self.source` is the message, which is never changed. `self._proto` is a copy that `build_chunks` may edit, made on
+    first access. Chunks may share content with the message, so neither may be edited while the other is in use.
     """
 
     def __init__(
@@ -52,9 +51,9 @@ class ComposableSplitter(Splitter):
         fields_in_parent: Fields | None = None,
         policy: SplitPolicy | None = None,
     ) -> None:
-        """Takes the message; a child also its parent, and where in the parent's message its own stands.
+        """Takes the message; a child also takes its parent and the place of its message in the parent's.
 
-        `proto_as_initial_chunk` is False where nothing is left of the message itself. `policy` is the parent's, if any.
+        `proto_as_initial_chunk` is False when nothing is left of the message itself. `policy` defaults to the parent's.
         """
         self._given = proto
         self._parent = parent_splitter
@@ -65,7 +64,7 @@ class ComposableSplitter(Splitter):
         self._built = False
 
     def build_chunks(self) -> Any:
-        """Calls `add_chunk` for every chunk. To be overridden; `split` and `write` call it once."""
+        """Call `add_chunk` for each chunk. To be overridden; `split` and `write` call `build_chunks` once."""
 
     @property
     def version_def(self) -> Any:
@@ -74,19 +73,19 @@ class ComposableSplitter(Splitter):
 
     @property
     def source(self) -> Message:
-        """The message as it was given, not to be changed."""
+        """The message as given, not to be changed."""
         return self._given
 
     @property
     def policy(self) -> SplitPolicy:
-        """The sizes to split by: this splitter's own, else those of its parent."""
+        """Sizes to split by: the splitter's own, else the parent's, else `SplitPolicy.greedy()`."""
         if self._policy is not None:
             return self._policy
         return SplitPolicy.greedy() if self._parent is None else self._parent.policy
 
     @property
     def _proto(self) -> Message:
-        """A copy of what remains of the message, to be edited at will."""
+        """Editable copy of the remaining message; a child's is a part of its root's copy."""
         if self._own is None:
             located = self._located()
             inside = None if located is None else find(located[0].editable, located[1])
@@ -96,7 +95,7 @@ class ComposableSplitter(Splitter):
         return self._own.editable
 
     def _located(self) -> tuple[MessageDraft, Path] | None:
-        """Whose part the message is, and where: `None` for a child given something else than its parent has."""
+        """`(root draft, path)` of the message; None when the message is not part of the root's."""
         root, place = self._from_root([])
         assert root._own is not None
         path = path_of(descriptor_of(root._given), place)
@@ -104,14 +103,18 @@ class ComposableSplitter(Splitter):
         return (root._own, path) if any(each is self._given for each in inside) else None
 
     def split(self) -> tuple[list[Chunk], Any]:
-        """The chunks, and the `ChunkedMessage` that says how they make up the message."""
+        """Chunks, and the `ChunkedMessage` that places the chunks in the message.
+
+        `InvalidInput` for a splitter with a parent, to whose chunks it adds.
+        """
         pieces, message = self._pieces()
         return [piece.build() for piece in pieces], message
 
     def write(self, file_prefix: str | os.PathLike[str], writer_options: str | None = None) -> str:
-        """Writes the message to `<prefix>.cpb`, or to `<prefix>.pb` when nothing was split out; returns that path.
+        """Write `<prefix>.cpb`, or `<prefix>.pb` when nothing was split out, and return the path.
 
-        `writer_options` are those of riegeli, such as `"uncompressed"`. The file appears when it is complete.
+        `writer_options` are riegeli's, such as `"uncompressed"`. The file appears once complete. `InvalidInput` for a
+        splitter with a parent.
         """
         prefix = os.fspath(file_prefix)
         pieces, message = self._pieces()
@@ -133,10 +136,10 @@ class ComposableSplitter(Splitter):
         return self._own.base()
 
     def add_chunk(self, chunk: Chunk, field_tags: Fields, index: int | None = None) -> None:
-        """Adds a chunk whose place in the message is `field_tags`: names or numbers of fields, indices and map keys.
+        """Add a chunk at the place `field_tags`: names or numbers of fields, indices and map keys.
 
-        No tags at all mean a part of the message itself. `index` puts the chunk in front of that one. What the chunk
-        holds stays in the message unless it is removed from `self._proto`.
+        Empty tags make the chunk a part of the message itself. `index` puts the chunk before chunk number `index`.
+        The content stays in the message too, unless removed from `self._proto`.
         """
         if not isinstance(chunk, Message | bytes | bytearray | memoryview):
             raise InvalidInput(f"a chunk is a message or bytes, not {type(chunk).__name__}")
@@ -148,7 +151,7 @@ class ComposableSplitter(Splitter):
         return root._ledger.add(root._ledger.root, tags_of(path), piece, index=index)
 
     def _part_of_root(self) -> tuple[MessageDraft, Path]:
-        """The draft that the message is a part of, and its place there."""
+        """`(root draft, path)` of the message; `InvalidInput` when the message is not part of the root's."""
         if (located := self._located()) is None:
             place = show(path_of(descriptor_of(self._from_root([])[0]._given), self._from_root([])[1]))
             raise InvalidInput(
@@ -159,7 +162,7 @@ class ComposableSplitter(Splitter):
         return located
 
     def _from_root(self, tags: list[Key]) -> tuple[ComposableSplitter, list[Key]]:
-        """The outermost splitter, and where `tags` of this one's message stands in the message of that one."""
+        """The root splitter, and the place of `tags` in the root's message."""
         splitter = self
         while splitter._parent is not None:
             tags = [*splitter._place, *tags]

@@ -1,4 +1,4 @@
-"""Building blocks for splitters of one's own."""
+"""Building blocks for custom splitters."""
 
 from __future__ import annotations
 
@@ -18,28 +18,31 @@ SizeCheck: TypeAlias = Callable[[int], bool]
 
 
 class SplitBasedOnSize(ComposableSplitter):
-    """A splitter that is told the size of its message: override `build_chunks`, and return the bytes that left it."""
+    """Splitter that knows the size of its message.
+
+    Subclasses override `build_chunks` and return the number of bytes that left the message.
+    """
 
     def __init__(self, proto: Message, proto_size: int, **options: Any) -> None:
-        """Takes the message and its size in bytes, and what `ComposableSplitter` takes."""
+        """Takes the message, its size in bytes, and the options of `ComposableSplitter`."""
         super().__init__(proto, **options)
         self.proto_size = proto_size
 
     def build_chunks(self) -> int:
-        """Adds chunks; returns how many bytes they took out of the message."""
+        """Add chunks; returns the number of bytes that left the message."""
         return 0
 
 
 class LargeMessageSplitter(SplitBasedOnSize):
-    """Makes a chunk of the whole message when it is large; an empty one stays in its place."""
+    """Makes one chunk of a large message; an empty message stays in its place."""
 
     def __init__(self, proto: Message, proto_size: int, size_check: SizeCheck | None = None, **options: Any) -> None:
-        """`size_check` tells of a size whether it is large; by default, whether it reaches the policy's `min_chunk`."""
+        """`size_check` is true for a large size; by default, for one that reaches the policy's `min_chunk`."""
         super().__init__(proto, proto_size, **options)
         self.size_check = size_check
 
     def build_chunks(self) -> int:
-        """Adds the chunk, if the message is large; returns how many bytes left it."""
+        """Add the chunk, if the message is large; returns the number of bytes that left."""
         large = (
             self.proto_size >= self.policy.min_chunk if self.size_check is None else self.size_check(self.proto_size)
         )
@@ -51,7 +54,10 @@ class LargeMessageSplitter(SplitBasedOnSize):
 
 
 class RepeatedMessageSplitter(ComposableSplitter):
-    """Splits a repeated field: each element by `message_splitters` in turn, then the field into runs of elements."""
+    """Splits the elements of a repeated field, then the field into runs of elements.
+
+    Each element is split by `message_splitters` in turn.
+    """
 
     def __init__(
         self,
@@ -60,7 +66,10 @@ class RepeatedMessageSplitter(ComposableSplitter):
         message_splitters: Sequence[type[SplitBasedOnSize]],
         **options: Any,
     ) -> None:
-        """Takes the message, where in it the field is, the splitters, and what `ComposableSplitter` takes."""
+        """Takes the message, the place of the field, the splitters, and the options of `ComposableSplitter`.
+
+        `InvalidInput` unless the place is a repeated field and no map.
+        """
         super().__init__(proto, **options)
         self.repeated_field = listed(repeated_field)
         self.message_splitters = message_splitters
@@ -70,7 +79,7 @@ class RepeatedMessageSplitter(ComposableSplitter):
         self._path = path
 
     def build_chunks(self) -> int:
-        """Adds the chunks; returns how many bytes left the message."""
+        """Add the chunks; returns the number of bytes that left the message."""
         holder, each = find(self.source, self._path[:-1]), self._path[-1].field
         if holder is None or not each.of(holder):
             return 0
@@ -80,7 +89,7 @@ class RepeatedMessageSplitter(ComposableSplitter):
         _, *runs = cut(sizes, self.policy.max_chunk, self.policy.max_chunk)
         if runs:
             self._take_runs(each, runs)
-            # Elements are merged into when they are there: the runs come before what was split out of the elements.
+            # Mergers fill elements that exist already: runs come before the chunks split out of elements.
             below = ledger.root.below
             below[position:] = below[-len(runs) :] + below[position : -len(runs)]
         return moved + sum(run.size for run in runs)
@@ -100,6 +109,6 @@ class RepeatedMessageSplitter(ComposableSplitter):
         draft, path = self._part_of_root()
         place = (*path, *self._path[:-1])
         nodes = [self._add(None, self.repeated_field[:-1]) for _ in runs]
-        # Backwards, so that nothing moves up before it is taken.
+        # Backwards: taking a run shifts the indices of later runs.
         for run, node in reversed(list(zip(runs, nodes, strict=True))):
             node.piece = draft.take_run(place, each, range(run.begin, run.end), run.size)

@@ -1,4 +1,4 @@
-"""How large the parts of a split may be."""
+"""Limits of splits: sizes of chunks and nesting depth."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ LARGEST_MESSAGE = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class SplitPolicy:
-    """Sizes in bytes: what is split out, where a run of repeated elements is cut, how deep messages may nest."""
+    """Limits of a split, sizes in bytes; `InvalidInput` when the sizes contradict each other.
+
+    Parts of at least `min_chunk` leave the message, runs of repeated elements are cut at `max_chunk`, and messages nest
+    at most `depth` levels.
+    """
 
     min_chunk: int = MIN_CHUNK
     max_chunk: int = MAX_CHUNK
@@ -28,5 +32,5 @@ class SplitPolicy:
 
     @classmethod
     def greedy(cls, max_chunk: int = MAX_CHUNK, depth: int = 100) -> SplitPolicy:
-        """The policy of TensorFlow's splitters: whatever is over a third of the largest chunk is split out."""
+        """Policy of TensorFlow's splitters: parts over a third of `max_chunk` are split out."""
         return cls(min_chunk=max_chunk // 3 + 1, max_chunk=max_chunk, depth=depth)

@@ -1,4 +1,4 @@
-"""Whether TensorFlow's own Merger can read what a splitter has made."""
+"""Compatibility of split messages with TensorFlow's own Merger."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _LONGEST = (1 << 31) - 1
 
 
 def tensorflow_readable(metadata: Any, descriptor: Descriptor) -> list[str]:
-    """The reasons why TensorFlow's Merger could not read chunks of a `descriptor` right; none when it can.
+    """Reasons why TensorFlow's Merger would misread chunks of a `descriptor`; empty when it reads them.
 
-    `metadata` is a `ChunkMetadata` or a `ChunkedMessage`. Elements are not counted: an index behind the last element
-    is not noticed.
+    `metadata` is a `ChunkMetadata` or a `ChunkedMessage`. An index behind the last element goes unnoticed, since
+    elements are not counted.
     """
     if metadata.DESCRIPTOR.name != "ChunkMetadata":
         return list(_message(metadata, descriptor, (), None))
@@ -89,7 +89,7 @@ def _field(message: Any, steps: Path, path: Path, chunks: int | None) -> Iterato
 
 
 def _steps(descriptor: Descriptor, tags: Sequence[Any]) -> tuple[Path, str | None]:
-    """The path that `tags` say, as far as it goes, and what is wrong behind it."""
+    """Path that `tags` name, as far as valid, and the fault behind that path or None."""
     steps: list[Step] = []
     parent: Descriptor | None = descriptor
     rest = list(tags)
@@ -142,7 +142,7 @@ def _positions(steps: Path) -> tuple[Any, ...]:
 
 
 def _order(places: Sequence[tuple[Path, tuple[Any, ...]]], path: Path) -> Iterator[str]:
-    """Places below which others lie, with a map key between: TensorFlow does not order those."""
+    """Faults of order: places below a chunk and a map key, which TensorFlow does not order."""
     taken = {positions for _, positions in places}
     for steps, positions in places:
         for end in range(1, len(positions)):

@@ -1,4 +1,4 @@
-"""Splitters that need no subclass: they plan by sizes, and leave the message and its payload where they are."""
+"""Splitters that need no subclass: they plan by sizes and do not change the message."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from protoslice.splitting.tags import Path, path_of, tags_of
 
 
 class AutoSplitter(ComposableSplitter):
-    """Splits any message: large bytes, strings and messages leave it, long repeated fields and maps are cut."""
+    """Splits any message: large strings, bytes and messages leave, long repeated fields and maps are cut."""
 
     _plan: Plan | None = None
 
     @property
     def policy(self) -> SplitPolicy:
-        """The sizes to split by; `SplitPolicy()` where neither this splitter nor a parent was given any."""
+        """Sizes to split by: the splitter's own, else the parent's, else `SplitPolicy()`."""
         return SplitPolicy() if self._policy is None and self._parent is None else super().policy
 
     def plan(self) -> Plan:
-        """What would become a chunk, from sizes alone."""
+        """Plan of the chunks, from sizes alone; nothing is split yet."""
         return plan(self.source, self.policy, self._leaves)
 
     def build_chunks(self) -> int:
-        """Adds the chunks of the plan; returns the bytes in them."""
+        """Add the chunks of the plan; returns the number of bytes in them."""
         self._plan = self.plan()
         if self._plan.size and not (self._ledger.with_base or self._parent):
             raise InvalidInput(f"{self._plan.size} bytes remain of the message, which need an initial chunk")
@@ -53,7 +53,7 @@ class AutoSplitter(ComposableSplitter):
 
 
 class _GreedySplitter(AutoSplitter):
-    """Splits messages of certain types, and those only that are too large for one chunk."""
+    """Base class of splitters of certain types, which split only messages too large for one chunk."""
 
     types: ClassVar[frozenset[str]]
 
@@ -65,11 +65,11 @@ class _GreedySplitter(AutoSplitter):
 
     @property
     def policy(self) -> SplitPolicy:
-        """The sizes to split by; `SplitPolicy.greedy()` where neither this splitter nor a parent was given any."""
+        """Sizes to split by: the splitter's own, else the parent's, else `SplitPolicy.greedy()`."""
         return ComposableSplitter.policy.fget(self)  # type: ignore[attr-defined, no-any-return]
 
     def plan(self) -> Plan:
-        """What would become a chunk: nothing of a message that fits into one."""
+        """Plan of the chunks; no chunks for a message that fits into one."""
         found = super().plan()
         return Plan(found.at_most, ()) if found.at_most <= self.policy.max_chunk else found
 
@@ -85,13 +85,16 @@ class GraphDefSplitter(_GreedySplitter):
 
 
 class SavedModelSplitter(_GreedySplitter):
-    """Splits a TensorFlow `SavedModel`: all of its meta graphs, and whatever else is large in them."""
+    """Splits a TensorFlow `SavedModel`: all of its meta graphs, and other large parts of them."""
 
     types = frozenset({"SavedModel"})
 
 
 class OnnxSplitter(_GreedySplitter):
-    """Splits an ONNX model, graph or function: initializers, tensors in attributes and subgraphs, runs of nodes."""
+    """Splits an ONNX model, graph or function.
+
+    Chunks are initializers, tensors in attributes and subgraphs, and runs of nodes.
+    """
 
     types = frozenset({"ModelProto", "GraphProto", "FunctionProto"})
 
@@ -101,16 +104,16 @@ def _bytes_in(entry: Entry) -> int:
 
 
 class _Execution:
-    """Follows a plan: first all chunks get their numbers, then what they hold."""
+    """Executor of a plan: numbers all chunks first, then fills them."""
 
     def __init__(self, draft: MessageDraft, ledger: Ledger) -> None:
         self._draft = draft
         self._ledger = ledger
 
     def run(self, entries: Sequence[Entry], parent: LedgerNode, prefix: Path, at: Path) -> None:
-        """Adds `entries` of the message at `at` below `parent`, for which that message stands at `prefix`."""
+        """Add `entries`; their message stands at `at` in the draft and at `prefix` below `parent`."""
         nodes = [self._ledger.add(parent, tags_of((*prefix, *entry.path))) for entry in entries]
-        # Backwards, since runs come first: parts leave their elements before these do, the last ones first.
+        # Backwards: runs come first in the plan, but parts have to leave elements before a run takes the elements.
         for entry, node in reversed(list(zip(entries, nodes, strict=True))):
             place = (*at, *entry.path)
             self.run(entry.inside, node, (), place)

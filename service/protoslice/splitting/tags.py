@@ -1,4 +1,4 @@
-"""Places in a message: as the guide's lists of names, as the tags of metadata, and as the paths people read."""
+"""Places in a message: the guide's lists of fields, tags of metadata, and readable paths."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from protoslice.splitting.planning.shape import INT_32, INT_64, UINT_32, UINT_64
 
 Key: TypeAlias = str | int | bool
 Fields: TypeAlias = Key | Sequence[Key]
-"""A place as the guide writes it: names or numbers of fields, indices and map keys behind those they belong to."""
+"""A place as in the guide: names or numbers of fields, each followed by the index or map key within the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A field, and the element or the map entry of it that is meant, where one is."""
+    """Field on a path, and the index or map key of one element, or None."""
 
     field: Shape
     at: Key | None = None
 
     @property
     def ends_in_message(self) -> Descriptor | None:
-        """The type of the message that stands here, `None` where no single message does."""
+        """Type of the message at this step; None where no single message stands."""
         if self.field.key is not None:
             value = self.field.map_value.descriptor
             return None if self.at is None else value.message_type
@@ -47,11 +47,11 @@ _WHOLE_KEYS = {INT_32: "i32", INT_64: "i64", UINT_32: "ui32", UINT_64: "ui64"}
 _KEYS = {_Field.TYPE_STRING: "s", _Field.TYPE_BOOL: "boolean"} | {
     kind: _WHOLE_KEYS[numbers] for kind, numbers in WHOLE.items()
 }
-"""What a `MapKey` calls keys of a type."""
+"""Name of the `MapKey` field for each type of key."""
 
 
 def show(path: Iterable[Step]) -> str:
-    """The path as people write it: `graph_def.node[3].attr["value"]`."""
+    """Readable form of a path: `graph_def.node[3].attr["value"]`."""
     return ".".join(map(str, path))
 
 
@@ -61,7 +61,7 @@ def listed(fields: Fields) -> list[Key]:
 
 
 def path_of(descriptor: Descriptor, fields: Fields) -> Path:
-    """The place that `fields` names in a message of type `descriptor`."""
+    """Path that `fields` names in a message of type `descriptor`; `InvalidInput` when the type has none."""
     parts = iter(listed(fields))
     path: list[Step] = []
     parent: Descriptor | None = descriptor
@@ -111,7 +111,7 @@ def _key(field: Shape, at: Key, path: Sequence[Step]) -> Key:
 
 
 def tags_of(path: Iterable[Step]) -> list[Any]:
-    """The `FieldIndex` messages that say `path` in metadata."""
+    """`FieldIndex` messages that encode `path` in metadata."""
     tags = []
     for step in path:
         tags.append(_tag("field", step.field.number))
@@ -137,7 +137,7 @@ def _key_tag(key: Shape, value: Key) -> Any:
 
 
 def find(message: Message, path: Iterable[Step]) -> Any:
-    """What stands at `path` in `message`; `None` when something on the way is not there. Nothing is created."""
+    """Value at `path` in `message`; None when a step is absent. Creates nothing."""
     value: Any = message
     for step in path:
         if value is None:

@@ -1,4 +1,7 @@
-"""Files of split messages: `.pb` for one that is whole, `.cpb` for chunks with their metadata as the last record."""
+"""Files of split messages.
+
+A `.pb` file holds an unsplit message; a `.cpb` file holds chunks, with their metadata as the last record.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _MESSAGE, _BYTES = 1, 2
 
 
 def write_whole(prefix: str, piece: LazyChunk) -> str:
-    """Writes `<prefix>.pb`, which is the message itself; returns that path."""
+    """Write the unsplit message to `<prefix>.pb` and return the path; `Conflict` if `<prefix>.cpb` exists."""
     path = f"{prefix}.pb"
     if os.path.exists(f"{prefix}.cpb"):
         raise Conflict(f"{prefix}.cpb exists and would be read in place of {path}; remove it or take another prefix")
@@ -31,7 +34,7 @@ def write_whole(prefix: str, piece: LazyChunk) -> str:
 
 
 def write_chunks(prefix: str, pieces: Sequence[LazyChunk], message: Any, version: Any, options: str) -> str:
-    """Writes `<prefix>.cpb`, one chunk in memory at a time; returns that path."""
+    """Write `<prefix>.cpb` with one chunk in memory at a time; returns the path."""
     path = f"{prefix}.cpb"
     metadata = chunk_metadata()
     metadata.version.MergeFromString(version.SerializeToString())
@@ -62,7 +65,7 @@ def _serialized(piece: LazyChunk, what: str) -> bytes:
 
 @contextmanager
 def _replacing(path: str) -> Iterator[str]:
-    """A file beside `path` that takes its place when all went well."""
+    """Temporary file beside `path`, renamed to `path` on success; `StorageError` for an `OSError`."""
     temporary = f"{path}.{os.getpid()}.part"
     try:
         yield temporary

@@ -1,4 +1,4 @@
-"""What is left of a message while parts of it become chunks. The message itself is only ever read."""
+"""Draft of a message: the remainder while parts become chunks. The source message is only read."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ Chunk: TypeAlias = Message | bytes
 
 @dataclass(frozen=True, slots=True)
 class LazyChunk:
-    """A chunk that is built when it is asked for; `size` in bytes where it is known beforehand."""
+    """Chunk built on demand; `size` in bytes, None where unknown beforehand."""
 
     build: Callable[[], Chunk]
     size: int | None = None
 
 
 def given(chunk: Chunk) -> LazyChunk:
-    """The piece of a chunk that is there already."""
+    """`LazyChunk` of an existing chunk."""
     size = None if isinstance(chunk, Message) else len(chunk)
     return LazyChunk(lambda: chunk, size)
 
 
 class MessageDraft:
-    """The message that remains: a list of omissions, or, once somebody has asked for it to edit it, a copy."""
+    """Remaining message: a list of omissions, or, once `editable` was accessed, a copy."""
 
     def __init__(self, source: Message) -> None:
         self._source = source
@@ -40,18 +40,18 @@ class MessageDraft:
 
     @property
     def editable(self) -> Message:
-        """A copy of what remains, made when first asked for."""
+        """Editable copy of the remaining message, made on first access."""
         if self._copy is None:
             self._copy = stripped(self._source, self._omissions)
         return self._copy
 
     @property
     def readable(self) -> Message:
-        """The copy if there is one, else the whole message, which must not be changed."""
+        """The copy if one was made, else the whole source, which must not be changed."""
         return self._source if self._copy is None else self._copy
 
     def base(self, size: int | None = None) -> LazyChunk:
-        """What remains in the end."""
+        """Chunk of the remaining message."""
         if self._copy is not None:
             return given(self._copy)
         if self._omissions == Omissions():
@@ -59,7 +59,10 @@ class MessageDraft:
         return LazyChunk(lambda: stripped(self._source, self._omissions), size)
 
     def take(self, path: Path, size: int | None = None) -> LazyChunk:
-        """What stands at `path`, which does not remain: a message, or the bytes of a string or bytes field."""
+        """Take the part at `path` out: a message, or the bytes of a string or bytes field.
+
+        `InvalidInput` when nothing stands there.
+        """
         if self._copy is not None:
             return self._cut_out(self._copy, path)
         value = _there(self._source, path)
@@ -70,7 +73,10 @@ class MessageDraft:
         return LazyChunk(lambda: _bytes(find(self._source, path)), size)
 
     def take_run(self, path: Path, each: Shape, keys: Sequence[Key], size: int | None = None) -> LazyChunk:
-        """Elements, all that remain from the first of `keys` on, or entries of a field of the message at `path`."""
+        """Take the elements or map entries `keys` out of a field of the message at `path`.
+
+        Elements have to be all that remain from the first of `keys` on.
+        """
         message = _there(self.readable, path)
         below = self._omissions.at(path).fields
         omissions = below.setdefault(each.number, FieldOmissions())

@@ -1,4 +1,4 @@
-"""The chunks of a split in their order, and the tree that says how they make up the message."""
+"""Ordered chunks of a split, and the tree of their places in the message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protoslice.splitting.planning.draft import LazyChunk
 
 @dataclass(slots=True)
 class LedgerNode:
-    """A chunk and its place below the node it hangs on; the root has no tags and perhaps no chunk."""
+    """Chunk and its place below the parent node; the root has no tags and may have no chunk."""
 
     tags: Sequence[Any] = ()
     piece: LazyChunk | None = None
@@ -21,7 +21,7 @@ class LedgerNode:
 
 
 class Ledger:
-    """Chunks by number. A chunk is known by its node, so one message may be added twice."""
+    """Numbered chunks. Nodes identify chunks, so one message may be added twice."""
 
     def __init__(self, *, with_base: bool) -> None:
         self.root = LedgerNode()
@@ -29,13 +29,16 @@ class Ledger:
 
     @property
     def with_base(self) -> bool:
-        """Whether the message itself is one of the chunks."""
+        """True when the message itself is one of the chunks."""
         return any(node is self.root for node in self._order)
 
     def add(
         self, parent: LedgerNode, tags: Sequence[Any], piece: LazyChunk | None = None, *, index: int | None = None
     ) -> LedgerNode:
-        """Adds a chunk at the end, or in front of chunk `index`; what follows is numbered anew."""
+        """Add a chunk at the end, or before chunk `index`, which renumbers the chunks behind.
+
+        `InvalidInput` for an `index` beyond the number of chunks.
+        """
         node = LedgerNode(tags, piece)
         if index is None:
             self._order.append(node)
@@ -51,7 +54,7 @@ class Ledger:
         return [node.piece for node in self._order if node.piece is not None]
 
     def message(self) -> Any:
-        """The `ChunkedMessage` of all this."""
+        """`ChunkedMessage` of the tree."""
         numbers = {id(node): number for number, node in enumerate(self._order)}
         message = chunked_message()
         _fill(message, self.root, numbers)

@@ -1,6 +1,7 @@
-"""Sizes on the wire, added up from below.
+"""Sizes of serialized messages in bytes, added up from the fields.
 
-The runtime's own `ByteSize` serializes the message and counts: for 3 GiB it took 6 GiB more. Nothing here does.
+The runtime's `ByteSize` serializes the message to count the bytes: 6 GiB more memory for a message of 3 GiB. Functions
+here serialize no messages.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _Field = FieldDescriptor
 
 
 def message_size(message: Message, depth: int = 100) -> int:
-    """The size of `message` when serialized, however large it is."""
+    """Size of `message` when serialized; `LimitExceeded` when messages nest deeper than `depth`."""
     if depth < 1:
         raise LimitExceeded("messages nest deeper than the limit; allow a larger depth")
     known = sum(field_size(field, value, depth) for field, value in present(message))
@@ -28,7 +29,7 @@ def message_size(message: Message, depth: int = 100) -> int:
 
 
 def field_size(field: Shape, value: Any, depth: int = 100) -> int:
-    """The size of all of a field, its tags included."""
+    """Size of a whole field, all tags included."""
     if not field.repeated:
         return field.tag_size + value_size(field, value, depth)
     if field.key is not None:
@@ -39,18 +40,18 @@ def field_size(field: Shape, value: Any, depth: int = 100) -> int:
 
 
 def entry_size(field: Shape, key: Any, value: Any, depth: int = 100) -> int:
-    """The size of one map entry, its tag and length included."""
+    """Size of one map entry, tag and length included."""
     return sized_entry(field, key, value_size(field.map_value, value, depth - 1))
 
 
 def sized_entry(field: Shape, key: Any, value: int) -> int:
-    """The size of a map entry whose value takes `value` bytes with its length prefix."""
+    """Size of a map entry whose value takes `value` bytes, length prefix included."""
     inside = 2 + value_size(field.map_key, key, 1) + value
     return field.tag_size + delimited(inside)
 
 
 def value_size(field: Shape, value: Any, depth: int) -> int:
-    """The size of one value without its tag, a length prefix included."""
+    """Size of one value without its tag, a length prefix included."""
     if field.message:
         size = message_size(value, depth - 1)
         return size if field.type == _Field.TYPE_GROUP else delimited(size)
@@ -58,18 +59,18 @@ def value_size(field: Shape, value: Any, depth: int) -> int:
 
 
 def packed_size(field: Shape, values: Sequence[Any]) -> int:
-    """The size of a packed field, its tag and length included."""
+    """Size of a packed field, tag and length included; 0 without values."""
     size = sum(map(_SCALARS[field.type], values)) if (width := FIXED.get(field.type)) is None else width * len(values)
     return field.tag_size + delimited(size) if size else 0
 
 
 def delimited(size: int) -> int:
-    """`size` and its length prefix."""
+    """Sum of `size` and the size of its length prefix."""
     return size + varint_size(size)
 
 
 def unknown_size(fields: UnknownFieldSet) -> int:
-    """The size of the fields that the descriptor does not know."""
+    """Size of the fields that the descriptor does not know."""
     return sum(_unknown(field.field_number, field.wire_type, field.data) for field in cast(Any, fields))
 
 
@@ -99,7 +100,7 @@ FIXED: dict[int, int] = {
     **dict.fromkeys((_Field.TYPE_FLOAT, _Field.TYPE_FIXED32, _Field.TYPE_SFIXED32), 4),
     **dict.fromkeys((_Field.TYPE_DOUBLE, _Field.TYPE_FIXED64, _Field.TYPE_SFIXED64), 8),
 }
-"""The types whose values all have one size."""
+"""Size of a value, for the types whose values all have one size."""
 
 _SCALARS: dict[int, Callable[[Any], int]] = {
     _Field.TYPE_STRING: _text_size,

@@ -1,4 +1,4 @@
-"""Which parts of a message become chunks: decided first, as a value, from sizes alone."""
+"""Planner of splits: selects the parts of a message that become chunks, from sizes alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _WIDE_KEYS = frozenset({_Field.TYPE_INT64, _Field.TYPE_UINT64})
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Elements of a repeated field, as a range, or entries of a map, by key: a chunk of their message's type."""
+    """Elements of a repeated field by index, or entries of a map by key, as one chunk.
+
+    The chunk has the type of the message that holds the field.
+    """
 
     field: Shape
     keys: Sequence[Key]
@@ -32,7 +35,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A chunk: what stands at `path`, or with an empty path a run; `inside` are the chunks taken out of it."""
+    """Planned chunk of `size` bytes: the part at `path`, or, with an empty path, a run.
+
+    `inside` holds the chunks taken out of this chunk.
+    """
 
     path: Path
     size: int
@@ -42,14 +48,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The chunks of a message, and the bytes that are left of it."""
+    """Chunks of a message, and the size of the remaining message in bytes."""
 
     size: int
     entries: tuple[Entry, ...]
 
     @property
     def at_most(self) -> int:
-        """A bound for the size of the whole message."""
+        """Upper bound for the size of the whole message in bytes."""
         return self.size + sum(map(_bound, self.entries))
 
 
@@ -61,9 +67,10 @@ Leaves = Callable[[Shape], bool]
 
 
 def plan(message: Message, policy: SplitPolicy, leaves: Leaves = lambda _: True) -> Plan:
-    """The plan for `message`: parts of at least `min_chunk` leave it, and it is cut where over `max_chunk` is left.
+    """Plan for `message`: parts of at least `min_chunk` leave, and a remainder over `max_chunk` is cut.
 
-    `leaves` says which large string and bytes fields become chunks of their own.
+    `leaves` selects the large string and bytes fields that become chunks of their own. `LimitExceeded` when messages
+    nest too deep, or when more than 2 GiB remain that cannot be split.
     """
     planner = _Planner(policy, leaves)
     return planner.finished(planner.message(message, policy.depth), ())
@@ -71,7 +78,7 @@ def plan(message: Message, policy: SplitPolicy, leaves: Leaves = lambda _: True)
 
 @dataclass(slots=True)
 class _Held:
-    """One field of a message that is being planned: the bytes it keeps, and what left it."""
+    """Field of a message being planned: the bytes that stay, and the chunks that leave."""
 
     field: Shape
     value: Any
@@ -83,7 +90,7 @@ class _Held:
 
 @dataclass(slots=True)
 class _Part:
-    """A message that is being planned."""
+    """Message being planned, with its remaining size."""
 
     size: int
     fields: list[_Held]
@@ -162,7 +169,7 @@ class _Planner:
         return sized_entry(each, key, delimited(self._item(held, Step(each, key), value, depth)))
 
     def _item(self, held: _Held, step: Step, value: Message, depth: int) -> int:
-        """What `value`, an element or a map's value, keeps; what leaves it is added to `held`."""
+        """Bytes that stay of `value`, an element or a map's value; chunks are added to `held`."""
         part = self.message(value, depth)
         hollow = (step.field if step.field.key is None else step.field.map_value).hollow
         if part.size >= self._policy.min_chunk and hollow:
@@ -176,7 +183,7 @@ class _Planner:
         return Entry((step,), plan.size, inside=plan.entries)
 
     def finished(self, part: _Part, path: Path) -> Plan:
-        """The plan of a message that becomes a chunk: where it is still too large, more of it leaves."""
+        """Plan of a message that becomes a chunk; its largest fields shrink until `max_chunk` is met."""
         runs: list[Entry] = []
         for held in sorted(part.fields, key=lambda held: -held.size):
             if part.size <= self._policy.max_chunk:
@@ -217,7 +224,7 @@ class _Planner:
 
 @dataclass(frozen=True, slots=True)
 class ElementSpan:
-    """Elements from `begin` up to `end`, and their bytes."""
+    """Elements from `begin` up to `end`, and their size in bytes."""
 
     begin: int
     end: int
@@ -225,7 +232,10 @@ class ElementSpan:
 
 
 def cut(sizes: Iterable[int], room: int, limit: int) -> list[ElementSpan]:
-    """Runs of elements: the first, perhaps empty, of up to `room` bytes, others of up to `limit` or of one element."""
+    """Split elements into runs: the first of up to `room` bytes, others of up to `limit` bytes.
+
+    The first run may be empty. An element over `limit` is a run of its own.
+    """
     cuts: list[ElementSpan] = []
     begin = end = total = 0
     for end, size in enumerate(sizes):
@@ -239,7 +249,7 @@ def cut(sizes: Iterable[int], room: int, limit: int) -> list[ElementSpan]:
 
 
 def _items(held: _Held) -> tuple[Sequence[Any], Iterable[int]]:
-    """The keys of a repeated field's elements or of a map's entries, and their sizes."""
+    """Keys of a repeated field's elements or of a map's entries, and their sizes."""
     if isinstance(held.items, dict):
         return tuple(held.items), held.items.values()
     if held.items is not None:
@@ -250,7 +260,7 @@ def _items(held: _Held) -> tuple[Sequence[Any], Iterable[int]]:
 
 
 def _packed(each: Shape, size: int) -> int:
-    """The size of a field whose elements take `size` bytes."""
+    """Size of a field whose elements take `size` bytes; a packed field adds its header."""
     return each.tag_size + delimited(size) if each.packed and size else size
 
 
@@ -259,7 +269,8 @@ def _length(value: str | bytes) -> int:
 
 
 def _addressed(each: Shape, key: Any) -> bool:
-    """Whether metadata can name the entry so that TensorFlow finds it: it squeezes whole numbers through 32 bits."""
+    """True when TensorFlow finds the map entry by its key in metadata."""
+    # TensorFlow squeezes integer keys through 32 bits.
     kind = each.map_key.type
     return kind in _PLAIN_KEYS or (kind in _WIDE_KEYS and key in INT_32)
 

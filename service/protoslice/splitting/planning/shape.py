@@ -1,4 +1,4 @@
-"""What a field of a message is, from its descriptor alone: messages may come from any pool."""
+"""Shapes of fields, from descriptors alone, so that messages may come from any pool."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ WHOLE: dict[int, range] = {
     **dict.fromkeys((FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_FIXED32), UINT_32),
     **dict.fromkeys((FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64), UINT_64),
 }
-"""The numbers that a type of whole numbers has."""
+"""Range of each integer type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A field as the splitters see it; for a map, `key` and `value` are the fields of its entries.
+    """A field as splitters see it; for a map, `key` and `value` are the fields of its entries.
 
-    `hollow` says that an empty message may stand here, `alone` that this field makes a message without the others:
-    neither is so where a field is required.
+    `hollow`: an empty message is valid as the field's value. `alone`: a message without the other fields is valid.
+    Required fields make either False.
     """
 
     name: str
@@ -57,20 +57,20 @@ class Shape:
 
     @property
     def map_key(self) -> Shape:
-        """The key field; only maps have one."""
+        """Key field of a map, which the field has to be."""
         assert self.key is not None
         return self.key
 
     @property
     def map_value(self) -> Shape:
-        """The value field; only maps have one."""
+        """Value field of a map, which the field has to be."""
         assert self.value is not None
         return self.value
 
 
 @lru_cache(maxsize=65536)
 def shape(field: FieldDescriptor) -> Shape:
-    """The shape of `field`."""
+    """Shape of `field`, cached."""
     message = field.message_type
     entry = message if message is not None and message.GetOptions().map_entry else None
     return Shape(
@@ -92,7 +92,7 @@ def shape(field: FieldDescriptor) -> Shape:
 
 
 def complete_when_empty(message: Descriptor) -> bool:
-    """Whether the message has no required fields of its own."""
+    """True when the message type has no required fields of its own."""
     return not any(each.is_required for each in message.fields)
 
 
@@ -108,17 +108,17 @@ def present(message: Message) -> Iterator[tuple[Shape, Any]]:
 
 
 def field_by_number(descriptor: Descriptor, number: int) -> FieldDescriptor | None:
-    """The field of that number, `None` when there is none; extensions have no place in metadata."""
+    """Field with that number, or None; extensions are never found, as metadata cannot name them."""
     return descriptor.fields_by_number.get(number)
 
 
 def varint_size(value: int) -> int:
-    """How many bytes the varint of `value` takes; negative numbers take ten."""
+    """Size of the varint of `value` in bytes; ten for negative numbers."""
     return (value.bit_length() + 6) // 7 or 1 if value >= 0 else 10
 
 
 def varint(value: int) -> bytes:
-    """`value`, which is not negative, as a varint."""
+    """Varint of `value`, which must not be negative."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""Copies of messages with parts left out; what is left out is never copied, however large it is."""
+"""Copies of messages without some parts; omitted parts are never copied, whatever their size."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(slots=True)
 class Omissions:
-    """What is left out of a message: all of it, or something of its fields, by number."""
+    """Parts to omit from a message: all of it, or parts of its fields by number."""
 
     all: bool = False
     fields: dict[int, FieldOmissions] = field(default_factory=dict)
 
     def at(self, path: Path) -> Omissions:
-        """The omissions of the message at `path`; made where there are none yet."""
+        """Omissions of the message at `path`, made when missing."""
         node = self
         for step in path:
             below = node.fields.setdefault(step.field.number, FieldOmissions())
@@ -31,7 +31,7 @@ class Omissions:
         return node
 
     def detach(self, path: Path) -> Omissions:
-        """The omissions of the message at `path`, which is itself left out from now on."""
+        """Omissions inside the message at `path`, which is omitted as a whole from now on."""
         if not path:
             inside = Omissions(fields=self.fields)
             self.all, self.fields = True, {}
@@ -48,7 +48,11 @@ class Omissions:
 
 @dataclass(slots=True)
 class FieldOmissions:
-    """What is left out of a field: all, the elements from `keep` on, the entries `gone`, parts `at` its messages."""
+    """Parts to omit from a field.
+
+    `whole`: the field. `keep`: the elements from this index on, None for no element. `gone`: the map entries with these
+    keys. `at`: parts of the field's messages, by index or map key, or by None for a singular field.
+    """
 
     whole: bool = False
     keep: int | None = None
@@ -57,14 +61,14 @@ class FieldOmissions:
 
 
 def stripped(source: M, omissions: Omissions) -> M:
-    """A copy of `source` without `omissions`."""
+    """Copy of `source` without `omissions`."""
     target = type(source)()
     strip_into(target, source, omissions)
     return target
 
 
 def strip_into(target: Message, source: Message, omissions: Omissions) -> None:
-    """Copies `source` without `omissions` into the empty `target`."""
+    """Copy `source` without `omissions` into the empty `target`."""
     if omissions.all:
         return
     for each, value in present(source):
@@ -76,7 +80,7 @@ def strip_into(target: Message, source: Message, omissions: Omissions) -> None:
 
 
 def sliced(source: M, each: Shape, keys: Iterable[Key], omissions: FieldOmissions) -> M:
-    """A message of the type of `source` with the elements or entries `keys` of one field, without `omissions`."""
+    """Message of `source`'s type with the elements or entries `keys` of one field, less `omissions`."""
     target = type(source)()
     values = each.of(source)
     if each.message or each.key is not None:
@@ -129,7 +133,7 @@ def _copy_items(target: Message, each: Shape, values: Any, keys: Iterable[Any], 
 
 
 def drop(message: Message, last: Step) -> None:
-    """Empties what stands at `last` in `message`: a field is cleared, an element or a map's value is left empty."""
+    """Clear the field at `last`, or the element or map value if `last` names one."""
     if last.at is None:
         message.ClearField(last.field.name)
     else:

@@ -1,4 +1,7 @@
-"""Fields that a descriptor does not know, serialized again: the runtime has no other way to copy them alone."""
+"""Copies of unknown fields, serialized again.
+
+The runtime has no other way to copy unknown fields alone.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _VARINT, _FIXED64, _DELIMITED, _GROUP, _END_GROUP, _FIXED32 = range(6)
 
 
 def copy_unknown(target: Message, source: Message) -> None:
-    """Adds the unknown fields of `source` itself to `target`; those of its parts are theirs."""
+    """Add the unknown fields of `source` to `target`, without those of submessages."""
     fields = UnknownFieldSet(source)
     if len(fields):
         target.MergeFromString(_encode(fields))
