@@ -1,7 +1,7 @@
-"""From a file to an indexed proto: a serialized message, a chunked proto or a text. Blocking.
+"""Preparation of files for views: decoding and indexing of serialized, chunked and text protos.
 
-`decode` writes what does not stand in the file serialized to a side, `index` makes the index of the whole. Serialized
-messages decode to nothing; of a chunked proto, compressed records do; a text does whole.
+`decode` writes to a side all bytes that the file does not hold in serialized form: nothing for a serialized message,
+the compressed records of a chunked proto, a text's whole message. `index` then indexes the proto. Both block.
 """
 
 from __future__ import annotations
@@ -32,67 +32,67 @@ __all__ = [
 Form = Literal["serialized", "chunked", "text"]
 
 SMALLEST_FLOOR: Final = 64
-"""Bytes: below, an index may be twenty times the size of its proto; allowed for small ones alone."""
+"""Bytes; with a smaller floor an index may take twenty times its proto, so only small protos may have one."""
 _SMALL_PROTO: Final = 1 << 20
 """Bytes of a proto up to which any floor is allowed."""
 
 
 class KnownTypes(Protocol):
-    """Message types by their full names; `Unsupported` for a type that is not known."""
+    """Message types by full name; `Unsupported` for an unknown type."""
 
     def of(self, name: str, /) -> schema.TypeSchema:
         """The schema of the type `name`."""
 
     def flat(self, name: str, /) -> _core.Schema:
-        """The table by which the engine reads messages of the type `name`."""
+        """The engine's table for messages of the type `name`."""
 
 
 class Side(Protocol):
-    """The place for decoded bytes."""
+    """Destination of decoded bytes."""
 
     def write(self, data: bytes, /) -> None:
         """Append `data`."""
 
     def source(self) -> RangeSource:
-        """The bytes written; after this call nothing more is written."""
+        """The bytes written, complete: no `write` may follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProtoFile:
-    """A file that is to be indexed, and what is known of it."""
+    """A file to index, and the facts known about it."""
 
     source: RangeSource
     form: Form
     type: str | None
-    """The full name of the root's message type; None where it is not known."""
+    """Full name of the root's message type; None if unknown."""
     why: str | None = None
     """The reason for the type, or for None."""
     name: str | None = None
-    """The file's name without its folders: for a chunked proto a hint at its type."""
+    """File name without folders; a hint at the type of a chunked proto."""
     tell: bool = False
-    """Whether the chunks of a chunked proto tell its type."""
+    """True to detect the type of a chunked proto from its chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexingTerms:
-    """The message types and the bounds for indexing."""
+    """Message types, limits and options for indexing."""
 
     types: KnownTypes
     limits: _core.Limits | None = None
     decoding: _core.Limits | None = None
-    """The limits for decoding the records of a chunked proto."""
+    """Limits for decoding the records of a chunked proto."""
     parse: Callable[[bytes, schema.TypeSchema], bytes] = schema.serialized
-    """Serializes the message in a text."""
+    """Function from a text and its type to the serialized message."""
     floor: int = _core.DEFAULT_FLOOR
     index: bytes | None = None
-    """The index of the same bytes, made before: spares the scan."""
+    """An existing index of the same bytes, which spares the scan."""
     progress: Callable[[int, int], object] | None = None
-    """Called now and then with the bytes looked at and the bytes there are."""
+    """Called now and then with the bytes done and the total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A file, and the sources that its bytes are in: the file itself, then the side if the file may need one."""
+    """A file and the sources of its bytes: the file itself and, unless it is serialized, the side."""
 
     file: ProtoFile
     sources: tuple[RangeSource, ...]
@@ -106,17 +106,18 @@ class Indexed:
     type: str | None
     why: str | None
     flat: _core.Schema | None
-    """The table that the proto is read by; None where its type is not known."""
+    """The engine's table of the root's type; None if unknown."""
     index: bytes
     sources: tuple[RangeSource, ...]
     image: _core.Rope | None
-    """The serialized proto over its sources; None where it is the first source as it is."""
+    """The serialized proto as a rope over `sources`; None if it is the first source itself."""
 
 
 def decode(file: ProtoFile, side: Side, terms: IndexingTerms) -> Decoded:
-    """Write to `side` what of `file` does not stand there serialized.
+    """Write to `side` the bytes of `file` that are compressed or in text format.
 
-    Raises `Unsupported` for a riegeli file that is no chunked proto, and `CorruptModel` for a text that does not parse.
+    `Unsupported` for a riegeli file that is no chunked proto, `CorruptModel` for a malformed file or text,
+    `LimitExceeded` above the limits.
     """
     chunked = None
     if file.form == "serialized":
@@ -131,7 +132,10 @@ def decode(file: ProtoFile, side: Side, terms: IndexingTerms) -> Decoded:
 
 
 def index(decoded: Decoded, terms: IndexingTerms) -> Indexed:
-    """Index a decoded file; the index is `terms.index` where that is given."""
+    """Index a decoded file, or take `terms.index` if given; detects the type if `file.tell`.
+
+    `InvalidInput` for a floor out of range, `Unsupported` for an unknown type.
+    """
     file, sources, chunked = decoded.file, decoded.sources, decoded.chunked
     name, why = file.type, file.why
     if chunked is not None and file.tell:
@@ -156,14 +160,14 @@ def _check_floor(floor: int, size: int) -> None:
 
 
 def _told(chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str | None) -> tuple[str | None, str]:
-    """The type of a chunked proto's root, with the reason: its manifest, its root chunk or a trial merge tells it."""
+    """Type of a chunked proto's root, or None, with the reason: its manifest, root chunk or a trial merge."""
     if chunked.declared is not None:
         return chunked.declared, "the manifest of the split proto names it"
     found = _look(chunked.root(), sources, filename)
     if found.type_name is not None:
         return found.type_name, found.why
-    # Without what was taken out of it, the rest of a message may look like anything. Merged as the right type it will
-    # look like that type; as any other one its chunks have no place.
+    # The root chunk lacks its extracted parts and may resemble any type. A merge as the right type restores a message
+    # that is detected as such; a merge as a wrong one fails, since the chunks do not fit its fields.
     types = schema.bundled()
     for name in schema.candidates():
         try:

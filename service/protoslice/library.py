@@ -1,4 +1,4 @@
-"""Protos of any size, not parsed: their parts, views and chunks."""
+"""Protos of any size without parsing: nodes, views and chunks."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from protoslice.sources import RangeSource
 __all__ = ["Chunk", "Form", "Large", "Node", "Proto", "Split", "View", "node_at"]
 
 _ALL_NODES = 1 << 40
-_STRIDE = 64 << 20  # chunks are hashed in strides, so that somebody can watch
+_STRIDE = 64 << 20  # bytes hashed between two reports of progress
 
 
 class View(Rope):
-    """The bytes at a path: a rope that knows what it is."""
+    """Bytes at a path: a rope with the kind and the type of its content."""
 
     __slots__ = ("kind", "type")
 
@@ -32,12 +32,12 @@ class View(Rope):
         self.kind = kind
         """`message`, the kind of a scalar field such as `bytes`, `repeated`, or `unknown`."""
         self.type = type_name
-        """The full name of the message type, for a message of a known type."""
+        """Full name of the message type; None for other kinds and unknown types."""
 
 
 @dataclass(frozen=True, slots=True)
 class Large:
-    """A large part: one field, or `count` small elements of one field together."""
+    """A large part of a proto: one field, or `count` small elements of one field together."""
 
     path: str
     size: int
@@ -46,7 +46,7 @@ class Large:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One chunk of a split: a message with its extracted parts left out, or the content of a bytes field."""
+    """A chunk of a split: a message without its extracted parts, or the content of a bytes field."""
 
     index: int
     kind: str
@@ -56,12 +56,12 @@ class Chunk:
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Length in bytes."""
         return self.rope.size
 
 
 class Split(Sequence[Chunk]):
-    """The chunks of a proto under one policy, and the metadata that says how they make it up."""
+    """The chunks of a proto under one policy, and the metadata for their merge."""
 
     def __init__(self, plan: _core.Plan, sources: Sequence[RangeSource]) -> None:
         self._plan = plan
@@ -80,16 +80,19 @@ class Split(Sequence[Chunk]):
 
     @property
     def plan(self) -> _core.Plan:
-        """What the engine knows of the chunks: where each of them lies."""
+        """The engine's plan: places of all chunks."""
         return self._plan
 
     @property
     def metadata(self) -> bytes:
-        """The serialized `ChunkMetadata` of TensorFlow's proto splitter, as the file of `cpb` holds it."""
+        """The serialized `ChunkMetadata` of TensorFlow's proto splitter, as in the file of `cpb`."""
         return self._plan.metadata()
 
     def hashes(self, advance: Callable[[int], None] | None = None) -> Iterator[int]:
-        """The hash of each chunk in a `.cpb` file, in order. Reads them all, and tells `advance` how far it is."""
+        """The hash of each chunk's record in a `.cpb` file, in order; reads all chunks.
+
+        `advance` is called with the bytes hashed since its last call.
+        """
         for chunk in self:
             hasher = _core.ChunkHasher(chunk.size)
             for start in range(0, chunk.size, _STRIDE):
@@ -100,19 +103,19 @@ class Split(Sequence[Chunk]):
             yield hasher.finish()
 
     def cpb(self, advance: Callable[[int], None] | None = None) -> Rope:
-        """The chunked file that TensorFlow's Merger reads. Reads every chunk once, for the hashes of the file."""
+        """The chunked file that TensorFlow's Merger reads; reads all chunks once to hash them."""
         return Rope(self._plan.cpb(list(self.hashes(advance))), self._read)
 
 
 class _Closable(Protocol):
-    """Something that is closed with a proto."""
+    """An object that is closed together with a proto."""
 
     def close(self) -> None:
-        """Give it back."""
+        """Free the object's resources."""
 
 
 class Proto:
-    """An indexed proto: serialized, in chunks or as text, every view works alike."""
+    """An indexed proto; views are the same for serialized protos, chunked ones and texts."""
 
     def __init__(
         self,
@@ -126,36 +129,36 @@ class Proto:
         why: str | None = None,
     ) -> None:
         self.sources = tuple(sources)
-        """What its ropes are over."""
+        """Sources that the ropes of the document refer to."""
         self._read = _core.Sources(self.sources)
         self.index = _core.Index(index)
         self.index_bytes = index
-        """The serialized index; keep it, and the next opening reads nothing else."""
+        """The serialized index; passed to `open`, it spares the scan of the same bytes."""
         self.document = _core.Document(self.index, flat, self.sources, image, limits=limits)
-        """The engine's view of it."""
+        """The engine's document."""
         self.type = self.index.root_type
-        """The full name of the root's message type; none when it is not known."""
+        """Full name of the root's message type; None if unknown."""
         self.why = why
-        """What told the type, or why it could not be told."""
+        """The reason for the type, or for the lack of one."""
         self.form = form
-        """How it is written in its file."""
+        """`serialized`, `chunked` or `text`: the form of the file."""
         self._owned: list[_Closable] = []
 
     @property
     def size(self) -> int:
-        """Bytes of the whole proto."""
+        """Bytes of the serialized proto, for a chunked one after the merge."""
         return self.index.size
 
     @cached_property
     def rope(self) -> View:
-        """The whole proto: a raw one byte for byte, a chunked one merged."""
+        """The serialized proto: a raw one byte for byte, a chunked one merged."""
         return self.merge()
 
     def merge(self, path: str = "", fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> View:
-        """What stands at `path`: a message serialized, the content of bytes or text, the text of a scalar.
+        """The bytes at `path`: a serialized message, the content of bytes or text, or a scalar as text.
 
-        `fields` keep only these paths below it; `omit_larger_than` leaves out every bytes, packed or string field
-        beyond that size. What is kept stands in its order and encoding.
+        `fields` keeps only these paths below it; `omit_larger_than` omits bytes, packed and string fields above that
+        size. All others keep their order and encoding.
         """
         if isinstance(fields, str):
             raise InvalidInput("fields is a list of paths, not one path")
@@ -165,7 +168,7 @@ class Proto:
         return View(core, self._read, kind, type_name)
 
     def tree(self, path: str = "", *, start: int = 0, limit: int | None = None) -> list[Node]:
-        """What lies directly below `path`, from place `start` on, at most `limit` of it."""
+        """At most `limit` nodes directly below `path`, from number `start` on; None for all of them."""
         limit = _ALL_NODES if limit is None else limit
         _check_size("start", start)
         _check_size("limit", limit)
@@ -173,16 +176,16 @@ class Proto:
         return [node_at(path, row) for row in rows]
 
     def count(self, path: str = "") -> int:
-        """How much lies directly below `path`."""
+        """Number of nodes directly below `path`."""
         return self.document.children(path, 0, 0)[1]
 
     def largest(self, limit: int = 10) -> list[Large]:
-        """What makes it large: at most `limit` parts, the largest first."""
+        """At most `limit` parts of the proto, the largest first."""
         _check_size("limit", limit)
         return [Large(*row) for row in self.document.largest(limit)]
 
     def split(self, *, min_chunk: int = MIN_CHUNK, max_chunk: int = MAX_CHUNK) -> Split:
-        """The chunks under a policy: fields of at least `min_chunk` bytes, runs cut at `max_chunk`."""
+        """The chunks under a policy, in bytes: fields of at least `min_chunk`, runs cut at `max_chunk`."""
         if min_chunk < 1 or max_chunk < min_chunk:
             raise InvalidInput("min_chunk is at least 1, and max_chunk no smaller")
         _check_size("max_chunk", max_chunk)
@@ -199,21 +202,21 @@ class Proto:
         return self.chunks.metadata
 
     def verify(self) -> None:
-        """Raise `CorruptModel` unless the checksums hold: those of the index, and of the records of a chunked file.
+        """Raise `CorruptModel` unless all checksums match: of the index, and of records in a chunked file.
 
-        Opening checks those of compressed records, which it reads anyway; this reads all of a chunked file. Other
-        protos have no checksums.
+        Reads all of a chunked file; other protos have no checksums.
         """
         self.index.verify()
+        # Opening has compared the checksums of compressed records alone, since it decodes those.
         if self.form == "chunked":
             _core.Chunked.verify(self.sources[0])
 
     def own(self, *taken: _Closable) -> None:
-        """Close these with it."""
+        """Close `taken` together with this proto."""
         self._owned += taken
 
     def close(self) -> None:
-        """Give back the files that opening it took; its ropes cannot be read any more."""
+        """Close the files that this proto opened; its ropes become unreadable."""
         self._read.close()
         while self._owned:
             self._owned.pop().close()
@@ -234,6 +237,6 @@ def _check_size(name: str, value: int) -> None:
 
 
 def node_at(above: str, row: tuple[Any, ...]) -> Node:
-    """The node of one row of the engine's `children`, whose parent stands at the path `above`."""
+    """The node of a `row` from the engine's `children`, below the path `above`."""
     step, *facts = row
     return Node(above + step if step.startswith("[") or not above else f"{above}.{step}", *facts)

@@ -1,4 +1,4 @@
-"""Models in local files: their tensors by name, by slice, as ropes."""
+"""Models in local files: tensors by name and slice, as ropes."""
 
 from __future__ import annotations
 
@@ -30,43 +30,49 @@ Progress = Callable[[int, int], object]
 
 
 class LocalModel:
-    """A model that lies in local files. Close it, or use it in a `with`."""
+    """A model in local files; close it after use, or use it in a `with`."""
 
     def __init__(self, model: Model, proto: Proto | None, held: ExitStack) -> None:
         self.model = model
-        """Its files, and its root."""
+        """Root and files of the model."""
         self.proto = proto
-        """The root, where it is a proto."""
+        """The root, if it is a proto; else None."""
         self._held = held
 
     @cached_property
     def tensors(self) -> Tensors:
-        """All its tensors, in its order; none of their bytes is read."""
+        """All tensors, in the model's order; reads metadata, but no elements.
+
+        `Unsupported` if no format applies.
+        """
         return tensors_of(self.model)
 
     def __iter__(self) -> Iterator[Tensor]:
         return each(self.tensors)
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor of this name or address."""
+        """The tensor of this name or address; `NotFound` if there is none, `Conflict` for several."""
         return single(self.tensors, name)
 
     def matching(self, name: str | None = None, dtype: str | None = None) -> Iterator[Tensor]:
-        """The tensors of a name, in which `*` stands for anything, and of a type."""
+        """Tensors by name or address, with `*` for any characters in a name, and by dtype; None matches any."""
         return filter(wanted(name, dtype), self)
 
     def read(self, tensor: str | Tensor, slice: str | None = None, form: str = "raw") -> Rope:
-        """A tensor, or a slice of it, as `raw`, `npy`, `packed` or `json`; read when somebody wants the bytes."""
+        """The elements of a tensor or of a slice as `raw`, `npy`, `packed` or `json`; read on demand.
+
+        Without a slice, checksums of the model are compared for parts up to 64 MiB; varints are counted in any case.
+        """
         data = self.look(tensor, slice, form).bytes
         return Rope(data.rope, data.sources)
 
     def look(self, tensor: str | Tensor, slice: str | None = None, form: str = "raw") -> Reading:
-        """The same, with the type and the shape of what is read."""
+        """As `read`, with the dtype and the shape of the result."""
         found = self.tensor(tensor) if isinstance(tensor, str) else tensor
         return read(found, slice, form)
 
     def close(self) -> None:
-        """Give back the files that opening it took."""
+        """Close the files that this model opened."""
         self._held.close()
 
     def __enter__(self) -> Self:
@@ -81,9 +87,9 @@ def open_model(
 ) -> LocalModel:
     """Open the model in the file or directory `path`.
 
-    The other files of a model lie beside its root: for a file those of its directory are taken along, for a directory
-    `root` names the root's path in it where that is not plain, and `NoRoot` says that none of its files is one.
-    `progress` is called as for `open`.
+    Files beside the root belong to the model: for a file those of its directory. For a directory, `root` is the path of
+    the root in it; without one, the likeliest file is taken, and `NoRoot` raised if there is none. `type` is the root's
+    message type, if detection fails. `progress` is called as in `open_proto`.
     """
     place = Path(path)
     if not place.is_dir():
@@ -97,20 +103,24 @@ def open_model(
 
 
 def files_in(folder: str | os.PathLike[str]) -> LocalModel:
-    """The files in `folder` as a model without a root: `model.root` is empty, and there are no tensors."""
+    """The files in `folder` as a model without a root: `model.root` is empty, and no format applies."""
     held = ExitStack()
     return LocalModel(Model("", None, _Folder(Path(folder), held), None), None, held)
 
 
 def root_in(folder: str | os.PathLike[str], type: str | None = None) -> str:
-    """The path in `folder` of the root of the model in it, as `open_model` finds it; mostly nothing is indexed."""
+    """The path in `folder` of the model's root, chosen as in `open_model`; `NoRoot` if there is none."""
+    # Detection settles most folders by first bytes; a candidate in doubt is indexed.
     with ExitStack() as held:
         return _likeliest(_Folder(Path(folder), held), named=type is not None)[0]
     raise AssertionError("a with block that returns")  # pragma: no cover
 
 
 def model_around(proto: Proto, place: str | os.PathLike[str], root: str) -> LocalModel:
-    """The model whose root is `proto`, which was opened as the file `root` in the directory `place` and stays open."""
+    """The model whose root is `proto`, opened from the file `root` in the directory `place`.
+
+    Closing the model leaves `proto` open.
+    """
     with ExitStack() as held:
         model = Model(root, proto.type, _Folder(Path(place), held), Root(proto.document, proto.sources))
         return LocalModel(model, proto, held.pop_all())
@@ -118,15 +128,15 @@ def model_around(proto: Proto, place: str | os.PathLike[str], root: str) -> Loca
 
 
 def model_over(files: Mapping[str, RangeSource], root: str, type: str | None = None) -> LocalModel:
-    """The model in `files`, whatever they are read from, of which `root` is the root. The files stay their owner's."""
+    """The model with `root` in `files`, any sources by path; closing the model leaves `files` open."""
     return _opened(files, root, _looked_at(files, root), type, None)
 
 
 class _Folder(Mapping[str, FileSource]):
-    """The files below a directory, opened when they are asked for. Links that lead out of it are not followed."""
+    """Files below a directory by path, opened on access, without those whose links lead out of it."""
 
     def __init__(self, place: Path, held: ExitStack) -> None:
-        # Not resolve(): of links in a circle that makes an error of its own.
+        # Not Path.resolve(), which raises for circular links.
         self._place = Path(os.path.realpath(place))
         self._held = held
         self._open: dict[str, FileSource] = {}
@@ -166,9 +176,10 @@ def _looked_at(files: Mapping[str, RangeSource], root: str) -> schema.Detection:
 
 
 def _likeliest(files: Mapping[str, FileSource], *, named: bool = False) -> tuple[str, schema.Detection]:
-    """The root that the service would choose, with what it is taken for; `NoRoot` where no file is one.
+    """The likeliest root, chosen as by the service, with its detection.
 
-    `named` says that the root's type was: then the likeliest file has to be one.
+    `named` is True when the caller gave the root's type: the likeliest file is then taken unchecked. `NoRoot` if no
+    file is a root, `InvalidInput` without files.
     """
     found = {path: _looked_at(files, path) for path in files}
     candidates = [Candidate(path, detection.kind, files[path].size) for path, detection in found.items()]
@@ -186,7 +197,7 @@ def _likeliest(files: Mapping[str, FileSource], *, named: bool = False) -> tuple
 
 
 def _is_root(file: FileSource, path: str, found: schema.Detection) -> bool:
-    """Whether a file can be a root that nobody named, where its first bytes have not told already."""
+    """True when the file can be a root that no caller named; opens it where its detection leaves a doubt."""
     sure = found.kind == "proto" and found.confidence > BY_NAME
     if sure or (found.kind == "text" and found.type_name is not None):
         return True

@@ -1,4 +1,4 @@
-"""Opening a proto: a path, bytes or any object with range reads becomes a `Proto`."""
+"""Opening of protos: a path, bytes or any object with range reads becomes a `Proto`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["look_at", "open_looked_at", "open_proto"]
 
 NAMED: Final = "it was named"
 _DECODED_IN_MEMORY: Final = 8 << 20
-"""Bytes of decoded records; more of them go to a temporary file."""
+"""Bytes of decoded records held in memory; more of them go to a temporary file."""
 
 Progress = Callable[[int, int], object]
 
@@ -34,12 +34,13 @@ def open_proto(
     limits: _core.Limits | None = None,
     progress: Progress | None = None,
 ) -> Proto:
-    """Open a proto, raw or chunked: a path, bytes, a seekable file, or any object with range reads.
+    """Open a proto, serialized, chunked or text: a path, bytes, a seekable file or a range source.
 
-    `type` names the root's message type where it cannot be detected; `types` has it when it is not a bundled one.
-    `index` spares the scan when it is what `Proto.index_bytes` gave for the same bytes. Messages below `floor` bytes
-    are looked into on demand: a small floor makes a large index.
-    `progress` is called now and then with the bytes looked at and the bytes there are.
+    `type` names the root's message type where detection fails; `types` declares it if it is not a bundled one. `index`,
+    from `Proto.index_bytes` for the same bytes, spares the scan. Messages below `floor` bytes are parsed on demand: a
+    smaller floor makes a larger index.
+
+    `progress(done, total)` is called now and then, in bytes.
     """
     opening, filename = as_source(source), _filename(source)
     owned = [opening] if opening is not source and isinstance(opening, FileSource) else []
@@ -55,7 +56,7 @@ def open_proto(
 
 
 def look_at(source: RangeSource, filename: str | None) -> schema.Detection:
-    """The kind and the type that the first bytes of `source` and its name tell."""
+    """Kind and type of `source`, detected from its first bytes and `filename`."""
     return schema.detect(source.read(0, min(source.size, HEAD)), filename, source.size)
 
 
@@ -67,7 +68,10 @@ def open_looked_at(
     *,
     progress: Progress | None = None,
 ) -> Proto:
-    """Open a proto whose `detection` `look_at` gave; `type` names the root's message type, or is None."""
+    """Open a proto by its `detection` from `look_at`; `type`, unless None, overrides the detected type.
+
+    Closing the proto leaves `source` open.
+    """
     return _open(source, detection, filename, type, IndexingTerms(_Types(), progress=progress))
 
 
@@ -85,14 +89,14 @@ def _open(
         return opened("serialized", _type_of_message(detection, type))
     if type is None:
         return opened("text", type_name)
-    try:  # bytes may look like text, and be what they are named as after all
+    try:  # a binary proto may look like text
         return opened("serialized", type)
     except CorruptModel:
         return opened("text", type)
 
 
 def _type_of_message(detection: schema.Detection, type: str | None) -> str | None:
-    """The type of a serialized message; `Unsupported` for another kind of file, unless `type` names one."""
+    """The type of a serialized message; `Unsupported` for other kinds of files, unless `type` names one."""
     if type is None and detection.kind not in {"proto", "unknown"}:
         raise Unsupported(f"{detection.why}, not a serialized proto; name its type if it is one after all")
     return type or (detection.type_name if detection.kind == "proto" else None)
@@ -120,7 +124,7 @@ def _indexed(file: ProtoFile, terms: IndexingTerms) -> Proto:
 
 @dataclass(frozen=True, slots=True)
 class _Types:
-    """The types of a set, where there is one, and the bundled ones."""
+    """Types of `extra`, if given, and the bundled ones."""
 
     extra: schema.MessageTypes | None = None
 
@@ -137,7 +141,7 @@ class _Types:
 
 
 class _DecodedBytes:
-    """Decoded bytes: those of a text in memory, those of records in a temporary file once they are many."""
+    """Decoded bytes: of a text in memory, of records in a temporary file above 8 MiB."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
@@ -158,7 +162,7 @@ class _DecodedBytes:
         return BytesSource(self._text) if self._file is None else FileObjectSource(self._file)
 
     def close(self) -> None:
-        """Give the bytes up."""
+        """Free the memory or remove the temporary file."""
         if self._file is not None:
             self._file.close()
 

@@ -1,4 +1,4 @@
-"""Bytes described, not held: a rope knows its length before a byte is read, and a slice of it costs nothing."""
+"""Ropes: byte sequences over sources, with a known length, sliced without a read."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["PIECE", "Rope", "RopeFile"]
 
 PIECE = 1 << 20
-"""Bytes are moved in pieces of this size."""
+"""Bytes per read when a rope is copied or iterated over."""
 
 
 class Rope:
-    """Bytes that lie in sources, in order: with a length, sliced for nothing, read when somebody wants them."""
+    """A sequence of bytes in sources: has a length, slices without copying, reads on demand."""
 
     __slots__ = ("_sources", "core")
 
@@ -32,7 +32,7 @@ class Rope:
 
     @property
     def size(self) -> int:
-        """How many bytes it stands for."""
+        """Length in bytes."""
         return self.core.size
 
     def __len__(self) -> int:
@@ -54,7 +54,7 @@ class Rope:
         return f"<{type(self).__name__} of {self.core.size} bytes in {self.core.piece_count} pieces>"
 
     def read(self, offset: int = 0, length: int | None = None, /) -> bytes:
-        """The `length` bytes at `offset`; all of them from there on when no length is given."""
+        """The `length` bytes at `offset`, by default all to the end; `InvalidInput` if out of range."""
         stop = self.core.size if length is None else offset + length
         if offset < 0 or stop < offset or stop > self.core.size:
             raise InvalidInput(f"bytes {offset} to {stop} are not in a rope of {self.core.size} bytes")
@@ -64,7 +64,7 @@ class Rope:
         return self.read()
 
     def readinto(self, buffer: WriteableBuffer, offset: int = 0) -> int:
-        """Fill `buffer` with the bytes at `offset`; how many there were."""
+        """Fill `buffer` with the bytes at `offset`; returns their number, less than its size at the end."""
         view = memoryview(buffer).cast("B")
         count = max(0, min(view.nbytes, self.core.size - offset))
         for at in range(0, count, PIECE):
@@ -73,46 +73,49 @@ class Rope:
         return count
 
     def pieces(self, size: int = PIECE) -> Iterator[memoryview]:
-        """Its bytes in pieces of `size`; the last may be shorter."""
+        """The bytes in pieces of `size`, of which the last may be shorter."""
         for offset in range(0, self.core.size, size):
             yield memoryview(self._sources.read(self.core, offset, min(size, self.core.size - offset)))
 
     def write_to(self, file: BinaryIO) -> int:
-        """Write all its bytes to `file`; how many there were."""
+        """Write all bytes to `file`; returns their number."""
         for piece in self.pieces():
             left = piece
-            while left:  # a raw file or a pipe may take less than it is given
+            while left:  # a raw file or a pipe may write fewer bytes than given
                 left = left[file.write(left) :]
         return self.core.size
 
     def open(self) -> RopeFile:
-        """A seekable binary file of its bytes, for libraries that want one."""
+        """A seekable binary file over the rope, for libraries that require one."""
         return RopeFile(self)
 
 
 class RopeFile(io.RawIOBase):
-    """A rope as a file that is read and sought in."""
+    """A rope as a read-only, seekable raw file."""
 
     def __init__(self, rope: Rope) -> None:
         self._rope = rope
         self._at = 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Always True."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Always True."""
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill `buffer` with the next bytes; how many there were."""
+        """Fill `buffer` with the next bytes; returns their number, 0 at the end."""
         count = self._rope.readinto(buffer, self._at)
         self._at += count
         return count
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Go to `offset`, counted from the start, from here or from the end."""
+        """Move to `offset` from the start, the position or the end; returns the new position.
+
+        `InvalidInput` for a position before the start.
+        """
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._rope.size}[whence]
         if base + offset < 0:
             raise InvalidInput(f"{base + offset} lies before the first byte")
@@ -120,5 +123,5 @@ class RopeFile(io.RawIOBase):
         return self._at
 
     def tell(self) -> int:
-        """The offset of the next byte."""
+        """Offset of the next byte."""
         return self._at

@@ -1,4 +1,4 @@
-"""Where bytes are read from: files, bytes in memory, and anything else that answers range reads."""
+"""Sources of range reads: files, bytes in memory, file objects, and the protocol for others."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _LONGEST_READ = 1 << 30  # bytes per call; the kernel stops at 2 GiB
 
 @runtime_checkable
 class RangeSource(Protocol):
-    """Bytes that do not change, read by range."""
+    """Immutable bytes, read by range."""
 
     @property
     def size(self) -> int:
-        """How many bytes there are."""
+        """Length in bytes."""
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Exactly the `length` bytes at `offset`, or an error."""
+        """Exactly `length` bytes at `offset`; raises an error for any fewer."""
 
 
 SourceLike = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | RangeSource
 
 
 class FileSource:
-    """A file, read by position: threads may share it."""
+    """A file read with `pread`; threads may share it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
@@ -49,21 +49,22 @@ class FileSource:
             raise _cannot_open(self.path, error) from error
 
     def fileno(self) -> int:
-        """The file descriptor, which stays this object's own."""
+        """The file descriptor; it remains owned by this object."""
         return self._fd
 
     def core_file(self) -> CoreFile | None:
-        """The file as the engine reads it; None once this source is closed, or `path` names another file.
-
-        The engine opens the file a first time when it asks; closing the source gives that up too.
-        """
+        """The file as the engine reads it; None after `close`, or if `path` now names another file."""
+        # The engine opens the file anew, by its path: device and inode prove that it is the same one.
         if self._core_file is None and self._fd >= 0:
             found = os.fstat(self._fd)
             self._core_file = CoreFile.open(self.path, found.st_dev, found.st_ino)
         return self._core_file
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Exactly the `length` bytes at `offset`."""
+        """Exactly `length` bytes at `offset`.
+
+        `CorruptModel` for a range beyond the end, `StorageError` when the read fails or the file has shrunk.
+        """
         _check(offset, length, self.size, self.path)
         if length > _LONGEST_READ:
             return self._read_long(offset, length)
@@ -71,7 +72,7 @@ class FileSource:
         return part if len(part) == length else self._read_long(offset, length)
 
     def close(self) -> None:
-        """Give the file descriptor back; closing twice is harmless."""
+        """Close the file descriptor, and drop the engine's file; may be called twice."""
         fd, self._fd = self._fd, -1
         self._core_file = None
         if fd >= 0:
@@ -110,20 +111,20 @@ class FileSource:
 
 
 class BytesSource:
-    """Bytes in memory."""
+    """Bytes in memory, not copied."""
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
         self._view = memoryview(data).cast("B").toreadonly()
         self.size = self._view.nbytes
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Exactly the `length` bytes at `offset`."""
+        """Exactly `length` bytes at `offset`; `CorruptModel` for a range beyond the end."""
         _check(offset, length, self.size, "the bytes in memory")
         return bytes(self._view[offset : offset + length])
 
 
 class FileObjectSource:
-    """A seekable binary file object; its own position is moved by reading."""
+    """A seekable binary file object; reads move its position, one at a time under a lock."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -132,7 +133,10 @@ class FileObjectSource:
         self.size = file.seek(0, os.SEEK_END)
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Exactly the `length` bytes at `offset`."""
+        """Exactly `length` bytes at `offset`.
+
+        `CorruptModel` for a range beyond the end, `StorageError` when the file has shrunk.
+        """
         _check(offset, length, self.size, self._name)
         parts: list[bytes] = []
         with self._lock:
@@ -147,7 +151,10 @@ class FileObjectSource:
 
 
 def as_source(x: SourceLike) -> RangeSource:
-    """A source of range reads for a path, bytes, a seekable binary file, or what is one already."""
+    """A range source over a path, bytes or a seekable binary file; range sources are returned as they are.
+
+    `InvalidInput` for any other object.
+    """
     if isinstance(x, str | os.PathLike):
         return FileSource(x)
     if isinstance(x, bytes | bytearray | memoryview):
