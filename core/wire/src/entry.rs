@@ -1,4 +1,4 @@
-//! What is known of one field without looking inside: the unit that indexes and on-demand scans speak in.
+//! Entry of a field: its place on the wire, without its content. Indexes and on-demand scans consist of entries.
 
 use std::ops::Range;
 
@@ -18,15 +18,15 @@ pub struct Entry {
     pub wire: Wire,
     /// The offset of the tag.
     pub start: u64,
-    /// Where the content begins.
+    /// The offset of the content.
     pub content: u64,
-    /// Where the content ends: before `end` for groups alone.
+    /// The offset past the content; less than `end` only for groups.
     pub content_end: u64,
     /// The offset past the last byte.
     pub end: u64,
-    /// How many occurrences it stands for: more than one only for runs of one scalar field.
+    /// Number of occurrences: above 1 only for a run of one scalar field.
     pub count: u64,
-    /// The index node that holds its content, for a message of some size.
+    /// The index node of the content, for a message that has one.
     pub node: Option<NodeId>,
 }
 
@@ -39,22 +39,22 @@ impl Entry {
         Self { number, wire, start, content, content_end: end, end, count: 1, node: None }
     }
 
-    /// Bytes of the content.
+    /// Length of the content in bytes.
     pub fn content_len(&self) -> u64 {
         self.content_end - self.content
     }
 
-    /// The bytes it occupies.
+    /// Range of the whole field.
     pub fn span(&self) -> Range<u64> {
         self.start..self.end
     }
 
-    /// The bytes of its content.
+    /// Range of the content.
     pub fn content_span(&self) -> Range<u64> {
         self.content..self.content_end
     }
 
-    /// Bytes that the shortest head of a length-delimited field takes.
+    /// Bytes of the shortest tag and length of a length-delimited field.
     pub fn minimal_head(number: u32, content_len: u64) -> u64 {
         (varint::len(header::tag(number, Wire::Len)) + varint::len(content_len)) as u64
     }

@@ -1,14 +1,14 @@
-//! The one error of the crate: what kind, what happened, at which byte offset, at which path.
+//! Error of the crate: kind, message, and where known the byte offset and the field path.
 
 use std::fmt;
 
-/// What a [`WireError`] is about; the binding maps each kind to one public exception class.
+/// Category of a [`WireError`]; the binding maps each kind to one public exception class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
     /// The bytes are not a proto (or riegeli file, or index): truncated, overlong, inconsistent.
     Corrupt,
-    /// A checksum that we took disagrees with the bytes it covers: what we keep is damaged, and no model is to blame.
+    /// A checksum written by this software mismatches: stored data is damaged, the model itself is not at fault.
     Checksum,
     /// A limit of [`crate::Limits`] was reached.
     Limit,
@@ -16,11 +16,11 @@ pub enum Kind {
     Syntax,
     /// A well-formed path that matches nothing here.
     NotFound,
-    /// A chunked proto whose metadata and chunks do not fit together.
+    /// A chunked proto whose metadata contradicts its chunks.
     Inconsistent,
-    /// Understood, but not possible.
+    /// A valid request that is not supported.
     Unsupported,
-    /// The caller's source failed; the cause is kept.
+    /// The caller's source failed; the error carries the cause.
     Source,
 }
 
@@ -39,12 +39,12 @@ struct Inner {
 }
 
 impl WireError {
-    /// An error of `kind` that says `message`.
+    /// An error of `kind` with `message`.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner { kind, message: message.into(), offset: None, path: None, cause: None }))
     }
 
-    /// Bytes that are not what they should be, at `offset`.
+    /// A `Corrupt` error for the bytes at `offset`.
     pub fn corrupt(offset: u64, message: impl Into<String>) -> Self {
         Self::new(Kind::Corrupt, message).at(offset)
     }
@@ -57,48 +57,48 @@ impl WireError {
         error
     }
 
-    /// The same error, known to have happened at `offset` unless an offset is there already.
+    /// Sets the offset unless the error has one.
     #[must_use]
     pub fn at(mut self, offset: u64) -> Self {
         self.0.offset.get_or_insert(offset);
         self
     }
 
-    /// The same error, known to have happened at `path` unless a path is there already.
+    /// Sets the field path unless the error has one.
     #[must_use]
     pub fn on(mut self, path: impl Into<String>) -> Self {
         self.0.path.get_or_insert_with(|| path.into());
         self
     }
 
-    /// The same error with its offset moved by `base`: for parsers that count from the start of a part.
+    /// Moves the offset by `base`, for parsers that count from the start of a part.
     #[must_use]
     pub fn shifted(mut self, base: u64) -> Self {
         self.0.offset = self.0.offset.map(|offset| offset.saturating_add(base));
         self
     }
 
-    /// What it is about.
+    /// Category of the error.
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
-    /// What happened, without offset and path.
+    /// Description, without offset and path.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// The byte it happened at.
+    /// Byte offset of the error; None when unknown.
     pub fn offset(&self) -> Option<u64> {
         self.0.offset
     }
 
-    /// The field path it happened at.
+    /// Field path of the error; None when unknown.
     pub fn path(&self) -> Option<&str> {
         self.0.path.as_deref()
     }
 
-    /// The source's own error, for [`Kind::Source`].
+    /// The source's own error, for [`Kind::Source`]; None for other kinds.
     pub fn into_cause(self) -> Option<Box<dyn std::error::Error + Send + Sync>> {
         self.0.cause
     }

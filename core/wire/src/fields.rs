@@ -1,9 +1,9 @@
-//! The fields of a message in memory, one after the other; groups are stepped over whole.
+//! Fields of a message in memory, one after the other; groups are skipped as a whole.
 
 use crate::error::{Kind, Result, WireError};
 use crate::header::{self, Header, Wire, past_parent, stray_end};
 
-/// The fields of a message in memory.
+/// Iterator over the fields of a message in memory.
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
     bytes: &'a [u8],
@@ -15,11 +15,11 @@ pub struct Fields<'a> {
 /// One field of a message in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct InMemory<'a> {
-    /// Its head.
+    /// Tag, and length or value.
     pub header: Header,
     /// The offset of its tag.
     pub start: u64,
-    /// Its content; for groups, what stands between the two tags.
+    /// The content; for groups, the bytes between the two tags.
     pub content: &'a [u8],
     /// The offset past its last byte.
     pub end: u64,
@@ -31,7 +31,7 @@ impl<'a> Fields<'a> {
         Self { bytes, at: 0, base, depth }
     }
 
-    /// The next field, or `None` at the end.
+    /// The next field, or None at the end.
     #[inline]
     pub fn next_field(&mut self) -> Result<Option<InMemory<'a>>> {
         if self.at >= self.bytes.len() {
@@ -59,14 +59,14 @@ impl<'a> Fields<'a> {
         Ok(Some(InMemory { header, start, content, end: self.base.saturating_add(end as u64) }))
     }
 
-    /// Like [`Fields::next_field`], but may step over fields other than `wanted`: those in the plainest form, with a tag
-    /// of one byte and a length of one or two.
+    /// Like [`Fields::next_field`], but may skip fields other than `wanted`: those in the plainest form, with a tag of
+    /// one byte and a length of one or two.
     #[inline]
     pub fn next_but(&mut self, wanted: u32) -> Result<Option<InMemory<'a>>> {
         self.next_among(1u16.checked_shl(wanted).unwrap_or(0))
     }
 
-    /// The same with several numbers: those whose bits are set in `wanted`, and all from 16 on.
+    /// Like [`Fields::next_but`] for several numbers: those whose bits are set in `wanted`, and all from 16 on.
     #[inline]
     pub(crate) fn next_among(&mut self, wanted: u16) -> Result<Option<InMemory<'a>>> {
         while let Some([tag @ 0x08..0x80, len, more]) = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk) {
@@ -89,7 +89,7 @@ impl<'a> Fields<'a> {
         header.ok_or_else(|| WireError::corrupt(start, "a field is cut off at the end of its message"))
     }
 
-    /// Steps over the group `number` whose content begins here; returns where its end tag begins and ends.
+    /// Skips the group `number` whose content begins here; returns the start and the end of its end tag.
     fn skip_group(&mut self, number: u32, depth: u32) -> Result<(usize, usize)> {
         let mut open = vec![number];
         loop {

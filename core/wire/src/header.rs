@@ -1,4 +1,4 @@
-//! The head of one field on the wire: its tag, and its length where it has one.
+//! Header of one field on the wire: its tag, and the length or value that follows.
 
 use crate::error::{Result, WireError};
 use crate::limits::MAX_FIELD_NUMBER;
@@ -37,7 +37,7 @@ impl Wire {
     }
 }
 
-/// Where one field begins: number, wire type, and what follows the tag.
+/// Tag of a field, and the length or value that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The field number.
@@ -46,7 +46,7 @@ pub struct Header {
     pub wire: Wire,
     /// Bytes of the tag.
     pub tag_len: u8,
-    /// Bytes of the tag and, for [`Wire::Len`], of the length: where the content begins.
+    /// Bytes of the tag and, for [`Wire::Len`], of the length: the distance from the tag to the content.
     pub head_len: u8,
     /// Bytes of the content; 0 for groups, whose end is not known yet.
     pub content_len: u64,
@@ -55,7 +55,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Bytes of the whole field, where the wire type tells.
+    /// Bytes of the whole field, for groups of the tag alone; None when the sum exceeds 64 bits.
     #[inline]
     pub fn size(&self) -> Option<u64> {
         u64::from(self.head_len).checked_add(self.content_len)
@@ -67,8 +67,8 @@ pub fn tag(number: u32, wire: Wire) -> u64 {
     u64::from(number) << 3 | wire as u64
 }
 
-/// Reads the head that stands at the start of `bytes`; `None` when more bytes are needed to tell. The value of a
-/// varint counts as needed, the content of other fields does not.
+/// Reads the header at the start of `bytes`; None when more bytes are needed. The value of a varint belongs to the
+/// header, the content of other fields does not.
 #[inline]
 pub fn read(bytes: &[u8], offset: u64) -> Result<Option<Header>> {
     let (tag, tag_len) = match bytes {
@@ -125,12 +125,12 @@ pub fn read(bytes: &[u8], offset: u64) -> Result<Option<Header>> {
     Ok(Some(header))
 }
 
-/// The error for an end tag that ends no group.
+/// The error for an end tag without a group.
 pub(crate) fn stray_end(number: u32, offset: u64) -> WireError {
     WireError::corrupt(offset, format!("an end tag of field {number} stands where no such group is open"))
 }
 
-/// The error for a field that is longer than what is left of its parent.
+/// The error for a field that is longer than the rest of its parent.
 pub(crate) fn past_parent(header: &Header, left: u64, offset: u64) -> WireError {
     let message =
         format!("field {} claims {} bytes, but its parent ends after {left}", header.number, header.content_len);

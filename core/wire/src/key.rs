@@ -1,4 +1,4 @@
-//! What elements are told apart by: the key of a map entry, or the name of a repeated message.
+//! Keys that identify elements: the key of a map entry, or the name of a repeated message.
 
 use crate::error::Result;
 use crate::fields::{Fields, InMemory};
@@ -10,12 +10,12 @@ use crate::schema::{FieldKind, Message};
 pub enum Key<'a> {
     /// A string or bytes.
     Text(&'a [u8]),
-    /// An integer or bool; signed ones are sign-extended.
+    /// An integer or bool; signed integers are sign-extended.
     Number(u64),
 }
 
 impl Key<'_> {
-    /// Its hash, as indexes keep it.
+    /// Hash of the key, as stored in indexes.
     pub fn hash(&self) -> u32 {
         match self {
             Self::Text(bytes) => crc32c::crc32c(bytes),
@@ -24,17 +24,17 @@ impl Key<'_> {
     }
 }
 
-/// The key that an element without its key field has.
+/// The key of an element whose key field is missing.
 pub fn default_key(kind: FieldKind) -> Key<'static> {
     if is_text(kind) { Key::Text(b"") } else { Key::Number(0) }
 }
 
-/// Whether keys of this kind are text.
+/// True if keys of this kind are strings or bytes.
 pub fn is_text(kind: FieldKind) -> bool {
     matches!(kind, FieldKind::String | FieldKind::Bytes)
 }
 
-/// The integer that a scalar field of `kind` stands for, sign-extended; `None` for floats and mismatched wires.
+/// The integer value of a scalar field of `kind`, sign-extended; None for floats and mismatched wire types.
 pub fn number(kind: FieldKind, header: &Header, content: &[u8]) -> Option<u64> {
     let raw = match header.wire {
         Wire::Varint => header.value,
@@ -61,7 +61,7 @@ pub fn number_of(kind: FieldKind, wire: Wire, raw: u64) -> Option<u64> {
     })
 }
 
-/// The bits that stand on the wire for the sign-extended `number` of `kind`: the inverse of [`number_of`].
+/// The bits on the wire for the sign-extended `number` of `kind`: the inverse of [`number_of`].
 pub fn to_wire(kind: FieldKind, number: u64) -> u64 {
     let signed = number as i64;
     match kind {
@@ -75,7 +75,7 @@ fn zigzag(raw: u64) -> i64 {
     (raw >> 1) as i64 ^ -((raw & 1) as i64)
 }
 
-/// The key that `field`, the key field of its message and of kind `kind`, holds; `None` on a mismatched wire type.
+/// The key in `field`, which is the key field of its message and of `kind`; None on a mismatched wire type.
 pub fn of_field<'a>(kind: FieldKind, field: &InMemory<'a>) -> Option<Key<'a>> {
     if is_text(kind) {
         (field.header.wire == Wire::Len).then_some(Key::Text(field.content))
@@ -84,13 +84,13 @@ pub fn of_field<'a>(kind: FieldKind, field: &InMemory<'a>) -> Option<Key<'a>> {
     }
 }
 
-/// The key of the element `bytes` of type `message`, which begins at `base`: the last one given, else the default.
-/// `None` when the type has no key field.
+/// The key of the element `bytes` of type `message`, which begins at `base`: the last one on the wire, else the
+/// default. None when the type has no key field.
 pub fn of_element<'a>(message: &Message, bytes: &'a [u8], base: u64, depth: u32) -> Result<Option<Key<'a>>> {
     let Some(field) = message.key() else { return Ok(None) };
     let mut key = default_key(field.kind);
     let mut fields = Fields::new(bytes, base, depth);
-    // Every small element of a long list comes through here: of its fields, the others are stepped over lightly.
+    // Every small element of a long list passes here, so other fields are skipped by the cheapest parse.
     while let Some(found) = fields.next_but(field.number)? {
         if found.header.number == field.number {
             key = of_field(field.kind, &found).unwrap_or(key);

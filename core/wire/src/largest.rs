@@ -1,4 +1,4 @@
-//! The largest parts of a proto: what makes it large, told from its index.
+//! Largest parts of a proto, found from its index.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -13,18 +13,18 @@ use crate::schema::{FieldKind, MISFIT};
 /// One large part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Large {
-    /// Where it is; for many small elements of one field, that field.
+    /// Path of the part; for small elements of one field together, the path of the field.
     pub path: String,
-    /// Bytes: of its content, or of all those elements.
+    /// Bytes of the content, or of all those elements.
     pub size: u64,
-    /// How many elements, where it stands for several.
+    /// Number of elements summed up; None for a single part.
     pub count: Option<u64>,
 }
 
-/// The ordinal of small elements that are counted together.
+/// Ordinal that marks the small elements of a field together.
 const TOGETHER: u64 = u64::MAX;
 
-/// A candidate, so ordered that the smallest is thrown out first: size, node, field, ordinal, count.
+/// A candidate, ordered so that the smallest is dropped first: size, node, field, ordinal, count.
 type Candidate = Reverse<(u64, NodeId, u32, u64, u64)>;
 
 impl Document<'_> {
@@ -38,7 +38,7 @@ impl Document<'_> {
             }
         };
         for id in 0..NodeId::try_from(self.index.node_count()).unwrap_or(NodeId::MAX) {
-            // What many small elements of a field come to: bytes, and how many.
+            // Sums over the small elements of each field: bytes and count.
             let mut small: HashMap<u32, (u64, u64)> = HashMap::new();
             let mut ordinals: HashMap<u32, u64> = HashMap::new();
             for entry in self.entries(&Part::Node(id))? {
@@ -82,7 +82,7 @@ impl Document<'_> {
         self.path_from(id, 0)
     }
 
-    /// The same, `depth` messages above where it was asked for: an index may say that a node stands in itself.
+    /// Path of a node, at recursion `depth`, which is limited: a damaged index may make a node its own ancestor.
     fn path_from(&self, id: NodeId, depth: u32) -> Result<String> {
         if id == 0 {
             return Ok(String::new());

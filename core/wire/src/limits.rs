@@ -7,28 +7,28 @@ pub const MAX_FIELD_NUMBER: u32 = (1 << 29) - 1;
 
 const BYTES_A_CHUNK: u64 = 4 << 10;
 
-/// How much the engine will do for one input. No allocation is made from a declared length alone.
+/// Limits on the work that the engine does for one input. No allocation is made from a declared length alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Messages within messages, groups included. The protobuf runtimes stop at 100 too.
+    /// Nesting of messages, groups included. The protobuf runtimes stop at 100 too.
     pub depth: u32,
-    /// Fields and elements an index may hold.
+    /// Fields and elements in an index.
     pub nodes: u64,
     /// Characters in a path.
     pub path: usize,
     /// Bytes that one compressed riegeli chunk may decode to.
     pub decoded: u64,
-    /// Bytes of memory that decoding one takes: the whole of a chunk that cannot be decoded in pieces, a codec's window.
+    /// Bytes of memory for decoding one chunk: all of a chunk that cannot be decoded in pieces, or a codec's window.
     pub held: u64,
     /// Bytes that the compressed chunks of one chunked proto may decode to, all together.
     pub side: u64,
     /// Extents and literals in one rope.
     pub pieces: usize,
-    /// Steps of the work that one mask makes: elements and fields looked at, each by each selection it may be of.
+    /// Work for one mask: each element and field examined counts once for every selection that may match it.
     pub steps: u64,
     /// Bytes of a `.cpb`'s metadata record.
     pub metadata: u64,
-    /// Chunks of a plan, beside one for every 4 KiB of the proto: each takes about a kilobyte of memory.
+    /// Chunks of a plan, in addition to one for every 4 KiB of the proto. Each takes about a kilobyte of memory.
     pub chunks: u64,
 }
 
@@ -50,17 +50,17 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The limits of a chunk that is decoded as a whole.
+    /// The limits for a chunk that is decoded in memory as a whole.
     pub(crate) fn in_memory(self) -> Self {
         Self { decoded: self.decoded.min(self.held), ..self }
     }
 
-    /// How many chunks a plan of a proto of `size` bytes may have.
+    /// Most chunks in a plan for a proto of `size` bytes.
     pub(crate) const fn chunks_of(&self, size: u64) -> u64 {
         self.chunks.saturating_add(size / BYTES_A_CHUNK)
     }
 
-    /// An error unless `depth` is allowed.
+    /// Fails unless `depth` is allowed.
     pub fn check_depth(&self, depth: u32, offset: u64) -> Result<()> {
         if depth <= self.depth {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What lies directly below a place: for people who look around, and for pages of a listing.
+//! Listing of the children of a path, in pages.
 
 use std::collections::BTreeMap;
 
@@ -10,40 +10,40 @@ use crate::path::quote;
 use crate::resolve::Target;
 use crate::schema::{Field, FieldKind, MISFIT, TypeId};
 
-/// Text and keys up to this many bytes are shown.
+/// Longest text or key shown in a listing, in bytes.
 const SHOWN: u64 = 120;
 
-/// One thing below a place.
+/// One child of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Child {
-    /// What follows the place's path to get there: `name`, `[3]`, `["key"]`.
+    /// Step from the parent's path to the child: `name`, `[3]`, `["key"]`.
     pub step: String,
     /// The field's number.
     pub number: u32,
-    /// The field's name, where known.
+    /// The field's name; None when unknown.
     pub name: Option<String>,
-    /// Its kind as in a `.proto` file, where known; `map` for maps.
+    /// Kind as in a `.proto` file, `map` for maps; None when unknown.
     pub kind: Option<&'static str>,
-    /// The message type, where it is one and the type is known.
+    /// Name of the message type; None for other kinds and unknown types.
     pub type_name: Option<String>,
-    /// How many elements; none for a field that is not repeated, or of which the number would have to be counted.
+    /// Number of elements; None for a singular field, and when counting would mean decoding.
     pub count: Option<u64>,
-    /// Bytes of its content; of a repeated field all its bytes.
+    /// Bytes of the content; of a repeated field, all its bytes.
     pub size: u64,
-    /// Whether something lies below it.
+    /// True if the child has children.
     pub deeper: bool,
-    /// By what an element is known, or what a small field holds.
+    /// Key of an element, or value of a small field.
     pub text: Option<String>,
 }
 
 impl Document<'_> {
-    /// What lies directly below `target`, from place `from` on, at most `limit` of it; and how much there is in all.
+    /// At most `limit` children of `target` from position `from` on, and the number of all children.
     pub fn children(&self, target: &Target, from: u64, limit: usize) -> Result<(Vec<Child>, u64)> {
         match target {
             Target::Message(message) => self.fields_of(message, from, limit),
             Target::Bytes { kind: None, part: Some(part) } => {
                 let message = Message { type_id: None, parts: vec![part.clone()] };
-                // Bytes of unknown type may be a message or not; what is none has nothing below it.
+                // Bytes of unknown type may be a message. When they do not parse as one, they have no children.
                 self.fields_of(&message, from, limit).or_else(|_| Ok((Vec::new(), 0)))
             }
             Target::Repeated { owner, number, field } => self.elements_of(owner, *number, field.as_ref(), from, limit),
@@ -68,7 +68,7 @@ impl Document<'_> {
         Ok((children.collect::<Result<_>>()?, total))
     }
 
-    /// Those of the fields `numbers` of `message` that a later member of their oneof has replaced: they are not set.
+    /// Fields among `numbers` of `message` that a later member of their oneof replaced, so that they are not set.
     fn replaced<'n>(&self, message: &Message, numbers: impl Iterator<Item = &'n u32>) -> Result<Vec<u32>> {
         let mut gone = Vec::new();
         for number in numbers {
@@ -80,7 +80,7 @@ impl Document<'_> {
         Ok(gone)
     }
 
-    /// The fields of `part`: number, how often, bytes.
+    /// Summary of each field of `part`: number, occurrences, bytes.
     fn summary(&self, part: &Part) -> Result<Vec<(u32, u64, u64)>> {
         if let Part::Node(id) = part {
             let fields = self.index.node(*id)?.fields();
@@ -130,7 +130,7 @@ impl Document<'_> {
         }
     }
 
-    /// How many numbers a packed field holds, where their width tells.
+    /// Number of values in a field of numbers; None when packed values have no fixed width.
     fn count_numbers(&self, message: &Message, number: u32, field: Option<&Field>) -> Result<Option<u64>> {
         let width = match field.map(|field| field.kind.wire()) {
             Some(Wire::Fixed32) => 4,
@@ -209,7 +209,7 @@ impl Document<'_> {
         Ok(child)
     }
 
-    /// A small scalar or text as people write it.
+    /// A small scalar or text in readable form.
     fn preview(&self, entry: &Entry, field: Option<&Field>) -> Result<Option<String>> {
         if entry.wire == Wire::Len {
             let text = field.is_some_and(|field| field.kind == FieldKind::String) && entry.content_len() <= SHOWN;
@@ -221,7 +221,7 @@ impl Document<'_> {
         })
     }
 
-    /// The key of a map's `entry`, as it stands in paths.
+    /// The key of a map's `entry` as it stands in paths.
     fn entry_key(&self, entry: &Entry, entry_type: TypeId) -> Result<String> {
         if let Some((kind, bytes)) = self.key_text(entry, entry_type, self.limits.path as u64)? {
             return Ok(key_label(kind, &bytes));

@@ -1,4 +1,4 @@
-//! Field masks: which parts of a message to keep, as a tree of selections.
+//! Field masks: the parts of a message to keep, as a tree of selections.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -6,12 +6,12 @@ use std::rc::Rc;
 use crate::error::{Kind, Result, WireError};
 use crate::path::{Name, Path, Select};
 
-/// What to keep of a message.
+/// Mask of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mask {
-    /// All of it.
+    /// True to keep the whole message.
     pub whole: bool,
-    /// Otherwise these fields, or elements of them, and what to keep of each.
+    /// Otherwise the fields and elements to keep, each with a mask of its own.
     pub picks: BTreeMap<Pick, Rc<Mask>>,
 }
 
@@ -20,12 +20,12 @@ pub struct Mask {
 pub struct Pick {
     /// The field.
     pub name: Name,
-    /// Which elements; all when not said.
+    /// Elements to keep; None keeps all.
     pub select: Option<Select>,
 }
 
 impl Mask {
-    /// The mask that keeps what `paths` lead to.
+    /// The mask that keeps the parts at `paths`.
     pub fn new(paths: &[Path]) -> Result<Self> {
         let mut root = Self::default();
         for path in paths {
@@ -42,7 +42,7 @@ impl Mask {
         Ok(root)
     }
 
-    /// The mask that keeps what any of `masks` keeps. `spend` is told of each pick that is looked at.
+    /// The mask that keeps every part that one of `masks` keeps. `spend` is called for each pick examined.
     pub fn union(masks: &[Rc<Self>], spend: &mut dyn FnMut() -> Result<()>) -> Result<Rc<Self>> {
         if let [only] = masks {
             return Ok(Rc::clone(only));
@@ -60,7 +60,7 @@ impl Mask {
     }
 
     fn child(&mut self, name: &Name, select: Option<&Select>) -> &mut Self {
-        // `[*]` says the same as no brackets.
+        // No brackets and `[*]` mean the same.
         let select = select.filter(|select| !matches!(select, Select::All | Select::Slice(None, None)));
         let pick = Pick { name: name.clone(), select: select.cloned() };
         Rc::make_mut(self.picks.entry(pick).or_default())

@@ -3,30 +3,30 @@
 mod coded;
 mod fit;
 
-/// How the chunks of a proto make it up.
+/// Metadata of a chunked proto: its chunks, and the place of each in the message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
     /// The chunks, by number.
     pub chunks: Vec<ChunkInfo>,
-    /// Where they belong.
+    /// Message that the chunks make up.
     pub message: ChunkedMessage,
 }
 
 /// One chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkInfo {
-    /// Whether it is a message or bytes.
+    /// Kind of the content.
     pub kind: ChunkKind,
-    /// Its length.
+    /// Size in bytes.
     pub size: u64,
     /// The numeric position of its record in a `.cpb` file.
     pub offset: u64,
 }
 
-/// What a chunk holds.
+/// Kind of a chunk's content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChunkKind {
-    /// Not said.
+    /// Not stated.
     #[default]
     Unset = 0,
     /// A serialized message, or a part of one.
@@ -35,36 +35,36 @@ pub enum ChunkKind {
     Bytes = 2,
 }
 
-/// A message that is made of a chunk and of what other chunks add to it.
+/// A message made of a chunk and of additions from other chunks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChunkedMessage {
-    /// The chunk it starts from. None is not the same as chunk 0.
+    /// The chunk to start from. None differs from chunk 0.
     pub chunk: Option<u64>,
-    /// What is added to it.
+    /// Additions to the message.
     pub fields: Vec<ChunkedField>,
 }
 
-/// A place in a message, and what belongs there.
+/// An addition to a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChunkedField {
-    /// The place; the message itself when empty.
+    /// The place; empty for the message itself.
     pub tags: Vec<Tag>,
-    /// What belongs there.
+    /// Content at that place.
     pub message: ChunkedMessage,
 }
 
-/// One step to a place.
+/// One step of a path to a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tag {
     /// A field, by number.
     Field(u32),
-    /// An element of the field before.
+    /// An element of the field before it.
     Index(u64),
-    /// An entry of the map before.
+    /// An entry of the map before it.
     Key(MapKey),
 }
 
-/// The key of a map, in the kinds the format knows.
+/// A map key, in the kinds that the format has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names of the format")]
 pub enum MapKey {

@@ -1,4 +1,4 @@
-//! Boxes of a selection, as arithmetic: which element of a source belongs where.
+//! Boxes of a selection: arithmetic from an element's place in a source to its place in the output.
 
 use std::ops::Range;
 
@@ -6,14 +6,14 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Dim {
     pub(super) count: u64,
-    /// How many elements further the next one lies in the source.
+    /// Distance to the next element in the source, in elements.
     pub(super) from: u64,
-    /// How many elements further it belongs.
+    /// Distance to the next element in the output, in elements.
     pub(super) to: u64,
 }
 
-/// A box: element `from` of a source belongs at `to`, and so on along its dimensions, of which each is longer than one.
-/// Where they belong, one step along a dimension is further than all of those inside it.
+/// A box: element `from` of a source belongs at `to` of the output, and so on along its dimensions, each longer than
+/// one. In the output, a step along a dimension is longer than the extent of all dimensions inside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Block {
     pub(super) from: u64,
@@ -22,7 +22,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// The box with as few dimensions as can be.
+    /// A box in which dimensions are merged where possible.
     pub(super) fn new(from: u64, to: u64, dims: impl IntoIterator<Item = Dim>) -> Self {
         let mut merged: Vec<Dim> = Vec::new();
         for dim in dims.into_iter().filter(|dim| dim.count > 1) {
@@ -37,12 +37,12 @@ impl Block {
         Self { from, to, dims: merged }
     }
 
-    /// Where its last element belongs.
+    /// Place of the last element in the output.
     pub(super) fn last(&self) -> u64 {
         self.to + span(&self.dims)
     }
 
-    /// The boxes of its elements that belong in `range`: one or two for each dimension.
+    /// Appends to `found` the boxes of the elements that belong in `range` of the output: one or two per dimension.
     pub(super) fn within(&self, range: &Range<u64>, found: &mut Vec<Self>) {
         let last = self.last();
         if last < range.start || range.end <= self.to {
@@ -68,13 +68,13 @@ impl Block {
         }
     }
 
-    /// What lies at `number` of its outermost dimension.
+    /// The box at index `number` of the outermost dimension.
     fn at(&self, number: u64, outer: &Dim, inner: &[Dim]) -> Self {
         Self { from: self.from + number * outer.from, to: self.to + number * outer.to, dims: inner.to_vec() }
     }
 }
 
-/// How far the last element along `dims` belongs from the first.
+/// Distance in the output from the first to the last element along `dims`.
 fn span(dims: &[Dim]) -> u64 {
     dims.iter().map(|dim| (dim.count - 1) * dim.to).sum()
 }

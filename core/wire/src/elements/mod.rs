@@ -1,5 +1,5 @@
-//! The elements of tensors, worked out from how they are stored. Each way is a source over other sources: a read costs
-//! what it asks for, and no memory goes by the size of a tensor.
+//! Elements of tensors, computed from their stored form. Each transformation is a source over other sources. The cost
+//! of a read grows with its range (but for varints, which are counted once), memory does not grow with the tensor.
 
 mod bits;
 mod block;
@@ -18,10 +18,10 @@ use crate::source::Source;
 pub use tiles::{Cut, Tile};
 pub use varints::Digits;
 
-/// A source that several can read from.
+/// A source that several readers share.
 pub type Shared = Arc<dyn Source + Send + Sync>;
 
-/// How bytes are worked out. It is only asked for those that exist.
+/// Computation of a source's bytes, called only for ranges within `size`.
 trait Work: Send + Sync {
     fn size(&self) -> u64;
 
@@ -29,51 +29,53 @@ trait Work: Send + Sync {
     fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
 }
 
-/// Bytes that are worked out from those of a source when they are read.
+/// A source that computes its bytes from other sources when they are read.
 pub struct Computed {
     work: Box<dyn Work>,
     stride: u64,
 }
 
 impl Computed {
-    /// Elements of `width` bytes, the bytes of each the other way round.
+    /// Elements of `width` bytes with their byte order reversed.
     pub fn swapped(source: Shared, width: usize) -> Result<Self> {
         let stride = source.stride();
         Ok(Self::of(swap::Swapped::new(source, width)?, stride))
     }
 
-    /// `count` elements of `bits` each, out of a stream of bits, one to a byte. `signed` ones are extended by their sign.
+    /// `count` elements of `bits` each, unpacked from a bit stream to one byte each; sign-extended if `signed`.
     pub fn unpacked(source: Shared, bits: u32, signed: bool, count: u64) -> Result<Self> {
         let stride = source.stride();
         Ok(Self::of(bits::Unpacked::new(source, bits, signed, count)?, stride))
     }
 
-    /// Elements of `bits`, one to a byte, whose upper bits say nothing: cleared, or extended by the sign of `signed` ones.
+    /// Elements of `bits`, one to a byte, with undefined upper bits: cleared, or sign-extended if `signed`.
     pub fn cleaned(source: Shared, bits: u32, signed: bool) -> Result<Self> {
         let stride = source.stride();
         Ok(Self::of(bits::Cleaned::new(source, bits, signed)?, stride))
     }
 
-    /// The lowest `bits` of every byte as a stream of bits.
+    /// The lowest `bits` of every byte, packed into a bit stream.
     pub fn packed(source: Shared, bits: u32) -> Result<Self> {
         let stride = source.stride();
         Ok(Self::of(bits::Packed::new(source, bits)?, stride))
     }
 
-    /// `count` elements of `width` bytes: those of `source`, then its last one again and again, or zeros if it has none.
+    /// `count` elements of `width` bytes: those of `source`, padded with its last element, or with zeros if it is
+    /// empty.
     pub fn filled(source: Shared, width: usize, count: u64) -> Result<Self> {
         let stride = source.stride();
         Ok(Self::of(fill::Filled::new(source, width, count)?, stride))
     }
 
-    /// `count` varints as elements of `width` bytes; with `repeat` the last one stands for all that are missing.
-    /// Nothing is read before the first read.
+    /// `count` varints as elements of `width` bytes; with `repeat` the last varint fills in for missing ones. `source`
+    /// is not read before the first read of the result.
     pub fn varints(source: Shared, digits: Digits, width: usize, count: u64, repeat: bool) -> Result<Self> {
         let stride = source.stride();
         Ok(Self::of(varints::Varints::new(source, digits, width, count, repeat)?, stride))
     }
 
-    /// What `cut` selects of the tensor that `tiles` make up, row by row. They must cover it and not overlap.
+    /// The elements of the tensor that `cut` selects, in row-major order; `tiles` must cover the tensor without
+    /// overlap.
     pub fn gathered(tiles: Vec<Tile>, shape: &[u64], width: usize, cut: &Cut) -> Result<Self> {
         let stride = tiles.iter().map(|tile| tile.source.stride()).min().unwrap_or(1 << 20);
         Ok(Self::of(tiles::Gathered::new(tiles, shape, width, cut)?, stride))
@@ -114,8 +116,8 @@ impl Source for Computed {
     }
 }
 
-/// Fills `buffer` through `fill`, which is given whole elements of `width` bytes: the number of the first, and where
-/// they belong.
+/// Fills `buffer` through `fill`, which gets whole elements of `width` bytes: the number of the first one, and a
+/// buffer for them.
 fn in_whole(
     width: usize,
     offset: u64,
@@ -133,7 +135,7 @@ fn in_whole(
     Ok(())
 }
 
-/// That many zeros, or an error where there is no memory for them.
+/// A buffer of `len` zeros; a `Limit` error when memory cannot be allocated.
 fn zeros(len: usize) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     out.try_reserve_exact(len).map_err(|_| {
@@ -150,14 +152,14 @@ fn check_width(width: usize) -> Result<()> {
     Err(WireError::new(Kind::Syntax, format!("an element takes 1, 2, 4, 8 or 16 bytes, not {width}")))
 }
 
-/// How many bytes `count` elements of `width` take.
+/// Bytes of `count` elements of `width`; a `Limit` error from 2^63 bytes on.
 fn bytes_of(count: u64, width: usize) -> Result<u64> {
     count.checked_mul(width as u64).filter(|size| i64::try_from(*size).is_ok()).ok_or_else(|| {
         WireError::new(Kind::Limit, format!("{count} elements of {width} bytes are more than 2^63 bytes"))
     })
 }
 
-/// An error unless `source` has exactly `need` bytes.
+/// Fails unless `source` has exactly `need` bytes.
 fn check_len(source: &Shared, need: u64) -> Result<()> {
     let found = source.len();
     if found == need {

@@ -1,32 +1,32 @@
-//! Tensors in boxes, in any order of their elements, and what a basic slice selects of them.
+//! Tiles of a tensor, with elements in any order, and basic slicing over them.
 
 use super::block::{Block, Dim};
 use super::gather::gather;
 use super::{Shared, Work, bytes_of, check_width, in_whole};
 use crate::error::{Kind, Result, WireError};
 
-/// Boxes that a tensor is taken to have at most.
+/// Most tiles of a tensor.
 const MOST: usize = 1 << 16;
 
-/// A box of a tensor.
+/// A tile of a tensor.
 pub struct Tile {
-    /// Where it begins, in each dimension.
+    /// First index in each dimension.
     pub start: Vec<u64>,
-    /// How long it is in each dimension.
+    /// Length of each dimension.
     pub shape: Vec<u64>,
-    /// How many elements further the next one lies, in each dimension.
+    /// Distance to the next element in `source` along each dimension, in elements.
     pub strides: Vec<u64>,
-    /// Its elements.
+    /// Bytes of the elements.
     pub source: Shared,
 }
 
-/// What is wanted of a tensor: in each dimension `counts` indices, from `starts` on in steps of `steps`.
+/// A basic slice of a tensor, by dimension.
 pub struct Cut {
-    /// The first index.
+    /// First index.
     pub starts: Vec<u64>,
-    /// How far it is to the next.
+    /// Distance to the next index.
     pub steps: Vec<u64>,
-    /// How many there are.
+    /// Number of indices.
     pub counts: Vec<u64>,
 }
 
@@ -103,7 +103,7 @@ impl Cut {
 }
 
 impl Tile {
-    /// An error unless it lies in a tensor of `shape`, and its elements in its source.
+    /// Fails unless the tile lies in a tensor of `shape`, and its elements in its source.
     fn check(&self, shape: &[u64], width: usize) -> Result<()> {
         if [self.start.len(), self.shape.len(), self.strides.len()] != [shape.len(); 3] {
             return Err(bad(format!("a part of a tensor has to say {} dimensions", shape.len())));
@@ -126,8 +126,8 @@ impl Tile {
         Err(bad(format!("a part of a tensor does not lie within its {} bytes", self.source.len())))
     }
 
-    /// The box of what `cut` selects of it; none where it selects nothing. `steps` are how far apart the selected
-    /// elements belong.
+    /// The box of the elements that `cut` selects of this tile; None when there are none. `steps` are the distances of
+    /// selected elements in the output.
     fn cut(&self, cut: &Cut, steps: &[u64]) -> Option<Block> {
         let (mut from, mut to) = (0, 0);
         let mut dims = Vec::new();
@@ -139,7 +139,7 @@ impl Tile {
             let count = end.checked_sub(first).filter(|count| *count > 0)?;
             from += (start + first * step - begin) * stride;
             to += first * apart;
-            // A dimension that long that this overflows has one index, and is left out.
+            // A product overflows only for a dimension with one index, which `Block::new` leaves out.
             dims.push(Dim { count, from: step.saturating_mul(*stride), to: *apart });
         }
         Some(Block::new(from, to, dims))
@@ -151,7 +151,7 @@ impl Tile {
     }
 }
 
-/// An error unless every element of a tensor of `shape` lies in exactly one of `tiles`, which all lie within it.
+/// Fails unless every element of a tensor of `shape` lies in exactly one of `tiles`, which must lie within the tensor.
 fn check_cover(tiles: &[Tile], shape: &[u64]) -> Result<()> {
     if tiles.len() > MOST {
         return Err(WireError::new(Kind::Limit, format!("a tensor in {} parts, more than {MOST}", tiles.len())));
@@ -177,7 +177,7 @@ fn check_cover(tiles: &[Tile], shape: &[u64]) -> Result<()> {
     Err(bad(format!("the parts of a tensor have {covered} elements, and the tensor has {}", volume(shape)?)))
 }
 
-/// The dimension along which the tiles begin at the most places.
+/// The dimension with the most distinct starts of tiles.
 fn busiest(tiles: &[&Tile], rank: usize) -> usize {
     let places = |dimension: usize| {
         let starts = tiles.iter().filter_map(|tile| tile.start.get(dimension));
@@ -186,7 +186,7 @@ fn busiest(tiles: &[&Tile], rank: usize) -> usize {
     (0..rank).max_by_key(|dimension| places(*dimension)).unwrap_or_default()
 }
 
-/// How far apart the elements of a tensor of `shape` lie, row by row.
+/// Strides of a tensor of `shape` in row-major order, in elements.
 fn row_major(shape: &[u64]) -> Vec<u64> {
     let mut steps: Vec<u64> = shape
         .iter()
@@ -201,7 +201,7 @@ fn row_major(shape: &[u64]) -> Vec<u64> {
     steps
 }
 
-/// How many elements a tensor of `shape` has.
+/// Number of elements of a tensor of `shape`.
 fn volume(shape: &[u64]) -> Result<u64> {
     if shape.contains(&0) {
         return Ok(0);

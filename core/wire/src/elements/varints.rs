@@ -1,5 +1,5 @@
-//! Varints as elements of one width. Where they end is counted once, block by block, so that a read looks at no more
-//! than one block before what it wants.
+//! Varints as elements of fixed width. The ends of varints are counted once, per block, so that a read scans at most
+//! one block before its first element.
 
 use std::sync::OnceLock;
 
@@ -8,20 +8,20 @@ use super::{Shared, Work, bytes_of, check_width, in_whole};
 use crate::error::{Kind, Result, WireError};
 use crate::varint::{self, Varint};
 
-/// Blocks counted at most: half a megabyte of counts, however long the varints are.
+/// Most blocks to count: half a megabyte of counts, however long the varints are.
 const BLOCKS: u64 = 1 << 16;
 
 /// Bytes read at a time.
 const WINDOW: u64 = 1 << 20;
 
-/// What a varint means.
+/// Encoding of a number in a varint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Digits {
-    /// Two's complement: the lowest bits count.
+    /// Two's complement, truncated to the element's width.
     Plain,
-    /// The sign in the lowest bit.
+    /// ZigZag: the sign in the lowest bit.
     ZigZag,
-    /// Whether it is zero.
+    /// Bool: 0 or 1.
     Truth,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Varints {
     ends: OnceLock<Ends>,
 }
 
-/// How many varints end before each block, and in all.
+/// Counts of varints that end before each block, and in all.
 struct Ends {
     block: u64,
     before: Vec<u64>,
@@ -65,7 +65,8 @@ impl Varints {
         Ok(Self { source, digits, width, count, repeat, ends: OnceLock::new() })
     }
 
-    /// Two that ask at the same time may both count; neither waits, since what they read from may want a lock itself.
+    /// Concurrent first calls may both count. Neither waits for the other: reads of the source may need a lock
+    /// themselves.
     fn ends(&self) -> Result<&Ends> {
         if let Some(ends) = self.ends.get() {
             return Ok(ends);
@@ -101,7 +102,7 @@ impl Varints {
         self.source.read(at, usize::try_from(len).unwrap_or(usize::MAX))
     }
 
-    /// Where varint `number` begins.
+    /// Offset of varint `number`.
     fn place(&self, ends: &Ends, number: u64) -> Result<u64> {
         let Some(previous) = number.checked_sub(1) else { return Ok(0) };
         let block = ends.before.partition_point(|before| *before <= previous).saturating_sub(1);
@@ -120,7 +121,7 @@ impl Varints {
         Err(WireError::new(Kind::Corrupt, "the varints of a tensor are not those that were counted"))
     }
 
-    /// Fills `whole` with the elements from number `first` on, which all are there.
+    /// Fills `whole` with the elements from number `first` on, which must all exist.
     fn decode(&self, ends: &Ends, first: u64, whole: &mut [u8]) -> Result<()> {
         if whole.is_empty() {
             return Ok(());
@@ -134,7 +135,7 @@ impl Varints {
         }
     }
 
-    /// Fills `whole` with the elements from byte `at` on.
+    /// Fills `whole` with the elements from byte offset `at` on.
     fn decode_from<const WIDTH: usize>(&self, mut at: u64, whole: &mut [u8]) -> Result<()> {
         let mut elements = whole.as_chunks_mut::<WIDTH>().0;
         while !elements.is_empty() {
@@ -151,7 +152,7 @@ impl Varints {
     }
 }
 
-/// As many elements as `bytes` have: how many bytes those took, and how many elements they are.
+/// Decodes varints into `elements` as far as `bytes` reach; returns the bytes used and the number of elements.
 fn decode_some<const WIDTH: usize>(
     digits: Digits,
     bytes: &[u8],

@@ -1,4 +1,4 @@
-//! The way to a message: what its path is made of, and the names of what encloses it. Told only of what is found.
+//! Stack of the search: paths and names of the enclosing messages, written only for a message that is found.
 
 use std::cell::OnceCell;
 use std::io::Write;
@@ -10,41 +10,42 @@ use crate::key::{self, Key};
 use crate::listing::key_label;
 use crate::schema::{Field, FieldKind, Schema, TypeId};
 
-/// Names up to this many bytes are given whole; longer ones not at all.
+/// Longest name in bytes; a longer one is left out.
 pub(super) const LONGEST_NAME: u64 = 4096;
 
-/// A piece of a message, and where it lies.
+/// A piece of a message and its offset.
 #[derive(Clone, Copy)]
 pub(super) struct Piece<'b> {
     pub(super) bytes: &'b [u8],
     pub(super) base: u64,
 }
 
-/// A message on the way down.
+/// A message on the way down from the root.
 pub(super) struct Frame<'u> {
     pub(super) type_id: TypeId,
     up: Option<&'u Frame<'u>>,
-    /// The field it stands in; none for the root, and for the value of a map's entry, whose way its entry tells.
+    /// The field that holds the message; None for the root, and for the value of a map entry, whose entry has the
+    /// field.
     field: Option<&'u Field>,
     step: Step<'u>,
-    /// Its bytes, out of which its name is read when somebody wants it.
+    /// Bytes of the message, from which the name is read on demand.
     pieces: &'u [Piece<'u>],
     name: OnceCell<Option<Vec<u8>>>,
 }
 
-/// Which of a field's messages it is.
+/// Position of a message in its field.
 #[derive(Clone, Copy)]
 pub(super) enum Step<'u> {
-    /// The only one.
+    /// Singular field.
     Alone,
-    /// An element of a repeated field.
+    /// Element of a repeated field.
     Index(u64),
-    /// The entry of a map.
+    /// Entry of a map.
     Key(FieldKind, Key<'u>),
 }
 
 impl<'u> Frame<'u> {
-    /// A message whose name is known.
+    /// A frame whose name is known already.
     pub(super) fn told(
         type_id: TypeId,
         up: Option<&'u Frame<'u>>,
@@ -55,7 +56,7 @@ impl<'u> Frame<'u> {
         Self { type_id, up, field, step, pieces: &[], name: OnceCell::from(name) }
     }
 
-    /// A message that is made of `pieces`.
+    /// A frame for a message made of `pieces`, whose name is read on demand.
     pub(super) fn held(
         type_id: TypeId,
         up: Option<&'u Frame<'u>>,
@@ -66,12 +67,12 @@ impl<'u> Frame<'u> {
         Self { type_id, up, field, step, pieces, name: OnceCell::new() }
     }
 
-    /// The same message, made of `pieces`.
+    /// A frame for the same place, made of `pieces`.
     pub(super) fn of<'p>(&'p self, pieces: &'p [Piece<'p>]) -> Frame<'p> {
         Frame { type_id: self.type_id, up: self.up, field: self.field, step: self.step, pieces, name: OnceCell::new() }
     }
 
-    /// Writes the path that leads here to the end of `text`, where keys of more than `longest` bytes are left out.
+    /// Appends the path to `text`, leaving out keys of more than `longest` bytes.
     pub(super) fn path(&self, longest: usize, text: &mut Vec<u8>) {
         let begin = text.len();
         self.path_from(begin, longest, text);
@@ -95,7 +96,7 @@ impl<'u> Frame<'u> {
         };
     }
 
-    /// Tells `found` the names of what encloses it, the outermost first.
+    /// Passes the names of this message and the enclosing ones to `found`, the outermost first.
     pub(super) fn names(&self, schema: &Schema, depth: u32, found: &mut Findings) -> Result<()> {
         let Some(up) = self.up else { return Ok(()) };
         up.names(schema, depth, found)?;
@@ -109,7 +110,7 @@ impl<'u> Frame<'u> {
     }
 }
 
-/// A map's key, as it stands in paths.
+/// The key of a map entry as it stands in paths.
 fn label(kind: FieldKind, key: Key<'_>) -> String {
     match key {
         Key::Text(text) => key_label(kind, text),
@@ -117,7 +118,7 @@ fn label(kind: FieldKind, key: Key<'_>) -> String {
     }
 }
 
-/// What people call a map's entry: the key as text.
+/// Name of a map entry: the key as text; None when longer than `LONGEST_NAME`.
 pub(super) fn called(kind: FieldKind, key: Key<'_>) -> Option<Vec<u8>> {
     match key {
         Key::Text(text) => (text.len() as u64 <= LONGEST_NAME).then(|| text.to_vec()),
@@ -125,7 +126,7 @@ pub(super) fn called(kind: FieldKind, key: Key<'_>) -> Option<Vec<u8>> {
     }
 }
 
-/// The name of the message of type `id` that is made of `pieces`, where it has one and it is not long.
+/// The name of the message of type `id` made of `pieces`; None without one and when longer than `LONGEST_NAME`.
 fn name_of(schema: &Schema, id: TypeId, pieces: &[Piece<'_>], depth: u32) -> Result<Option<Vec<u8>>> {
     let Some(message) = schema.message(id) else { return Ok(None) };
     let Some(field) = message.key() else { return Ok(None) };
@@ -144,7 +145,7 @@ fn name_of(schema: &Schema, id: TypeId, pieces: &[Piece<'_>], depth: u32) -> Res
     Ok(name.filter(|name| name.len() as u64 <= LONGEST_NAME).map(<[u8]>::to_vec))
 }
 
-/// The key of the map's entry that is made of `pieces`: the last one given, else the default.
+/// The key of the map entry made of `pieces`: the last one on the wire, else the default.
 pub(super) fn key_of<'b>(field: &Field, pieces: &[Piece<'b>], depth: u32) -> Result<Key<'b>> {
     let mut key = key::default_key(field.kind);
     for piece in pieces {

@@ -1,4 +1,4 @@
-//! The search in messages that the index has nodes for.
+//! Search in messages that have nodes in the index.
 
 use std::collections::HashMap;
 
@@ -13,10 +13,10 @@ use crate::header::Wire;
 use crate::key::{self, Key};
 use crate::schema::{Field, FieldKind, TypeId};
 
-/// An entry of a map: its key, and the message.
+/// A map entry: key and message.
 type Keyed = (OwnKey, Message);
 
-/// A map's key on its own.
+/// An owned map key.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum OwnKey {
     Text(Vec<u8>),
@@ -24,7 +24,7 @@ enum OwnKey {
 }
 
 impl<'a> Search<'_, 'a> {
-    /// Looks at `message`, which stands at `frame`, and at all below it.
+    /// Searches `message`, which stands at `frame`, and all messages below it.
     pub(super) fn message(&mut self, message: &Message, frame: &Frame<'_>, depth: u32) -> Result<()> {
         let mut size = 0u64;
         let mut start = None;
@@ -47,7 +47,7 @@ impl<'a> Search<'_, 'a> {
         if role & LEADS > 0 { self.fields(message, frame, depth) } else { Ok(()) }
     }
 
-    /// Goes on in memory.
+    /// Reads `message` and continues the search in memory.
     fn hold(&mut self, message: &Message, frame: &Frame<'_>, depth: u32) -> Result<()> {
         if let [Part::Span(span, _)] = message.parts.as_slice() {
             let held = self.window.get(span)?;
@@ -84,20 +84,20 @@ impl<'a> Search<'_, 'a> {
         Ok(())
     }
 
-    /// The field `number` of type `type_id`, if a wanted message may be in it.
+    /// Field `number` of type `type_id`, when messages of the query may be in it; else None.
     fn leading(&self, type_id: TypeId, number: u32) -> Option<&'a Field> {
         let field = self.doc.schema.field(Some(type_id), number).filter(|field| field.kind.is_message())?;
         (self.role(field.target) > 0).then_some(field)
     }
 
-    /// What all occurrences of the singular `field` come to.
+    /// The message that all occurrences of the singular `field` merge into.
     fn merged(&self, message: &Message, field: &Field) -> Result<Message> {
         let entries = self.doc.singular(message, field.number)?;
         let parts = entries.iter().map(|entry| Part::of(entry, Some(field.target))).collect();
         Ok(Message { type_id: Some(field.target), parts })
     }
 
-    /// Goes down to `child`, one step further.
+    /// Searches `child`, one step below `frame`.
     fn below(&mut self, field: &Field, step: Step<'_>, child: &Message, frame: &Frame<'_>, depth: u32) -> Result<()> {
         if child.parts.is_empty() {
             return Ok(());
@@ -106,7 +106,7 @@ impl<'a> Search<'_, 'a> {
         self.message(child, &Frame::told(field.target, Some(frame), Some(field), step, name), depth + 1)
     }
 
-    /// The values of a map: of entries with one key the last counts, where the first stands.
+    /// Searches the values of a map: among entries with one key the last counts, at the position of the first.
     fn map(&mut self, message: &Message, field: &'a Field, frame: &Frame<'_>, depth: u32) -> Result<()> {
         let Some(key) = self.doc.schema.field(Some(field.target), 1) else { return Ok(()) };
         for (own, entry) in self.entries_of(message, field, key)? {
@@ -125,7 +125,7 @@ impl<'a> Search<'_, 'a> {
         Ok(())
     }
 
-    /// The value of the map's `entry`, which stands at `frame`.
+    /// Searches the value of the map's `entry`, which stands at `frame`.
     fn entry(&mut self, entry: &Message, frame: &Frame<'_>, depth: u32) -> Result<()> {
         if self.takes_entries(frame.type_id) {
             return self.take(entry, frame);
@@ -207,8 +207,8 @@ impl<'a> Search<'_, 'a> {
         Ok(())
     }
 
-    /// Whether nobody will ask for `entry` alone, which follows `run`: where only what is large is looked for, small
-    /// neighbours of one field that is not made of numbers have one place.
+    /// True if `entry` joins `run` in one place: with `least` set, small neighbours in one field of messages, strings
+    /// or bytes share a place, because no caller reads them one by one.
     fn together(&self, run: &Entry, entry: &Entry, type_id: TypeId) -> bool {
         let small = |entry: &Entry| entry.content_len() < self.query.least;
         let delimited = matches!(entry.wire, Wire::Len | Wire::Group);
@@ -217,7 +217,7 @@ impl<'a> Search<'_, 'a> {
         alike && small(entry) && (run.count > 1 || small(run))
     }
 
-    /// The name of `message`, where its type has one, it is not long, and the message is none that is held in memory.
+    /// The name of `message`; None without one, when too long, and for a message that is searched in memory.
     pub(super) fn name_of(&mut self, message: &Message) -> Result<Option<Vec<u8>>> {
         let is_span = |part: &Part| matches!(part, Part::Span(..));
         let known = message.type_id.and_then(|id| self.doc.schema.message(id));
@@ -228,7 +228,7 @@ impl<'a> Search<'_, 'a> {
         }
         let last = self.doc.singular(message, field.number)?.pop();
         let Some(last) = last.filter(|last| last.content_len() <= LONGEST_NAME) else { return Ok(None) };
-        // What stands before the name is read next: a distant source is asked for both at once.
+        // The bytes before the name are needed next, and one read of a distant source fetches both.
         let front = match message.parts.as_slice() {
             [part] => self.doc.span(part)?.start,
             _ => last.content,

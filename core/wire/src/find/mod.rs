@@ -1,7 +1,7 @@
-//! Every message of some types, wherever in a proto it stands.
+//! Search for every message of some types, at any depth of a proto.
 //!
-//! Messages that the index has nodes for are walked by it; what is smaller is walked in memory, out of windows that
-//! hold many neighbours and none of the large payloads between them.
+//! The search walks large messages by the index. It walks smaller ones in memory, in windows that hold many neighbours
+//! and none of the large payloads between them.
 
 mod findings;
 mod frame;
@@ -18,42 +18,42 @@ pub use findings::{Findings, Found};
 use frame::{Frame, Step};
 use window::Window;
 
-/// Where a field of a found message lies.
+/// Place of a field of a found message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its number.
+    /// Field number.
     pub number: u32,
-    /// Its wire type.
+    /// Wire type.
     pub wire: u8,
-    /// Where the content begins; of a run of scalars, where the first tag stands.
+    /// The offset of the content; of a run of scalars, the offset of the first tag.
     pub start: u64,
-    /// Where it ends.
+    /// The offset past the content, or past the run.
     pub end: u64,
-    /// How many the run has; otherwise 1.
+    /// Number of scalars in the run, else 1.
     pub count: u64,
 }
 
-/// Bytes of paths, names and skeletons that are kept. A path can be much longer than what it takes in the proto.
+/// Most bytes of paths, names and skeletons. A path can be much longer than the bytes it takes in the proto.
 const MOST_TEXT: usize = 512 << 20;
 
-/// Names can be long: those that converters make up tell of every operation that was folded into one.
+/// Longest string or message shown in a skeleton: converters build names out of every operation that they fused.
 const TELLING: u64 = 4096;
 
-/// What to look for.
+/// Query of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'t> {
-    /// Messages of these types; of all types, where none are named.
+    /// Message types to find; None selects all types.
     pub types: Option<&'t [TypeId]>,
-    /// Fields up to so many bytes are part of the skeletons; texts and messages, which tell what a message is, up to
-    /// [`TELLING`] bytes.
+    /// Fields up to this many bytes are part of the skeletons; strings and messages, which identify a message, up to
+    /// `TELLING` bytes (4096) unless this is 0.
     pub small: u64,
-    /// Messages of fewer bytes are passed over. Unless it is 0, neighbouring elements that are smaller have one place.
+    /// Messages of fewer bytes are skipped. Above 0, neighbouring elements that are smaller share one place.
     pub least: u64,
 }
 
 impl Document<'_> {
-    /// All messages that `query` asks for, as protobuf means them: what occurs many times is merged, and of what
-    /// replaces each other the last is taken. Entries of maps are among them only where their values are no messages.
+    /// All messages that `query` selects, with protobuf's meaning: repeated occurrences of a singular message merge,
+    /// and the last of replaced values counts. Map entries are found only when their values are not messages.
     pub fn find(&self, query: &Query<'_>) -> Result<Findings> {
         let root = self.root()?;
         let Some(type_id) = root.type_id else { return Ok(Findings::default()) };
@@ -68,7 +68,7 @@ impl Document<'_> {
 }
 
 impl Query<'_> {
-    /// Whether `entry`, a field of type `type_id`, is part of skeletons.
+    /// True if `entry`, a field of type `type_id`, is part of skeletons.
     fn shows(&self, schema: &Schema, type_id: TypeId, entry: &Entry) -> bool {
         let len = entry.end.saturating_sub(entry.start);
         let telling = |field: &Field| field.kind.is_message() || field.kind == FieldKind::String;
@@ -80,7 +80,7 @@ impl Query<'_> {
 const WANTED: u8 = 1;
 const LEADS: u8 = 2;
 
-/// What each type is to the search: wanted, or on the way to what is wanted, or both.
+/// Role of each type in the search, as bits: `WANTED` itself, or `LEADS` to a wanted type.
 fn roles(schema: &Schema, types: Option<&[TypeId]>) -> Vec<u8> {
     let mut roles = vec![if types.is_none() { WANTED } else { 0 }; schema.len()];
     for id in types.unwrap_or_default() {
@@ -107,8 +107,8 @@ fn roles(schema: &Schema, types: Option<&[TypeId]>) -> Vec<u8> {
     }
 }
 
-/// The fields of each type that a search has to look at: those on the way to what is wanted, and all of oneofs that
-/// one of them belongs to. A bit for each number below 16.
+/// The fields of each type that a search has to look at, a bit for each number below 16: fields that lead to a wanted
+/// type, and all members of oneofs with such a field.
 fn masks(schema: &Schema, roles: &[u8]) -> Vec<u16> {
     let leads =
         |field: &Field| field.kind.is_message() && roles.get(field.target as usize).is_some_and(|role| *role > 0);
@@ -133,18 +133,18 @@ struct Search<'d, 'a> {
 }
 
 impl Search<'_, '_> {
-    /// What type `id` is to the search.
+    /// Role of type `id`.
     fn role(&self, id: TypeId) -> u8 {
         self.roles.get(id as usize).copied().unwrap_or(0)
     }
 
-    /// Whether entries of maps, of the type `id`, are wanted themselves: there is no message in them.
+    /// True if map entries of type `id` are found themselves, because their values are not messages.
     fn takes_entries(&self, id: TypeId) -> bool {
         let value = self.doc.schema.field(Some(id), 2);
         self.role(id) & WANTED > 0 && value.is_some_and(|value| !value.kind.is_message())
     }
 
-    /// Begins the finding of the message at `frame`; its fields follow. Returns where its path ends.
+    /// Begins the finding of the message at `frame`, whose fields follow. Returns the end of its path.
     fn begin(&mut self, frame: &Frame<'_>) -> Result<usize> {
         if self.found.len() as u64 >= self.doc.limits.nodes || self.found.text_len() > MOST_TEXT {
             return Err(WireError::new(
@@ -159,7 +159,7 @@ impl Search<'_, '_> {
 }
 
 impl Place {
-    /// Where `entry` lies; none where it is not what its type says of that number.
+    /// Place of `entry`; None when its wire type does not fit the schema.
     fn of(entry: &Entry) -> Option<Self> {
         let (start, end) = if entry.count > 1 { (entry.start, entry.end) } else { (entry.content, entry.content_end) };
         let place = Self { number: entry.number, wire: entry.wire as u8, start, end, count: entry.count };
@@ -167,7 +167,7 @@ impl Place {
     }
 }
 
-/// How often `number` was seen before.
+/// Number of times that `number` was counted before; counts it once more.
 fn count_up(seen: &mut Vec<(u32, u64)>, number: u32) -> u64 {
     match seen.iter_mut().find(|(known, _)| *known == number) {
         Some((_, count)) => {

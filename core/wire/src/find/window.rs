@@ -1,4 +1,4 @@
-//! Bytes for a search: read in windows that end where a large payload begins.
+//! Windows of bytes for a search, which end where a large payload begins.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -7,19 +7,19 @@ use crate::document::Document;
 use crate::entry::NodeId;
 use crate::error::{Result, WireError};
 
-/// As much is read at once, where nothing large lies in between.
+/// Largest window, in bytes, unless one field needs more.
 pub(super) const WINDOW: u64 = 1 << 20;
 
-/// The window that was read last.
+/// The window read last.
 pub(super) struct Window<'d, 'a> {
     doc: &'d Document<'a>,
-    /// Where the payloads above the index's floor begin, in order; found when something is read for the first time.
+    /// Offsets of payloads above the index's floor, sorted; collected at the first read.
     large: Option<Vec<u64>>,
     start: u64,
     bytes: Rc<Vec<u8>>,
 }
 
-/// A part of a window, which stays while others are read.
+/// A part of a window, which stays valid when the next window is read.
 pub(super) struct Held {
     window: Rc<Vec<u8>>,
     range: Range<usize>,
@@ -49,7 +49,7 @@ impl<'d, 'a> Window<'d, 'a> {
         self.inside(span).ok_or_else(|| WireError::corrupt(span.start, "the source gave fewer bytes than asked"))
     }
 
-    /// The bytes of `span`, read together with what stands before them from `front` on, unless something large does.
+    /// The bytes of `span`, read together with the bytes from `front` on unless a large payload lies between.
     pub(super) fn get_with(&mut self, front: u64, span: &Range<u64>) -> Result<Held> {
         if self.inside(span).is_none() && front < span.start && self.end(&(front..front))? >= span.end {
             self.get(&(front..span.end))?;
@@ -63,7 +63,7 @@ impl<'d, 'a> Window<'d, 'a> {
         (start <= end && end <= self.bytes.len()).then(|| Held { window: Rc::clone(&self.bytes), range: start..end })
     }
 
-    /// How far it makes sense to read from where `span` begins.
+    /// End of a window from the start of `span`: one stride, cut at the next large payload, at least all of `span`.
     fn end(&mut self, span: &Range<u64>) -> Result<u64> {
         let stride = self.doc.source().stride().clamp(1, WINDOW);
         let far = span.start.saturating_add(stride).min(self.doc.source().len());

@@ -1,4 +1,4 @@
-//! Building an index while a scan goes on: one open node per message on the way down, flushed as it closes.
+//! Building of an index during a scan: a stack of open nodes, each written out when it closes.
 
 mod open_node;
 pub(crate) mod saved;
@@ -14,12 +14,12 @@ use crate::header::Wire;
 use crate::limits::Limits;
 use crate::varint;
 
-/// A run of scalars is cut here, so that finding one of them reads no more than this.
+/// Longest run of scalars in bytes, which is the most that a look-up of one scalar has to read.
 const RUN_BYTES: u64 = 4096;
-/// What a field that occurs for the first time in a node costs against the limit of nodes.
+/// Cost of a node, and of a field's first occurrence in a node, against the limit of nodes.
 const FIELD_COST: u64 = 16;
 
-/// Collects nodes and entries, and gives the serialized index.
+/// Collects nodes and entries, and serializes the index.
 #[derive(Debug)]
 pub struct Builder {
     open: Vec<OpenNode>,
@@ -53,7 +53,7 @@ impl Builder {
         }
     }
 
-    /// Opens the node that begins with `record` (its ends may be unknown yet), of the type named `type_name`.
+    /// Opens the node that begins with `record` (its ends may be unknown), of the type named `type_name`.
     pub fn open(&mut self, mut record: NodeRecord, type_name: Option<&str>) -> Result<()> {
         self.spend(FIELD_COST, record.start)?;
         let id = NodeId::try_from(self.nodes.len());
@@ -68,7 +68,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Which occurrence of its field each open node is, from the root down.
+    /// Ordinals of the open nodes in their fields, from the root down.
     pub fn ordinals(&self) -> impl Iterator<Item = u64> {
         self.open.iter().map(|node| node.record.ordinal)
     }
@@ -99,8 +99,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Closes the innermost open node, whose ends are known now. With `keep` false all that was recorded of it and
-    /// below it is forgotten. Returns its number where it was kept.
+    /// Closes the innermost open node, whose ends are known now, and returns its number. With `keep` false the node
+    /// and all recorded below it are discarded, and the result is None.
     pub fn close(&mut self, content_end: u64, end: u64, keep: bool) -> Option<NodeId> {
         let mut node = self.open.pop()?;
         if !keep {

@@ -1,4 +1,4 @@
-//! How one entry is written into a block.
+//! Coding of one entry in a block.
 
 use super::broken;
 use crate::entry::{Entry, NodeId};
@@ -15,7 +15,7 @@ mod flag {
     pub(super) const RUN: u8 = 1 << 6;
 }
 
-/// Appends `entry`, which follows one of field `last_number`.
+/// Appends `entry`, which follows an entry of field `last_number`.
 pub(super) fn encode(entry: &Entry, last_number: u32, out: &mut Vec<u8>) {
     let head = entry.content - entry.start;
     let odd = entry.wire == Wire::Group
@@ -48,7 +48,7 @@ pub(super) fn encode(entry: &Entry, last_number: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// What [`encode`] wrote, of the entry whose tag is at `start`.
+/// The entry that [`encode`] wrote, with its tag at offset `start`.
 pub(super) fn decode(reader: &mut Reader<'_>, start: u64, last_number: u32) -> Result<Entry> {
     let flags = reader.u8()?;
     let wire = Wire::from_number(flags & 7).ok_or_else(|| broken("a field has no wire type"))?;

@@ -1,4 +1,4 @@
-//! The serialized form: fixed-width records in sections, behind a header, with a CRC-32C for every page.
+//! Serialized form of an index: fixed-width records in sections, behind a header, with a CRC-32C for every page.
 //!
 //! `docs/index-format.md` describes it; a change here is a change there, and a new [`VERSION`].
 
@@ -9,7 +9,7 @@ use crate::reader::Reader;
 pub(super) const MAGIC: &[u8; 8] = b"pslindex";
 /// The version of the serialized form.
 pub const VERSION: u32 = 1;
-/// Every page of this size has its own checksum, verified when first touched.
+/// Bytes of a page; each page has its own checksum, verified at first access.
 pub(super) const PAGE: usize = 64 << 10;
 /// Sections, in this order.
 pub(super) const SECTIONS: usize = 7;
@@ -32,31 +32,31 @@ pub(super) enum Section {
 
 /// A record of fixed width, little-endian.
 pub(super) trait Record: Sized {
-    /// Where records of this kind stand.
+    /// Section of records of this kind.
     const SECTION: Section;
     const WIDTH: usize;
     fn write(&self, out: &mut Vec<u8>);
     fn read(reader: &mut Reader<'_>) -> Result<Self>;
 }
 
-/// One message that has been scanned.
+/// Record of one scanned message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeRecord {
-    /// The node it stands in; its own number for the root.
+    /// The parent's node; the root's own number for the root.
     pub parent: u32,
-    /// Its field number there; 0 for the root.
+    /// Field number in the parent; 0 for the root.
     pub number: u32,
-    /// Its message type among the index's type names, counted from 1; 0 when unknown.
+    /// Message type among the index's type names, counted from 1; 0 when unknown.
     pub type_name: u32,
-    /// Whether it is a group.
+    /// True for a group.
     pub group: bool,
-    /// Which occurrence of its field in the parent it is.
+    /// Position among the occurrences of its field in the parent.
     pub ordinal: u64,
     /// The offset of its tag.
     pub start: u64,
-    /// Where its content begins.
+    /// The offset of the content.
     pub content: u64,
-    /// Where its content ends.
+    /// The offset past the content.
     pub content_end: u64,
     /// The offset past its last byte.
     pub end: u64,
@@ -67,7 +67,7 @@ pub struct NodeRecord {
 }
 
 impl NodeRecord {
-    /// The record of a message that has just been entered: field `number` of its parent.
+    /// Record of a message that has just been entered: field `number` of its parent.
     pub fn opening(number: u32, group: bool, start: u64, content: u64) -> Self {
         Self { number, group, start, content, ..Self::default() }
     }
@@ -108,12 +108,12 @@ impl Record for NodeRecord {
     }
 }
 
-/// Up to [`BLOCK_ENTRIES`] entries that follow each other in one node.
+/// Up to [`BLOCK_ENTRIES`] consecutive entries of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockRecord {
     /// The offset of the first entry's tag.
     pub(super) start: u64,
-    /// Where the encoded entries begin in their section.
+    /// Offset of the encoded entries in their section.
     pub(super) at: u64,
     pub(super) len: u32,
     pub(super) count: u32,
@@ -135,7 +135,7 @@ impl Record for BlockRecord {
     }
 }
 
-/// One field number of one node: how often it occurs, and in which blocks.
+/// Summary of one field number in one node: occurrences, and the blocks they are in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FieldRecord {
     pub(super) number: u32,
@@ -145,7 +145,7 @@ pub(super) struct FieldRecord {
     pub(super) bytes: u64,
     pub(super) blocks_at: u64,
     pub(super) keys_at: u64,
-    /// Keys known; fewer than `count` when there are none to know.
+    /// Number of keys recorded; below `count` when some or all elements have none.
     pub(super) keys_len: u64,
 }
 
@@ -174,7 +174,7 @@ impl Record for FieldRecord {
     }
 }
 
-/// That a field occurs in a block, and how often it did before it.
+/// Block in which a field occurs, and the field's occurrences before that block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FieldBlock {
     pub(super) before: u64,
@@ -196,7 +196,7 @@ impl Record for FieldBlock {
     }
 }
 
-/// The hash of an element's key, and which element it is. Sorted by hash, then by element.
+/// Hash of an element's key, and the element's ordinal. Sorted by hash, then by ordinal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct KeyRecord {
     pub(super) hash: u32,
@@ -217,7 +217,7 @@ impl Record for KeyRecord {
     }
 }
 
-/// All of an index's sections, as they stand behind the header.
+/// Serializes an index: header, page checksums and sections.
 pub(super) fn assemble(size: u64, floor: u64, sections: [Vec<u8>; SECTIONS]) -> Vec<u8> {
     let body: Vec<u8> = sections.concat();
     let mut out = Vec::with_capacity(HEADER + body.len() / PAGE * 4 + 8 + body.len());
@@ -238,15 +238,15 @@ pub(super) fn assemble(size: u64, floor: u64, sections: [Vec<u8>; SECTIONS]) -> 
     out
 }
 
-/// Where the sections lie; the header's own checksum has been verified.
+/// Offsets of the sections, from a header whose checksum is verified.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) size: u64,
     pub(super) floor: u64,
-    /// Where the body begins in the file.
+    /// Offset of the body in the file.
     pub(super) body: usize,
     pub(super) pages: usize,
-    /// Where each section begins in the body, and where the last one ends.
+    /// Start of each section in the body, and the end of the last one.
     pub(super) bounds: [u64; SECTIONS + 1],
 }
 

@@ -1,4 +1,4 @@
-//! The messages of an index, and how their fields occur.
+//! Messages of an index, and summaries of their fields.
 
 use super::broken;
 use super::layout::{FieldRecord, KeyRecord, NodeRecord};
@@ -12,23 +12,23 @@ use crate::schema::{Schema, TypeId};
 pub struct Node<'a> {
     pub(super) index: &'a Index,
     id: NodeId,
-    /// Where it lies.
+    /// Record of the message.
     pub record: NodeRecord,
 }
 
-/// How one field occurs in a node.
+/// Summary of one field of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldSummary {
     pub(super) record: FieldRecord,
 }
 
 impl FieldSummary {
-    /// Its number.
+    /// Field number.
     pub fn number(&self) -> u32 {
         self.record.number
     }
 
-    /// How often it occurs.
+    /// Number of occurrences.
     pub fn count(&self) -> u64 {
         self.record.count
     }
@@ -38,7 +38,7 @@ impl FieldSummary {
         self.record.bytes
     }
 
-    /// Whether the keys of all its elements can be looked up.
+    /// True if the keys of all elements are recorded.
     pub fn has_keys(&self) -> bool {
         self.record.keys_len == self.record.count
     }
@@ -57,24 +57,24 @@ impl Index {
 }
 
 impl<'a> Node<'a> {
-    /// Its number.
+    /// Number of the node.
     pub fn id(&self) -> NodeId {
         self.id
     }
 
-    /// Its message type in `schema`, when the index and `schema` know it.
+    /// Message type in `schema`; None when the index or `schema` does not know it.
     pub fn message_type(&self, schema: &Schema) -> Option<TypeId> {
         schema.type_named(self.index.type_name(self.record.type_name)?)
     }
 
-    /// What fields occur, by number.
+    /// Summaries of the fields that occur, by number.
     pub fn fields(&self) -> impl Iterator<Item = Result<FieldSummary>> + use<'a> {
         let (index, record) = (self.index, self.record);
         (0..u64::from(record.fields_len))
             .map(move |i| index.record(record.fields_at.saturating_add(i)).and_then(|field| summary(&record, field)))
     }
 
-    /// How field `number` occurs.
+    /// Summary of field `number`; None when it does not occur.
     pub fn field(&self, number: u32) -> Result<Option<FieldSummary>> {
         let NodeRecord { fields_at, fields_len, .. } = self.record;
         let len = u64::from(fields_len);
@@ -86,7 +86,7 @@ impl<'a> Node<'a> {
         if record.number == number { summary(&self.record, record).map(Some) } else { Ok(None) }
     }
 
-    /// The elements of `field` whose key has this hash, in order.
+    /// Ordinals of the elements of `field` whose key has this hash, in order.
     pub fn with_key_hash(&self, field: &FieldSummary, hash: u32) -> Result<Vec<u64>> {
         let FieldRecord { keys_at, keys_len, .. } = field.record;
         let mut at = self.index.partition(keys_at, keys_len, |key: &KeyRecord| key.hash < hash)?;
@@ -103,7 +103,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// `field` of `node`, when it can be: an occurrence takes a byte at least.
+/// Summary of `field`, checked against the size of `node`: each occurrence takes at least a byte.
 fn summary(node: &NodeRecord, field: FieldRecord) -> Result<FieldSummary> {
     if field.count <= field.bytes && field.bytes <= node.content_end - node.content {
         return Ok(FieldSummary { record: field });

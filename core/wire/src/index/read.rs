@@ -1,5 +1,5 @@
-//! Reading an index lazily: opening it reads the header, a look-up the few records concerned. A page's checksum is
-//! verified when the page is first touched.
+//! Lazy reading of an index: opening reads the header and the names of types, a look-up reads only the records it
+//! needs. Page checksums are verified at first access.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,10 +11,10 @@ use super::layout::{self, Layout, NodeRecord, PAGE, Record, Section};
 use crate::error::{Kind, Result, WireError};
 use crate::reader::Reader;
 
-/// The bytes an index lies in: memory, or a mapped file.
+/// Bytes of an index: memory, or a mapped file.
 pub type IndexBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// An index, ready to be asked.
+/// An opened index.
 pub struct Index {
     data: IndexBytes,
     layout: Layout,
@@ -29,7 +29,7 @@ impl fmt::Debug for Index {
 }
 
 impl Index {
-    /// Opens the index that `data` holds. Nothing is read yet but its header.
+    /// Opens the index in `data`; reads only the header and the names of types.
     pub fn open(data: IndexBytes) -> Result<Self> {
         let layout = Layout::parse((*data).as_ref())?;
         let verified = (0..layout.pages).map(|_| AtomicBool::new(false)).collect();
@@ -43,28 +43,28 @@ impl Index {
         (*self.data).as_ref()
     }
 
-    /// Bytes of the proto that it is the index of.
+    /// Size of the indexed proto, in bytes.
     pub fn size(&self) -> u64 {
         self.layout.size
     }
 
-    /// Messages below this size have no node.
+    /// Size in bytes below which a message has no node.
     pub fn floor(&self) -> u64 {
         self.layout.floor
     }
 
-    /// How many nodes there are.
+    /// Number of nodes.
     pub fn node_count(&self) -> u64 {
         self.section_len(Section::Nodes) / NodeRecord::WIDTH as u64
     }
 
-    /// Verifies every page; an index that passes is the one that was written.
+    /// Verifies the checksum of every page.
     pub fn verify(&self) -> Result<()> {
         let end = self.layout.bounds.last().copied().unwrap_or(0);
         self.body(0..end).map(drop)
     }
 
-    /// The name of the message type numbered `number` in a node record.
+    /// The name of the message type numbered `number` in a node record; None for 0 and unknown numbers.
     pub fn type_name(&self, number: u32) -> Option<&str> {
         let at = (number as usize).checked_sub(1)?;
         self.types.get(at).map(String::as_str)
@@ -125,13 +125,13 @@ impl Index {
         Ok(())
     }
 
-    /// The record numbered `at` of its kind.
+    /// Record `at` of its kind.
     pub(super) fn record<R: Record>(&self, at: u64) -> Result<R> {
         let start = at.checked_mul(R::WIDTH as u64).ok_or_else(|| broken("a record's number overflows"))?;
         R::read(&mut Reader::new(self.section(R::SECTION, start, R::WIDTH as u64)?, 0))
     }
 
-    /// The first of `len` records from `at` for which `before` is false.
+    /// Index of the first of `len` records from `at` for which `before` is false, relative to `at`.
     pub(super) fn partition<R: Record>(&self, at: u64, len: u64, before: impl Fn(&R) -> bool) -> Result<u64> {
         let (mut low, mut high) = (0, len);
         while low < high {

@@ -1,4 +1,4 @@
-//! The messages as bytes.
+//! Serialization of the metadata messages.
 
 use super::{ChunkInfo, ChunkKind, ChunkedField, ChunkedMessage, MapKey, Metadata, Tag};
 use crate::error::{Kind, Result, WireError};
@@ -7,11 +7,11 @@ use crate::header::{self, Wire};
 use crate::limits::Limits;
 use crate::varint;
 
-/// The splitter's version that is written; no reader checks it.
+/// Version of the splitter that is written; readers do not check it.
 const SPLITTER_VERSION: u64 = 1;
 
 impl Metadata {
-    /// Its serialized form, as TensorFlow writes it.
+    /// Serializes the metadata as TensorFlow does.
     pub fn encode(&self) -> Vec<u8> {
         let mut version = Vec::new();
         number(1, SPLITTER_VERSION, &mut version);
@@ -27,7 +27,7 @@ impl Metadata {
         out
     }
 
-    /// The metadata that `bytes` serialize.
+    /// Parses serialized metadata.
     pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Self> {
         let mut metadata = Self::default();
         let mut fields = Fields::new(bytes, 0, limits.depth);
@@ -70,7 +70,7 @@ impl ChunkKind {
 }
 
 impl ChunkedMessage {
-    /// Its serialized form.
+    /// Serializes the message.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(chunk) = self.chunk {
@@ -85,7 +85,7 @@ impl ChunkedMessage {
         out
     }
 
-    /// What [`ChunkedMessage::encode`] gave.
+    /// Parses a message that [`ChunkedMessage::encode`] wrote.
     pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Self> {
         let mut message = Self::default();
         message.take(&mut Fields::new(bytes, 0, 1), limits, 0)?;

@@ -1,4 +1,4 @@
-//! Whether a record is a `ChunkMetadata`: most messages parse as one, their fields taken for unknown ones.
+//! Test of a record for `ChunkMetadata`: most messages parse as one, with unknown fields.
 
 use super::{ChunkedMessage, Metadata};
 use crate::error::{Kind, Result, WireError};
@@ -6,10 +6,10 @@ use crate::fields::Fields;
 use crate::header::Wire;
 use crate::limits::Limits;
 
-/// The fields of a message: number, wire type, and the message that the content is.
+/// Fields of a message: number, wire type and content.
 type Shape = &'static [(u32, Wire, Inside)];
 
-/// What the content of a field is.
+/// Content of a field.
 #[derive(Clone, Copy)]
 enum Inside {
     Value,
@@ -35,8 +35,8 @@ const KEY: Shape = &[
 ];
 
 impl Metadata {
-    /// The metadata that `record` is. `Unsupported` when `record` names no chunks and no place for them, or holds a
-    /// field that metadata does not have: any message may parse, but such a record comes from something else.
+    /// Parses `record` as metadata. `Unsupported` when it names no chunks or no place for them, or has a field that
+    /// metadata does not have: nearly any message parses, but such a record is something else.
     pub fn naming_chunks(record: &[u8], limits: &Limits) -> Result<Self> {
         let refused = |reason: &str| Err(WireError::new(Kind::Unsupported, reason));
         if !fits(record, METADATA, limits.depth) {
@@ -53,8 +53,8 @@ impl Metadata {
     }
 }
 
-/// Whether `bytes` parse as a message of `shape` without any other field. Below `depth` nothing is looked at: decoding
-/// refuses it.
+/// True if `bytes` parse as a message of `shape` without any other field. Messages deeper than `depth` are not
+/// examined, since decoding refuses them.
 fn fits(bytes: &[u8], shape: Shape, depth: u32) -> bool {
     let mut fields = Fields::new(bytes, 0, 1);
     loop {

@@ -1,4 +1,4 @@
-//! A [`Builder`] as bytes, so that a scan may be left and taken up again by another process.
+//! Serialized [`Builder`], for a scan that another process continues.
 
 use super::Builder;
 use super::open_node::{OpenField, OpenNode};
@@ -11,12 +11,12 @@ use crate::reader::Reader;
 use crate::varint;
 
 impl Builder {
-    /// How many nodes are open.
+    /// Number of open nodes.
     pub(crate) fn depth(&self) -> usize {
         self.open.len()
     }
 
-    /// Appends what [`Builder::load`] goes on from.
+    /// Appends the serialized builder; [`Builder::load`] reads it.
     pub(crate) fn save(&self, out: &mut Vec<u8>) {
         varint::write(self.spent, out);
         varint::write(self.types.len() as u64, out);
@@ -31,7 +31,7 @@ impl Builder {
         self.open.iter().for_each(|node| node.save(out));
     }
 
-    /// The builder that [`Builder::save`] wrote, of a scan that has seen so many bytes.
+    /// The builder that [`Builder::save`] wrote, of a scan that has read `seen` bytes.
     pub(crate) fn load(reader: &mut Reader<'_>, seen: u64, limits: &Limits) -> Result<Self> {
         let mut builder = Self::new(limits);
         builder.spent = reader.varint()?;
@@ -90,7 +90,7 @@ impl OpenNode {
         node.run = if reader.u8()? == 0 { None } else { Some(load_entry(reader, seen)?) };
         for _ in 0..reader.varint()? {
             let field = load_field(reader)?;
-            // Opened in the same order, they get the same places.
+            // Fields are opened in the saved order, so they get the saved places.
             let number = field.record.number;
             *node.field(number) = field;
         }
@@ -144,19 +144,19 @@ fn listed<R: Record>(reader: &mut Reader<'_>) -> Result<Vec<R>> {
     (0..count).map(|_| R::read(&mut part)).collect()
 }
 
-/// Appends a length and as many bytes.
+/// Appends the length of `bytes`, then `bytes`.
 pub(crate) fn blob(bytes: &[u8], out: &mut Vec<u8>) {
     varint::write(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
 }
 
-/// What [`blob`] wrote.
+/// The bytes that [`blob`] wrote.
 pub(crate) fn taken<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8]> {
     let len = reader.varint()?;
     reader.take(len)
 }
 
-/// A number of 32 bits.
+/// A varint that fits into 32 bits, else an error.
 pub(crate) fn small(reader: &mut Reader<'_>) -> Result<u32> {
     let at = reader.offset();
     u32::try_from(reader.varint()?).map_err(|_| WireError::corrupt(at, "a number has more than 32 bits"))
