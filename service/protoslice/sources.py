@@ -111,7 +111,7 @@ class FileSource:
 
 
 class BytesSource:
-    """Bytes in memory, not copied."""
+    """Bytes in memory, held without a copy."""
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
         self._view = memoryview(data).cast("B").toreadonly()

@@ -117,7 +117,7 @@ def _fields(file: str, proto: RootProto) -> Iterator[_Field]:
             known = proto.document.field(found.type, number)
             if known is not None:
                 name, kind, repeated, in_map = known
-                # A map's value stands where its entry does.
+                # The path of a map entry, `field["key"]`, is that of its value.
                 path = found.path if in_map else f"{found.path}.{name}" if found.path else name
                 for each in _paths(proto, places_of(found, number), kind, path, repeated):
                     yield _Field(file, proto, each, kind, found, number)

@@ -44,7 +44,7 @@ class Model:
 
     root: str
     type: str | None
-    """Message type of the root proto; None if unknown or if the root is no proto."""
+    """Message type of the root proto, or of the records in a TFRecord file; None if unknown."""
     files: Mapping[str, RangeSource]
     proto: RootProto | None
     """None where the root is no proto, such as the index of a bundle or a program in JSON."""

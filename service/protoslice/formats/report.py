@@ -123,7 +123,7 @@ class _Survey:
             self.damaged.append(Damage(part, error.message))
 
     def report(self, model: Model, found: Tensors | None, *, complete: bool) -> ModelReport:
-        """The `ModelReport` of all findings, complete unless one of its lists was cut."""
+        """The `ModelReport` of all findings; complete if `complete` is and none of its lists was cut."""
         twice = [name for name, count in self.names.items() if count > 1]
         cut = any(len(each) > MOST_NAMED for each in (self.missing, twice, self.damaged))
         return ModelReport(

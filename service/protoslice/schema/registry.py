@@ -61,7 +61,8 @@ class TypeSchema:
 
 
 _NO_MEMORY: Final = ("out of memory", "parse file content")
-"""Parts of the runtime's errors that stand for exhausted memory: its input was just serialized, so it can be parsed."""
+"""Parts of the runtime's errors that mean exhausted memory: a file that was just serialized can only fail to parse so.
+"""
 
 
 class MessageTypes:

@@ -19,7 +19,7 @@ __all__ = ["METADATA", "Safetensors", "safetensors"]
 
 METADATA: Final = "__metadata__"
 
-_LARGEST_HEAD: Final = 100_000_000  # bytes of a head: what the library reads
+_LARGEST_HEAD: Final = 100_000_000  # bytes; the safetensors library refuses larger headers
 _ALIGNMENT: Final = 8
 
 

@@ -98,7 +98,7 @@ def _filled(stored: Stored, dtype: Dtype, count: int) -> Stored | Filled:
 
 
 def _looked_at(stored: Stored, count: int) -> Later[Stored | Filled] | Filled:
-    """Booleans whose varints, after a look at them, are found to be the elements themselves."""
+    """Booleans: Later for up to 1 MiB of one-byte varints, whose values may be the elements, else Filled."""
     if stored.bytes.size != count or count > _LOOKED_AT:
         return Filled(stored)
 

@@ -91,7 +91,7 @@ def _range(item: int | slice, length: int, place: int) -> range:
 
 
 def _parts(found: range) -> tuple[int, int, int]:
-    # Where nothing or one thing is selected, the start need not lie inside, and the step says nothing.
+    # Normalized: with no element the start may lie outside, and with fewer than two the step has no meaning.
     count = len(found)
     return (found.start if count else 0, found.step if count > 1 else 1, count)
 

@@ -37,7 +37,7 @@ class Detection:
 
 
 def detect(head: bytes, filename: str | None = None, size: int | None = None) -> Detection:
-    """Kind and type of a file by its first bytes: of `head`, at most 64 KiB count. `size` is the file's."""
+    """Kind and type of a file of `size` bytes, from its name and its first bytes `head`: 64 KiB suffice."""
     head = bytes(head[:HEAD])
     refused = magic.refusal(head, size)
     if refused is not None:

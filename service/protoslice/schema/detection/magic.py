@@ -117,7 +117,7 @@ def _literal(head: bytes) -> bytes:
 
 
 def first_tfrecord(head: bytes) -> bytes:
-    """The first record of the TFRecord file that begins with `head`, cut off with it."""
+    """The first record of the TFRecord file that begins with `head`; incomplete if `head` ends in it."""
     return head[12 : 12 + int.from_bytes(head[:8], "little")]
 
 

@@ -112,7 +112,7 @@ class _Walk:
             self.found.seen.add(path)
 
     def _value(self, row: FieldRow | None, wire: int, at: int, end: int, path: tuple[int, ...]) -> int:
-        """Judge one value; returns the offset of the next field, or a negative number at the message's end."""
+        """Judge one value; returns the offset of the next field, negative when this message cannot go on."""
         size, value = _SIZE_OF_WIRE.get(wire, 0), 0
         if wire in (_VARINT, _LENGTH):
             value, at = self._varint(at)

@@ -6,8 +6,8 @@ from protoslice.schema.detection.probe import Evidence
 
 Path = tuple[int, ...]
 
-# For each root: alternatives, each of which is a set of fields that must all have been met. Many messages begin
-# with a few strings or numbers; these are what makes a root what it is.
+# Root type → alternative sets of fields, one of which must have been met in full. Many messages begin with a few
+# strings or numbers; these fields tell the types apart.
 _MARKS: dict[str, tuple[frozenset[Path], ...]] = {}
 
 
@@ -41,5 +41,5 @@ CANDIDATES = tuple(_MARKS)
 
 
 def shows_marks(name: str, evidence: Evidence) -> bool:
-    """True when `evidence` has the fields required of `name`, or no fields are."""
+    """True when `evidence` has the fields required of `name`, and for types without requirements."""
     return name not in _MARKS or any(marks <= evidence.seen for marks in _MARKS[name])
