@@ -1,8 +1,8 @@
-"""Conditional requests (RFC 9110, section 13), as pure functions of the headers and the current validators.
+"""Conditional requests (RFC 9110, section 13), as pure functions of headers and validators.
 
-An entity tag list that does not parse never lets anything through that a correct one could stop: If-Match fails,
-If-None-Match fails for a method that changes something, and is ignored for one that reads. A date that does not parse
-is ignored, as the RFC says.
+A list of entity tags that does not parse never lets a request through that a correct list could stop: If-Match fails,
+and If-None-Match fails for a method that changes something but is ignored for a method that reads. A date that does
+not parse is ignored, as the RFC says.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from protoslice.errors import InvalidInput
 
 _TAG: Final = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 _ESCAPED: Final = re.compile(r"[^A-Za-z0-9!#$&'*+\-./:;=?@^_`|~]+")
-"""Characters of a storage's tag that are escaped: those no entity tag may hold, the escape itself, and separators."""
+"""Characters escaped in a storage's tag: those no entity tag may hold, the escape itself, and separators."""
 _LIST: Final = re.compile(r'[ \t,]*(?:(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"(?:[ \t]*,[ \t,]*|[ \t]*\Z))*+')
-"""As much of a list of entity tags as is one: in one call, since a header of 64 KiB holds sixteen thousand of them."""
+"""Longest valid prefix of a list of entity tags, in one match: a header of 64 KiB holds sixteen thousand tags."""
 
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _TIME: Final = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
@@ -36,16 +36,16 @@ _DATES: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class EntityTag:
-    """An entity tag: the text between the quotes, and whether it is weak."""
+    """Entity tag: the text between the quotes, and whether the tag is weak."""
 
     opaque: str
     weak: bool = False
 
     @classmethod
     def of(cls, version: str) -> EntityTag:
-        """The strong tag for a version that a storage names, by any text: different versions have different tags.
+        """Strong tag for a storage's version text; different versions have different tags.
 
-        Storages of buckets give their own entity tag, quotes included, so the text is percent-encoded where it must be.
+        Buckets name versions by entity tags with quotes, so characters that a tag must not hold are percent-encoded.
         """
         return cls(_ESCAPED.sub(_escape, version))
 
@@ -53,17 +53,17 @@ class EntityTag:
         return f'{"W/" if self.weak else ""}"{self.opaque}"'
 
     def matches_strongly(self, other: EntityTag) -> bool:
-        """Equal and neither weak (section 8.8.3.2)."""
+        """True when both tags are strong and equal (section 8.8.3.2)."""
         return not self.weak and not other.weak and self.opaque == other.opaque
 
     def matches_weakly(self, other: EntityTag) -> bool:
-        """Equal but for weakness."""
+        """True when both tags are equal, weak or not."""
         return self.opaque == other.opaque
 
 
 @dataclass(frozen=True, slots=True)
 class Validators:
-    """What identifies the current representation."""
+    """Validators of the current representation: entity tag and modification time, None if unknown."""
 
     etag: EntityTag
     modified: datetime | None = None
@@ -71,7 +71,7 @@ class Validators:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preconditions:
-    """The headers as they came, several lines of one joined by commas."""
+    """Values of the precondition headers; several lines of one header are joined by commas."""
 
     if_match: str | None = None
     if_unmodified_since: str | None = None
@@ -80,19 +80,19 @@ class Preconditions:
 
 
 class Verdict(Enum):
-    """What becomes of a request."""
+    """Outcome of the preconditions."""
 
     PROCEED = auto()
     NOT_MODIFIED = auto()
-    """304: a read of what the client has already."""
+    """304: the client has the current representation already."""
     FAILED = auto()
     """412."""
 
 
 def evaluate(headers: Preconditions, current: Validators | None, *, reads: bool) -> Verdict:
-    """What the preconditions say, in the order of section 13.2.2.
+    """Evaluate the preconditions in the order of section 13.2.2.
 
-    `current` is None when there is no representation yet; `reads` says that the method is GET or HEAD.
+    `current` is None when no representation exists yet; `reads` is True for GET and HEAD.
     """
     if _stops_a_change(headers, current):
         return Verdict.FAILED
@@ -106,7 +106,7 @@ def evaluate(headers: Preconditions, current: Validators | None, *, reads: bool)
 
 
 def range_applies(if_range: str | None, current: Validators) -> bool:
-    """Whether Range counts (section 13.1.5): without If-Range always, else for this very one."""
+    """True when Range applies (section 13.1.5): If-Range is absent or names this representation."""
     if if_range is None:
         return True
     match = _TAG.fullmatch(if_range.strip(" \t"))
@@ -117,13 +117,16 @@ def range_applies(if_range: str | None, current: Validators) -> bool:
 
 
 def parse_entity_tags(header: str) -> tuple[EntityTag, ...] | None:
-    """The tags of If-Match or If-None-Match, None for `*`; `InvalidInput` for anything but a list of quoted tags."""
+    """Entity tags of If-Match or If-None-Match; None for `*`.
+
+    `InvalidInput` for anything but a list of quoted tags.
+    """
     pairs = _pairs(header)
     return None if pairs is None else tuple(EntityTag(opaque, weak != "") for weak, opaque in pairs)
 
 
 def parse_http_date(text: str) -> datetime | None:
-    """The moment of an HTTP-date in any of its three forms (section 5.6.7), None when it is none."""
+    """Time of an HTTP-date in any of its three forms (section 5.6.7); None for other text."""
     match = next((found for form in _DATES if (found := form.fullmatch(text.strip(" \t")))), None)
     if match is None:
         return None
@@ -132,7 +135,7 @@ def parse_http_date(text: str) -> datetime | None:
         year += 2000 if year < 70 else 1900
     month = _MONTHS.index(match["month"]) + 1
     try:
-        # A leap second has no name here; the one before it will do.
+        # `datetime` has no leap seconds: the second before stands in.
         return datetime(year, month, day, hour, minute, 59 if second == 60 else second, tzinfo=UTC)
     except ValueError:
         return None
@@ -148,7 +151,7 @@ def _stops_a_change(headers: Preconditions, current: Validators | None) -> bool:
 
 
 def _is_named(header: str, etag: EntityTag) -> bool:
-    """Whether If-Match names the tag."""
+    """True when If-Match names the tag."""
     try:
         pairs = _pairs(header)
     except InvalidInput:
@@ -157,7 +160,10 @@ def _is_named(header: str, etag: EntityTag) -> bool:
 
 
 def _is_listed(header: str, current: Validators | None, *, malformed: bool) -> bool:
-    """Whether If-None-Match lists the representation; `malformed` is the answer for a list that does not parse."""
+    """True when If-None-Match lists the representation.
+
+    A list that does not parse counts as `malformed`.
+    """
     try:
         pairs = _pairs(header)
     except InvalidInput:
@@ -187,7 +193,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _pairs(header: str) -> list[tuple[str, str]] | None:
-    """For each tag of a list `W/` or nothing, and its opaque text; None for `*`."""
+    """`W/` or an empty text, and the opaque text, of each tag of a list; None for `*`."""
     if header.strip(" \t") == "*":
         return None
     listed = _LIST.match(header)

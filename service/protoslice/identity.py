@@ -1,8 +1,8 @@
-"""The id of a store, a digest of what decides which bytes its views give; and the versions of what may come to differ.
+"""Ids of stores, digests of all that decides the bytes of their views; and versions of derived data.
 
-The URL of a view that the id decides about alone may be kept for ever. What gives the other views may be mended in a
-later program: its version is part of their entity tags, and of the names of facts kept about a store. Whoever changes
-what one of these gives raises its version; `tests/versions` compares what they give with what their versions gave.
+Views that the id alone decides have URLs that may be cached for ever. Later releases may correct the code behind other
+views: the version of that code is part of their entity tags and of the names of cached artifacts. A change of output
+needs a higher version; `tests/versions` compares the output with that of the recorded version.
 """
 
 from __future__ import annotations
@@ -16,51 +16,51 @@ from typing import Final
 __all__ = ["CPB", "PIECES", "READERS", "RENDERING", "Policy", "is_id_of", "store_id"]
 
 READERS: Final = 1
-"""What formats make of a model: its tensors, their elements in every form, safetensors files and references."""
+"""Version of the readers of models: tensors, their elements in every form, safetensors files and references."""
 
 CPB: Final = 1
-"""Chunked files, as they are written of a store."""
+"""Version of chunked files, as written from a store."""
 
 RENDERING: Final = 1
-"""Messages in JSON and as text; the version of the protobuf runtime and the bundled types count beside it."""
+"""Version of messages as JSON and text; the protobuf runtime and the bundled types have their own versions."""
 
 PIECES: Final = 1
-"""Where files are cut to be compared. A client of another version cuts otherwise: it finds less, and nothing wrong."""
+"""Version of the cuts between pieces. A client of another version finds fewer equal pieces, and no wrong ones."""
 
 _SCHEME: Final = "protoslice store 2"
 _FIRST: Final = "protoslice store 1"
-"""The scheme of stores that were made in the first layout and upgraded: they keep their ids."""
+"""Scheme of stores made in the first layout and upgraded, which keep their ids."""
 
 FileFacts = tuple[str, int, str | Sequence[str | None]]
-"""Path, size, and SHA-256 in hexadecimal; for a file registered in place, URI and entity tag stand for the digest."""
+"""Path, size, and hexadecimal SHA-256; for a file registered in place, URI and entity tag replace the digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The facts beside the files that decide which bytes the views of a store give."""
+    """Facts besides the files that decide the bytes of a store's views."""
 
     root: str | None
     type: str | None
-    """The full name of the root's message type; None where it is not known, which the API calls `unknown`."""
+    """Full name of the root's message type; None where unknown, which the API calls `unknown`."""
     min_chunk: int
     max_chunk: int
     schema: str | None
-    """The fingerprint of the schema that the root is read by; None for a root without one."""
+    """Fingerprint of the schema that the root is read by; None for a root without one."""
     planner: int | None
-    """The version of the planner that made the chunks; None where no root was planned."""
+    """Version of the planner that made the chunks; None where no root was planned."""
 
 
 def store_id(files: Iterable[FileFacts], policy: Policy) -> str:
-    """The id of the store of `files` under `policy`, in hexadecimal; the order of the files is no matter.
+    """Hexadecimal id of the store of `files` under `policy`; the order of the files does not matter.
 
-    It is the SHA-256 of a JSON text without blanks, in ASCII: `["protoslice store 2", files, [root, type, min_chunk,
-    max_chunk], schema, planner]`, with the files by path in the order of code points, each `[path, size, sha256]`.
+    The id is the SHA-256 of a JSON text without blanks, in ASCII: `["protoslice store 2", files, [root, type,
+    min_chunk, max_chunk], schema, planner]`, with the files sorted by path in code points, each `[path, size, sha256]`.
     """
     return _digest([_SCHEME, *_parts(files, policy), policy.schema, policy.planner])
 
 
 def is_id_of(store: str, files: Iterable[FileFacts], policy: Policy) -> bool:
-    """Whether `store` is the id of these files under `policy`, by this scheme or by the first one."""
+    """True when `store` is the id of these files under `policy`, by the current or the first scheme."""
     parts = _parts(files, policy)
     return store in {_digest([_SCHEME, *parts, policy.schema, policy.planner]), _digest([_FIRST, *parts])}
 

@@ -1,4 +1,7 @@
-"""Where files are cut to be compared: along what lies in them, so that an insertion moves what follows unchanged."""
+"""Pieces of files: the unit by which pushes and pulls compare files.
+
+Cuts follow the content, so that an insertion moves the pieces behind it and does not change them.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,18 @@ from protoslice import _core
 __all__ = ["PIECE_BLOCK", "cut", "extents_of"]
 
 PIECE_BLOCK: Final = 4 << 20
-"""The longest piece."""
+"""Size of the longest piece in bytes."""
 LEAST: Final = 64 << 10
-"""Extents shorter than this are no places to cut at."""
+"""Extents shorter than this, in bytes, make no cuts."""
 
 Span = tuple[int, int]
 
 
 def cut(size: int, extents: Iterable[Span] = ()) -> Iterator[Span]:
-    """The pieces, as start and end, of a file of `size` bytes in which `extents` lie: they cover it in order.
+    """Pieces of a file of `size` bytes with `extents`, as (start, end), in order and without gaps.
 
-    Each extent, and each gap between two, is cut anew from its own start: what lies the same in two files has the same
-    pieces there, wherever it stands.
+    Each extent, and each gap between two, is cut from its own start, so equal content in two files has equal pieces at
+    any offset.
     """
     at = 0
     for start, end in sorted(extents):
@@ -34,7 +37,7 @@ def cut(size: int, extents: Iterable[Span] = ()) -> Iterator[Span]:
 
 
 def extents_of(plan: _core.Plan) -> Iterator[Span]:
-    """Where the chunks of a plan lie in the root file, as start and end."""
+    """Extents of a plan's chunks in the root file, as (start, end)."""
     for number in range(len(plan)):
         yield from plan.chunk(number)[3].extents(0, LEAST)
 

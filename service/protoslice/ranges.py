@@ -1,8 +1,7 @@
-"""Which bytes a Range header selects (RFC 9110, section 14), as a pure function of the header and the length.
+"""Selection of bytes by a Range header (RFC 9110, section 14), from the header and the length.
 
-Where the RFC leaves a choice: what does not parse is ignored, as is every header on an empty representation, one longer
-than 4096 characters and one of more than 64 ranges; ranges that overlap or lie less than 80 bytes apart are answered as
-one.
+Choices that the RFC leaves open: a header is ignored when it does not parse, has more than 4096 characters or 64
+ranges, or meets an empty representation. Ranges that overlap or lie less than 80 bytes apart are answered as one.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ _PLAIN: Final = re.compile(r"bytes=([0-9]{1,19})-([0-9]{1,19})")
 
 @dataclass(frozen=True, slots=True, order=True)
 class ByteRange:
-    """The bytes from `start` up to `end`, never none."""
+    """Bytes from `start` up to `end`, at least one."""
 
     start: int
     end: int
 
     @property
     def length(self) -> int:
-        """How many bytes."""
+        """Number of bytes."""
         return self.end - self.start
 
     def content_range(self, length: int) -> str:
-        """The value of Content-Range for this part of a representation."""
+        """Value of Content-Range for this part of a representation of `length` bytes."""
         return f"bytes {self.start}-{self.end - 1}/{length}"
 
 
@@ -42,37 +41,37 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """One range or several disjoint ones, in the order asked, with 206."""
+    """One range or several disjoint ones, in the order of the request, with 206."""
 
     ranges: tuple[ByteRange, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Unsatisfiable:
-    """Nothing there is, with 416."""
+    """No byte of the representation, with 416."""
 
     length: int
 
     @property
     def content_range(self) -> str:
-        """The value of Content-Range for the refusal."""
+        """Value of Content-Range for the refusal."""
         return f"bytes */{self.length}"
 
 
 Selection: TypeAlias = Whole | Slices | Unsatisfiable
 
-# A range as it was asked for: first and last position, or a count of bytes from the end.
+# Requested range: first and last position, or a number of bytes from the end.
 _Spec: TypeAlias = tuple[int, int | None] | int
 
 
 def select(header: str | None, length: int) -> Selection:
-    """What a GET with this Range header selects of a representation of `length` bytes.
+    """Selection that a GET with this Range header makes in a representation of `length` bytes.
 
-    For other methods, and when If-Range does not hold, the header is to be ignored: pass None.
+    Pass None for other methods and when If-Range does not hold: the header is ignored then.
     """
     plain = None if header is None else _PLAIN.fullmatch(header)
     if plain is not None:
-        # By far the most common form, not worth the general way: one range, within.
+        # Fast path for by far the most common form: one range, within the representation.
         first, last = int(plain[1]), int(plain[2])
         if first <= last < length:
             return Slices((ByteRange(first, last + 1),))
@@ -84,7 +83,7 @@ def select(header: str | None, length: int) -> Selection:
 
 
 def _parse(header: str) -> list[_Spec] | None:
-    """The ranges asked for; None when the header is to be ignored."""
+    """Requested ranges; None when the header is to be ignored."""
     unit, equals, rest = header.strip(_OWS).partition("=")
     if len(header) > MAX_HEADER or not equals or unit.lower() != "bytes" or rest[:1] in _OWS:
         return None
@@ -105,13 +104,13 @@ def _parse_one(text: str) -> _Spec | None:
 
 
 def _is_number(text: str) -> bool:
-    # Not int(): it takes signs, underscores and the digits of every script. However many digits there are, the header
-    # is shorter than what int() reads.
+    # Not int(): it accepts signs, underscores and digits of every script. The header is shorter than the longest text
+    # that int() reads.
     return text.isascii() and text.isdigit()
 
 
 def _locate(spec: _Spec, length: int) -> ByteRange | None:
-    """The bytes there are of a range, None when there are none."""
+    """Bytes that the requested range has in the representation; None when there are none."""
     if isinstance(spec, int):
         return ByteRange(max(0, length - spec), length) if spec else None
     first, last = spec
@@ -121,7 +120,7 @@ def _locate(spec: _Spec, length: int) -> ByteRange | None:
 
 
 def _join(ranges: list[ByteRange]) -> tuple[ByteRange, ...]:
-    """Disjoint ranges that cover the given ones, each where the first of its members was asked for."""
+    """Disjoint ranges that cover the given ones, each at the place of the first range joined into it."""
     joined: list[tuple[int, ByteRange]] = []
     for place, found in sorted(enumerate(ranges), key=lambda item: item[1]):
         if joined and found.start < joined[-1][1].end + NEAR:

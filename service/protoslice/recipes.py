@@ -1,14 +1,14 @@
-"""Recipes: files written as what is new and what is copied from stores. No I/O; both ends of the wire use it.
+"""Recipes: files composed of new bytes and of copies from stores. No I/O; client and service share it.
 
-A recipe is lines of JSON, each an object with one member, and content right behind the line that announces it:
+A recipe is lines of JSON, each an object with one member. Content follows the line that announces its length:
 
-    {"file": "model.onnx"}                       a file begins
-    {"bytes": 1048576}                           so many bytes follow, which are its next ones
+    {"file": "model.onnx"}                       begins a file
+    {"bytes": 1048576}                           announces so many bytes of content for the file
     {"copy": {"store": "<id>", "file": "model.onnx", "offset": 0, "length": 4194304}}
-                                                 its next bytes are those, of a store that is there
+                                                 appends these bytes of an existing store to the file
     {"end": {"size": 5242880, "sha256": "<hex>"}}
-                                                 the file ends, and this is what it has to be
-    {"done": "<hex>"}                            the recipe ends; the sha-256 of all lines before, line feeds included
+                                                 ends the file, with the size and digest required
+    {"done": "<hex>"}                            ends the recipe; the sha-256 of all lines before, line feeds included
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _NUMBERS_END: Final = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class RecipeFile:
-    """A file begins."""
+    """Begin of a file."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """So many bytes of content follow, which are the next ones of the file."""
+    """Announcement of `length` bytes of content for the current file."""
 
     length: int
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """The next bytes of the file are `length` ones at `offset` in a file of a store."""
+    """Copy of `length` bytes, from `offset` in a file of a store, into the current file."""
 
     store: str
     file: str
@@ -54,7 +54,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class RecipeEnd:
-    """The file ends; it has to have this size and digest."""
+    """End of a file, with the size and digest required."""
 
     size: int
     sha256: str
@@ -64,30 +64,30 @@ Event = RecipeFile | Literal | bytes | Copy | RecipeEnd
 
 
 class RecipeWriter:
-    """Gives the lines of a recipe. Content goes right behind the line of `literal`."""
+    """Makes the lines of a recipe. Callers put content right behind the line of `literal`."""
 
     def __init__(self) -> None:
         self._lines = hashlib.sha256()
 
     def file(self, path: str) -> bytes:
-        """A file begins."""
+        """Line that begins a file."""
         return self._line("file", path)
 
     def literal(self, length: int) -> bytes:
-        """So many bytes follow."""
+        """Line that announces `length` bytes of content."""
         return self._line("bytes", length)
 
     def copy(self, copy: Copy) -> bytes:
-        """Bytes that the service has."""
+        """Line that copies bytes of a store."""
         fields = {"store": copy.store, "file": copy.file, "offset": copy.offset, "length": copy.length}
         return self._line("copy", fields)
 
     def end(self, size: int, sha256: str) -> bytes:
-        """The file ends."""
+        """Line that ends a file."""
         return self._line("end", {"size": size, "sha256": sha256})
 
     def done(self) -> bytes:
-        """The recipe ends."""
+        """Line that ends the recipe."""
         return self._line("done", self._lines.hexdigest())
 
     def _line(self, name: str, value: object) -> bytes:
@@ -97,7 +97,10 @@ class RecipeWriter:
 
 
 class RecipeReader:
-    """Reads a recipe that is fed in pieces, in constant memory. Errors name the byte of the recipe they are about."""
+    """Parser of a recipe fed in pieces, in constant memory.
+
+    A `CorruptModel` error holds the offset of the fault in the recipe.
+    """
 
     def __init__(self) -> None:
         self._offset = 0
@@ -108,7 +111,10 @@ class RecipeReader:
         self._done = False
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        """What `piece`, the next bytes of the recipe, brings; to be taken up before the next piece is fed."""
+        """Events in `piece`, the next bytes of the recipe.
+
+        The caller consumes all events before feeding the next piece.
+        """
         position = 0
         while position < len(piece):
             if self._literal:
@@ -123,7 +129,7 @@ class RecipeReader:
             self._offset += len(taken)
 
     def finish(self) -> None:
-        """Raise unless the recipe came to its end."""
+        """Raise `CorruptModel` unless the recipe is complete."""
         if not self._done:
             raise self._wrong("ends before its last line")
 

@@ -1,4 +1,4 @@
-"""Sizes as people write them: `65536`, `64KiB`, `1MiB`, `2GB`."""
+"""Sizes in readable form: `65536`, `64KiB`, `1MiB`, `2GB`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SIZES_END = 1 << 63
 
 
 def parse_size(text: str) -> int:
-    """The number of bytes that `text` says."""
+    """Number of bytes that `text` denotes; `InvalidInput` for other text and from 2^63 on."""
     match = _FORM.fullmatch(text.strip().lower())
     if match is None or match[3] not in _UNITS:
         raise InvalidInput(f"{text!r} is no size: bytes, or a number with a unit such as 64KiB, 1MiB or 2GB, are due")
@@ -31,7 +31,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size: int) -> str:
-    """`size` with a unit that keeps it short: at least three digits, never a false one."""
+    """Readable form of `size`, such as `1.25 MiB`, with at least three digits from 1 KiB on."""
     if size < 1024:
         return f"{size} B"
     value = float(size)

@@ -1,1 +1,1 @@
-"""Work off the event loop, one flight for many callers, and a weighted LRU."""
+"""Worker threads, single flight, a weighted LRU cache and read windows."""

@@ -1,4 +1,4 @@
-"""Threads for work that would hold up the event loop: short calls, and long work in slices, in lanes of its own."""
+"""Worker threads for short calls, and for long work in slices."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ __all__ = ["SLICE", "Worker"]
 T = TypeVar("T")
 
 _INLINE: Final = 32 << 10
-"""JSON of this many bytes takes the loop less time than a thread takes to answer."""
+"""JSON of this size is handled faster on the loop than by a thread."""
 
 SLICE: Final = 8 << 20
-"""About as many bytes as one slice of long work reads."""
+"""Approximate number of bytes that one slice of long work reads."""
 _END: Final = object()
 
 
 class Worker:
-    """A few threads, and the loop they may call back. Half of the threads are free of long work at any time."""
+    """Pool of threads, and the event loop that the threads may call back.
+
+    Long work takes half of the threads at most, and always one, so that short calls find a thread.
+    """
 
     def __init__(self, threads: int) -> None:
         self.loop = asyncio.get_running_loop()
@@ -29,17 +32,17 @@ class Worker:
         self._lanes = asyncio.Semaphore(max(1, threads // 2))
 
     async def run(self, call: Callable[[], T]) -> T:
-        """The result of `call`, made in a thread; for calls that are short."""
+        """Result of `call`, run in a thread; for short calls."""
         return await self.loop.run_in_executor(self._pool, call)
 
     async def sized(self, weight: int, call: Callable[[], T]) -> T:
-        """The result of `call`, which works on about `weight` bytes of JSON: made in a thread when they are many."""
+        """Result of `call`, which handles about `weight` bytes of JSON; run in a thread when large."""
         return call() if weight <= _INLINE else await self.run(call)
 
     async def bulk(self, call: Callable[[], T]) -> T:
-        """The result of `call`, one slice of long work, made in a thread. Slices wait for each other, in turn.
+        """Result of `call`, one slice of long work, run in a thread. Slices wait for each other in turn.
 
-        A slice whose caller is cancelled before it begins never begins; one under way keeps its lane until its end.
+        A slice whose caller is cancelled before the start never runs; a started slice keeps its lane until the end.
         """
         await self._lanes.acquire()
         try:
@@ -51,7 +54,7 @@ class Worker:
         return await asyncio.wrap_future(begun)
 
     async def steps(self, work: Iterator[T]) -> AsyncGenerator[T, None]:
-        """Each thing that `work` gives, made as a slice of its own. No slice begins that nobody waits for."""
+        """Items of the iterator `work`, each made by a slice of its own when the caller asks for the item."""
         while True:
             made: object = await self.bulk(lambda: next(work, _END))
             if made is _END:
@@ -59,11 +62,11 @@ class Worker:
             yield made  # type: ignore[misc]
 
     def wait_for(self, work: Coroutine[object, object, T]) -> T:
-        """The result of `work`, done on the loop; for calls from a thread."""
+        """Result of the coroutine `work`, run on the loop; for callers in a thread, which blocks."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     async def close(self) -> None:
-        """Take no more calls, and wait for those under way."""
+        """Refuse new calls and wait for those under way."""
         await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
 
     def _ended(self, _: Future[T]) -> None:

@@ -1,4 +1,4 @@
-"""What was used last, up to a number of things and of bytes."""
+"""LRU cache bounded by number and weight of entries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """Things by key; those not used for longest are let go of when there are too many, or they weigh too much."""
+    """Cache of at most `most` entries and `room` bytes, which evicts the least recently used."""
 
     def __init__(self, *, most: int, room: int) -> None:
         self._most = most
@@ -23,7 +23,7 @@ class LruCache(Generic[K, V]):
         return len(self._kept)
 
     def get(self, key: K) -> V | None:
-        """What is kept under `key`, which stands last then."""
+        """Value under `key`, marked as most recently used; None when absent."""
         kept = self._kept.pop(key, None)
         if kept is None:
             return None
@@ -31,7 +31,7 @@ class LruCache(Generic[K, V]):
         return kept[0]
 
     def put(self, key: K, value: V, weight: int) -> None:
-        """Keep `value`, which takes `weight` bytes; something that weighs more than there is room for is not kept."""
+        """Keep `value` of `weight` bytes under `key`; a value heavier than the cache's room is not kept."""
         self.drop(key)
         if weight > self._room:
             return
@@ -41,7 +41,7 @@ class LruCache(Generic[K, V]):
             self.drop(next(iter(self._kept)))
 
     def drop(self, key: K) -> None:
-        """Keep nothing under `key`."""
+        """Remove the entry of `key`, if any."""
         kept = self._kept.pop(key, None)
         if kept is not None:
             self._weight -= kept[1]

@@ -1,4 +1,4 @@
-"""Making things once, however many ask for them at the same time, and keeping the last ones."""
+"""Single flight: concurrent calls for one key share one execution; optionally with a cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class _Making(Generic[V]):
-    """Work under way, and how many callers wait for its result."""
+    """Task under way, and the number of callers that wait for its result."""
 
     task: asyncio.Task[V]
     waiting: int = 0
@@ -27,12 +27,12 @@ class SingleFlight(Generic[K, V]):
     """Concurrent callers for a key share one task; results are not cached."""
 
     def __init__(self, *, stops: bool = False) -> None:
-        """With `stops`, a task that no caller waits for any more is cancelled; else it runs to its end."""
+        """With `stops`, a task is cancelled when its last caller leaves; else each task runs to the end."""
         self._stops = stops
         self._making: dict[K, _Making[V]] = {}
 
     async def get(self, key: K, make: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """The result of `make`, or of the call for `key` that is under way."""
+        """Result of the task for `key` under way, or else of a new task that runs `make`."""
         making = self._making.get(key)
         if making is None:
             making = self._making[key] = _Making(asyncio.create_task(make()))
@@ -44,17 +44,17 @@ class SingleFlight(Generic[K, V]):
             making.waiting -= 1
             if self._stops and not making.waiting and not making.task.done():
                 making.task.cancel()
-                self._drop(key, making.task)  # the next caller begins anew
+                self._drop(key, making.task)  # the next caller starts a new task
 
     async def idle(self) -> None:
-        """Wait until nothing is being made, whatever comes of it."""
+        """Wait until no task is under way; errors of tasks are ignored."""
         while self._making:
             await asyncio.gather(*(making.task for making in self._making.values()), return_exceptions=True)
 
     def _made(self, key: K, done: asyncio.Task[V]) -> None:
         self._drop(key, done)
         if not done.cancelled():
-            done.exception()  # callers are told; that none waits any more is no fault
+            done.exception()  # retrieved for asyncio; without callers a failure is no fault
 
     def _drop(self, key: K, task: asyncio.Task[V]) -> None:
         if (making := self._making.get(key)) is not None and making.task is task:
@@ -62,15 +62,15 @@ class SingleFlight(Generic[K, V]):
 
 
 class CachedFlight(Generic[K, V]):
-    """The things asked for last, up to a number of them and of bytes: each is made once while it is kept."""
+    """Single flight with an LRU cache of at most `most` results and `room` bytes."""
 
     def __init__(self, *, most: int, room: int, stops: bool = False) -> None:
-        """`stops` is that of `SingleFlight`."""
+        """See `SingleFlight` for `stops`."""
         self._recent: LruCache[K, V] = LruCache(most=most, room=room)
         self._once: SingleFlight[K, V] = SingleFlight(stops=stops)
 
     async def get(self, key: K, make: Callable[[], Coroutine[Any, Any, tuple[V, int]]]) -> V:
-        """What is kept under `key`, else what `make` gives: the thing, and about how many bytes it takes to keep it."""
+        """Cached value of `key`, or else the value that `make` returns with its approximate size in bytes."""
         found = self._recent.get(key)
         return found if found is not None else await self._once.get(key, lambda: self._made(key, make))
 

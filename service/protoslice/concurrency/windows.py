@@ -1,4 +1,4 @@
-"""Windows: how many bytes of an answer are read before its client has taken those read before."""
+"""Read windows: limits on bytes in memory that clients have not yet taken."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ LARGEST: Final = 1 << 20
 """Bounds on the bytes of one read."""
 _ROOM: Final = 64 << 20
 _GROWTH: Final = 2
-"""A client has taken so many times the bytes that are read for it next: what stalls early has cost little."""
+"""A client must have taken this many times the size of its next read: a client that stalls early costs little."""
 
 
 class Windows:
-    """The memory for bytes that clients have not taken yet, shared by all answers of one process.
+    """Memory for bytes that clients have not taken yet, shared by all responses of one process.
 
-    Every read gets an equal part of the memory that is free, so the windows of all answers shrink with their number.
-    Memory never runs out: `LEAST` bytes are granted beyond it.
+    Each read gets an equal share of the free memory, so windows shrink as responses become more. A read is always
+    granted at least `LEAST` bytes, even beyond the limit.
     """
 
     def __init__(self, room: int = _ROOM) -> None:
@@ -28,16 +28,16 @@ class Windows:
         self._share = max(1, room // LARGEST)
 
     def open(self, length: int) -> Window:
-        """The window of an answer of `length` bytes."""
+        """Window of a response of `length` bytes."""
         return Window(self, length)
 
     def grant(self) -> int:
-        """The bytes that one read may have now."""
+        """Number of bytes that one read may take now."""
         return min(LARGEST, max(LEAST, self.free // self._share))
 
 
 class Window:
-    """The bytes in memory for one answer."""
+    """Window of one response."""
 
     def __init__(self, windows: Windows, length: int) -> None:
         self._windows = windows
@@ -46,11 +46,12 @@ class Window:
 
     @contextmanager
     def hold(self, *, near: bool) -> Iterator[int]:
-        """The size of the next read, whose bytes count as held until the client has taken them.
+        """Size of the next read, held until the client has taken the bytes.
 
-        A distant source is never asked for little: each read of it takes a round trip.
+        `near` says that reads of the source are cheap; a distant source always gets the full grant.
         """
         size = self._windows.grant()
+        # Each read of a distant source costs a round trip.
         if near and not self._is_short:
             size = min(size, max(LEAST, self._taken // _GROWTH))
         self._windows.free -= size

@@ -1,4 +1,4 @@
-"""What proves that a part keeps its contract: for this project's tests and for the tests of those who extend it."""
+"""Conformance tests of contracts, for this project's parts and for extensions by others."""
 
 from protoslice.testing.check import Outcome, Report, check
 from protoslice.testing.conformance import StorageConformance

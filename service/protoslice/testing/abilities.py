@@ -1,4 +1,4 @@
-"""Conformance: what a backend says of itself is so."""
+"""Conformance tests of a backend's abilities."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEY = ObjectKey("folder/object.pb")
 
 
 class AbilitiesConformance(Suite):
-    """Abilities are kept, and their absence is told."""
+    """Declared abilities work; calls for missing ones raise `Unsupported`."""
 
     @conforms
     async def test_the_interface_is_one_we_know(self, storage: Storage, raw: Raw) -> None:

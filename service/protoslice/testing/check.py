@@ -1,4 +1,4 @@
-"""The conformance suite against a storage of the user's, without pytest."""
+"""Conformance suite for a storage behind a URI, without pytest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from protoslice.testing.suite import Body, Raw, RawThroughStorage, everything
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One promise, and how it was broken, if it was."""
+    """One promise of the contract, and the error that broke the promise, or None."""
 
     name: str
     error: str | None
@@ -32,31 +32,31 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a check of a storage found."""
+    """Result of checking a storage against the contract."""
 
     abilities: Abilities
     unsafe: str | None
-    """Why it is refused for writing, if it is."""
+    """Reason why the storage is refused for writing, or None."""
     outcomes: tuple[Outcome, ...]
 
     @property
     def kept(self) -> bool:
-        """Whether every promise was kept."""
+        """True when every promise was kept and writing is safe."""
         return self.unsafe is None and all(outcome.error is None for outcome in self.outcomes)
 
 
 async def check(uri: str, options: Mapping[str, str] | None = None) -> Report:
-    """Whether the storage behind `uri` keeps the contract; works in a folder of its own there and removes it.
+    """Check the storage at `uri` against the contract, in a folder of its own that is removed afterwards.
 
-    The storage must allow writing. The way round it is a second opening of the same URI, so what needs a look from
-    outside (unfinished uploads, for one) is seen only as far as the storage itself shows it.
+    The storage must allow writing. The bypass is a second opening of the same URI, so leftovers that the storage does
+    not list, such as unfinished uploads, go unnoticed.
     """
     async with open_storage(uri, options) as storage:
         second = open_storage(uri, options) if storage.abilities.shared else storage
         async with second:
             try:
                 unsafe = await _unsafe(storage)
-            except StorageError as error:  # asking on would take as long as every call takes to fail
+            except StorageError as error:  # each further call would take as long to fail
                 return Report(storage.abilities, str(error), ())
             suite = _Checked(storage, second)
             outcomes = [Outcome(name, await suite.broken(body)) for name, body in suite.bodies().items()]

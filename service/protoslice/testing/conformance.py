@@ -1,4 +1,4 @@
-"""The one conformance suite of storage backends."""
+"""Conformance suite of storage backends."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ from protoslice.testing.writing import PuttingConformance, WriterConformance
 class StorageConformance(
     ReadingConformance, ListingConformance, PuttingConformance, WriterConformance, AbilitiesConformance
 ):
-    """Everything a backend promises. Subclass it, say how to `open` one, and pytest collects the rest."""
+    """All promises of a backend. Subclass with an `open` method, and pytest collects the tests."""

@@ -1,4 +1,4 @@
-"""A storage that fails when it is told to."""
+"""Storage with injected faults."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ T = TypeVar("T")
 
 
 class InjectedFault(StorageUnavailable):
-    """The fault that was ordered."""
+    """Error of an injected fault."""
 
 
 class FaultyStorage(InterceptedStorage):
-    """Fails its call number `fail_at`, counted from 1, and from then on all others too while `stays_down`.
+    """Fails call number `fail_at`, counted from 1; with `stays_down`, all later calls too.
 
-    With `after`, the call does its work and its answer is lost: what a client sees of a connection that broke too late.
-    A loop over `fail_at` = 1, 2, 3 … that ends when `failed` is False has failed every call there is. An `abort` counts
-    as a call too.
+    With `after`, the call takes effect and only its answer is lost, as when a connection breaks too late. A loop over
+    `fail_at` = 1, 2, 3 … that ends when `failed` is False has failed each call once. An `abort` counts as a call.
     """
 
     def __init__(self, inner: Storage, fail_at: int, *, after: bool = False, stays_down: bool = False) -> None:
@@ -34,7 +33,7 @@ class FaultyStorage(InterceptedStorage):
 
     @property
     def failed(self) -> bool:
-        """Whether the fault has happened."""
+        """True when the fault has happened."""
         return len(self.calls) >= self._fail_at
 
     async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:

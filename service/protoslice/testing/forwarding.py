@@ -1,4 +1,4 @@
-"""Does a wrapper pass on every method? Python's stand-in for a lint on missing trait methods."""
+"""Check that a storage wrapper forwards each method."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from protoslice.testing.recording import RecordingStorage
 
 
 def assert_forwards(wrap: Callable[[Storage], Storage]) -> None:
-    """Raise `AssertionError` unless every method of Storage and Writer reaches its like inside the wrapper.
+    """Raise `AssertionError` unless each method of Storage and Writer reaches the same method inside.
 
-    A method of the interface that has a default (such as `open_file`) is where a forgetful wrapper goes wrong unseen.
+    A wrapper that forgets a method with a default, such as `open_file`, fails silently otherwise.
     """
     asyncio.run(_assert_forwards(wrap))
 
@@ -35,7 +35,7 @@ async def _assert_forwards(wrap: Callable[[Storage], Storage]) -> None:
 
 
 def _methods(interface: type) -> list[str]:
-    """Public methods, without final ones: those are made of others."""
+    """Public methods, without final ones, which call other methods."""
     functions = {name: member for name, member in vars(interface).items() if inspect.isfunction(member)}
     return [name for name, member in functions.items() if not (name.startswith("_") or hasattr(member, "__final__"))]
 

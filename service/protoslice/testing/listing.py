@@ -1,4 +1,4 @@
-"""Conformance: what listing promises."""
+"""Conformance tests of listing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def fill(raw: Raw, names: tuple[str, ...]) -> None:
 
 
 async def texts(storage: Storage, prefix: str | None = None, after: str | None = None) -> list[str]:
-    """The names of one large page."""
+    """Names on one large page, which must be the last."""
     below = None if prefix is None else ObjectKey(prefix)
     page = await storage.list(below, after=None if after is None else ObjectKey(after))
     equal(page.after, None, "nothing is left")
@@ -27,7 +27,7 @@ async def texts(storage: Storage, prefix: str | None = None, after: str | None =
 
 
 class ListingConformance(Suite):
-    """Everything is listed once, in order, and pages fit together."""
+    """Listings hold each object once, in key order, on pages that fit together."""
 
     @conforms
     async def test_an_empty_storage_lists_nothing(self, storage: Storage, raw: Raw) -> None:

@@ -1,4 +1,4 @@
-"""A way round `file://`: the directory itself."""
+"""Bypass of `file://`: direct access to the directory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from protoslice.storage.keys import RESERVED, ObjectKey
 
 
 class RawFiles:
-    """Objects as plain files."""
+    """Objects as plain files below `root`."""
 
     def __init__(self, root: str) -> None:
         self._root = Path(root)
@@ -20,7 +20,7 @@ class RawFiles:
         return path.read_bytes() if path.is_file() else None
 
     async def set(self, key: ObjectKey, data: bytes) -> None:
-        """See `Raw.set`; replaces by renaming, as every careful tool does."""
+        """See `Raw.set`; replaces by renaming."""
         path = self._root / key.text
         path.parent.mkdir(parents=True, exist_ok=True)
         spare = path.with_name(path.name + ".raw")
@@ -32,7 +32,7 @@ class RawFiles:
         (self._root / key.text).unlink()
 
     async def names(self) -> Sequence[str]:
-        """See `Raw.names`; spare files count, the lock does not."""
+        """See `Raw.names`; temporary files count, the lock does not."""
         lock = self._root / RESERVED / "lock"
         return sorted(
             str(path.relative_to(self._root)) for path in self._root.rglob("*") if path.is_file() and path != lock

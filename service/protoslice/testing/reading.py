@@ -1,4 +1,7 @@
-"""Conformance: what reading promises. The bypass places the objects, so that a read-only backend runs these too."""
+"""Conformance tests of reading.
+
+The bypass places the objects, so that read-only backends can be tested too.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +35,13 @@ ODD = (
 
 
 async def collect(pieces: AsyncGenerator[bytes, None]) -> bytes:
-    """The whole of a stream."""
+    """Content of a stream."""
     async with aclosing(pieces):
         return b"".join([piece async for piece in pieces])
 
 
 class ReadingConformance(Suite):
-    """Reads are exact and pinned."""
+    """Reads are exact and pinned to one version."""
 
     @conforms
     async def test_stat_tells_size_tag_and_time(self, storage: Storage, raw: Raw) -> None:

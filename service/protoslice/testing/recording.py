@@ -1,4 +1,4 @@
-"""A storage that only notes what is asked of it."""
+"""Storage that records the methods called."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protoslice.storage.keys import ObjectKey
 
 
 class RecordingStorage(Storage):
-    """Appends the name of each method to `seen` and answers with the least there is."""
+    """Appends the name of each method called to `seen` and returns a minimal result."""
 
     def __init__(self, seen: list[str]) -> None:
         self._note = seen.append
@@ -70,7 +70,7 @@ class RecordingStorage(Storage):
         self._note("delete")
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
-        """See `Storage.open_file`; what it gives is no file."""
+        """See `Storage.open_file`; returns a `BytesIO` in place of a file."""
         self._note("open_file")
         return cast(OpenFile, BytesIO())
 

@@ -1,4 +1,4 @@
-"""The mechanism of the conformance suite: how a test body meets a fresh storage, with pytest or without."""
+"""Runner of conformance tests: one fresh storage for each test body, with pytest or without."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ SECONDS: Final = 120
 
 
 class Raw(Protocol):
-    """The same namespace by a way that bypasses the storage under test."""
+    """Access to the namespace that bypasses the storage under test."""
 
     async def get(self, key: ObjectKey) -> bytes | None:
-        """The content of an object, None when there is none."""
+        """Content of an object; None when there is none."""
 
     async def set(self, key: ObjectKey, data: bytes) -> None:
         """Make or replace an object."""
 
     async def remove(self, key: ObjectKey) -> None:
-        """Remove an object that is there."""
+        """Remove an existing object."""
 
     async def names(self) -> Sequence[str]:
-        """Everything that takes room, spare files and unfinished uploads too, whatever it is called."""
+        """Names of everything that takes room, including temporary files and unfinished uploads."""
 
 
 class RawThroughStorage:
-    """The next best bypass where there is none: a second, independent opening of the same namespace."""
+    """Fallback bypass: a second, independent opening of the same namespace."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -51,19 +51,19 @@ class RawThroughStorage:
         await self._storage.delete(key)
 
     async def names(self) -> Sequence[str]:
-        """See `Raw.names`; unfinished uploads are out of sight."""
+        """See `Raw.names`; unfinished uploads are invisible."""
         return [str(item.key) for item in await everything(self._storage)]
 
 
 class Suite(ABC):
-    """A class of conformance tests. A subclass says how to open the storage under test, and nothing else."""
+    """Class of conformance tests; a subclass opens the storage under test."""
 
     @abstractmethod
     def open(self) -> AbstractAsyncContextManager[tuple[Storage, Raw]]:
-        """An empty namespace, opened for one test, with a way round it; gone afterwards."""
+        """Context with an empty namespace for one test and a bypass; exit removes the namespace."""
 
     async def run(self, body: Body) -> None:
-        """Run one test body on a fresh storage, then remove its objects and see that nothing else is left."""
+        """Run one test body on a fresh storage, remove its objects and assert that nothing else is left."""
         async with asyncio.timeout(SECONDS), self.open() as (storage, raw):
             await body(self, storage, raw)
             for name in await objects(storage, raw):
@@ -72,7 +72,7 @@ class Suite(ABC):
 
     @classmethod
     def bodies(cls) -> dict[str, Body]:
-        """The test bodies of this class by name."""
+        """Test bodies of this class by name."""
         members = ((name, getattr(cls, name)) for name in dir(cls) if name.startswith("test_"))
         return {name: member.body for name, member in members if hasattr(member, "body")}
 
@@ -81,7 +81,8 @@ Body = Callable[[Any, Storage, Raw], Awaitable[None]]
 
 
 async def _settled(raw: Raw) -> list[str]:
-    """What is left; a cancelled call may still be at work in its thread, and is given time to clear up."""
+    """Names left behind, after up to 5 seconds of waiting."""
+    # A cancelled call may still be working in a thread.
     names = list(await raw.names())
     for _ in range(500):
         if not names:
@@ -92,7 +93,7 @@ async def _settled(raw: Raw) -> list[str]:
 
 
 def conforms(body: Body) -> Callable[[Suite], None]:
-    """A test method, as pytest collects it, that runs `body` on a fresh storage."""
+    """Test method for pytest that runs `body` on a fresh storage."""
 
     def test(self: Suite) -> None:
         asyncio.run(self.run(body))
@@ -104,20 +105,20 @@ def conforms(body: Body) -> Callable[[Suite], None]:
 
 
 async def everything(storage: Storage, limit: int = 1000) -> list[ObjectStat]:
-    """All objects, in pages of `limit`."""
+    """All objects, listed in pages of `limit`."""
     return [item async for item in storage.iterate(limit=limit)]
 
 
 async def objects(storage: Storage, raw: Raw) -> Sequence[str]:
-    """The names of the objects the storage shows, or that it would show if it could list."""
+    """Names of the objects that the storage lists, or that the bypass shows if the storage cannot list."""
     if storage.abilities.listing:
         return [str(item.key) for item in await everything(storage)]
     return await raw.names()
 
 
-# Not assert statements: these must count under `python -O`, and tell what they saw without pytest's help.
+# Not assert statements: these also count under `python -O`, and report values without pytest's help.
 def equal(got: object, wanted: object, what: str = "") -> None:
-    """Raise `AssertionError` unless both are equal."""
+    """Raise `AssertionError` unless `got` equals `wanted`."""
     if got != wanted:
         raise AssertionError(f"{what or 'result'}: {_short(got)} instead of {_short(wanted)}")
 

@@ -1,4 +1,4 @@
-"""Conformance: what writing promises."""
+"""Conformance tests of writing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEY = ObjectKey("folder/object.pb")
 
 
 class PuttingConformance(Suite):
-    """Objects made and replaced in one step."""
+    """Objects are made and replaced in one step."""
 
     @conforms
     async def test_an_object_is_what_was_put(self, storage: Storage, raw: Raw) -> None:
@@ -79,7 +79,7 @@ class PuttingConformance(Suite):
                 found = await storage.stat(KEY)
                 try:
                     value = int(await storage.get_range(KEY, 0, found.size, if_etag=found.etag))
-                    await asyncio.sleep(0)  # others look too before this one sets
+                    await asyncio.sleep(0)  # lets other steps read the same value
                     await storage.put(KEY, b"%d" % (value + 1), if_etag=found.etag)
                     return
                 except Conflict:
@@ -168,12 +168,12 @@ class PuttingConformance(Suite):
             await asyncio.sleep(turn / 1000)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        await storage.put(KEY, data)  # behind whatever is still on its way
+        await storage.put(KEY, data)  # after any cancelled put that is still under way
         equal(await raw.get(KEY) == data, True)
 
 
 class WriterConformance(Suite):
-    """Objects made piece by piece."""
+    """Objects are made piece by piece."""
 
     @conforms
     async def test_pieces_make_an_object(self, storage: Storage, raw: Raw) -> None:
