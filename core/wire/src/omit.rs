@@ -1,8 +1,8 @@
-//! What is left of a message without its large fields.
+//! Skeleton of a message: the message without its large fields.
 //!
-//! What is left, parsed, is the message parsed and its large fields cleared. So a value that is left out takes along what
-//! it had replaced (earlier values of a singular field, and of others in its oneof), which would show otherwise; and all
-//! occurrences of a singular message are looked at together.
+//! A parsed skeleton equals the parsed message with its large fields cleared. Therefore an omitted value takes along
+//! the values that it replaced (earlier values of a singular field, and of other members of its oneof), which would
+//! show otherwise; and all occurrences of a singular message are handled together.
 
 use std::collections::BTreeMap;
 
@@ -22,21 +22,21 @@ enum Slot {
     Oneof(u32),
 }
 
-/// The last large value of each slot, by offset.
+/// Offset of the last large value in each slot.
 #[derive(Debug, Default)]
 pub(crate) struct Hidden(BTreeMap<Slot, u64>);
 
-/// What is to be known of slots that are given more than once.
+/// Facts about slots that are set more than once.
 #[derive(Default)]
 struct Repeats {
     hidden: Hidden,
-    /// What is left of the occurrences of singular messages, by offset.
+    /// Skeletons of repeated occurrences of singular messages, by offset.
     messages: BTreeMap<u64, Rope>,
 }
 
 impl Document<'_> {
-    /// `message` without its fields larger than `omit`, a rope for each of its pieces; all of it when nothing is to be
-    /// omitted.
+    /// The skeleton of `message` without fields larger than `omit` bytes, a rope for each of its pieces; all of it
+    /// when `omit` is None.
     pub(crate) fn without_large(&self, message: &Message, omit: Option<u64>, depth: u32) -> Result<Vec<Rope>> {
         let spans = message.parts.iter().map(|part| self.span(part)).collect::<Result<Vec<_>>>()?;
         let Some(limit) = omit.filter(|limit| spans.iter().any(|span| span.end - span.start > *limit)) else {
@@ -60,7 +60,7 @@ impl Document<'_> {
         Ok(ropes)
     }
 
-    /// Appends `entry` without its parts larger than `limit`, or nothing when it is such a part itself.
+    /// Appends `entry` without its parts larger than `limit` bytes; appends nothing when `entry` itself is omitted.
     pub(crate) fn kept_small(
         &self,
         entry: &Entry,
@@ -82,7 +82,7 @@ impl Document<'_> {
         self.rewrap(entry, &rope, out)
     }
 
-    /// Which values among `entries`, the fields of a message in their order, are replaced by one that is left out.
+    /// Offset of the last omitted value in each slot; `entries` are the fields of a message in order.
     pub(crate) fn hidden<'e>(
         &self,
         entries: impl Iterator<Item = &'e Entry>,
@@ -93,7 +93,7 @@ impl Document<'_> {
         Hidden(large.filter_map(|entry| Some((self.slot(type_id, entry.number)?, entry.start))).collect())
     }
 
-    /// Whether `entry` is replaced by a later value that is left out.
+    /// True if a later, omitted value replaces `entry`.
     pub(crate) fn is_hidden(&self, entry: &Entry, type_id: Option<TypeId>, hidden: &Hidden) -> bool {
         !hidden.0.is_empty()
             && self.slot(type_id, entry.number).and_then(|slot| hidden.0.get(&slot)).is_some_and(|at| entry.start < *at)
@@ -124,7 +124,7 @@ impl Document<'_> {
         Ok(repeats)
     }
 
-    /// The slots of `message` that are given more than once.
+    /// Slots of `message` that are set more than once, with their counts.
     fn given_again(&self, message: &Message) -> Result<BTreeMap<Slot, u64>> {
         let mut given = BTreeMap::new();
         let mut add = |number, count| {
@@ -149,13 +149,13 @@ impl Document<'_> {
         Ok(given)
     }
 
-    /// The slot that field `number` is given to; none for what is repeated or unknown.
+    /// The slot of field `number`; None for repeated and unknown fields.
     fn slot(&self, type_id: Option<TypeId>, number: u32) -> Option<Slot> {
         let field = self.schema.field(type_id, number).filter(|field| !field.repeated)?;
         Some(if field.oneof == 0 { Slot::Field(number) } else { Slot::Oneof(field.oneof) })
     }
 
-    /// Whether `entry` is left out: it is large, has no parts, and is no number and no key of a map.
+    /// True if `entry` is omitted: larger than `limit`, length-delimited, not a message, and not a map key.
     fn is_large(&self, entry: &Entry, type_id: Option<TypeId>, limit: u64) -> bool {
         let is_map_key = entry.number == 1 && self.schema.is_map_entry(type_id);
         entry.wire == Wire::Len && entry.content_len() > limit && !is_map_key && !self.has_parts(entry, type_id)
@@ -165,7 +165,7 @@ impl Document<'_> {
         entry.wire == Wire::Group || self.child_type(entry, type_id).is_some()
     }
 
-    /// The message type of what `entry` holds, where it holds a message that is known.
+    /// Type of the message in `entry`; None for other fields and unknown types.
     fn child_type(&self, entry: &Entry, type_id: Option<TypeId>) -> Option<TypeId> {
         let field = self.schema.field(type_id, entry.number);
         field.filter(|field| field.kind.is_message()).map(|field| field.target)

@@ -1,4 +1,4 @@
-//! Bytes looked at on demand: where the index has no node, the few bytes concerned are read and scanned.
+//! On-demand reading: where the index has no node, the few bytes needed are read and scanned.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -13,18 +13,18 @@ use crate::limits::Limits;
 use crate::schema::{Schema, TypeId};
 use crate::source::Source;
 
-/// Reads are made at least this large, since the next one is often close by.
+/// Bytes that a small read is enlarged to: the next read is often close by.
 const WINDOW: usize = 64 << 10;
-/// A run of scalars stands for one entry up to this many bytes.
+/// Longest run of scalars that is one entry, in bytes.
 const RUN_BYTES: u64 = 4096;
-/// Entries that a scan on demand may give: more than fit under any sensible floor.
+/// Most entries of one on-demand scan: more than fit under any sensible floor.
 pub(crate) const SCANNED_ENTRIES: usize = 1 << 22;
 
-/// A proto without index.
+/// A proto without an index.
 pub struct OnDemand<'a> {
-    /// What its parts mean.
+    /// Message types of the proto.
     pub schema: &'a Schema,
-    /// What it will not do.
+    /// Limits on the work.
     pub limits: Limits,
     source: &'a dyn Source,
     window: RefCell<(u64, Vec<u8>)>,
@@ -32,11 +32,11 @@ pub struct OnDemand<'a> {
     budget: Cell<Option<u64>>,
 }
 
-/// The fields of a message that was scanned, with its place and type.
+/// Fields of a scanned message, with its range and type.
 type Scanned = (Range<u64>, Option<TypeId>, Rc<[Entry]>);
 
 impl<'a> OnDemand<'a> {
-    /// The bytes of `source`, whose messages `schema` knows.
+    /// A proto in `source`, with the message types of `schema`.
     pub fn new(schema: &'a Schema, source: &'a dyn Source, limits: Limits) -> Self {
         Self {
             schema,
@@ -48,12 +48,12 @@ impl<'a> OnDemand<'a> {
         }
     }
 
-    /// From now on, what is looked at counts as steps of work, of which [`Limits::steps`] are allowed.
+    /// Starts counting steps of work, of which [`Limits::steps`] are allowed.
     pub(crate) fn count_steps(&self) {
         self.budget.set(Some(self.limits.steps));
     }
 
-    /// Counts `steps` of work; an error once they are too many, where they are counted.
+    /// Counts `steps` of work; fails once they exceed the limit. Nothing is counted before `count_steps`.
     pub(crate) fn spend(&self, steps: u64) -> Result<()> {
         let Some(left) = self.budget.get() else { return Ok(()) };
         self.budget.set(Some(left.saturating_sub(steps)));
@@ -68,12 +68,12 @@ impl<'a> OnDemand<'a> {
         Err(WireError::new(Kind::Limit, message))
     }
 
-    /// An error when the work is to end: see [`Source::carry_on`].
+    /// Fails when the work is to be cancelled: see [`Source::carry_on`].
     pub fn carry_on(&self) -> Result<()> {
         self.source.carry_on()
     }
 
-    /// Where the bytes come from.
+    /// Source of the bytes.
     pub(crate) fn source(&self) -> &'a dyn Source {
         self.source
     }
@@ -99,7 +99,7 @@ impl<'a> OnDemand<'a> {
             .ok_or_else(|| WireError::corrupt(offset, "the source gave fewer bytes than asked"))
     }
 
-    /// The bytes of `span`, which is no longer than a window.
+    /// The bytes of `span`, which must fit into memory.
     pub fn read_span(&self, span: &Range<u64>) -> Result<Cow<'_, [u8]>> {
         let len = usize::try_from(span.end.saturating_sub(span.start));
         self.read(span.start, len.map_err(|_| WireError::corrupt(span.start, "a field is larger than memory"))?)
@@ -121,7 +121,7 @@ impl<'a> OnDemand<'a> {
         Ok(Entry::new(&field.header, field.start))
     }
 
-    /// As [`OnDemand::scan`]; the fields of the message asked for last are still known.
+    /// Like [`OnDemand::scan`], with a cache of the last message scanned.
     pub fn scanned(&self, span: Range<u64>, type_id: Option<TypeId>) -> Result<Rc<[Entry]>> {
         if let Some((known, of, entries)) = &*self.scanned.borrow()
             && (known, of) == (&span, &type_id)
@@ -134,7 +134,7 @@ impl<'a> OnDemand<'a> {
         Ok(entries)
     }
 
-    /// The fields at the top level of `span`, read as a message.
+    /// The top-level fields of `span`, parsed as a message.
     pub fn scan(&self, span: Range<u64>, type_id: Option<TypeId>) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
         self.walk(&span, |found| {
@@ -152,7 +152,8 @@ impl<'a> OnDemand<'a> {
         Ok(entries)
     }
 
-    /// An error unless the fields at the top level of `span` end where it does: then bytes that follow belong to none.
+    /// Fails unless the top-level fields of `span` end exactly where it ends: a truncated field would swallow later
+    /// bytes.
     pub fn check(&self, span: &Range<u64>) -> Result<()> {
         self.walk(span, |found| {
             found.clear();
@@ -160,7 +161,7 @@ impl<'a> OnDemand<'a> {
         })
     }
 
-    /// Gives the fields at the top level of `span` to `each`, those of a window at a time, which takes them out.
+    /// Calls `each` with the top-level fields of `span`, one window at a time; `each` must drain the vector.
     fn walk(&self, span: &Range<u64>, mut each: impl FnMut(&mut Vec<Entry>) -> Result<()>) -> Result<()> {
         let mut scan = Shallow { entries: Vec::new(), open: Vec::new(), depth: self.limits.depth };
         let mut position = span.start;
@@ -180,17 +181,17 @@ impl<'a> OnDemand<'a> {
     }
 }
 
-/// A scan of one level, window by window.
+/// Scan of one level, window by window.
 struct Shallow {
     entries: Vec<Entry>,
-    /// Open groups: number, start, content.
+    /// Open groups: field number, offset of the tag, offset of the content.
     open: Vec<(u32, u64, u64)>,
     depth: u32,
 }
 
 impl Shallow {
-    /// Takes the fields that begin in `bytes`, which lie at `position`; returns how far it came: past `bytes` when a
-    /// field is longer.
+    /// Parses the fields that begin in `bytes`, which lie at offset `position`; returns the number of bytes done,
+    /// more than `bytes` has when the last field is longer.
     fn window(&mut self, bytes: &[u8], position: u64, end: u64) -> Result<u64> {
         let mut at = 0u64;
         while at < bytes.len() as u64 {
@@ -239,7 +240,7 @@ impl Shallow {
     }
 }
 
-/// Appends `entry`, or makes it part of the run that it goes on.
+/// Appends `entry`, or extends the last run with it.
 pub(crate) fn append(entries: &mut Vec<Entry>, entry: Entry) {
     let scalar = !matches!(entry.wire, Wire::Len | Wire::Group);
     match entries.last_mut() {

@@ -1,23 +1,23 @@
 //! Paths: `graph.node[3].attr["value"].tensor`, `7.1[3].5["value"]`, `node[name="conv1"]`; for masks also `[2:10]` and
-//! `[*]`. Only the form is read here; what a path means depends on the message it is applied to.
+//! `[*]`. Parsing checks the syntax only; the meaning depends on the message that the path is applied to.
 
 mod parser;
 
 use std::fmt;
 
-/// A path, parsed.
+/// A parsed path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Path {
-    /// Its segments; none for the message itself.
+    /// Segments; empty for the message itself.
     pub segments: Vec<Segment>,
 }
 
-/// One step down: a field, and which of its elements.
+/// One step down: a field, and a selection of its elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// The field.
     pub name: Name,
-    /// Which element or elements of it.
+    /// Selection in brackets; None without brackets.
     pub select: Option<Select>,
 }
 
@@ -30,7 +30,7 @@ pub enum Name {
     Number(u32),
 }
 
-/// What stands in brackets.
+/// Selection of elements, in brackets.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Select {
     /// An element by position, or a map's integer key.
@@ -88,7 +88,7 @@ impl fmt::Display for Select {
     }
 }
 
-/// `bytes` in quotes, so that a path takes them back: what is no text is written `\xHH`.
+/// Quotes `bytes` for a path; bytes that are not UTF-8 are written `\xHH`.
 pub fn quote(bytes: &[u8]) -> String {
     let mut out = String::from('"');
     for chunk in bytes.utf8_chunks() {

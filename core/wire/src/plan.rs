@@ -1,7 +1,7 @@
-//! The plan of a split: which parts of a proto become chunks, and the metadata that says how they make it up.
+//! Plan of a split: the parts of a proto that become chunks, and the metadata that puts them together.
 //!
-//! What is planned is what TensorFlow's Merger accepts: messages by field, index or map key, singular bytes and
-//! strings, and runs of repeated fields as pieces of their parent. Whatever cannot be told that way stays where it is.
+//! Plans use only what TensorFlow's Merger accepts: messages by field, index or map key, singular bytes and strings,
+//! and runs of repeated fields as pieces of their parent. Parts that cannot be placed that way stay in their message.
 
 mod maps;
 mod pieces;
@@ -16,13 +16,13 @@ use crate::error::Result;
 use crate::metadata::{ChunkKind, ChunkedField, ChunkedMessage};
 use crate::rope::Rope;
 
-/// The version of the planner, which is part of the identity of every store whose root it has planned.
+/// Version of the planner, which is part of the identity of every store whose root was planned.
 ///
-/// Whoever changes a plan that the planner makes, or what a plan is made of (the image of a chunked proto, the metadata,
-/// the paths), raises it: the same files are another store then, and no URL or entity tag ever stands for other bytes.
+/// A change to the plans, or to the input of the planner (the image of a chunked proto, the metadata, the paths), must
+/// raise the version. The same files are then another store, and no URL or entity tag ever stands for other bytes.
 pub const VERSION: u32 = 1;
 
-/// What becomes a chunk.
+/// Sizes that decide which parts become chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Fields at least this large, in bytes, are split out.
@@ -40,27 +40,27 @@ impl Default for Policy {
 /// One chunk of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Whether it is a message or bytes.
+    /// Kind of the content: message or bytes.
     pub kind: ChunkKind,
-    /// The name of the message type, where it is one and the type is known.
+    /// Name of the message type; None for bytes and for unknown types.
     pub type_name: Option<String>,
-    /// The part of the proto it stands for.
+    /// Path of the part that the chunk holds.
     pub path: String,
-    /// Its bytes.
+    /// Bytes of the chunk.
     pub rope: Rope,
 }
 
-/// Chunks, and how they make up the proto.
+/// Split plan: the chunks and how they make up the proto.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The chunks, by number.
     pub chunks: Vec<Chunk>,
-    /// Where they belong.
+    /// Message that the chunks make up.
     pub message: ChunkedMessage,
 }
 
 impl Document<'_> {
-    /// The plan that `policy` gives.
+    /// Plans the split of the proto by `policy`.
     pub fn plan(&self, policy: &Policy) -> Result<Plan> {
         let root = self.root()?;
         let mut plan = Plan::default();
@@ -71,7 +71,7 @@ impl Document<'_> {
             && fields.is_empty()
             && let [whole] = runs.as_mut_slice()
         {
-            // All of it in one piece is the proto itself: nothing is split.
+            // A single piece is the whole proto, which is then not split.
             rest = std::mem::take(&mut whole.rope);
             runs.clear();
         }
@@ -89,7 +89,7 @@ impl Document<'_> {
     }
 }
 
-/// Numbers chunks in the order they are merged in: pieces of the message first, then what goes below it.
+/// Numbers chunks in merge order: pieces of the message first, then the chunks below it.
 fn number(runs: Vec<Chunk>, fields: Vec<PlannedField>, chunks: &mut Vec<Chunk>) -> Vec<ChunkedField> {
     let mut out = Vec::new();
     for run in runs {

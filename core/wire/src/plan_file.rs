@@ -1,7 +1,7 @@
-//! A plan's serialized form: made once when a proto is taken in, and read whenever a chunk of it is asked for.
+//! Serialized plan: written when a proto is ingested, read for every request of a chunk.
 //!
-//! `pslplan1`, a varint count, per chunk: a byte for its kind, its type's name and its path as varint length and text, its
-//! rope; then the `ChunkedMessage` as varint length and bytes; then the CRC-32C of everything before.
+//! `pslplan1`; a varint count; per chunk a byte for its kind, type name and path as varint length and text, its rope;
+//! the `ChunkedMessage` as varint length and bytes; the CRC-32C of all bytes before.
 
 use crate::error::{Kind, Result, WireError};
 use crate::limits::Limits;
@@ -14,7 +14,7 @@ use crate::varint;
 const MAGIC: &[u8; 8] = b"pslplan1";
 
 impl Plan {
-    /// Its serialized form.
+    /// Serializes the plan.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         varint::write(self.chunks.len() as u64, &mut out);
@@ -29,7 +29,7 @@ impl Plan {
         out
     }
 
-    /// Reads what [`Plan::encode`] wrote.
+    /// Reads the plan that [`Plan::encode`] wrote.
     pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Self> {
         let (body, sum) = bytes.split_last_chunk::<4>().ok_or_else(|| WireError::corrupt(0, "this is no plan"))?;
         if crc32c::crc32c(body) != u32::from_le_bytes(*sum) {

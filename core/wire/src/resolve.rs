@@ -1,4 +1,4 @@
-//! What a path leads to in a proto, or why it leads nowhere.
+//! Resolution of paths in a proto: the target of a path, or the reason why it matches nothing.
 
 mod content;
 mod maps;
@@ -14,40 +14,40 @@ use crate::key::{self, Key};
 use crate::path::{Name, Path, Segment, Select};
 use crate::schema::{Field, FieldKind, MISFIT};
 
-/// What stands at a path.
+/// Target of a path.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
     /// A message, or a group.
     Message(Message),
     /// A string, bytes, or a field of unknown type that has a length.
     Bytes {
-        /// Its field's kind, where known.
+        /// Kind of the field; None when unknown.
         kind: Option<FieldKind>,
-        /// Where it lies; none for an empty default.
+        /// Place of the content; None for an empty default.
         part: Option<Part>,
     },
     /// A number, bool or enum value.
     Scalar {
-        /// Its field, where known.
+        /// The field; None when unknown.
         field: Option<Field>,
-        /// How it stands on the wire.
+        /// Wire type.
         wire: Wire,
-        /// Its bits.
+        /// Value of the varint, or bits of the fixed-width value.
         raw: u64,
     },
     /// A repeated field or map as a whole.
     Repeated {
-        /// The message it is a field of.
+        /// Message that has the field.
         owner: Message,
-        /// Its number.
+        /// Field number.
         number: u32,
-        /// The field, where known.
+        /// The field; None when unknown.
         field: Option<Field>,
     },
 }
 
 impl<'a> Document<'a> {
-    /// What `path` leads to.
+    /// Resolves `path`; `NotFound` when it matches nothing.
     pub fn resolve(&self, path: &Path) -> Result<Target> {
         let mut at = Target::Message(self.root()?);
         let mut walked = Path::default();
@@ -59,7 +59,7 @@ impl<'a> Document<'a> {
         Ok(at)
     }
 
-    /// The message that the next segment of a path is looked up in.
+    /// The message in which the next segment of a path is looked up.
     fn enter(&self, at: Target, walked: &Path) -> Result<Message> {
         let what = match at {
             Target::Message(message) => return Ok(message),
@@ -74,12 +74,12 @@ impl<'a> Document<'a> {
         Err(WireError::new(Kind::NotFound, format!("nothing lies below: it is {what}")).on(walked.to_string()))
     }
 
-    /// How often field `number` occurs in `message`.
+    /// Number of occurrences of field `number` in `message`.
     pub fn total(&self, message: &Message, number: u32) -> Result<u64> {
         message.parts.iter().map(|part| self.count(part, number)).sum()
     }
 
-    /// The field of `message` that `name` names: its number, and what the schema knows of it.
+    /// The field of `message` with this name or number: its number, and the schema's field, None when unknown.
     pub fn field_of(&self, message: &Message, name: &Name) -> Result<(u32, Option<&'a Field>)> {
         let known = message.type_id.and_then(|id| self.schema.message(id));
         let text = match name {
@@ -107,7 +107,7 @@ impl<'a> Document<'a> {
             && self.total(&message, number)? == 0
             && self.total(&message, misfit)? > 0
         {
-            // By its number an unknown field is found, though the schema knows another one of that number.
+            // A field that misfits the schema is still found by its number, as an unknown field.
             (number, field) = (misfit, None);
         }
         if let Some(Select::Slice(..) | Select::All) = segment.select {
@@ -136,7 +136,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// A field without schema and without brackets: the one occurrence, or all of them.
+    /// A field without schema and brackets: its only occurrence, or all occurrences as a repeated field.
     fn unknown(&self, message: Message, number: u32) -> Result<Target> {
         match self.total(&message, number)? {
             0 => Err(not_here(&(number & !MISFIT).to_string())),
@@ -182,7 +182,7 @@ impl<'a> Document<'a> {
         self.merged(&[found], field)?.ok_or_else(|| no_such(&label, select, Some(count)))
     }
 
-    /// The field of `type_id` that a condition looks at.
+    /// The field of `type_id` that a condition compares: its number and kind.
     pub(crate) fn condition(&self, type_id: Option<u32>, name: &Name) -> Result<(u32, FieldKind)> {
         let element = Message { type_id, parts: Vec::new() };
         let (key, field) = self.field_of(&element, name)?;
@@ -195,7 +195,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// What the occurrences of one field, or one element, amount to.
+    /// Target for the occurrences of one field or one element, merged; None without any.
     pub fn merged(&self, found: &[Entry], field: Option<&Field>) -> Result<Option<Target>> {
         let Some(last) = found.last() else { return Ok(None) };
         let message = |type_id| {

@@ -1,7 +1,7 @@
-//! The scanner: one pass over the tags and lengths of a proto gives its index.
+//! Scanner: one pass over the tags and lengths of a proto builds its index.
 //!
-//! It never reads by itself. Fed with pieces of a stream it takes them as they come, cut anywhere; asked what it
-//! [`Scanner::wants`] it tells which bytes it needs next, so that a caller with random access skips the payloads.
+//! The scanner does no reads of its own. It takes pieces of a stream, cut anywhere; with random access,
+//! [`Scanner::wants`] states the next offset needed, so that the caller skips payloads.
 
 mod fields;
 mod saved;
@@ -15,15 +15,15 @@ use crate::limits::Limits;
 use crate::schema::{MISFIT, Schema, TypeId};
 use crate::source::Source;
 
-/// The default floor, in bytes: a scanner steps over messages below the floor whole, and views look into them on demand.
+/// The default floor, in bytes: the scanner skips messages below the floor as a whole, and views scan them on demand.
 pub const DEFAULT_FLOOR: u64 = 16 << 10;
 
-/// Random access begins with reads of this size and doubles them as long as they are all of use.
+/// First read with random access, in bytes; the size doubles as long as reads are used completely.
 const FIRST_READ: usize = 16 << 10;
 /// The largest read: large enough to cost nothing, small enough to stay in the cache of a core.
 const LARGEST_READ: usize = 256 << 10;
 
-/// The serialized index of all of `source`: reads tags, lengths and keys, and jumps over everything else.
+/// The serialized index of all of `source`: reads tags, lengths and keys, and skips everything else.
 pub fn index_source(mut scanner: Scanner, source: &dyn Source) -> Result<Vec<u8>> {
     let size = source.len();
     let mut buffer = vec![0; LARGEST_READ];
@@ -42,7 +42,7 @@ pub fn index_source(mut scanner: Scanner, source: &dyn Source) -> Result<Vec<u8>
     }
 }
 
-/// Makes the index of one proto.
+/// Builds the index of one proto.
 #[derive(Debug)]
 pub struct Scanner {
     schema: Arc<Schema>,
@@ -57,36 +57,36 @@ pub struct Scanner {
     /// Bytes of a key to hash before that; they are part of `skip`.
     hash_left: u64,
     pending: Vec<u8>,
-    /// How many bytes must be pending to go on.
+    /// Pending bytes needed to go on.
     need: usize,
     failed: bool,
 }
 
-/// A message that is being scanned.
+/// An open message of the scan.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     type_id: Option<TypeId>,
-    /// Its field number in its parent.
+    /// Field number in the parent.
     number: u32,
     start: u64,
     content: u64,
-    /// Where it ends; for groups, where its parent ends.
+    /// Offset past the message; for groups, past the parent.
     end: u64,
     group: bool,
-    /// The hash of its key so far, where its parent keeps keys of it.
+    /// Hash of the key so far; None when the parent keeps no keys.
     key: Option<u32>,
 }
 
-/// What became of a field.
+/// Result of handling a field.
 enum Step {
-    /// It is done with, or its head is and it has been entered: go on after this many bytes.
+    /// The field is done, or its header is and the scan has entered it: continue after this many bytes.
     Past(u64),
-    /// It must lie in memory whole: this many bytes.
+    /// The field must be in memory as a whole: this many bytes.
     Need(usize),
 }
 
 impl Scanner {
-    /// A scanner for a message of type `root` of `schema`; without one, only the top level can be told.
+    /// A scanner for a message of type `root` of `schema`; without a type, only the top level and groups are indexed.
     pub fn new(schema: Arc<Schema>, root: Option<TypeId>, floor: u64, limits: Limits) -> Result<Self> {
         let mut builder = Builder::new(&limits);
         let name = root.and_then(|root| schema.message(root)).map(|message| message.name.clone());
@@ -107,17 +107,17 @@ impl Scanner {
         })
     }
 
-    /// The offset of the next byte that [`Scanner::feed`] expects.
+    /// Offset of the next byte that [`Scanner::feed`] expects.
     pub fn offset(&self) -> u64 {
         self.position - self.skip + self.pending.len() as u64
     }
 
-    /// The offset of the next byte that matters: everything before it may be left out by [`Scanner::jump`].
+    /// Offset of the next byte that the scan needs; [`Scanner::jump`] may skip the bytes before it.
     pub fn wants(&self) -> u64 {
         if self.hash_left > 0 { self.offset() } else { self.position + self.pending.len() as u64 }
     }
 
-    /// Leaves out the bytes before [`Scanner::wants`]; the next piece must begin there.
+    /// Skips to [`Scanner::wants`] and returns that offset, where the next piece must begin.
     pub fn jump(&mut self) -> u64 {
         if self.hash_left == 0 {
             self.skip = 0;
@@ -125,7 +125,7 @@ impl Scanner {
         self.wants()
     }
 
-    /// Takes the next `len` bytes without a look, when they are payload all; false, and nothing done, when not.
+    /// Skips the next `len` bytes when all of them are payload; else returns false and changes nothing.
     #[inline]
     pub fn pass(&mut self, len: usize) -> bool {
         let passes = !self.failed && self.hash_left == 0 && self.skip >= len as u64;
@@ -135,7 +135,7 @@ impl Scanner {
         passes
     }
 
-    /// Takes the next piece of the proto, however it is cut.
+    /// Takes the next piece of the proto; pieces may end anywhere.
     pub fn feed(&mut self, mut piece: &[u8]) -> Result<()> {
         if self.failed {
             return Err(WireError::new(Kind::Unsupported, "this scan has failed; begin anew"));
@@ -150,7 +150,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// The serialized index, when the proto ends here after `size` bytes.
+    /// The serialized index of a proto that ends here, after `size` bytes.
     pub fn finish(mut self, size: u64) -> Result<Vec<u8>> {
         self.close_finished(self.position)?;
         let cut = self.position > size || !self.pending.is_empty() || self.hash_left > 0 || self.frames.len() > 1;
@@ -165,7 +165,7 @@ impl Scanner {
         Ok(self.builder.finish(size, self.floor))
     }
 
-    /// The path of the innermost message that is being scanned. Entries of maps are told by their map alone.
+    /// The path of the innermost open message. Map entries have the path of their map, without a key.
     fn path(&self) -> String {
         let mut path = String::new();
         for (pair, ordinal) in self.frames.windows(2).zip(self.builder.ordinals().skip(1)) {
@@ -182,7 +182,7 @@ impl Scanner {
         if path.is_empty() { "the root message".to_owned() } else { path }
     }
 
-    /// Takes some of `piece`; returns how much.
+    /// Takes bytes from the front of `piece`; returns their number.
     fn take(&mut self, piece: &[u8]) -> Result<usize> {
         if self.skip > 0 {
             let n = usize::try_from(self.skip).map_or(piece.len(), |skip| skip.min(piece.len()));
@@ -211,8 +211,8 @@ impl Scanner {
         Ok(n)
     }
 
-    /// Parses fields from the front of `bytes`, which begin at `position`, as far as they are all there. Returns how
-    /// many bytes are done with; sets `need` when more must come together, `skip` when the rest may pass by.
+    /// Parses the complete fields at the front of `bytes`, which begin at `position`; returns the number of bytes
+    /// done. Sets `need` when more bytes must come together, `skip` when the rest can be skipped.
     fn parse(&mut self, bytes: &[u8]) -> Result<usize> {
         let mut at = 0usize;
         self.need = 0;
@@ -250,7 +250,7 @@ impl Scanner {
         }
     }
 
-    /// Takes the bytes of a key as they pass by.
+    /// Hashes the bytes of a key as they pass.
     #[inline]
     fn hash(&mut self, bytes: &[u8]) -> Result<()> {
         if self.hash_left == 0 {

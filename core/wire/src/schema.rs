@@ -1,4 +1,4 @@
-//! Message types as a flat table: what the scanner, the paths and the merges need to know of a descriptor.
+//! Message types as a flat table, reduced to what scans, paths and merges use.
 
 use std::collections::HashMap;
 
@@ -54,18 +54,18 @@ impl FieldKind {
         Self::Sint64,
     ];
 
-    /// The kind that `descriptor.proto` numbers `number`.
+    /// The kind numbered `number` in `descriptor.proto`; None for other numbers.
     pub fn from_number(number: u8) -> Option<Self> {
         let index = usize::from(number).checked_sub(1)?;
         Self::ALL.get(index).copied()
     }
 
-    /// Whether values of this kind are messages: length-delimited ones or groups.
+    /// True if values are messages: length-delimited ones or groups.
     pub fn is_message(self) -> bool {
         matches!(self, Self::Message | Self::Group)
     }
 
-    /// Whether values of this kind may stand packed in one length-delimited field.
+    /// True if values may be packed into one length-delimited field.
     pub fn is_packable(self) -> bool {
         !matches!(self, Self::Message | Self::Group | Self::String | Self::Bytes)
     }
@@ -106,29 +106,29 @@ impl FieldKind {
     }
 }
 
-/// Set in the number of a field that is on the wire in a form its schema does not allow: it is an unknown field, apart
-/// from those of that number that fit.
+/// Bit in the number of a field whose wire type its schema does not allow. Such a field is unknown, separate from
+/// fields of that number that fit.
 pub const MISFIT: u32 = 1 << 31;
 
 /// One field of a message type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its number on the wire.
+    /// Number on the wire.
     pub number: u32,
-    /// Its name.
+    /// Name of the field.
     pub name: String,
-    /// Its type.
+    /// Kind of the values.
     pub kind: FieldKind,
-    /// Whether it may occur many times (maps included).
+    /// True if the field may occur many times (maps included).
     pub repeated: bool,
-    /// The oneof it belongs to, counted from 1; 0 for none. Synthetic oneofs do not count.
+    /// The field's oneof, counted from 1; 0 for none. Synthetic oneofs do not count.
     pub oneof: u32,
     /// The message type (for message kinds) or the enum (for enums), by its number in the schema.
     pub target: u32,
 }
 
 impl Field {
-    /// Whether a field of this type may stand on the wire as `wire`: packed and unpacked are both taken.
+    /// True if the field may have the wire type `wire`; packed and unpacked values both fit.
     #[inline]
     pub fn fits(&self, wire: Wire) -> bool {
         wire == self.kind.wire() || (wire == Wire::Len && self.repeated && self.kind.is_packable())
@@ -140,14 +140,14 @@ impl Field {
 pub struct Message {
     /// The full name, such as `onnx.ModelProto`.
     pub name: String,
-    /// Whether it is the entry of a map: field 1 is the key and field 2 the value.
+    /// True for a map entry: field 1 is the key and field 2 the value.
     pub map_entry: bool,
     fields: Vec<Field>,
     dense: Vec<u16>,
     key: Option<u32>,
 }
 
-/// Field numbers below this are looked up by index rather than by search.
+/// Field numbers below this are found by array index, others by search.
 const DENSE: u32 = 64;
 
 impl Message {
@@ -184,8 +184,9 @@ impl Message {
         &self.fields
     }
 
-    /// The field that elements of this type are told apart by: a map's key, else the singular string `name`,
-    /// else the singular string with the lowest number. Members of oneofs do not count: another may have replaced them.
+    /// The field that identifies elements of this type: a map entry's key, else the singular string `name`, else the
+    /// singular string with the lowest number; None without one. Members of oneofs do not count, since other members
+    /// may replace them.
     pub fn key(&self) -> Option<&Field> {
         self.field(self.key?)
     }
@@ -209,7 +210,7 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// A schema of `messages` and `enums`; every reference between them is checked here, once.
+    /// A schema of `messages` and `enums`; fails when a reference between them is invalid.
     pub fn new(messages: Vec<Message>, enums: Vec<EnumValues>) -> Result<Self> {
         for message in &messages {
             for field in &message.fields {
@@ -228,12 +229,12 @@ impl Schema {
         Ok(Self { messages, enums, names })
     }
 
-    /// How many message types there are.
+    /// Number of message types.
     pub fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no message types.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
@@ -248,7 +249,7 @@ impl Schema {
         &self.enums
     }
 
-    /// About how many bytes of memory it takes.
+    /// Approximate memory of the schema, in bytes.
     pub fn weight(&self) -> usize {
         let fields = |message: &Message| -> usize {
             message.fields.iter().map(|field| size_of::<Field>() + field.name.len()).sum()
@@ -268,23 +269,23 @@ impl Schema {
         self.names.get(name).copied()
     }
 
-    /// The field `number` of type `id`; none when either is unknown.
+    /// The field `number` of type `id`; None when either is unknown.
     #[inline]
     pub fn field(&self, id: Option<TypeId>, number: u32) -> Option<&Field> {
         self.message(id?)?.field(number)
     }
 
-    /// Whether `field` is a map.
+    /// True if `field` is a map.
     pub fn is_map(&self, field: &Field) -> bool {
         field.kind == FieldKind::Message && self.is_map_entry(Some(field.target))
     }
 
-    /// Whether messages of type `id` are the entries of a map.
+    /// True if messages of type `id` are map entries.
     pub fn is_map_entry(&self, id: Option<TypeId>) -> bool {
         id.and_then(|id| self.message(id)).is_some_and(|message| message.map_entry)
     }
 
-    /// `number`, marked when type `id` knows that field and it does not fit on the wire as `wire`.
+    /// The field number, with the [`MISFIT`] bit when type `id` has that field and `wire` does not fit it.
     #[inline]
     pub fn fitted(&self, id: Option<TypeId>, number: u32, wire: Wire) -> u32 {
         match self.field(id, number) {
@@ -293,12 +294,12 @@ impl Schema {
         }
     }
 
-    /// The number behind the value `name` of the enum numbered `id`.
+    /// The number of the value `name` in the enum numbered `id`; None when unknown.
     pub fn enum_value(&self, id: u32, name: &str) -> Option<i32> {
         self.enums.get(id as usize)?.get(name).copied()
     }
 
-    /// The first name of the value `number` of the enum numbered `id`, in the order of the alphabet.
+    /// The alphabetically first name of value `number` in the enum numbered `id`; None when unknown.
     pub fn enum_name(&self, id: u32, number: i32) -> Option<&str> {
         let values = self.enums.get(id as usize)?;
         values.iter().filter(|(_, value)| **value == number).map(|(name, _)| name.as_str()).min()

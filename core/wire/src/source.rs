@@ -1,4 +1,4 @@
-//! Where an algorithm gets the few bytes it has to look at. The caller brings it: a file, a bucket, a slice.
+//! Source of the bytes that algorithms read, provided by the caller: a file, a bucket, a slice.
 
 use std::borrow::Cow;
 
@@ -7,10 +7,10 @@ use crate::rope::{Piece, Rope};
 
 /// Random access to bytes that do not change.
 pub trait Source {
-    /// How many bytes there are.
+    /// Number of bytes.
     fn len(&self) -> u64;
 
-    /// Whether there are none.
+    /// True if there are no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -18,12 +18,12 @@ pub trait Source {
     /// Exactly the `len` bytes at `offset`, or an error.
     fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>>;
 
-    /// How many bytes to ask for at once where many are needed: less where a read costs little.
+    /// Bytes to ask for at once when many are needed; smaller when a read costs little.
     fn stride(&self) -> u64 {
         1 << 20
     }
 
-    /// Called now and then by work that may take long; an error ends the work.
+    /// Checkpoint that long work calls periodically; an error cancels the work.
     fn carry_on(&self) -> Result<()> {
         Ok(())
     }
@@ -55,7 +55,7 @@ impl Source for [u8] {
     }
 }
 
-/// A rope's bytes, read from the sources it is made of: source `n` of the rope is number `n` of them.
+/// Bytes of a rope, read from its sources: `SourceId(n)` is number `n` of them.
 pub struct RopeSource<'a> {
     rope: &'a Rope,
     sources: &'a [&'a dyn Source],
@@ -100,7 +100,7 @@ impl Source for RopeSource<'_> {
 }
 
 impl RopeSource<'_> {
-    /// The `len` bytes at `offset` as a rope, or an error when they are not all there.
+    /// The `len` bytes at `offset` as a rope; an error when the rope ends before.
     fn slice(&self, offset: u64, len: usize) -> Result<Rope> {
         let slice = self.rope.slice(offset..offset.saturating_add(len as u64));
         if slice.len() == len as u64 {

@@ -1,6 +1,7 @@
-//! Sorted tables as LevelDB lays them out: blocks of keys and values, an index block that names them, a footer.
+//! Sorted tables in LevelDB's layout: blocks of keys and values, an index block that names them, a footer.
 //!
-//! A table is walked from front to back, a block at a time. Nothing is believed before its checksum was compared.
+//! A table is walked from front to back, one block at a time. Each block's checksum is verified before its data is
+//! used.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -13,12 +14,12 @@ use crate::source::Source;
 pub const FOOTER: u64 = 48;
 /// The last eight bytes of every table.
 pub const MAGIC: [u8; 8] = 0xdb47_7524_8b80_fb57_u64.to_le_bytes();
-/// The most bytes that a block may have, packed or unpacked.
+/// Most bytes of a block, compressed or not.
 pub const MAX_BLOCK: u64 = 64 << 20;
 
-/// Bytes behind each block: how it is packed, and its checksum.
+/// Bytes behind each block: compression type and checksum.
 const TRAILER: u64 = 5;
-/// The most that a byte of snappy data can stand for: a copy of three bytes gives 64.
+/// Bound on the expansion by snappy: a copy of three bytes yields at most 64.
 const SNAPPY_RATIO: u64 = 32;
 
 /// A key and its value.
@@ -28,18 +29,18 @@ pub struct Entry<'a> {
     pub key: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// Where the value lies in the table; where its block lies, when that is packed.
+    /// Offset of the value in the table; of the whole block when that is compressed.
     pub offset: u64,
 }
 
-/// Where a block lies.
+/// Offset and size of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Handle {
     offset: u64,
     size: u64,
 }
 
-/// Shows `visit` every entry of the table in `source`, in the order of the keys.
+/// Calls `visit` with every entry of the table in `source`, in the order of keys.
 pub fn walk(source: &dyn Source, mut visit: impl FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
     let end = source.len().saturating_sub(FOOTER);
     let index = Block::read(source, footer(source)?, end)?;
@@ -47,7 +48,7 @@ pub fn walk(source: &dyn Source, mut visit: impl FnMut(Entry<'_>) -> Result<()>)
     let (mut floor, mut above) = (0, None);
     while let Some(entry) = entries.next_entry()? {
         let place = Handle::read(&mut Reader::new(entry.value, entry.offset))?;
-        // In order and apart, as every writer leaves them: so no byte can be unpacked twice.
+        // Every writer leaves blocks in order and disjoint; checking that ensures that no byte is decompressed twice.
         if place.offset < floor {
             return Err(WireError::corrupt(entry.offset, "the index of the table names a block twice or out of order"));
         }
@@ -82,7 +83,7 @@ impl Handle {
     }
 }
 
-/// A block whose checksum was right.
+/// A block with a verified checksum.
 struct Block<'a> {
     content: Cow<'a, [u8]>,
     place: Handle,
@@ -90,7 +91,7 @@ struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// The block at `place`, which must lie in front of `end`.
+    /// Reads the block at `place`, which must end before `end`.
     fn read(source: &'a dyn Source, place: Handle, end: u64) -> Result<Self> {
         let Handle { offset, size } = place;
         let next = offset.checked_add(size).and_then(|end| end.checked_add(TRAILER)).filter(|next| *next <= end);
@@ -133,7 +134,7 @@ impl<'a> Block<'a> {
         Ok(Entries { reader, key: Vec::new(), packed_at: self.packed.then_some(at), fresh: true })
     }
 
-    /// Visits the entries, whose keys must lie above `above` and not above `last`.
+    /// Visits the entries, whose keys must be greater than `above` and at most `last`.
     fn walk(&self, above: Option<&[u8]>, last: &[u8], visit: &mut impl FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
         let mut entries = self.entries()?;
         let mut low = above;
@@ -146,7 +147,7 @@ impl<'a> Block<'a> {
         if entries.key.as_slice() > last { Err(out_of_order(self.place.offset)) } else { Ok(()) }
     }
 
-    /// Where its trailer ends.
+    /// Offset past the trailer.
     fn end(&self) -> u64 {
         self.place.offset + self.place.size + TRAILER
     }
@@ -200,7 +201,7 @@ fn check_size(size: u64, offset: u64) -> Result<()> {
     Err(WireError::new(Kind::Limit, message).at(offset))
 }
 
-/// What snappy data in a block at `offset` unpacks to.
+/// Decompresses the snappy data of a block at `offset`.
 fn unsnap(packed: &[u8], offset: u64) -> Result<Vec<u8>> {
     let broken = |_| WireError::corrupt(offset, "a packed block of the table does not unpack");
     let size = snap::raw::decompress_len(packed).map_err(broken)? as u64;
@@ -216,7 +217,7 @@ fn out_of_order(offset: u64) -> WireError {
     WireError::corrupt(offset, "the keys of the table are not in order")
 }
 
-/// The checksum of `bytes` as tables keep it: a CRC-32C, turned and moved, so that sums of sums stay sound.
+/// Masked CRC-32C of `bytes`, rotated and offset as LevelDB does, so that a checksum of checksums stays sound.
 fn masked(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }

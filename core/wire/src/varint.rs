@@ -1,12 +1,12 @@
 //! Varints: seven bits a byte, low bits first, at most ten bytes.
 
-/// The longest varint.
+/// Bytes of the longest varint.
 pub const MAX_LEN: usize = 10;
 
-/// What stands at the start of some bytes.
+/// Result of reading a varint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Varint {
-    /// A value, and how many bytes it takes.
+    /// The value, and the bytes it takes.
     Value(u64, usize),
     /// The bytes end before the varint does.
     Truncated,
@@ -14,7 +14,7 @@ pub enum Varint {
     Overlong,
 }
 
-/// Reads the varint at the start of `bytes`. Non-minimal encodings are taken as they are.
+/// Reads the varint at the start of `bytes`. Non-minimal encodings are accepted.
 #[inline]
 pub fn read(bytes: &[u8]) -> Varint {
     let mut value = 0u64;
@@ -31,7 +31,8 @@ pub fn read(bytes: &[u8]) -> Varint {
     if bytes.len() < MAX_LEN { Varint::Truncated } else { Varint::Overlong }
 }
 
-/// Like [`read`], for the value of a field: of ten bytes, the bits past the 64th are dropped, as protobuf's runtimes do.
+/// Like [`read`], for the value of a field: the bits past the 64th of a ten-byte varint are dropped, as in protobuf's
+/// runtimes.
 #[inline]
 pub fn read_value(bytes: &[u8]) -> Varint {
     match (read(bytes), bytes.first_chunk::<MAX_LEN>()) {
@@ -43,7 +44,7 @@ pub fn read_value(bytes: &[u8]) -> Varint {
     }
 }
 
-/// How many bytes the shortest encoding of `value` takes.
+/// Bytes of the shortest encoding of `value`.
 #[inline]
 pub fn len(value: u64) -> usize {
     let bits = 64 - (value | 1).leading_zeros() as usize;

@@ -1,6 +1,6 @@
-//! Views of a message as ropes: all of it, what a mask keeps, what is left without the large fields.
+//! Views of a message as ropes: the whole message, the part that a mask keeps, or the skeleton without large fields.
 //!
-//! What is kept stays as it stands on the wire, in its order; of what encloses it, the lengths alone are written anew.
+//! Fields that are kept stay as they are on the wire, in order; only the lengths of enclosing messages are rewritten.
 
 mod masking;
 mod resolved;
@@ -19,7 +19,7 @@ use crate::resolve::Target;
 use crate::rope::{IMAGE, Rope, RopeBuilder};
 
 impl Document<'_> {
-    /// What stands at `target`, as far as `mask` keeps it, without the fields larger than `omit`.
+    /// View of `target`: the fields that `mask` keeps, without fields larger than `omit` bytes.
     pub fn view(&self, target: &Target, mask: Option<&Mask>, omit: Option<u64>) -> Result<Rope> {
         let Target::Message(message) = target else {
             if mask.is_some() {
@@ -55,7 +55,7 @@ impl Document<'_> {
         out.check()
     }
 
-    /// Appends the tag of the length-delimited `entry`, in the bytes it stands in.
+    /// Appends the tag of the length-delimited `entry`, as encoded in the proto.
     fn tag(&self, entry: &Entry, out: &mut RopeBuilder) -> Result<()> {
         if entry.content - entry.start == Entry::minimal_head(entry.number, entry.content_len()) {
             out.varint(header::tag(entry.number, Wire::Len));

@@ -72,7 +72,7 @@ impl<'u> Frame<'u> {
         Frame { type_id: self.type_id, up: self.up, field: self.field, step: self.step, pieces, name: OnceCell::new() }
     }
 
-    /// Appends the path to `text`, leaving out keys of more than `longest` bytes.
+    /// Appends the path to `text`; keys of more than `longest` bytes are written as `[…]`.
     pub(super) fn path(&self, longest: usize, text: &mut Vec<u8>) {
         let begin = text.len();
         self.path_from(begin, longest, text);
@@ -96,7 +96,7 @@ impl<'u> Frame<'u> {
         };
     }
 
-    /// Passes the names of this message and the enclosing ones to `found`, the outermost first.
+    /// Passes the names of the enclosing messages to `found`, the outermost first.
     pub(super) fn names(&self, schema: &Schema, depth: u32, found: &mut Findings) -> Result<()> {
         let Some(up) = self.up else { return Ok(()) };
         up.names(schema, depth, found)?;

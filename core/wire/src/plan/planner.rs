@@ -1,4 +1,4 @@
-//! What stays of a message, and what is taken out of it.
+//! Planning of a message: the chunks taken out of it, and the rest.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -12,14 +12,14 @@ use crate::metadata::{ChunkKind, Tag};
 use crate::rope::{IMAGE, Rope, RopeBuilder};
 use crate::schema::{Field, FieldKind, TypeId};
 
-/// What planning one message gave.
+/// Plan of one message.
 #[derive(Debug, Default)]
 pub(super) struct Planned {
-    /// What stays of it.
+    /// Bytes of the message that stay in it.
     pub(super) rest: Rope,
-    /// Repeated fields that were taken out whole, as pieces of the message.
+    /// Chunks of repeated fields that leave the message whole, as pieces of it.
     pub(super) runs: Vec<Chunk>,
-    /// What was taken out of it and below it.
+    /// Chunks of the message's other fields and of fields below them.
     pub(super) fields: Vec<PlannedField>,
 }
 
@@ -31,11 +31,11 @@ pub(super) struct PlannedField {
     pub(super) fields: Vec<PlannedField>,
 }
 
-/// What becomes of one field of a message that is planned.
+/// Outcome for one field of a planned message.
 pub(super) enum Outcome {
-    /// It is a chunk now, and nothing is left.
+    /// The field became a chunk and leaves nothing behind.
     Gone,
-    /// It stays, with this in place of its content.
+    /// The field stays, with this content.
     Changed(Rope),
 }
 
@@ -45,17 +45,17 @@ impl Document<'_> {
     }
 }
 
-/// Plans the messages of a proto, from the outside in.
+/// Planner of a proto's messages, from the outside in.
 pub(super) struct Planner<'a, 'd> {
     pub(super) doc: &'a Document<'d>,
     pub(super) policy: &'a Policy,
-    /// How many chunks there may be, and how many there are.
+    /// Most chunks of the plan; `made` counts those planned so far.
     pub(super) most: u64,
     pub(super) made: Cell<u64>,
 }
 
 impl Planner<'_, '_> {
-    /// Counts one more chunk; an error when there are too many.
+    /// Counts one more chunk; a `Limit` error when there are too many.
     pub(super) fn count(&self) -> Result<()> {
         self.made.set(self.made.get() + 1);
         if self.made.get() <= self.most {
@@ -70,7 +70,7 @@ impl Planner<'_, '_> {
         Err(WireError::new(Kind::Limit, message))
     }
 
-    /// Plans a message in one piece.
+    /// Plans `message`, which must lie in one piece.
     pub(super) fn message(&self, message: &Message, path: &str, depth: u32) -> Result<Planned> {
         let Some(part) = message.parts.first() else { return Ok(Planned::default()) };
         let span = self.doc.span(part)?;
@@ -111,7 +111,7 @@ impl Planner<'_, '_> {
         Ok(planned)
     }
 
-    /// Puts together what stays of a message and the pieces of it that go out.
+    /// Splits the entries into the rest of the message and the pieces of its runs.
     fn assemble(
         &self,
         message: &Message,
@@ -144,7 +144,7 @@ impl Planner<'_, '_> {
         Ok(())
     }
 
-    /// Plans a field of some size: what was taken out goes into `planned`. None when it stays as it is.
+    /// Plans a field of `min_chunk` bytes or more; its chunks go into `planned`. None when the field stays as it is.
     #[allow(clippy::too_many_arguments, reason = "a step of a recursion")]
     fn large(
         &self,
@@ -188,8 +188,8 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Plans the message in `entry`. None: nothing was taken out. Some(None): it is a chunk of its own. Some(rope):
-    /// that is left of it.
+    /// Plans the message in `entry`. None: nothing was taken out. Some(None): the message is a chunk of its own.
+    /// Some(rope): the rest of the message.
     #[allow(clippy::too_many_arguments, reason = "a step of a recursion")]
     pub(super) fn child(
         &self,
@@ -221,7 +221,7 @@ impl Planner<'_, '_> {
         Ok(Some(Some(rest)))
     }
 
-    /// Whether the singular `field` occurs once in `message`, and no other member of its oneof does.
+    /// True if the singular `field` occurs once in `message`, and no other member of its oneof occurs.
     fn is_alone(&self, message: &Message, field: &Field) -> Result<bool> {
         if self.doc.total(message, field.number)? != 1 {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! What stands at a path, as bytes.
+//! Content of a path's target, as bytes or text.
 
 use super::Target;
 use crate::document::{Document, Part};
@@ -9,8 +9,8 @@ use crate::rope::{IMAGE, Rope, RopeBuilder};
 use crate::schema::{Field, FieldKind};
 
 impl Document<'_> {
-    /// The bytes that stand at a path: a message serialized, the content of bytes or text, a scalar's text, or the
-    /// numbers of a packed field.
+    /// The bytes of a target: a serialized message, the content of bytes or a string, a scalar as text, or the values
+    /// of a packed field.
     pub fn content(&self, target: &Target) -> Result<Rope> {
         let mut rope = RopeBuilder::new(&self.limits);
         let mut add = |part: &Part| -> Result<()> {
@@ -39,7 +39,7 @@ impl Document<'_> {
         Ok(rope.finish())
     }
 
-    /// A scalar as people write it: an enum's name where there is one.
+    /// A scalar as text: the name of an enum value when it has one.
     pub fn text(&self, field: Option<&Field>, wire: Wire, raw: u64) -> String {
         let kind = match (field.map(|field| field.kind), wire) {
             (Some(kind), _) => kind,

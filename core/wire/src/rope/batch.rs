@@ -1,40 +1,40 @@
-//! Batches of a rope: as much of it as is worth one round of reads, and the spans of its sources to read for that.
+//! Batches of a rope: a part of it that one round of reads fetches, and the spans of sources to read.
 
 use std::ops::Range;
 
 use super::{Piece, Rope, SourceId};
 use crate::error::{Result, WireError};
 
-/// Where a batch ends: at the first of these bounds that is met.
+/// Limits of a batch, which ends at the first one reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Bytes of the rope.
     pub bytes: u64,
     /// Pieces of the rope.
     pub pieces: usize,
-    /// Spans of sources.
+    /// Spans of sources to read.
     pub spans: usize,
-    /// Bytes of these spans. One piece may have more.
+    /// Bytes of these spans; exceeded only by a single piece that is larger.
     pub covered: u64,
-    /// Spans of one source that are no further apart than this are read as one.
+    /// Largest gap between two spans of one source that are read as one.
     pub gap: u64,
 }
 
-/// A part of a rope, and what has to be read for it.
+/// A part of a rope, and the spans to read for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Where in the rope it ends.
+    /// End of the batch in the rope.
     pub end: u64,
-    /// What to read: by source and offset, disjoint.
+    /// Spans to read, sorted by source and offset, disjoint.
     pub spans: Vec<(SourceId, Range<u64>)>,
 }
 
-/// Bytes of a source that have been read: the source, the offset of the first, and the bytes.
+/// Bytes read from a source: the source, the offset of the first byte, and the bytes.
 pub type Found<'a> = (SourceId, u64, &'a [u8]);
 
 impl Rope {
-    /// The batch that begins at `range.start` and ends at `range.end` at the latest. A batch of a range that is not
-    /// empty has a byte or more, whatever the bounds.
+    /// The batch that begins at `range.start` and ends at `range.end` or before. For a range that is not empty, the
+    /// batch has at least one byte, whatever the bounds.
     pub fn batch(&self, range: Range<u64>, bounds: &Bounds) -> Batch {
         let stop = range.end.min(range.start.saturating_add(bounds.bytes.max(1)));
         let mut batch = Batch { end: range.start, spans: Vec::new() };
@@ -58,7 +58,7 @@ impl Rope {
         batch
     }
 
-    /// Fills `out` with the bytes from `start` on. `found` holds what [`Rope::batch`] said to read, or more, by source
+    /// Fills `out` with the bytes from `start` on. `found` has the spans of [`Rope::batch`], or more, sorted by source
     /// and offset.
     pub fn gather(&self, start: u64, found: &[Found<'_>], mut out: &mut [u8]) -> Result<()> {
         let rope = self.slice(start..start.saturating_add(out.len() as u64));
@@ -80,11 +80,11 @@ impl Rope {
     }
 }
 
-/// A span that takes the place of those near it.
+/// A span that replaces the spans near it.
 struct Wider {
     places: Range<usize>,
     span: Range<u64>,
-    /// Bytes of the spans that it replaces.
+    /// Bytes of the spans that are replaced.
     replaced: u64,
 }
 

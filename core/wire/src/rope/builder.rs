@@ -21,12 +21,12 @@ impl RopeBuilder {
         Self { limit: Some(limits.pieces), ..Self::default() }
     }
 
-    /// How many bytes stand in it.
+    /// Length in bytes.
     pub fn len(&self) -> u64 {
         self.shared.segments.last().map_or(0, |segment| segment.end)
     }
 
-    /// Whether nothing stands in it.
+    /// True if nothing was appended.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -63,7 +63,7 @@ impl RopeBuilder {
         rope.pieces().for_each(|piece| self.piece(piece));
     }
 
-    /// An error once the rope has grown past what is allowed.
+    /// Fails once the rope has more pieces than the limit.
     pub fn check(&self) -> Result<()> {
         if self.overflow {
             return Err(WireError::new(Kind::Corrupt, "a rope would be longer than 2^64 bytes"));
@@ -77,7 +77,7 @@ impl RopeBuilder {
         }
     }
 
-    /// The rope.
+    /// Finishes the rope.
     pub fn finish(mut self) -> Rope {
         let end = self.len();
         self.shared.segments.shrink_to_fit();

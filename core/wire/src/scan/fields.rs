@@ -1,4 +1,4 @@
-//! What becomes of a field: stepped over, entered, or looked through for a key.
+//! Handling of a field: skipped, entered, or searched for a key.
 
 use super::{Frame, Scanner, Step};
 use crate::entry::{Entry, NodeId};
@@ -9,7 +9,7 @@ use crate::key::{self, Key};
 use crate::schema::{Field, FieldKind, MISFIT, Message, Schema};
 
 impl Scanner {
-    /// Deals with the field whose head stands at `position`; `rest` is what is there of it and after it.
+    /// Handles the field whose header stands at `position`; `rest` has the bytes from there on that are in memory.
     pub(super) fn field(&mut self, header: &Header, rest: &[u8]) -> Result<Step> {
         let Some(frame) = self.frames.last().copied() else { return Ok(Step::Past(0)) };
         let left = frame.end - self.position;
@@ -37,8 +37,8 @@ impl Scanner {
         }
     }
 
-    /// A length-delimited field. A payload is stepped over, a large message entered and a small one stepped over, but
-    /// for small elements of a list with a key field, which are looked through for their keys.
+    /// Handles a length-delimited field. Payloads and small messages are skipped, large messages are entered; small
+    /// elements of a list with a key field are searched for their keys.
     fn delimited(&mut self, header: &Header, len: u64, rest: &[u8], frame: &Frame) -> Result<Step> {
         let field = self.schema.field(frame.type_id, header.number);
         let Some(child) = field.filter(|field| field.kind == FieldKind::Message) else {
@@ -60,7 +60,7 @@ impl Scanner {
         Ok(Step::Past(end - self.position))
     }
 
-    /// Steps over bytes, a string or packed numbers; the text that is the key of its message is hashed as it passes.
+    /// Skips bytes, a string or packed values; a string that is the key of its message is hashed as it passes.
     fn payload(&mut self, header: &Header, len: u64, frame: &Frame) -> Result<Step> {
         let field = self.schema.field(frame.type_id, header.number);
         let mut entry = Entry::new(header, self.position);
@@ -74,7 +74,7 @@ impl Scanner {
         Ok(Step::Past(len))
     }
 
-    /// Opens a message or group (`len` unknown) and goes on inside it.
+    /// Opens a message, or a group when `len` is None, and continues inside it.
     fn enter(&mut self, header: &Header, len: Option<u64>, frame: &Frame) -> Result<Step> {
         self.limits.check_depth(self.frames.len() as u32, self.position)?;
         let field = self.schema.field(frame.type_id, header.number);
@@ -135,19 +135,20 @@ impl Scanner {
     }
 }
 
-/// Small elements of a list, which mostly follow each other: `rest` has those that are in memory, and what follows them.
+/// A run of small list elements: `rest` begins with those in memory.
 struct Run<'a> {
     rest: &'a [u8],
-    /// The offset of `rest`.
+    /// Offset of `rest`.
     position: u64,
-    /// The end of the message that the list is a field of.
+    /// Offset past the message that has the list.
     end: u64,
-    /// The bytes from which on an element is not small.
+    /// Size in bytes from which an element is not small.
     floor: u64,
 }
 
 impl<'a> Run<'a> {
-    /// Indexes all elements of the run, each with its key; `first` is the head of the first. Returns the end of the last.
+    /// Indexes all elements of the run with their keys; `first` is the first header. Returns the offset past the last
+    /// one.
     fn index(mut self, first: &Header, message: &Message, depth: u32, builder: &mut Builder) -> Result<u64> {
         let mut header = *first;
         loop {
@@ -161,7 +162,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes the element with this head: its entry and its content.
+    /// Takes the element with this header; returns its entry and content.
     #[inline]
     fn take(&mut self, header: &Header) -> (Entry, &'a [u8]) {
         let entry = Entry::new(header, self.position);
@@ -173,7 +174,8 @@ impl<'a> Run<'a> {
         (entry, taken)
     }
 
-    /// The head of the next element; None where another field follows, a large element, or one that is not all here.
+    /// The header of the next element; None when another field or a large element follows, or the element is not all
+    /// in memory.
     #[inline]
     fn next_like(&self, header: &Header) -> Result<Option<Header>> {
         let room = (self.rest.len() as u64).min(self.end - self.position);
@@ -189,14 +191,14 @@ impl<'a> Run<'a> {
 }
 
 impl Frame {
-    /// The field by which this message is known among its like, where that is wanted.
+    /// The key field of this message; None when the parent keeps no keys or the type has no key.
     #[inline]
     fn own_key<'s>(&self, schema: &'s Schema) -> Option<&'s Field> {
         self.key?;
         schema.message(self.type_id?)?.key()
     }
 
-    /// The number by which this message is known, where that is what follows `header` in `rest`.
+    /// The numeric key of this message, when the field of `header` in `rest` holds it; else None.
     #[inline]
     fn scalar_key(&self, header: &Header, rest: &[u8], schema: &Schema) -> Option<u64> {
         let field = self.own_key(schema).filter(|field| field.number == header.number)?;

@@ -1,7 +1,7 @@
-//! A scan as bytes, so that it may be left and taken up again by another process.
+//! Serialized scan, which another process can continue.
 //!
-//! `pslscan1`, a fingerprint of the schema, the scanner's own numbers, its frames, the index so far; then the CRC-32C of
-//! everything before. It is read by the version that wrote it and by no other: whoever cannot take it up begins anew.
+//! `pslscan1`; a fingerprint of the schema; the scanner's numbers, its frames, the index so far; the CRC-32C of all
+//! bytes before. Only the version that wrote a scan can read it; on an error the caller scans anew.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::varint;
 const MAGIC: &[u8; 8] = b"pslscan1";
 
 impl Scanner {
-    /// What [`Scanner::load`] goes on from; `Unsupported` once the scan has failed.
+    /// Serializes the scan for [`Scanner::load`]; `Unsupported` once the scan has failed.
     pub fn save(&self) -> Result<Vec<u8>> {
         if self.failed {
             return Err(WireError::new(Kind::Unsupported, "this scan has failed; begin anew"));
@@ -58,7 +58,7 @@ impl Scanner {
         if scanner.fits_together(root) { Ok(scanner) } else { Err(WireError::corrupt(0, "a saved scan is not one")) }
     }
 
-    /// Whether arithmetic on what was loaded stays within bounds.
+    /// True if the loaded numbers are consistent, so that arithmetic on them stays within bounds.
     fn fits_together(&self, root: Option<TypeId>) -> bool {
         let nested = self.frames.windows(2).all(|pair| matches!(pair, [outer, inner] if inner.end <= outer.end));
         let known = |frame: &Frame| frame.type_id.is_none_or(|id| self.schema.message(id).is_some());
@@ -93,7 +93,7 @@ fn load_frame(reader: &mut Reader<'_>) -> Result<Frame> {
     Ok(Frame { type_id, number, start, content, end, group: reader.varint()? != 0, key })
 }
 
-/// A number that tells schemas apart: types go by their numbers in a saved scan.
+/// Checksum that identifies a schema, since a saved scan refers to types by number.
 fn fingerprint(schema: &Schema) -> u32 {
     let mut sum = 0;
     for message in (0..).map_while(|id| schema.message(id)) {

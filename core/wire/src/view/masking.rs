@@ -1,4 +1,4 @@
-//! What a mask keeps of a message. Elements are walked once, in their order, however many selections there are.
+//! Masking of a message. Elements are walked once, in order, however many selections there are.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,42 +14,42 @@ use crate::mask::Mask;
 use crate::rope::{IMAGE, Rope, RopeBuilder};
 use crate::schema::TypeId;
 
-/// Steps of work that a field counts for which is held while others are looked for.
+/// Steps of work counted for a field that is held in memory while others are searched.
 const HELD: u64 = 8;
-/// So many picks are looked for one by one; of more, those that occur.
+/// Most picks that are looked up one by one; with more, the fields that occur are listed first.
 const FEW: usize = 4;
 
-/// A field that is selected, and what to keep of it.
+/// A selected field, and the mask of its content.
 struct Row {
     entry: Entry,
     mask: Rc<Mask>,
 }
 
-/// What a mask means for the messages of a type; the mask is held, as it is known by its place in memory.
+/// Resolved mask for one message type. The mask is kept alive because its address is the key of the cache.
 type Meaning<'a> = (Rc<Mask>, Rc<Resolved<'a>>);
 
-/// The work for one mask.
+/// Masking of one document with one mask.
 pub(super) struct Masking<'d, 'a> {
     doc: &'d Document<'a>,
     omit: Option<u64>,
     meanings: RefCell<HashMap<(*const Mask, Option<TypeId>), Meaning<'a>>>,
 }
 
-/// Appends what is kept of a message, piece by piece.
+/// Builder of a masked message, piece by piece.
 struct Kept<'k> {
     outs: Vec<RopeBuilder>,
     rows: Vec<Peekable<IntoIter<Row>>>,
-    /// What is kept of the occurrences of singular messages, by offset.
+    /// Masked contents of singular messages, by the offset of the occurrence.
     merged: &'k BTreeMap<u64, Rope>,
 }
 
 impl<'d, 'a> Masking<'d, 'a> {
-    /// Work on `doc`, which leaves out what is larger than `omit`.
+    /// Masking of `doc`; fields larger than `omit` bytes are left out.
     pub(super) fn new(doc: &'d Document<'a>, omit: Option<u64>) -> Self {
         Self { doc, omit, meanings: RefCell::default() }
     }
 
-    /// What `mask` keeps of `message`: a rope for each of its pieces.
+    /// Masked `message`: a rope for each of its pieces.
     pub(super) fn masked(&self, message: &Message, mask: &Rc<Mask>, depth: u32) -> Result<Vec<Rope>> {
         if mask.whole {
             return self.doc.without_large(message, self.omit, depth);
@@ -59,7 +59,7 @@ impl<'d, 'a> Masking<'d, 'a> {
         self.doc.spend(1)?;
         let meaning = self.meaning(message, mask)?;
         let groups = self.present(message, &meaning)?;
-        // The elements of one field need not be held: what else is kept is told between them.
+        // The elements of one field need not be held: the other selected fields are merged in between.
         let passing = groups.iter().filter(|(_, group)| !group.stretches.is_empty() && self.omit.is_none());
         let passing = passing.max_by_key(|(number, _)| self.occurrences(message, *number)).map(|(number, _)| *number);
         let rows = self.rows(message, &groups, passing)?;
@@ -96,7 +96,7 @@ impl<'d, 'a> Masking<'d, 'a> {
         Ok(kept.outs.into_iter().map(RopeBuilder::finish).collect())
     }
 
-    /// What `mask` means for messages of the type of `message`; found out once.
+    /// Resolved `mask` for the type of `message`, cached.
     fn meaning(&self, message: &Message, mask: &Rc<Mask>) -> Result<Rc<Resolved<'a>>> {
         let key = (Rc::as_ptr(mask), message.type_id);
         if let Some((_, known)) = self.meanings.borrow().get(&key) {
@@ -132,8 +132,8 @@ impl<'d, 'a> Masking<'d, 'a> {
         message.parts.iter().map(|part| self.doc.count(part, number).unwrap_or(0)).fold(0, u64::saturating_add)
     }
 
-    /// The fields that `groups` select, in order for each piece of `message`, but for elements by position of the field
-    /// `passing`.
+    /// The fields that `groups` select, in order for each piece of `message`, without the elements by position of the
+    /// field `passing`.
     fn rows(&self, message: &Message, groups: &[(u32, &Group<'_>)], passing: Option<u32>) -> Result<Vec<Vec<Row>>> {
         let mut rows: Vec<Vec<Row>> = message.parts.iter().map(|_| Vec::new()).collect();
         let mut add = |part: usize, entry: Entry, mask: &Rc<Mask>| {
@@ -170,8 +170,8 @@ impl<'d, 'a> Masking<'d, 'a> {
         Mask::union(&[Rc::clone(one), Rc::clone(other)], &mut || self.doc.spend(1))
     }
 
-    /// What is kept of the singular messages among `rows`: their occurrences are one message, whose elements are counted
-    /// through. By the offset of each occurrence.
+    /// Masked contents of the singular messages among `rows`, by the offset of each occurrence. The occurrences of a
+    /// field are masked as one message, so that positions count through all of them.
     fn singular_children(&self, message: &Message, rows: &[Vec<Row>], depth: u32) -> Result<BTreeMap<u64, Rope>> {
         let mut groups: BTreeMap<u32, Vec<&Row>> = BTreeMap::new();
         for row in rows.iter().flatten() {
@@ -191,7 +191,7 @@ impl<'d, 'a> Masking<'d, 'a> {
         Ok(ropes)
     }
 
-    /// Appends what is kept of `row`, a field of a message of type `type_id`.
+    /// Appends the masked `row`, a field of a message of type `type_id`.
     fn keep(&self, kept: &mut Kept<'_>, part: usize, row: &Row, type_id: Option<TypeId>, depth: u32) -> Result<()> {
         let Some(out) = kept.outs.get_mut(part) else { return Ok(()) };
         match kept.merged.get(&row.entry.start) {
@@ -200,7 +200,7 @@ impl<'d, 'a> Masking<'d, 'a> {
         }
     }
 
-    /// Appends what is kept of `row`, an element or a field without parts.
+    /// Appends the masked `row`, which is an element or a field without parts.
     fn element(&self, row: &Row, type_id: Option<TypeId>, depth: u32, out: &mut RopeBuilder) -> Result<()> {
         let Row { entry, mask } = row;
         let field = self.doc.schema.field(type_id, entry.number);
@@ -229,7 +229,7 @@ impl<'d, 'a> Masking<'d, 'a> {
         self.doc.rewrap(entry, &rope, out)
     }
 
-    /// A map's entry whose value is kept in part: the key stays.
+    /// A map entry whose value is masked: the key stays.
     fn map_entry(&self, part: &Part, type_id: Option<TypeId>, mask: &Rc<Mask>, depth: u32) -> Result<Rope> {
         self.doc.limits.check_depth(depth, self.doc.span(part)?.start)?;
         let mut out = RopeBuilder::new(&self.doc.limits);
@@ -246,12 +246,12 @@ impl<'d, 'a> Masking<'d, 'a> {
 }
 
 impl Kept<'_> {
-    /// The next row of a piece that stands before `entry`.
+    /// The next row of a piece that stands before `entry`; None without one.
     fn before(&mut self, part: usize, entry: &Entry) -> Option<Row> {
         self.rows.get_mut(part)?.next_if(|row| row.entry.start < entry.start)
     }
 
-    /// The row of a piece that is `entry`.
+    /// The next row of a piece if it is `entry`; else None.
     fn same(&mut self, part: usize, entry: &Entry) -> Option<Row> {
         self.rows.get_mut(part)?.next_if(|row| row.entry.start == entry.start)
     }

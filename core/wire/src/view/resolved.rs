@@ -1,4 +1,4 @@
-//! What a mask means for messages of one type: its picks by field, and which elements each stretch of them keeps.
+//! Mask resolved for one message type: picks by field, and the elements that each stretch keeps.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,32 +10,32 @@ use crate::mask::{Mask, Pick};
 use crate::path::Select;
 use crate::schema::Field;
 
-/// The picks of a mask, by the number of the field.
+/// Picks of a mask, by field number.
 pub(super) type Resolved<'a> = BTreeMap<u32, Group<'a>>;
 
-/// What a mask picks of one field.
+/// Picks of one field.
 pub(super) struct Group<'a> {
     pub(super) field: Option<&'a Field>,
-    /// What to keep of a field that is singular.
+    /// Mask of a singular field.
     pub(super) singular: Option<Rc<Mask>>,
-    /// Elements told by their keys, or by one of their fields.
+    /// Elements selected by key, or by the value of a field.
     pub(super) keyed: Vec<(Select, Rc<Mask>)>,
-    /// Elements by position, in stretches that follow each other, and do not overlap.
+    /// Elements selected by position, in ordered and disjoint stretches.
     pub(super) stretches: Vec<Stretch>,
-    /// Whether a pick takes some of the elements only.
+    /// True if a pick takes only some of the elements.
     pub(super) in_part: bool,
 }
 
-/// Elements of which the same is kept.
+/// Elements with the same mask.
 pub(super) struct Stretch {
     pub(super) places: Range<u64>,
     pub(super) mask: Rc<Mask>,
 }
 
-/// A pick by position, and what to keep of each element.
+/// A pick by position, and the mask of each element.
 type Placed = (Range<u64>, Rc<Mask>);
 
-/// The positions that a pick takes; None for one that tells elements in another way.
+/// The positions that a pick takes; None for a pick by key or condition.
 fn places(pick: &Pick, is_map: bool) -> Option<Range<u64>> {
     match pick.select {
         None | Some(Select::All) => Some(0..u64::MAX),
@@ -45,7 +45,7 @@ fn places(pick: &Pick, is_map: bool) -> Option<Range<u64>> {
     }
 }
 
-/// What `mask` means for `message`, and for all others of its type.
+/// Resolves `mask` for the type of `message`.
 pub(super) fn resolve<'a>(doc: &Document<'a>, message: &Message, mask: &Mask) -> Result<Resolved<'a>> {
     let mut resolved: BTreeMap<u32, (Group<'a>, Vec<Placed>)> = BTreeMap::new();
     for (pick, mask) in &mask.picks {
@@ -79,7 +79,7 @@ pub(super) fn resolve<'a>(doc: &Document<'a>, message: &Message, mask: &Mask) ->
     finished.collect()
 }
 
-/// `ranges`, which may overlap, as stretches.
+/// Splits `ranges`, which may overlap, into disjoint stretches.
 fn stretches(doc: &Document<'_>, ranges: &[Placed]) -> Result<Vec<Stretch>> {
     let mut edges: Vec<u64> = ranges.iter().flat_map(|(places, _)| [places.start, places.end]).collect();
     edges.sort_unstable();

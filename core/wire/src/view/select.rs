@@ -1,4 +1,4 @@
-//! Which fields of a message a mask selects.
+//! Selection of fields by a mask.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -15,14 +15,14 @@ use crate::path::Select;
 use crate::resolve::map_key;
 use crate::schema::{Field, FieldKind};
 
-/// Elements that are passed over one by one, where the index would find the next one that is selected.
+/// Longest gap between stretches, in elements, that is walked over instead of looked up in the index.
 const NEAR: u64 = 64;
 
-/// Told of each field that is selected: the piece of the message it lies in, the field, and what to keep of it.
+/// Callback for a selected field: the piece of the message it is in, the field, and its mask.
 pub(super) type Take<'t> = dyn FnMut(usize, Entry, &Rc<Mask>) -> Result<()> + 't;
 
 impl Document<'_> {
-    /// Tells `take` of what `group` selects by keys, or of a singular field.
+    /// Calls `take` for the elements that `group` selects by key or condition, and for a singular field.
     pub(super) fn select_told(
         &self,
         message: &Message,
@@ -43,7 +43,7 @@ impl Document<'_> {
         Ok(())
     }
 
-    /// Tells `take` of the elements that `stretches` of field `number` are, in their order.
+    /// Calls `take` for the elements in `stretches` of field `number`, in order.
     pub(super) fn select_placed(
         &self,
         message: &Message,
@@ -62,7 +62,7 @@ impl Document<'_> {
         Ok(())
     }
 
-    /// The same in one piece of a message, behind `before` elements of others.
+    /// The same for one piece of a message, after `before` elements in earlier pieces.
     fn placed_in(
         &self,
         part: &Part,
@@ -71,7 +71,7 @@ impl Document<'_> {
         stretches: &[Stretch],
         take: &mut dyn FnMut(Entry, &Rc<Mask>) -> Result<()>,
     ) -> Result<()> {
-        // Where the index has elements by position, the way to the next stretch is short; else all are passed anyway.
+        // With a node, the index finds the next stretch quickly; without one, all elements are walked anyway.
         let near = if matches!(part, Part::Node(_)) { NEAR } else { u64::MAX };
         let end = before.saturating_add(self.count(part, number)?);
         let mut at = stretches.partition_point(|stretch| stretch.places.end <= before);
@@ -97,7 +97,7 @@ impl Document<'_> {
         Ok(())
     }
 
-    /// Tells `take` of `entry`, which has these places, as far as `stretch` goes.
+    /// Calls `take` for the occurrences of `entry`, at these positions, that lie in `stretch`.
     fn taken(
         &self,
         entry: &Entry,
@@ -116,7 +116,7 @@ impl Document<'_> {
         self.run_part(entry, from..to)?.into_iter().try_for_each(|entry| take(entry, &stretch.mask))
     }
 
-    /// The one element that `select` tells by a key, or by one of its fields; none where it is not there.
+    /// The element that `select` names by key or condition; None when there is none.
     fn keyed(&self, message: &Message, number: u32, field: Option<&Field>, select: &Select) -> Result<Option<Entry>> {
         let type_id = field.filter(|field| field.kind == FieldKind::Message).map(|field| field.target);
         let map = field.filter(|field| self.schema.is_map(field));
@@ -139,7 +139,7 @@ impl Document<'_> {
         Ok(found.map(|(_, entry)| entry))
     }
 
-    /// The occurrences at the positions `range` of a run.
+    /// The occurrences of a run at the positions `range`.
     fn run_part(&self, run: &Entry, range: Range<u64>) -> Result<Vec<Entry>> {
         let bytes = self.read_span(&run.span())?;
         let mut fields = Fields::new(&bytes, run.start, self.limits.depth);
@@ -156,7 +156,7 @@ impl Document<'_> {
         Ok(found)
     }
 
-    /// An error when elements of field `number` stand packed: they cannot be told apart without rewriting them.
+    /// Fails when elements of field `number` are packed, since selecting some of them would mean rewriting them.
     fn refuse_packed(&self, message: &Message, number: u32, field: Option<&Field>) -> Result<()> {
         if !field.is_some_and(|field| field.kind.is_packable()) {
             return Ok(());
@@ -173,7 +173,7 @@ impl Document<'_> {
         Ok(())
     }
 
-    /// Which piece of `message` the byte at `offset` lies in.
+    /// Number of the piece of `message` with the byte at `offset`.
     fn part_at(&self, message: &Message, offset: u64) -> Result<usize> {
         for (i, part) in message.parts.iter().enumerate() {
             if self.span(part)?.contains(&offset) {
