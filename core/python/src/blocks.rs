@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use wire::blocks;
 
-/// Takes the CRC-32C of every 64 KiB of a stream.
+/// Computes the CRC-32C of every 64 KiB of a stream.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct BlockSums(Mutex<blocks::BlockSums>);
 
@@ -24,14 +24,15 @@ impl BlockSums {
         py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).update(piece));
     }
 
-    /// All sums, four bytes each; the stream begins anew.
+    /// All sums, four bytes each, little-endian; resets the object for a new stream.
     fn finish<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let sums = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         PyBytes::new(py, &sums.finish())
     }
 }
 
-/// The number of the first block in `data`, which begins with block `first`, that differs from its sum.
+/// Number of the first block in `data` that differs from its sum; None when all agree. `data` begins with block
+/// `first`.
 #[pyfunction]
 pub(crate) fn first_bad_block(
     py: Python<'_>,

@@ -1,4 +1,4 @@
-//! `_core.read_cached`: what the page cache holds of a file, each block checked while the processor's cache holds it.
+//! `_core.read_cached`: reads of the page cache, with each block checked while it is in the processor's cache.
 
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
@@ -10,9 +10,9 @@ use wire::{Kind, Result, WireError, blocks};
 
 use crate::errors;
 
-/// The bytes of a file from `start` up to `end`, if all of them can be had without waiting for a disk; else none.
+/// The bytes of a file from `start` up to `end`; None when reading them could wait for a disk.
 ///
-/// With `sums`, `start` is where a block begins, and every block is compared: `IntegrityError` for the first that differs.
+/// With `sums`, `start` must be the beginning of a block, and a block that differs raises `IntegrityError`.
 #[pyfunction]
 #[pyo3(signature = (descriptor, start, end, sums=None))]
 pub(crate) fn read_cached<'py>(
@@ -25,7 +25,7 @@ pub(crate) fn read_cached<'py>(
     let len = usize::try_from(end.saturating_sub(start)).ok().filter(|len| isize::try_from(*len).is_ok());
     let len = len.ok_or_else(|| PyOverflowError::new_err("more bytes than memory can hold"))?;
     let (bytes, room) = unfilled(py, len)?;
-    // Giving up the GIL costs more than a block or two.
+    // Releasing the GIL costs more than reading a block or two.
     let filled = if len <= 2 * blocks::BLOCK {
         fill(descriptor, start, room, sums)
     } else {
@@ -34,11 +34,11 @@ pub(crate) fn read_cached<'py>(
     Ok(filled.map_err(|error| errors::raise(py, error))?.then_some(bytes))
 }
 
-/// A bytes object, and its memory as it comes: clearing a mebibyte first would cost as much as filling it.
+/// A bytes object and its uninitialised memory: clearing a mebibyte first would cost as much as filling it.
 #[allow(unsafe_code, reason = "memory that is filled before anybody sees it")]
 fn unfilled<'py>(py: Python<'py>, len: usize) -> PyResult<(Bound<'py, PyBytes>, &'py mut [MaybeUninit<u8>])> {
-    // SAFETY: without a pointer, Python makes a bytes object of `len` bytes to be filled by whoever asked for it; nobody
-    // else knows of it before it is returned, and that happens only once all of it has been filled.
+    // SAFETY: without a pointer, Python makes a bytes object of `len` bytes to be filled by the caller; no other code
+    // sees the object before it is returned, which happens only once all of it has been filled.
     unsafe {
         let object = pyo3::ffi::PyBytes_FromStringAndSize(std::ptr::null(), len.cast_signed());
         let bytes = Bound::from_owned_ptr_or_err(py, object)?.cast_into_unchecked::<PyBytes>();
@@ -47,7 +47,7 @@ fn unfilled<'py>(py: Python<'py>, len: usize) -> PyResult<(Bound<'py, PyBytes>, 
     }
 }
 
-/// Fills `room`; whether all of it was at hand.
+/// Fills `room`; false when some bytes were not in the page cache.
 fn fill(descriptor: RawFd, start: u64, room: &mut [MaybeUninit<u8>], sums: Option<&[u8]>) -> Result<bool> {
     let mut at = start;
     for room in room.chunks_mut(blocks::BLOCK) {
@@ -61,13 +61,13 @@ fn fill(descriptor: RawFd, start: u64, room: &mut [MaybeUninit<u8>], sums: Optio
     Ok(true)
 }
 
-/// `room`, filled with the bytes from `at` on; none when some of them would have to be waited for, or are not there.
+/// Fills `room` with the bytes from `at` on; None when some would have to be waited for, or do not exist.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code, reason = "the standard library has no reads that do not wait")]
 fn read_block(descriptor: RawFd, at: u64, room: &mut [MaybeUninit<u8>]) -> Option<&[u8]> {
     let vector = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
-    // SAFETY: the kernel writes at most `iov_len` bytes, into memory that is ours alone; as many as it says it wrote are
-    // initialised. A descriptor that is none gives an error.
+    // SAFETY: the kernel writes at most `iov_len` bytes into memory that is ours alone; as many as it reports are
+    // initialised. An invalid descriptor gives an error.
     unsafe {
         let count = libc::preadv2(descriptor, &vector, 1, i64::try_from(at).ok()?, libc::RWF_NOWAIT);
         let all = usize::try_from(count).is_ok_and(|count| count == room.len());
@@ -75,7 +75,7 @@ fn read_block(descriptor: RawFd, at: u64, room: &mut [MaybeUninit<u8>]) -> Optio
     }
 }
 
-/// Elsewhere nothing says whether a read would wait.
+/// Always None: without `RWF_NOWAIT`, a read cannot tell whether it would wait.
 #[cfg(not(target_os = "linux"))]
 fn read_block(_: RawFd, _: u64, _: &mut [MaybeUninit<u8>]) -> Option<&[u8]> {
     None

@@ -1,4 +1,4 @@
-//! `_core.Findings`: the messages of some types that a proto holds.
+//! `_core.Findings`: the messages that a search found.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use wire::find::Found;
 /// A field of a found message: number, wire type, start, end, count.
 type Place = (u32, u8, u64, u64, u64);
 
-/// The messages that `Document.find` found, in order. Each is made a Python object when it is asked for.
+/// Messages that `Document.find` found, in order. A Python object is made for each on access.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Findings {
     schema: Arc<wire::Schema>,
@@ -47,13 +47,13 @@ pub(crate) struct Finding {
 
 #[pymethods]
 impl Finding {
-    /// The path that leads to it.
+    /// Path of the message.
     #[getter]
     fn path(&self) -> PyResult<&str> {
         self.get().map(|found| found.path)
     }
 
-    /// The full name of its type.
+    /// Full name of the message type.
     #[getter]
     fn r#type(&self) -> PyResult<&str> {
         self.get().map(|found| self.type_name(found.type_id))
@@ -72,8 +72,8 @@ impl Finding {
         self.get().map(|found| PyBytes::new(py, found.skeleton))
     }
 
-    /// All its fields, in order: number, wire type, where the content begins and ends, how many. A run of scalars
-    /// stands as one, from its first tag on.
+    /// All fields in order: number, wire type, start and end of the content, count. A run of scalars is one place,
+    /// which begins at its first tag.
     #[getter]
     fn places(&self) -> PyResult<Vec<Place>> {
         let found = self.get()?;

@@ -1,4 +1,4 @@
-//! `protoslice._core`: glue only. What it does is in the `wire` crate; what it is called like is in `_core.pyi`.
+//! `protoslice._core`: glue to the `wire` crate; `_core.pyi` declares the Python interface.
 
 use pyo3::prelude::*;
 

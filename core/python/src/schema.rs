@@ -1,4 +1,4 @@
-//! `_core.Schema`: a descriptor closure as the flat table the engine reads.
+//! `_core.Schema`: a descriptor closure as the engine's flat table.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use crate::errors;
 /// One field: number, name, type number, repeated, oneof number, target index.
 type FieldRow = (u32, String, u8, bool, u32, u32);
 
-/// Message types that refer to each other, as `protoslice.schema` flattened them.
+/// Message types that refer to each other, flattened by `protoslice.schema`.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Schema {
     inner: Arc<table::Schema>,
 }
 
 impl Schema {
-    /// A table that the engine has made.
+    /// Wraps a table of the engine.
     pub(crate) fn of(table: table::Schema) -> Self {
         Self { inner: Arc::new(table) }
     }
 
-    /// The table itself, for the engine's other classes.
+    /// The wrapped table.
     pub(crate) fn table(&self) -> &Arc<table::Schema> {
         &self.inner
     }
@@ -48,7 +48,7 @@ impl Schema {
         self.inner.messages().iter().map(|message| message.name.as_str()).collect()
     }
 
-    /// The message types: full name, whether it is the entry of a map, and its fields by number.
+    /// The message types: full name, True for a map entry, and the fields by number.
     #[getter]
     fn messages(&self) -> Vec<(&str, bool, Vec<FieldRow>)> {
         let rows = |message: &table::Message| message.fields().iter().map(row).collect();
@@ -61,7 +61,7 @@ impl Schema {
         self.inner.enums().to_vec()
     }
 
-    /// About how many bytes of memory it takes.
+    /// Approximate memory of the table, in bytes.
     #[getter]
     fn weight(&self) -> usize {
         self.inner.weight()

@@ -1,10 +1,11 @@
-//! A CRC-32C for every 64 KiB of an object, taken as its bytes stream by, and compared before they are served.
+//! Block sums: a CRC-32C for every 64 KiB of an object, computed while bytes stream in and compared before they are
+//! served.
 
 /// Bytes that one sum covers.
 pub const BLOCK: usize = 64 << 10;
 const WIDTH: usize = 4;
 
-/// Takes the sums of a stream.
+/// Computes the sums of a stream.
 #[derive(Debug, Default)]
 pub struct BlockSums {
     sums: Vec<u8>,
@@ -40,12 +41,13 @@ impl BlockSums {
     }
 }
 
-/// The CRC-32C of `bytes`, which come behind bytes that had the CRC `before`; 0 at the beginning.
+/// The CRC-32C of `bytes` appended to data with the CRC-32C `before`; `before` is 0 at the start.
 pub fn crc32c(bytes: &[u8], before: u32) -> u32 {
     crc32c::crc32c_append(before, bytes)
 }
 
-/// The first of the blocks in `bytes`, which begin with block number `first`, that is not what `sums` say.
+/// Number of the first block in `bytes` that differs from its sum or has none; None when all agree. `bytes` begin with
+/// block number `first`.
 pub fn first_bad_block(bytes: &[u8], first: usize, sums: &[u8]) -> Option<usize> {
     let stored = sums.chunks_exact(WIDTH).skip(first).map(Some).chain(std::iter::repeat(None));
     let bad =

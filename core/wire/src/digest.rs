@@ -1,4 +1,4 @@
-//! SHA-256 of a stream whose state can be saved and loaded, so that another process may go on with an upload.
+//! SHA-256 of a stream whose state can be saved and loaded, so that another process can continue an upload.
 
 use std::iter::once;
 
@@ -10,11 +10,11 @@ use crate::reader::Reader;
 
 /// Bytes of the chaining value, first in a state.
 const CHAIN: usize = 32;
-/// Bytes of the crate's state before those that fill no block: the chaining value, a count of blocks, a length.
+/// Bytes of the crate's state before the unfinished block: the chaining value, a count of blocks, a length.
 const COUNTED: usize = CHAIN + size_of::<u64>() + 1;
 /// Bytes of a block of SHA-256.
 const SHA_BLOCK: u64 = 64;
-/// The most bytes that SHA-256 is defined for: it counts bits in 64 bits.
+/// Most bytes that SHA-256 is defined for: it counts bits in 64 bits.
 const MAX_SIZE: u64 = u64::MAX / 8;
 
 /// The digest of the bytes so far.
@@ -31,12 +31,12 @@ impl Sha256 {
         self.size = self.size.saturating_add(bytes.len() as u64);
     }
 
-    /// The digest, if nothing more comes.
+    /// The digest of the bytes so far; more may follow.
     pub fn digest(&self) -> [u8; 32] {
         self.hash.clone().finalize().into()
     }
 
-    /// The state for [`Sha256::load`]: chaining value, size in bytes, and the bytes that fill no block yet.
+    /// The state for [`Sha256::load`]: chaining value, size in bytes, and the bytes of the unfinished block.
     pub fn save(&self) -> Vec<u8> {
         // Not the crate's own form: storages hold states of this one, and replicas of several versions share them.
         let state = self.hash.serialize();
@@ -44,7 +44,7 @@ impl Sha256 {
         state.iter().take(CHAIN).chain(&self.size.to_le_bytes()).chain(rest).copied().collect()
     }
 
-    /// The digest whose state [`Sha256::save`] wrote.
+    /// The hasher whose state [`Sha256::save`] returned.
     pub fn load(saved: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(saved, 0);
         let chain = reader.array::<CHAIN>()?;

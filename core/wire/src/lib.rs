@@ -1,7 +1,7 @@
 //! Index any protobuf on the wire, and make every view of it a rope.
 //!
-//! Bytes in, facts out: nothing here reads a file, opens a socket or knows Python. Where an algorithm needs
-//! bytes it did not get, it asks a [`source::Source`] that the caller brings.
+//! Nothing in this crate reads a file, opens a socket or depends on Python. Algorithms that need more bytes ask a
+//! [`source::Source`] that the caller provides.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 

@@ -14,7 +14,7 @@ pub struct Limits {
     pub depth: u32,
     /// Fields and elements in an index.
     pub nodes: u64,
-    /// Characters in a path.
+    /// Bytes of a path in UTF-8.
     pub path: usize,
     /// Bytes that one compressed riegeli chunk may decode to.
     pub decoded: u64,

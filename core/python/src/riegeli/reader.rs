@@ -69,7 +69,7 @@ impl RiegeliReader {
 }
 
 impl RiegeliReader {
-    /// A big record goes from the file into its `bytes` object, and nowhere in between.
+    /// Reads a large record from the file straight into a `bytes` object.
     fn read_direct<'py>(&mut self, py: Python<'py>, len: u64) -> PyResult<Bound<'py, PyBytes>> {
         let too_big = |_| raise(py, WireError::new(wire::Kind::Limit, "a record does not fit into memory"));
         PyBytes::new_with(py, usize::try_from(len).map_err(too_big)?, |into| {

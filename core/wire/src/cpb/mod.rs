@@ -1,8 +1,8 @@
 //! Chunked protos (`.cpb`): a riegeli file whose records are the chunks of a proto, and last their metadata.
 //!
-//! Reading one gives an image: the merged proto as a rope, of the records' bytes and of lengths written anew. The
-//! image is then indexed like any proto, and every view of it works alike. Writing one gives a rope of the file.
-//! XLA's split protos, whose first record says what the others are, are read in the same way.
+//! Reading gives an image: the merged proto as a rope of the records' bytes and of rewritten lengths, to be indexed
+//! like any proto. Writing gives a rope of the file. XLA's split protos, whose first record is a manifest of the
+//! others, are read in the same way.
 
 mod merge;
 mod order;
@@ -21,7 +21,7 @@ use crate::rope::Rope;
 pub use merge::image;
 pub use records::{Chunked, FILE, SIDE, Side, open, read_metadata};
 
-/// A `.cpb` file that is about to be written: its chunks, and what each of them hashes to.
+/// Writer of a `.cpb` file: its chunks, and the hashes of their data.
 #[derive(Debug)]
 pub struct Writing<'a> {
     plan: &'a Plan,
@@ -30,17 +30,17 @@ pub struct Writing<'a> {
 }
 
 impl<'a> Writing<'a> {
-    /// The file that `plan` makes.
+    /// A writer for the chunks of `plan`.
     pub fn new(plan: &'a Plan, limits: &Limits) -> Self {
         Self { plan, framer: Framer::new(limits), chunks: Vec::new() }
     }
 
-    /// A hasher for a chunk of `len` bytes: feed it the chunk.
+    /// A hasher for the data of a chunk of `len` bytes: feed it the bytes of the chunk.
     pub fn hasher(len: u64) -> Hasher {
         record_hasher(len)
     }
 
-    /// Appends the next chunk, whose bytes have given `hash`.
+    /// Appends the next chunk; `hash` is the result of its hasher.
     pub fn push(&mut self, hash: u64) -> Result<()> {
         let Some(chunk) = self.plan.chunks.get(self.chunks.len()) else { return Ok(()) };
         let offset = self.framer.push(&chunk.rope, hash)?;
@@ -48,7 +48,7 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// The file, with its metadata as the last record.
+    /// Finishes the file with the metadata as the last record.
     pub fn finish(mut self) -> Result<Rope> {
         let metadata = Metadata { chunks: self.chunks, message: self.plan.message.clone() }.encode();
         let mut hasher = record_hasher(metadata.len() as u64);
@@ -58,7 +58,7 @@ impl<'a> Writing<'a> {
     }
 }
 
-/// The metadata of the `.cpb` file that `plan` makes, which depends on the lengths of its chunks alone.
+/// The metadata of the `.cpb` file for `plan`, which depends only on the sizes of the chunks.
 pub fn metadata(plan: &Plan, limits: &Limits) -> Result<Metadata> {
     let mut writing = Writing::new(plan, limits);
     for _ in &plan.chunks {

@@ -5,15 +5,15 @@ use std::cmp::Ordering;
 use crate::error::{Kind, Result, WireError};
 use crate::metadata::{ChunkedField, MapKey, Tag};
 
-/// `fields` in the order they are merged in: those of the message itself first, parents before children, elements by
-/// position, equal places by the number of their chunk and then as they are listed.
+/// Sorts `fields` into merge order: additions to the message itself first, parents before children, elements by
+/// position; at equal places by chunk number, then in the order given.
 pub(super) fn sorted(fields: &[ChunkedField]) -> Result<Vec<&ChunkedField>> {
     let mut sorted: Vec<&ChunkedField> = fields.iter().collect();
     sorted.sort_by(|a, b| {
         let chunks = a.message.chunk.unwrap_or(0).cmp(&b.message.chunk.unwrap_or(0));
         compare(&a.tags, &b.tags).then(chunks)
     });
-    // Tags of different kinds at one place contradict each other. In a total order they are neighbours somewhere.
+    // Tags of different kinds at one place contradict each other; in a total order two of them are neighbours.
     for pair in sorted.windows(2) {
         let [a, b] = pair else { continue };
         let differing = a.tags.iter().zip(&b.tags).find(|(a, b)| a != b);

@@ -1,4 +1,4 @@
-//! Values that a chunk holds as text, and keys of maps.
+//! Scalar values given as text, and keys of maps.
 
 use crate::header::{self, Wire};
 use crate::key::{self, Key};
@@ -7,8 +7,8 @@ use crate::path::quote;
 use crate::schema::{Field, FieldKind, Schema};
 use crate::varint;
 
-/// The value that `text` gives `field`, as wire type and bits: what C's `strtol` and `strtod` take, for bools `true` and
-/// `false`, for enums a name.
+/// Parses `text` as a value of `field`, to wire type and bits: numbers as C's `strtol` and `strtod` do, `true` and
+/// `false` for bools, names for enums. None for other texts.
 pub(super) fn parse(field: &Field, text: &str, schema: &Schema) -> Option<(Wire, u64)> {
     let wire = field.kind.wire();
     let bits = match field.kind {
@@ -41,12 +41,12 @@ fn leading_integer(text: &str) -> Option<i128> {
 
 fn leading_float(text: &str) -> Option<f64> {
     let text = text.trim_start();
-    // The longest prefix that is a number; texts of numbers are short.
+    // The longest prefix that is a number counts; texts of numbers are short.
     let ends = text.char_indices().map(|(at, c)| at + c.len_utf8()).take(64);
     ends.filter_map(|end| text.get(..end)?.parse().ok()).last()
 }
 
-/// A map's key on its own.
+/// An owned map key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum OwnedKey {
     Text(Vec<u8>),
@@ -54,7 +54,8 @@ pub(super) enum OwnedKey {
 }
 
 impl OwnedKey {
-    /// `key` as a key of kind `kind`, converted as the Merger does: numbers to text and text to numbers.
+    /// Converts `key` to a key of `kind` as the Merger does, numbers to text and text to numbers; None when
+    /// impossible.
     pub(super) fn of(kind: FieldKind, key: &MapKey) -> Option<Self> {
         let number = match key {
             MapKey::Text(text) if kind == FieldKind::String => return Some(Self::Text(text.clone())),
@@ -80,7 +81,7 @@ impl OwnedKey {
         }
     }
 
-    /// The key field of an entry, serialized.
+    /// Serializes the key field of an entry.
     pub(super) fn encode(&self, field: &Field) -> Vec<u8> {
         let mut out = Vec::new();
         varint::write(header::tag(field.number, field.kind.wire()), &mut out);

@@ -1,5 +1,5 @@
-//! Number of parts that files declare, counted before anything is kept of them: two bytes of a file can be a part, which
-//! takes a hundred when it is kept.
+//! Count of the parts that files declare, taken before any is kept: two bytes of a file can be a part, which takes a
+//! hundred bytes of memory.
 
 use super::Bounds;
 use super::files::{File, each, in_file, too_many};
@@ -7,12 +7,12 @@ use super::scopes::MAX_DEPTH;
 use crate::error::Result;
 use crate::header::Wire;
 
-/// Declarations that may stand below a declaration, by the number of its field.
+/// Role of a field in a declaration.
 #[derive(Clone, Copy)]
 enum Part {
     /// A declaration with declarations below it.
     Declares(Declaration),
-    /// A declaration without any that count.
+    /// A declaration without counted declarations below it.
     Value,
     Options,
     Import,
@@ -28,7 +28,7 @@ enum Declaration {
     Oneof,
 }
 
-/// Parts of each sort; none of the numbers may be above the bound.
+/// Number of parts by kind; none may exceed the bound.
 struct Counts<'b> {
     bounds: &'b Bounds,
     names: usize,
@@ -36,7 +36,7 @@ struct Counts<'b> {
     imports: usize,
 }
 
-/// Refuses files that have more parts, all together, than the bounds allow.
+/// Fails when the files together have more parts than the bounds allow.
 pub(super) fn check(files: &[File<'_>], bounds: &Bounds) -> Result<()> {
     let mut counts = Counts { bounds, names: 0, options: 0, imports: 0 };
     files.iter().try_for_each(|file| {
@@ -45,8 +45,8 @@ pub(super) fn check(files: &[File<'_>], bounds: &Bounds) -> Result<()> {
 }
 
 impl Counts<'_> {
-    /// Counts what stands in `bytes`, the content of a declaration. Deeper than `depth` nothing is counted: a name that
-    /// deep is refused before what it declares is looked at.
+    /// Counts the parts in `bytes`, the content of a declaration, down to `depth`: a name that is nested deeper is
+    /// refused before its declarations are examined.
     fn below(&mut self, declaration: Declaration, bytes: &[u8], depth: usize) -> Result<()> {
         each(bytes, |field| {
             let part = if field.header.wire == Wire::Len { declaration.part(field.header.number) } else { None };

@@ -1,4 +1,4 @@
-//! One type and all it reaches, as the engine's flat table.
+//! Flat table of one type and all types that it reaches.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -14,7 +14,7 @@ pub(super) struct Closure {
 }
 
 impl Descriptors {
-    /// The table that messages of type `name` are read by; its root is number 0.
+    /// The table for messages of type `name`, whose own number is 0.
     pub fn schema(&self, name: &str) -> Result<Schema> {
         let closure = self.closure(name)?;
         let messages = closure.messages.iter().filter_map(|id| self.message(*id)).map(|message| {
@@ -41,7 +41,7 @@ impl Descriptors {
 }
 
 impl Closure {
-    /// Takes the type of a field; whether it is a message not met before.
+    /// Adds the type of `field`; true when it is a message type not met before.
     fn add(&mut self, field: &Field) -> bool {
         let is_message = field.kind.is_message();
         if !is_message && field.kind != FieldKind::Enum {

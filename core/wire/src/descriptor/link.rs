@@ -1,4 +1,4 @@
-//! Fields and their types brought together, once all names are known.
+//! Linking of fields to their types, once all names are known.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::schema::FieldKind;
 const REPEATED: u64 = 3;
 const REQUIRED_LABEL: u64 = 2;
 
-/// The types of `files`.
+/// Links the declarations of `files` and returns their types.
 pub(super) fn linked(files: Vec<File<'_>>, bounds: &Bounds) -> Result<Descriptors> {
     let scopes = Scopes::new(bounds);
     let mut declared = Declared { scopes, messages: Vec::new(), enums: Vec::new(), fields: Vec::new() };
@@ -78,7 +78,7 @@ fn unknown(unlinked: &Unlinked<'_>, name: &str) -> crate::WireError {
 }
 
 impl Unlinked<'_> {
-    /// The field with everything that its place says of it; maps and what is in their entries are `plain`, never delimited.
+    /// The field with its inherited features; maps and fields of map entries are `plain`, never delimited.
     fn linked(self, kind: FieldKind, target: u32, plain: bool) -> Result<Field> {
         let extension = self.message.is_none();
         let number = u32::try_from(self.number).ok().filter(|number| (1..=MAX_FIELD_NUMBER).contains(number));
@@ -115,7 +115,7 @@ impl Unlinked<'_> {
     }
 }
 
-/// Orders the fields of a message, numbers its oneofs anew, and checks what only all of them tell.
+/// Orders the fields of a message, renumbers its oneofs, and makes the checks that need all fields.
 fn finish(message: &mut Message) -> Result<()> {
     message.fields.sort_by_key(|field| field.number);
     let twice = message.fields.windows(2).find_map(|pair| match pair {

@@ -1,4 +1,4 @@
-//! Tensors of which only the first elements are written: the last of them stands for all that follow.
+//! Tensors with only their first elements stored; the last one stands for all that follow.
 
 use super::{Shared, Work, bytes_of, check_width, in_whole};
 use crate::error::{Kind, Result, WireError};
@@ -45,7 +45,7 @@ impl Work for Filled {
     }
 }
 
-/// Fills `buffer`, which begins at byte `offset`, with `element` again and again.
+/// Fills `buffer`, which begins at byte `offset`, with repetitions of `element`.
 pub(super) fn repeat(element: &[u8], offset: u64, buffer: &mut [u8]) -> Result<()> {
     if element.iter().all(|byte| Some(byte) == element.first()) {
         buffer.fill(element.first().copied().unwrap_or_default());

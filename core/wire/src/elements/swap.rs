@@ -1,4 +1,4 @@
-//! Big-endian elements, the bytes of each turned round.
+//! Byte order of elements reversed.
 
 use super::{Shared, Work, check_width, in_whole};
 use crate::error::{Kind, Result, WireError};

@@ -1,4 +1,4 @@
-//! The fields of a message one after the other, out of the blocks they are kept in.
+//! Iterators over the entries of a node, decoded from its blocks.
 
 use super::broken;
 use super::coding::decode;
@@ -9,12 +9,12 @@ use crate::error::Result;
 use crate::reader::Reader;
 
 impl<'a> Node<'a> {
-    /// All its fields, one after the other.
+    /// All fields of the message, in order.
     pub fn entries(&self) -> Entries<'a> {
         Entries { node: *self, next_block: 0, block: Block::default() }
     }
 
-    /// The occurrences of `field` from the one numbered `ordinal` on. A run that holds it comes first, whole.
+    /// The occurrences of `field` from element `ordinal` on. A run that contains this element comes first, as a whole.
     pub fn occurrences(&self, field: &FieldSummary, ordinal: u64) -> Result<Occurrences<'a>> {
         let record = field.record;
         let after = |block: &FieldBlock| block.before <= ordinal;
@@ -34,7 +34,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// The entries of one block, as far as they have not been read.
+/// Unread entries of one block.
 #[derive(Clone, Debug, Default)]
 struct Block<'a> {
     reader: Option<Reader<'a>>,
@@ -74,7 +74,7 @@ pub struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    /// `block`, which must begin where the one before it ends.
+    /// Checks that `block` begins at the end of the block before it, and returns it.
     fn after(&self, block: Block<'a>) -> Result<Block<'a>> {
         let due = if self.next_block == 0 { self.node.record.content } else { self.block.position };
         if block.position == due { Ok(block) } else { Err(broken("the fields of a message do not follow each other")) }
@@ -108,7 +108,7 @@ impl Iterator for Entries<'_> {
     }
 }
 
-/// The occurrences of one field of a node, from some element on.
+/// Iterator over the occurrences of one field of a node.
 #[derive(Clone, Debug)]
 pub struct Occurrences<'a> {
     node: Node<'a>,
@@ -120,7 +120,7 @@ pub struct Occurrences<'a> {
 }
 
 impl Occurrences<'_> {
-    /// The next one, and which element of the field it is (for a run, its first).
+    /// The next occurrence and its ordinal (of its first element, for a run); None at the end.
     pub fn next_occurrence(&mut self) -> Result<Option<(u64, Entry)>> {
         loop {
             while let Some(entry) = self.block.next(&self.node)? {

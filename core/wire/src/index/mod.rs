@@ -1,7 +1,7 @@
-//! The index: which bytes of a proto hold which field.
+//! Index of a proto: the offset and length of every field.
 //!
-//! It has a node for every message at or above a floor in size, and for every node its fields one after the other, so
-//! that a field is found without reading the proto. `docs/index-format.md` draws its serialized form.
+//! An index has a node for every message of at least the floor in size, and for every node its fields in order, so
+//! that a field is found without reading the proto. `docs/index-format.md` describes the serialized form.
 
 mod build;
 mod coding;

@@ -1,11 +1,11 @@
-//! Reading a path from its text.
+//! Parser of paths.
 
 use super::{Name, Path, Segment, Select};
 use crate::error::{Kind, Result, WireError};
 use crate::limits::Limits;
 
 impl Path {
-    /// The path that `text` spells.
+    /// Parses `text`; a `Syntax` error when it is not a path or has too many bytes.
     pub fn parse(text: &str, limits: &Limits) -> Result<Self> {
         if text.len() > limits.path {
             let message = format!("a path has {} characters where {} are allowed", text.len(), limits.path);

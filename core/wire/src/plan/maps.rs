@@ -1,4 +1,4 @@
-//! Entries of maps: a tag tells them by their key, and what becomes a chunk is their value.
+//! Planning of map entries: a tag identifies an entry by its key, and its value becomes a chunk.
 
 use super::planner::{Outcome, Planned, Planner};
 use crate::document::{Message, Part, Wanted};
@@ -10,7 +10,7 @@ use crate::path::quote;
 use crate::rope::{IMAGE, RopeBuilder};
 use crate::schema::{Field, FieldKind};
 
-/// The bytes around a map's value: what its entry is rebuilt from.
+/// A map entry that a tag can name: its value, the key for the tag, and the key as written in paths.
 struct MapValue {
     value: Entry,
     key: MapKey,
@@ -18,7 +18,7 @@ struct MapValue {
 }
 
 impl Planner<'_, '_> {
-    /// Plans the entry of a map. None when it stays as it is.
+    /// Plans an entry of a map. None when the entry stays as it is.
     pub(super) fn map_entry(
         &self,
         message: &Message,
@@ -51,8 +51,8 @@ impl Planner<'_, '_> {
         Ok(Some(Outcome::Changed(out.finish())))
     }
 
-    /// The value of a map's entry and its key, where a tag can tell them: one of each, a key of a kind the format
-    /// knows, and no later entry with the same key.
+    /// The key and value of a map entry when a tag can name it: one of each, a key of a kind that the format has, and
+    /// no later entry with the same key. Else None.
     fn map_value(&self, message: &Message, field: &Field, entry: &Entry) -> Result<Option<MapValue>> {
         let type_id = Some(field.target);
         let (mut values, mut keys) = (Vec::new(), 0);
@@ -86,7 +86,7 @@ impl Planner<'_, '_> {
     }
 }
 
-/// A key as a tag, as a look-up, and as a path writes it.
+/// A map key in three forms: as a tag, for look-ups, and as written in paths.
 fn map_key(kind: FieldKind, text: &[u8]) -> Option<(MapKey, Key<'_>, String)> {
     if kind == FieldKind::String {
         std::str::from_utf8(text).ok()?;
@@ -97,7 +97,7 @@ fn map_key(kind: FieldKind, text: &[u8]) -> Option<(MapKey, Key<'_>, String)> {
         FieldKind::Bool => (MapKey::Bool(bits != 0), (bits != 0).to_string()),
         FieldKind::Int32 => (MapKey::Int32(bits as i32), (bits as i32).to_string()),
         FieldKind::Uint32 => (MapKey::Uint32(bits as u32), (bits as u32).to_string()),
-        // TensorFlow's Merger squeezes these through a C++ int: larger keys stay where they are.
+        // TensorFlow's Merger converts these keys to a C++ int, so larger keys stay where they are.
         FieldKind::Int64 if i32::try_from(bits as i64).is_ok() => {
             (MapKey::Int64(bits as i64), (bits as i64).to_string())
         }

@@ -1,4 +1,4 @@
-//! Runs of repeated elements, cut into pieces.
+//! Splitting of repeated fields into pieces of bounded size.
 
 use super::Chunk;
 use super::planner::{Outcome, Planner, join};
@@ -8,7 +8,8 @@ use crate::error::Result;
 use crate::metadata::ChunkKind;
 use crate::rope::RopeBuilder;
 
-/// Collects the elements of one field into pieces of no more than `max_chunk`, each a message of the parent's type.
+/// Collects the elements of one field into pieces of at most `max_chunk` bytes (or one element), each a message of the
+/// parent's type.
 pub(super) struct Cutter<'p, 'a, 'd> {
     planner: &'p Planner<'a, 'd>,
     type_name: Option<String>,
@@ -35,7 +36,7 @@ impl<'p, 'a, 'd> Cutter<'p, 'a, 'd> {
         }
     }
 
-    /// The rope that `entry` goes to.
+    /// The rope of the piece that `entry` belongs to.
     pub(super) fn next(&mut self, entry: &Entry, outcome: Option<&Outcome>) -> Result<&mut RopeBuilder> {
         let size = match outcome {
             Some(Outcome::Changed(rope)) => Entry::minimal_head(entry.number, rope.len()) + rope.len(),

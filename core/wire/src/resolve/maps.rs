@@ -1,4 +1,4 @@
-//! Maps: keys as paths spell them, and the values under them.
+//! Map values by key, with keys as written in paths.
 
 use super::Target;
 use crate::document::{Document, Message, Part, Wanted};
@@ -9,7 +9,7 @@ use crate::path::Select;
 use crate::schema::{Field, FieldKind};
 
 impl Document<'_> {
-    /// The value in the map `field` under the key that `select` spells.
+    /// The value in the map `field` under the key in `select`.
     pub(super) fn map_value(&self, message: &Message, field: &Field, select: &Select) -> Result<Target> {
         let entry = self.schema.message(field.target);
         let key = entry.and_then(|entry| entry.field(1)).map_or(FieldKind::String, |key| key.kind);
@@ -44,7 +44,7 @@ impl Document<'_> {
     }
 }
 
-/// The key that `select` spells for a map whose keys are of `kind`.
+/// Converts `select` to a map key of `kind`.
 pub(crate) fn map_key(kind: FieldKind, select: &Select) -> Result<Key<'_>> {
     let due = match (kind, select) {
         (FieldKind::String, Select::Text(text)) => return Ok(Key::Text(text)),

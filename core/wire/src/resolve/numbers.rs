@@ -1,4 +1,4 @@
-//! Numbers, alone or packed: their bits.
+//! Bits of numbers, single or packed.
 
 use super::{Target, no_such};
 use crate::document::{Document, Message};
@@ -19,7 +19,7 @@ impl Document<'_> {
         Ok(if field.header.wire == Wire::Varint { field.header.value } else { little_endian(field.content) })
     }
 
-    /// Element `at` of a repeated number, whether it stands packed or not.
+    /// Element `at` of a repeated number, packed or not.
     pub(super) fn packed_element(
         &self,
         message: &Message,
@@ -52,7 +52,8 @@ impl Document<'_> {
         scalar.ok_or_else(|| no_such(&field.name, &Select::Integer(at), Some(wanted - left)))
     }
 
-    /// The value `left` places on in a packed field; what is passed is taken off `left`.
+    /// The value `left` places on in a packed field; reduces `left` by the values passed. None when the field ends
+    /// before.
     fn in_packed(&self, entry: &Entry, wire: Wire, left: &mut u64) -> Result<Option<u64>> {
         let width = match wire {
             Wire::Fixed64 => 8,

@@ -1,4 +1,4 @@
-//! The four ways a blob may be compressed. A blob begins with the size it unpacks to, unless it is stored as it is.
+//! Compression codecs of blobs. A compressed blob begins with its decompressed size.
 
 use std::borrow::Cow;
 use std::io::{BufRead, Read, Write};
@@ -8,15 +8,15 @@ use crate::limits::Limits;
 use crate::reader::Reader;
 use crate::varint;
 
-/// The bytes that are unpacked at once.
+/// Bytes decompressed at a time.
 const PIECE: u64 = 1 << 20;
 /// The largest window that zstd's decoder can be told to allow.
 const MAX_WINDOW_LOG: u32 = 31;
 
-/// A way to compress.
+/// A compression codec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Codec {
-    /// Stored as it is.
+    /// Stored without compression.
     None,
     /// `b`
     Brotli,
@@ -61,7 +61,7 @@ pub struct Compression {
     pub codec: Codec,
     /// Level of compression.
     pub level: i32,
-    /// The logarithm of its window, unless the codec chooses.
+    /// Logarithm of the window size; None leaves the choice to the codec.
     pub window_log: Option<u32>,
 }
 
@@ -83,7 +83,7 @@ pub fn unpack<'a>(codec: Codec, mut blob: Reader<'a>, limits: &Limits) -> Result
     whole.map(Cow::Owned).ok_or_else(wrong)
 }
 
-/// Hands what `packed` unpacks to, which is to be `size` bytes, to `out` in pieces: for a codec that streams.
+/// Decompresses `packed`, which must yield `size` bytes, into `out` in pieces; for codecs that stream.
 pub(super) fn unpack_into(
     codec: Codec,
     packed: impl BufRead,
@@ -122,7 +122,7 @@ fn stream<'a>(codec: Codec, mut packed: impl BufRead + 'a, limits: &Limits) -> R
     Ok(Box::new(brotli::Decompressor::new(packed, 1 << 16)))
 }
 
-/// Fills `piece` as far as `from` goes.
+/// Reads from `from` until `piece` is full or the data end; returns the number of bytes read.
 fn fill(from: &mut dyn Read, piece: &mut [u8]) -> std::io::Result<usize> {
     let mut len = 0;
     while let Some(rest) = piece.get_mut(len..).filter(|rest| !rest.is_empty()) {
@@ -134,7 +134,7 @@ fn fill(from: &mut dyn Read, piece: &mut [u8]) -> std::io::Result<usize> {
     Ok(len)
 }
 
-/// The error for data that would take more memory than allowed, which zstd's decoder tells by its words alone.
+/// The error for data that need more memory than allowed, which zstd's decoder reports only by its message.
 fn refused(error: &std::io::Error, limits: &Limits) -> Option<WireError> {
     error.to_string().contains("too much memory").then(|| too_large_window(limits))
 }
@@ -144,7 +144,7 @@ fn too_large_window(limits: &Limits) -> WireError {
     WireError::new(Kind::Limit, message)
 }
 
-/// The size that a compressed blob unpacks to, once it is sure that unpacking will not take more memory.
+/// The decompressed size of a blob, after a check that decompression cannot take more memory than allowed.
 pub(super) fn announced(codec: Codec, blob: &mut Reader<'_>, limits: &Limits) -> Result<u64> {
     let at = blob.offset();
     let size = blob.varint()?;
@@ -152,8 +152,8 @@ pub(super) fn announced(codec: Codec, blob: &mut Reader<'_>, limits: &Limits) ->
         let message = format!("a chunk unpacks to {size} bytes where {} are allowed; raise the limit", limits.decoded);
         return Err(WireError::new(Kind::Limit, message).at(at));
     }
-    // The most that a byte can stand for: a zstd block of 3 + 1 bytes repeats one byte 128 Ki times, a snappy copy of
-    // 3 bytes gives 64. Brotli's output grows as it comes.
+    // Bound on the expansion of a byte: a zstd block of 3 + 1 bytes repeats one byte 128 Ki times, a snappy copy of 3
+    // bytes yields 64. Brotli's output grows as it is decoded.
     let ratio = match codec {
         Codec::None => 1,
         Codec::Brotli => u64::MAX,
@@ -180,7 +180,7 @@ fn zstd(packed: &[u8], size: u64) -> Option<Vec<u8>> {
     done.ok().map(|_| unpacked)
 }
 
-/// `bytes` as a blob.
+/// Compresses `bytes` into a blob.
 pub fn pack<'a>(compression: &Compression, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>> {
     let mut blob = Vec::new();
     varint::write(bytes.len() as u64, &mut blob);

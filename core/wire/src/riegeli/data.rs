@@ -1,4 +1,4 @@
-//! The data of a chunk, with the block headers in it checked and left out.
+//! Data of a chunk without the block headers in it, which are checked.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use crate::source::Source;
 
 const HEADER: usize = BLOCK_HEADER as usize;
 
-/// Fills `into` with the chunk's data from `offset` on, and feeds it to `hasher` while it is in the cache.
+/// Fills `into` with the chunk's data from `offset` on, and hashes the data while they are in the processor's cache.
 pub fn fill<S: Source + ?Sized>(
     source: &S,
     chunk: &ChunkRef,
@@ -47,7 +47,8 @@ struct Window<'a, S: ?Sized> {
 }
 
 impl<S: Source + ?Sized> Window<'_, S> {
-    /// Copies `run` from the window, which is moved there and on, but not past `limit`, when it is elsewhere.
+    /// Copies `run` from the window. When the window lies elsewhere, it is first read from `run` on, at most to
+    /// `limit`.
     fn copy(&mut self, chunk: &ChunkRef, run: Run, limit: u64, into: &mut [u8]) -> Result<(), Fault> {
         let start = if run.after_header { run.position - BLOCK_HEADER } else { run.position };
         if start >= self.begin.saturating_add(self.bytes.len() as u64) || start < self.begin {
@@ -69,8 +70,8 @@ fn check_block(chunk: &ChunkRef, run: Run, header: &[u8]) -> Result<(), Fault> {
     walk::check_next(block, header, chunk.end, run.position)
 }
 
-/// Reads `run` into the end of `into`, from `at` on, together with the block header before it. The header is read
-/// over the last bytes that are there already, which are put back: one read, and nothing is copied twice.
+/// Reads `run` into the end of `into`, from `at` on, together with the block header before it. The header overwrites
+/// the last bytes before `at`, which are restored: one read and no second copy of the data.
 fn read_with_header<S: Source + ?Sized>(
     source: &S,
     chunk: &ChunkRef,
@@ -100,7 +101,7 @@ fn swap(kept: &mut [u8; HEADER], room: &mut [u8]) {
     }
 }
 
-/// An error unless `hasher`, which has taken in all of the chunk's data, agrees with its header.
+/// Fails unless `hasher`, fed with all of the chunk's data, agrees with the hash in the header.
 pub fn check_hash(chunk: &ChunkRef, hasher: Hasher) -> Result<(), Fault> {
     let computed = hasher.finish();
     if computed == chunk.header.data_hash {
@@ -120,7 +121,7 @@ pub fn read_all<S: Source + ?Sized>(source: &S, chunk: &ChunkRef) -> Result<Vec<
     Ok(data)
 }
 
-/// An error unless the chunk's data have the hash they should have; reads them a mebibyte at a time.
+/// Fails unless the chunk's data match their hash; reads them a mebibyte at a time.
 pub fn verify<S: Source + ?Sized>(source: &S, chunk: &ChunkRef) -> Result<(), Fault> {
     const STEP: u64 = 1 << 20;
     let mut data = buffer(source, chunk, chunk.header.data_size.min(STEP))?;
@@ -135,7 +136,7 @@ pub fn verify<S: Source + ?Sized>(source: &S, chunk: &ChunkRef) -> Result<(), Fa
     check_hash(chunk, hasher)
 }
 
-/// An error unless the data of every chunk of the file have the hash they should have. Reads all of it.
+/// Fails unless the data of every chunk of the file match their hash. Reads the whole file.
 pub fn verify_all<S: Source + ?Sized>(source: &S) -> Result<(), WireError> {
     for chunk in walk::Chunks::new(source, 0) {
         verify(source, &chunk?).map_err(|fault| fault.error)?;
@@ -143,7 +144,7 @@ pub fn verify_all<S: Source + ?Sized>(source: &S) -> Result<(), WireError> {
     Ok(())
 }
 
-/// Room for `len` bytes of the chunk's data; the file is at least as long as what it claims.
+/// A buffer for `len` bytes of the chunk's data; the chunk is known to lie within the file.
 pub(super) fn buffer<S: Source + ?Sized>(source: &S, chunk: &ChunkRef, len: u64) -> Result<Vec<u8>, Fault> {
     if chunk.end > source.len() || len > chunk.header.data_size {
         return Err(Fault::truncated(chunk.begin, Some(chunk.end), source.len()));

@@ -1,4 +1,4 @@
-//! The records of a chunk, whatever way they are stored.
+//! Decoding of a chunk's records, however they are stored.
 
 use std::io::Cursor;
 
@@ -75,7 +75,7 @@ pub fn decode<S: Source + ?Sized>(source: &S, chunk: &ChunkRef, limits: &Limits)
     decoded.map_err(|error| bad(chunk, error))
 }
 
-/// An error for a chunk that announces more than may be decoded, or what its kind cannot have.
+/// Fails when a chunk announces more than may be decoded, or sizes that its kind cannot have.
 pub(super) fn check(chunk: &ChunkRef, limits: &Limits) -> Result<(), Fault> {
     let header = &chunk.header;
     check_count(chunk, limits)?;
@@ -113,8 +113,8 @@ fn simple(data: Vec<u8>, chunk: &ChunkRef, limits: &Limits) -> Result<Decoded> {
     Ok(Decoded { bytes: values, base: 0, ends })
 }
 
-/// A transposed chunk is decoded by the `riegeli` crate, out of a file in memory that has this chunk only. Everything
-/// that it would unpack is measured before.
+/// Decodes a transposed chunk with the `riegeli` crate, from a file in memory that has only this chunk. All
+/// decompressed sizes are checked before.
 fn transposed(data: &[u8], header: ChunkHeader, limits: &Limits) -> Result<Decoded> {
     measure(data, limits)?;
     let mut file = signature();
@@ -136,7 +136,7 @@ fn undecodable(error: riegeli::RiegeliError) -> WireError {
     WireError::corrupt(0, format!("the transposed records cannot be put together: {error}"))
 }
 
-/// An error when what a transposed chunk unpacks to, all of it together, is more than allowed.
+/// Fails when the buffers of a transposed chunk decompress to more than allowed, all together.
 fn measure(data: &[u8], limits: &Limits) -> Result<()> {
     let mut reader = Reader::new(data, 0);
     let codec = Codec::from_byte(reader.u8()?, 0)?;
@@ -169,7 +169,7 @@ fn unpacked_size(codec: Codec, mut blob: Reader<'_>, limits: &Limits) -> Result<
     if codec == Codec::None { Ok(blob.left() as u64) } else { codec::announced(codec, &mut blob, limits) }
 }
 
-/// The serialized `RecordsMetadata` of a file that has them, right after its signature.
+/// The serialized `RecordsMetadata` after the signature; None for a file without them.
 pub fn metadata<S: Source + ?Sized>(source: &S, limits: &Limits) -> Result<Option<Vec<u8>>, Fault> {
     let Some(signature) = super::walk::chunk_at(source, 0)? else { return Ok(None) };
     let chunk = super::walk::chunk_at(source, signature.end)?;

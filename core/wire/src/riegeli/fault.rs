@@ -1,27 +1,27 @@
-//! Damage in a file, and the position at which reading may go on after it.
+//! Damage in a file, and the position at which reading can continue.
 
 use super::layout::{block_of, left_in_block};
 use crate::error::WireError;
 
-/// Position at which reading may go on.
+/// Position at which reading can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resume {
-    /// Nowhere: it is not the file that failed.
+    /// Nowhere: the file is not at fault.
     Never,
     /// At this position, where the next chunk begins.
     At(u64),
-    /// At the first chunk that a block header from this position on tells of.
+    /// At the first chunk that a block header from this position on points to.
     SearchFrom(u64),
 }
 
-/// An error of a file together with where reading may go on.
+/// An error of a file, and the position at which reading can continue.
 #[derive(Debug)]
 pub struct Fault {
     /// The error.
     pub error: WireError,
-    /// The place to go on at.
+    /// Position to continue at.
     pub resume: Resume,
-    /// True if the only fault is that the file ends too soon.
+    /// True if the only fault is that the file ends too early.
     pub truncated: bool,
 }
 
@@ -30,7 +30,7 @@ impl Fault {
         Self { error, resume, truncated: false }
     }
 
-    /// Hashes that differ; `offset` is where the bytes end that were read for it.
+    /// The error for hashes that differ; `offset` is the end of the hashed bytes.
     pub(super) fn mismatch(what: &str, (computed, stored): (u64, u64), place: &str, offset: u64) -> WireError {
         let message = format!(
             "Corrupted Riegeli/records file: {what} hash mismatch (computed {computed:#018x}, stored {stored:#018x}), {place}"
@@ -38,7 +38,7 @@ impl Fault {
         WireError::corrupt(offset, message)
     }
 
-    /// A chunk of which only the first bytes are there.
+    /// The fault of a chunk that the file has only the beginning of.
     pub(super) fn truncated(begin: u64, end: Option<u64>, size: u64) -> Self {
         let length = size.saturating_sub(begin);
         let wanted = end.map(|end| format!(" < {}", end.saturating_sub(begin))).unwrap_or_default();
@@ -48,14 +48,14 @@ impl Fault {
         Self { error, resume: Resume::At(size), truncated: true }
     }
 
-    /// Headers that are sound but contradict each other or cannot be.
+    /// The fault of headers that have valid hashes but are contradictory or impossible.
     pub(super) fn invalid(message: &str, offset: u64, resume: Resume) -> Self {
         Self::new(WireError::corrupt(offset, format!("Invalid Riegeli/records file: {message}")), resume)
     }
 }
 
 impl From<WireError> for Fault {
-    /// A failure that skipping does not mend.
+    /// Wraps an error that skipping does not help.
     fn from(error: WireError) -> Self {
         Self::new(error, Resume::Never)
     }
@@ -67,7 +67,7 @@ impl From<Fault> for WireError {
     }
 }
 
-/// The first block that begins at or after `position`; none past 2^64.
+/// Beginning of the first block at or after `position`; None past 2^64.
 pub(super) fn next_block(position: u64) -> Option<u64> {
     debug_assert!(block_of(position) <= position);
     position.checked_add(left_in_block(position))

@@ -1,4 +1,4 @@
-//! The rope of a file made of records that are ropes: uncompressed, every record alone in its chunk.
+//! Framing of ropes as a riegeli file: uncompressed, each record in a chunk of its own.
 
 use super::header::{BlockHeader, ChunkHeader, ChunkKind, Hasher, signature};
 use super::layout::{self, CHUNK_HEADER};
@@ -7,7 +7,7 @@ use crate::limits::Limits;
 use crate::rope::{Piece, Rope, RopeBuilder};
 use crate::varint;
 
-/// Bytes of a chunk's data before its one record of `len` bytes.
+/// The bytes before the only record, of `len` bytes, in a chunk's data.
 pub fn prefix(len: u64) -> Vec<u8> {
     let mut bytes = vec![0, 0];
     varint::write(len, &mut bytes);
@@ -18,23 +18,23 @@ pub fn prefix(len: u64) -> Vec<u8> {
     bytes
 }
 
-/// A hasher that has taken in what stands before a record of `len` bytes. Feed it the record; what
-/// [`Hasher::finish`] then gives is the hash that [`Framer::push`] takes.
+/// A hasher fed with the bytes before a record of `len` bytes. Feed it the record; [`Hasher::finish`] then gives the
+/// hash for [`Framer::push`].
 pub fn record_hasher(len: u64) -> Hasher {
     let mut hasher = Hasher::default();
     hasher.update(&prefix(len));
     hasher
 }
 
-/// Puts records into a file, one chunk each. Every other byte of the file is a literal of the rope: the signature,
-/// the headers of blocks and chunks, and the few bytes before each record.
+/// Builds a file of records, one chunk each. The rest of the file is literals of the rope: the signature, the headers
+/// of blocks and chunks, and the few bytes before each record.
 #[derive(Debug)]
 pub struct Framer {
     rope: RopeBuilder,
 }
 
 impl Framer {
-    /// A file without records so far.
+    /// A file without records.
     pub fn new(limits: &Limits) -> Self {
         let mut rope = RopeBuilder::new(limits);
         rope.literal(&signature());
@@ -71,7 +71,7 @@ impl Framer {
         self.rope.is_empty()
     }
 
-    /// The file.
+    /// The rope of the file.
     pub fn finish(self) -> Rope {
         self.rope.finish()
     }
@@ -92,7 +92,7 @@ impl Chunk<'_> {
         self.piece(Piece::Literal(bytes))
     }
 
-    /// Appends `piece`, cut where blocks begin.
+    /// Appends `piece`, split at block boundaries.
     fn piece(&mut self, piece: Piece<'_>) -> Result<()> {
         let mut done = 0;
         while done < piece.len() {

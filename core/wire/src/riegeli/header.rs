@@ -1,4 +1,4 @@
-//! The headers of blocks and chunks, and the hash that both and the data of chunks carry.
+//! Headers of blocks and chunks, and the hash of headers and data.
 
 use highway::{HighwayHash, HighwayHasher, Key};
 
@@ -95,7 +95,7 @@ pub struct ChunkHeader {
 }
 
 impl ChunkHeader {
-    /// The header in `bytes` (40 of them), the hash they carry and the hash they have.
+    /// Parses the header in `bytes` (40 of them); returns it with the computed and the stored hash.
     pub(super) fn parse(bytes: &[u8]) -> Result<(Self, u64, u64)> {
         let mut reader = Reader::new(bytes, 0);
         let stored = reader.u64()?;
@@ -112,24 +112,24 @@ impl ChunkHeader {
         Ok((header, stored, computed))
     }
 
-    /// The 40 bytes.
+    /// Serializes the header to 40 bytes.
     pub fn encode(&self) -> Vec<u8> {
         let kind_and_records = self.records << 8 | u64::from(self.kind.byte());
         sealed(&[self.data_size, self.data_hash, kind_and_records, self.decoded_size])
     }
 }
 
-/// The 24 bytes at the beginning of each block.
+/// Header of 24 bytes at the beginning of each block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockHeader {
-    /// Distance back to the beginning of the chunk that this header stands in; 0 when a chunk begins with the header.
+    /// Distance back to the beginning of the chunk around this header; 0 when a chunk begins with the header.
     pub previous: u64,
     /// Distance ahead to the end of that chunk.
     pub next: u64,
 }
 
 impl BlockHeader {
-    /// The header in `bytes` (24 of them), the hash they carry and the hash they have.
+    /// Parses the header in `bytes` (24 of them); returns it with the computed and the stored hash.
     pub(super) fn parse(bytes: &[u8]) -> Result<(Self, u64, u64)> {
         let mut reader = Reader::new(bytes, 0);
         let stored = reader.u64()?;
@@ -142,13 +142,13 @@ impl BlockHeader {
         self.previous % BLOCK < USABLE && self.next > 0 && (self.next - 1) % BLOCK >= BLOCK_HEADER
     }
 
-    /// The 24 bytes.
+    /// Serializes the header to 24 bytes.
     pub fn encode(&self) -> Vec<u8> {
         sealed(&[self.previous, self.next])
     }
 }
 
-/// `words` as bytes, their hash in front.
+/// Serializes `words`, preceded by their hash.
 fn sealed(words: &[u64]) -> Vec<u8> {
     let body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut bytes = hash(&body).to_le_bytes().to_vec();

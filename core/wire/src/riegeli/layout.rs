@@ -1,4 +1,4 @@
-//! Positions: how far bytes reach once a header of 24 bytes stands at every multiple of 65536.
+//! Arithmetic of positions in a file with a block header of 24 bytes at every multiple of 65536.
 
 use crate::rope::{RopeBuilder, SourceId};
 
@@ -26,7 +26,7 @@ pub fn is_boundary(position: u64) -> bool {
     left_in_block(position) < USABLE
 }
 
-/// The first position from `position` on where a chunk may begin; none past 2^64.
+/// The first position from `position` on at which a chunk may begin; None past 2^64.
 pub fn round_up(position: u64) -> Option<u64> {
     position.checked_add(left_in_block(position).saturating_sub(USABLE - 1))
 }
@@ -68,8 +68,8 @@ pub struct Runs {
     left: u64,
 }
 
-/// The runs that hold the bytes `offset..offset + len` of the chunk at `begin`, counted from its header's first.
-/// Nothing is given past 2^64.
+/// The runs that hold the bytes `offset..offset + len` of the chunk at `begin`, counted from the start of its header.
+/// The iterator ends at 2^64.
 pub fn runs(begin: u64, offset: u64, len: u64) -> Runs {
     let position = add(begin, offset);
     Runs { position: position.unwrap_or(0), left: if position.is_some() { len } else { 0 } }

@@ -1,8 +1,8 @@
-//! Riegeli/records files: records in chunks, chunks in a file that has a 24-byte header in front of every 64 KiB.
+//! Riegeli/records files: records in chunks, in a file with a 24-byte header at every 64 KiB.
 //!
-//! [`layout`] is the arithmetic of positions, [`header`] the two kinds of header and the hash they use, [`walk`]
-//! finds chunks by small reads, [`records`] tells where the records of a chunk lie or decodes them, [`frame`] makes
-//! the rope of a file out of the ropes of its records, [`record_reader`] and [`record_writer`] work through whole files.
+//! [`layout`] is the arithmetic of positions, [`header`] has both kinds of header and their hash, [`walk`] finds
+//! chunks by small reads, [`records`] locates or decodes the records of a chunk, [`frame`] builds the rope of a file
+//! from the ropes of its records, [`record_reader`] and [`record_writer`] process whole files.
 
 pub mod codec;
 pub mod data;

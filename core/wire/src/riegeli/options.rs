@@ -1,4 +1,4 @@
-//! Options of a file to be written, and the string that names them.
+//! Writer options, and their text form.
 
 use super::codec::{Codec, Compression};
 use crate::error::{Kind, Result, WireError};
@@ -34,7 +34,7 @@ impl Default for WriterOptions {
 }
 
 impl WriterOptions {
-    /// The options that `text` names: `option[:value]`, separated by commas.
+    /// Parses `option[:value]` pairs, separated by commas.
     pub fn parse(text: &str) -> Result<Self> {
         let mut options = Self::default();
         let mut seen: Vec<&str> = Vec::new();
@@ -53,7 +53,7 @@ impl WriterOptions {
     /// Bytes at which a chunk is closed.
     pub fn chunk_size(&self) -> u64 {
         let default = if self.compression.codec == Codec::None { 4 << 10 } else { 1 << 20 };
-        // More would let the count of records, each counted as 8 bytes at least, outgrow its 56 bits.
+        // With more, the number of records, each counted as at least 8 bytes, could exceed 56 bits.
         self.chunk_size.unwrap_or(default).min(1 << 58)
     }
 
@@ -78,7 +78,7 @@ impl WriterOptions {
             }
             "initial_padding" => self.initial_padding = padding()?,
             "final_padding" => self.final_padding = padding()?,
-            // Accepted and not needed: a chunk is encoded when it is complete.
+            // Accepted without effect: a chunk is encoded when it is complete.
             "parallelism" => drop(number::<u32>(name, needed(name, value)?, 0, u32::MAX)?),
             _ => return Err(wrong(format!("there is no option {name}"))),
         }
@@ -156,7 +156,7 @@ fn fraction(name: &str, value: Option<&str>) -> Result<f64> {
     number(name, needed(name, value)?, 0.0, 1.0)
 }
 
-/// A positive number of bytes, perhaps with a fraction and a suffix: `64K`, `1.5M`.
+/// Parses a positive number of bytes, perhaps with a fraction and a suffix: `64K`, `1.5M`.
 fn size(name: &str, value: &str) -> Result<u64> {
     let suffixes = [('B', 0u32), ('k', 10), ('K', 10), ('M', 20), ('G', 30), ('T', 40), ('P', 50), ('E', 60)];
     let suffix = suffixes.iter().find(|(suffix, _)| value.ends_with(*suffix));

@@ -1,4 +1,4 @@
-//! Reading records from a file, one after the other or by position, and getting over damage.
+//! Reader of records, in order or by position, with recovery from damage.
 
 mod recover;
 
@@ -16,7 +16,7 @@ use crate::source::Source;
 
 type Result<T, E = WireError> = std::result::Result<T, E>;
 
-/// A record that fills an uncompressed chunk of at least this size is read straight to where it is wanted.
+/// Size from which a record that fills an uncompressed chunk is read straight into the caller's buffer.
 const DIRECT: u64 = 1 << 15;
 
 /// The next record.
@@ -24,7 +24,7 @@ const DIRECT: u64 = 1 << 15;
 pub enum Next {
     /// A record in memory: see [`RecordReader::held`].
     Held,
-    /// A record of this many bytes: make room, and call [`RecordReader::read_direct`].
+    /// A record of this many bytes: allocate a buffer and call [`RecordReader::read_direct`].
     Direct(u64),
 }
 
@@ -37,7 +37,7 @@ struct Open {
 #[derive(Debug)]
 enum Body {
     Decoded(Decoded),
-    /// One record at this offset of the data, and the hasher that has taken in what is before it.
+    /// One record at this offset of the data, and a hasher fed with the bytes before it.
     Direct(u64, u64, Hasher),
 }
 
@@ -55,7 +55,7 @@ pub struct RecordReader<S> {
 }
 
 impl<S: Source> RecordReader<S> {
-    /// A reader that stands before the first record of `source`.
+    /// A reader positioned before the first record of `source`.
     pub fn new(source: S, limits: Limits) -> Self {
         Self { source, limits, begin: 0, index: 0, open: None, last: None, fault: None, truncated: false }
     }
@@ -79,14 +79,14 @@ impl<S: Source> RecordReader<S> {
         self.last.map(|place| (place.begin, place.index))
     }
 
-    /// True if [`RecordReader::next`] would give a record that is in memory already.
+    /// True if [`RecordReader::next`] would return a record that is in memory already.
     pub fn is_ready(&self) -> bool {
         let open = self.open.as_ref().filter(|open| self.index < open.chunk.header.records);
         open.is_some_and(|open| matches!(open.body, Body::Decoded(_)))
     }
 
-    /// Goes to the next record; none at the end. After an error, [`RecordReader::recover`] can get over it. That
-    /// the file ends within a chunk is found here, but told by [`RecordReader::close`]: it may be growing.
+    /// Advances to the next record; None at the end. After an error, [`RecordReader::recover`] may continue. A file
+    /// that ends within a chunk also gives None, because it may still be growing; [`RecordReader::close`] reports it.
     #[allow(clippy::should_implement_trait, reason = "what it gives lives in the reader")]
     pub fn next(&mut self) -> Result<Option<Next>> {
         self.fault = None;
@@ -110,7 +110,7 @@ impl<S: Source> RecordReader<S> {
         Some(Next::Held)
     }
 
-    /// The record that [`RecordReader::next`] went to, when it is in memory.
+    /// The current record, when [`RecordReader::next`] returned [`Next::Held`].
     pub fn held(&self) -> &[u8] {
         let index = self.index.checked_sub(1).and_then(|index| usize::try_from(index).ok());
         match self.open.as_ref().map(|open| &open.body) {
@@ -119,7 +119,7 @@ impl<S: Source> RecordReader<S> {
         }
     }
 
-    /// Reads the record that [`RecordReader::next`] announced into `into`, which has its size, and checks it.
+    /// Reads the record that [`RecordReader::next`] announced into `into`, which has its size, and checks the hash.
     pub fn read_direct(&mut self, into: &mut [u8]) -> Result<()> {
         let Some(Open { chunk, body: Body::Direct(offset, _, hasher) }) = &self.open else { return Ok(()) };
         let (chunk, offset, mut hasher) = (*chunk, *offset, hasher.clone());
@@ -172,19 +172,19 @@ impl<S: Source> RecordReader<S> {
         Ok(Some(Open { chunk, body: Body::Decoded(decoded) }))
     }
 
-    /// A chunk without records is not decoded, but what it has has to be sound.
+    /// Checks a chunk without records, instead of decoding it.
     fn skip(&self, chunk: &ChunkRef) -> Result<Decoded, Fault> {
         data::verify(&self.source, chunk).map(|()| Decoded::default())
     }
 
-    /// Remembers how to get over `fault`.
+    /// Stores the position to recover to from `fault`.
     fn note(&mut self, fault: Fault) -> WireError {
         let offset = fault.error.offset().map(|offset| format!("; at byte {offset}")).unwrap_or_default();
         self.fault = Some((fault.resume, format!("{}{offset}", fault.error.message())));
         fault.error
     }
 
-    /// Goes to the record with index `index` of the chunk at `begin`, or behind that chunk's last one.
+    /// Moves to record `index` of the chunk at `begin`, or past that chunk's last record.
     pub fn seek(&mut self, begin: u64, index: u64) -> Result<()> {
         self.fault = None;
         if self.open.as_ref().is_none_or(|open| open.chunk.begin != begin) {
@@ -203,7 +203,7 @@ impl<S: Source> RecordReader<S> {
         Ok(())
     }
 
-    /// Goes to the record at the numeric position `numeric`, or the next one.
+    /// Moves to the record at the numeric position `numeric`, or the next one.
     pub fn seek_numeric(&mut self, numeric: u64) -> Result<()> {
         self.fault = None;
         let mut at = self.position().0;
@@ -217,7 +217,7 @@ impl<S: Source> RecordReader<S> {
         }
     }
 
-    /// Goes back by one record; false when there is none before.
+    /// Moves back by one record; false when there is none before.
     pub fn seek_back(&mut self) -> Result<bool> {
         self.fault = None;
         if let Some(index) = self.index.checked_sub(1).filter(|_| self.open.is_some()) {
@@ -240,12 +240,12 @@ impl<S: Source> RecordReader<S> {
         }
     }
 
-    /// The serialized `RecordsMetadata`, if the file has them. The position stays.
+    /// The serialized `RecordsMetadata`; None for a file without them. The position stays.
     pub fn metadata(&self) -> Result<Option<Vec<u8>>> {
         Ok(super::decode::metadata(&self.source, &self.limits)?)
     }
 
-    /// An error when reading has stopped within a chunk because the file ends there.
+    /// Fails when reading stopped within a chunk because the file ends there.
     pub fn close(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.truncated) {
             return Ok(());

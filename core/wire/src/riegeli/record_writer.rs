@@ -1,4 +1,4 @@
-//! Writing records into a file as they come.
+//! Writer that collects records into chunks.
 
 use std::io::Write;
 
@@ -12,10 +12,10 @@ use super::writer::{Sink, header_of, put_chunk};
 use crate::error::{Kind, Result, WireError};
 use crate::varint;
 
-/// Bytes of memory for a record besides its content, as the reference implementation counts.
+/// Bytes of memory counted for a record besides its content, as in the reference implementation.
 const OVERHEAD: u64 = 8;
 
-/// Gathers records into chunks and writes these to a [`Sink`].
+/// Collects records into chunks and writes these to a [`Sink`].
 #[derive(Debug)]
 pub struct RecordWriter {
     options: WriterOptions,
@@ -27,8 +27,8 @@ pub struct RecordWriter {
 }
 
 impl RecordWriter {
-    /// A writer whose sink stands at `position`: 0 for a new file, the file's size to continue one. What begins a
-    /// file is written at once, with its serialized `metadata` if there are any.
+    /// A writer whose sink stands at `position`: 0 for a new file, the file's size to append to one. For a new file,
+    /// the signature and the serialized `metadata`, if any, are written at once.
     pub fn new<S: Sink>(options: WriterOptions, position: u64, metadata: Option<&[u8]>, sink: &mut S) -> Result<Self> {
         let (sizes, ends, values) = (Vec::new(), Vec::new(), Vec::new());
         let mut writer = Self { options, position, sizes, ends, values, failed: false };
@@ -47,12 +47,12 @@ impl RecordWriter {
         with > self.options.chunk_size()
     }
 
-    /// Writes `record`, or keeps it until its chunk is full; returns where it is.
+    /// Writes `record`, or buffers it until its chunk is full; returns its position.
     pub fn write_record<S: Sink>(&mut self, record: &[u8], sink: &mut S) -> Result<(u64, u64)> {
         self.guarded(|writer| writer.add(record, sink))
     }
 
-    /// Writes what is kept, and the final padding.
+    /// Writes buffered records and the final padding.
     pub fn flush<S: Sink>(&mut self, sink: &mut S) -> Result<()> {
         self.guarded(|writer| {
             writer.close_chunk(sink)?;
@@ -60,7 +60,7 @@ impl RecordWriter {
         })
     }
 
-    /// A file of which part was written cannot be mended, so nothing is written after an error.
+    /// A partly written file cannot be repaired, so nothing is written after an error.
     fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.failed {
             return Err(WireError::new(Kind::Unsupported, "writing failed before; the file is incomplete"));
@@ -85,7 +85,7 @@ impl RecordWriter {
         self.put(ChunkKind::Metadata, &[&data], 0, metadata.len() as u64, sink)
     }
 
-    /// A file that ends inside or right after a block header goes on behind it.
+    /// Moves past a block header when a file ends inside or right after one.
     fn reach_boundary<S: Sink>(&mut self, sink: &mut S) -> Result<()> {
         let boundary = layout::round_up(self.position).unwrap_or(self.position);
         let zeros = vec![0; usize::try_from(boundary - self.position).unwrap_or(0)];
@@ -124,7 +124,7 @@ impl RecordWriter {
         self.options.compression.codec == Codec::None && !self.options.transpose
     }
 
-    /// A record that fills its chunk is written from where it is.
+    /// Writes a record that fills its chunk without copying it.
     fn put_alone<S: Sink>(&mut self, record: &[u8], sink: &mut S) -> Result<()> {
         let prefix = super::frame::prefix(record.len() as u64);
         self.put(ChunkKind::Simple, &[&prefix, record], 1, record.len() as u64, sink)
@@ -161,7 +161,7 @@ impl RecordWriter {
         Ok(())
     }
 
-    /// A chunk of zeros up to a multiple of `multiple`, unless the position is one.
+    /// Writes a padding chunk up to a multiple of `multiple`, unless the position is one.
     fn pad<S: Sink>(&mut self, multiple: u64, sink: &mut S) -> Result<()> {
         if multiple <= 1 || self.position.is_multiple_of(multiple) {
             return Ok(());
@@ -174,7 +174,7 @@ impl RecordWriter {
         self.put(ChunkKind::Padding, &[&zeros], 0, 0, sink)
     }
 
-    /// The options in the words of the `riegeli` crate, which transposes for us.
+    /// The options for the `riegeli` crate, which does the transposing.
     fn foreign_options(&self) -> riegeli::WriterOptions {
         let compression = self.options.compression;
         let (codec, level) = match compression.codec {
@@ -196,8 +196,8 @@ impl RecordWriter {
     }
 }
 
-/// The first position after `position` that is a multiple of `multiple`, where a chunk may begin, and far enough for
-/// the header of a chunk.
+/// The first position after `position` that is a multiple of `multiple`, where a chunk may begin, and far enough for a
+/// chunk header. None past 2^64.
 fn padded(position: u64, multiple: u64) -> Option<u64> {
     let mut end = position.checked_add(multiple - position % multiple)?;
     while !layout::is_boundary(end) || layout::distance(position, end) < CHUNK_HEADER {
@@ -215,7 +215,7 @@ fn cut<'a>(values: &'a [u8], ends: &'a [usize]) -> impl Iterator<Item = &'a [u8]
     })
 }
 
-/// The data of the one chunk of `kind` that the `riegeli` crate makes of `records`.
+/// The data of the one chunk of `kind` that the `riegeli` crate encodes from `records`.
 fn encode_with_crate<'a>(
     options: riegeli::WriterOptions,
     records: impl IntoIterator<Item = &'a [u8]>,

@@ -1,4 +1,4 @@
-//! Places of the records of an uncompressed chunk, found without reading them.
+//! Places of the records of an uncompressed chunk, found without reading the records.
 
 use super::data;
 use super::fault::{Fault, Resume};
@@ -11,7 +11,7 @@ use crate::rope::{RopeBuilder, SourceId};
 use crate::source::Source;
 use crate::varint;
 
-/// Bytes of the first read; the sizes of a chunk with few records are among them.
+/// Bytes of the first read, which include all sizes in a chunk of few records.
 const FIRST: u64 = 64;
 
 /// The records of an uncompressed simple chunk as ranges of its data.
@@ -89,7 +89,7 @@ fn first<S: Source + ?Sized>(source: &S, chunk: &ChunkRef, len: u64) -> Result<V
     Ok(bytes)
 }
 
-/// Ends of the chunk's records, read from their sizes; together they have to be `total` bytes.
+/// Ends of the chunk's records, read from their sizes, which must add up to `total` bytes.
 pub(super) fn ends(mut sizes: Reader<'_>, chunk: &ChunkRef, total: u64) -> Result<Vec<u64>, WireError> {
     let records = chunk.header.records;
     if records > sizes.left() as u64 {
@@ -116,7 +116,7 @@ pub(super) fn ends(mut sizes: Reader<'_>, chunk: &ChunkRef, total: u64) -> Resul
     Ok(ends)
 }
 
-/// An error when the chunk announces more records than may be held in memory.
+/// Fails when the chunk announces more records than may be held in memory.
 pub(super) fn check_count(chunk: &ChunkRef, limits: &Limits) -> Result<(), Fault> {
     if chunk.header.records <= limits.in_memory().decoded / 8 {
         return Ok(());
@@ -126,7 +126,7 @@ pub(super) fn check_count(chunk: &ChunkRef, limits: &Limits) -> Result<(), Fault
     Err(Fault::new(error, Resume::At(chunk.end)))
 }
 
-/// Sound data, as their hash tells, that make no sense: `error` counts from the data's beginning.
+/// The fault of data that match their hash but are malformed; the offset of `error` counts from the start of the data.
 pub(super) fn bad(chunk: &ChunkRef, error: WireError) -> Fault {
     let within = error.offset().unwrap_or(0);
     let message = format!(

@@ -1,4 +1,4 @@
-//! Records of a compressed chunk decoded piece by piece: memory holds a codec's window, and where the records end.
+//! Streaming decoder of compressed chunks: memory holds a codec's window and the ends of the records.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -17,12 +17,12 @@ use crate::varint::{self, Varint};
 
 type Result<T, E = WireError> = std::result::Result<T, E>;
 
-/// The bytes that are read or handed on at once.
+/// Bytes read or passed on at a time.
 const PIECE: usize = 1 << 20;
 
-/// Hands the records of `chunk` to `out`, one after the other and in pieces; returns where each record ends.
+/// Passes the records of `chunk` to `out`, in order and in pieces; returns the end of each record.
 ///
-/// The data's hash is checked last: after an error, `out` has had bytes of a damaged chunk.
+/// The data's hash is checked last: before an error, `out` may have received bytes of a damaged chunk.
 pub fn decode_into<S: Source + ?Sized>(
     source: &S,
     chunk: &ChunkRef,
@@ -60,7 +60,7 @@ fn streamed<S: Source + ?Sized>(
     match done {
         Ok(None) => Ok(None),
         Ok(Some(ends)) => input.into_inner().check().map(|()| Some(ends)),
-        // The hash tells damage from data that were written so.
+        // The hash distinguishes damage from data that were written malformed.
         Err(error) if error.kind() == Kind::Corrupt => {
             Err(data::verify(source, chunk).err().unwrap_or_else(|| bad(chunk, error)))
         }
@@ -123,7 +123,7 @@ fn varint(input: &mut impl Read) -> Result<u64> {
     }
 }
 
-/// The data of a chunk, hashed as they are read. A fault is kept, since an I/O error cannot carry one.
+/// Data of a chunk, hashed as they are read. A fault is stored here, because an I/O error cannot carry one.
 struct Data<'a, S: ?Sized> {
     source: &'a S,
     chunk: &'a ChunkRef,
@@ -137,7 +137,7 @@ impl<'a, S: Source + ?Sized> Data<'a, S> {
         Self { source, chunk, offset: 0, hasher: Hasher::default(), fault: None }
     }
 
-    /// Reads on to the end; an error unless all of the data have the hash they should have.
+    /// Reads to the end; fails unless all data match their hash.
     fn check(mut self) -> Result<(), Fault> {
         let mut rest = vec![0; PIECE];
         while matches!(self.read(&mut rest), Ok(1..)) {}

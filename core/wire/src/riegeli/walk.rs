@@ -1,4 +1,4 @@
-//! Finding chunks: headers are read, payloads are stepped over.
+//! Search for chunks: reads headers and skips payloads.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::source::Source;
 
 type Result<T, E = WireError> = std::result::Result<T, E>;
 
-/// A chunk of a file: all of it is there, and its header is sound.
+/// A chunk that lies within the file and has a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkRef {
     /// Beginning of the chunk.
@@ -35,7 +35,7 @@ impl ChunkRef {
     }
 }
 
-/// The chunk at the boundary `begin`; none when the file ends there.
+/// The chunk at the boundary `begin`; None when the file ends there.
 pub fn chunk_at<S: Source + ?Sized>(source: &S, begin: u64) -> Result<Option<ChunkRef>, Fault> {
     if !layout::is_boundary(begin) {
         let message = format!("no chunk can begin at {begin}");
@@ -63,7 +63,7 @@ pub fn chunk_at<S: Source + ?Sized>(source: &S, begin: u64) -> Result<Option<Chu
 
 type Block = (u64, BlockHeader);
 
-/// The chunk header in `bytes`, which begin at `begin`, and the block header that stands before or inside it.
+/// Parses the chunk header in `bytes`, which begin at `begin`, and the block header before or inside it.
 fn parse(begin: u64, bytes: &[u8], size: u64) -> Result<(ChunkHeader, Option<Block>), Fault> {
     let mut header = Vec::new();
     let mut block = None;
@@ -90,7 +90,7 @@ fn part(bytes: &[u8], at: u64, len: u64) -> Option<&[u8]> {
     bytes.get(at..at.checked_add(usize::try_from(len).ok()?)?)
 }
 
-/// The block header in `bytes`, which stands at `at`; its hash is checked.
+/// Parses the block header in `bytes`, which stands at `at`, and checks its hash.
 pub(super) fn any_block_header(at: u64, bytes: &[u8]) -> Result<BlockHeader, Fault> {
     let (header, stored, computed) = BlockHeader::parse(bytes)?;
     let end = at.saturating_add(BLOCK_HEADER);
@@ -105,7 +105,7 @@ pub(super) fn any_block_header(at: u64, bytes: &[u8]) -> Result<BlockHeader, Fau
     Ok(header)
 }
 
-/// The block header in `bytes`, which stands at `at` within the chunk at `begin`; it has to know that chunk.
+/// Parses the block header in `bytes`, which stands at `at` within the chunk at `begin` and must refer to that chunk.
 pub(super) fn block_header(at: u64, bytes: &[u8], begin: u64) -> Result<BlockHeader, Fault> {
     let header = any_block_header(at, bytes)?;
     if header.previous == at - begin {
@@ -120,7 +120,7 @@ pub(super) fn block_header(at: u64, bytes: &[u8], begin: u64) -> Result<BlockHea
     Err(Fault::invalid(&message, end, next.map_or(Resume::SearchFrom(end), Resume::At)))
 }
 
-/// An error unless the block header at `at` says that the chunk ends at `end`.
+/// Fails unless the block header at `at` gives `end` as the end of the chunk.
 pub(super) fn check_next(at: u64, header: BlockHeader, end: u64, offset: u64) -> Result<(), Fault> {
     if at.checked_add(header.next) == Some(end) {
         return Ok(());
@@ -139,7 +139,7 @@ fn check_signature(begin: u64, header: &ChunkHeader, offset: u64) -> Result<(), 
     Err(Fault::invalid("missing file signature", offset, Resume::SearchFrom(offset)))
 }
 
-/// The chunks of a file from a boundary on, headers only. Ends after the first error.
+/// Iterator over the chunks from a boundary on, reading only headers. Ends after the first error.
 #[derive(Debug)]
 pub struct Chunks<'a, S: ?Sized> {
     source: &'a S,
@@ -181,7 +181,7 @@ pub fn find<S: Source + ?Sized>(source: &S, numeric: u64) -> Result<Option<(Chun
 
 /// The last record of a file: its chunk and its index there. None when the file has no record.
 ///
-/// A handful of small reads, wherever the record lies: one block at the end of the file, then chunk headers.
+/// Takes a few small reads, wherever the record lies: one block at the end of the file, then chunk headers.
 pub fn last_record<S: Source + ?Sized>(source: &S) -> Result<Option<(ChunkRef, u64)>> {
     record_before(source, source.len())
 }
@@ -219,8 +219,8 @@ pub(super) struct Place {
     pub(super) index: u64,
 }
 
-/// The chunk that holds the numeric position `numeric`, else the first chunk after it. `at` follows the search, so
-/// that it tells after a fault where that is.
+/// The chunk that holds the numeric position `numeric`, else the first chunk after it. `at` follows the search and is
+/// the position of a fault.
 pub(super) fn seek<S: Source + ?Sized>(source: &S, numeric: u64, at: &mut u64) -> Result<Place, Fault> {
     let size = source.len();
     if numeric > size {
@@ -244,8 +244,8 @@ pub(super) fn beyond(position: u64, size: u64) -> Fault {
     Fault::new(WireError::new(Kind::NotFound, message).at(size), Resume::Never)
 }
 
-/// The beginning of a chunk that lies at or before `position`, as told by the header of its block: of the chunk
-/// that spans the block's beginning when `position` lies in it, else of the first one after the block's header.
+/// The beginning of a chunk at or before `position`, from the header of its block: the chunk that spans the block's
+/// beginning when `position` lies in it, else the first one after the block's header.
 fn origin<S: Source + ?Sized>(source: &S, position: u64) -> Result<u64, Fault> {
     let block = layout::block_of(position);
     if block == 0 {
@@ -267,7 +267,7 @@ fn origin<S: Source + ?Sized>(source: &S, position: u64) -> Result<u64, Fault> {
     })
 }
 
-/// A source of which one block is in memory, when reads of it are dear.
+/// A source with one block buffered, when its reads are expensive.
 pub(super) struct Window<'a, S: ?Sized> {
     source: &'a S,
     begin: u64,
@@ -275,7 +275,7 @@ pub(super) struct Window<'a, S: ?Sized> {
 }
 
 impl<'a, S: Source + ?Sized> Window<'a, S> {
-    /// `source` with the block that `position` lies in.
+    /// Wraps `source`, with the block around `position`.
     pub(super) fn new(source: &'a S, position: u64) -> Result<Self> {
         let begin = layout::block_of(position.min(source.len()));
         let most = if source.stride() > BLOCK { BLOCK } else { 0 };

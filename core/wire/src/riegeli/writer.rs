@@ -1,17 +1,17 @@
-//! Writing chunks: headers, data, and a header at every block.
+//! Writer of chunks: headers, data, and a block header at every block.
 
 use super::fault::next_block;
 use super::header::{BlockHeader, ChunkHeader, ChunkKind, Hasher};
 use super::layout::{self, BLOCK_HEADER, CHUNK_HEADER};
 use crate::error::{Kind, Result, WireError};
 
-/// Sink of written bytes, brought by the caller.
+/// Destination of written bytes, provided by the caller.
 pub trait Sink {
     /// Appends all of `parts`, in order.
     fn write(&mut self, parts: &[&[u8]]) -> Result<()>;
 }
 
-/// Writes the chunk of `header` and `data` to `sink`, which stands at the boundary `begin`; returns where it ends.
+/// Writes the chunk of `header` and `data` to `sink`, which stands at the boundary `begin`; returns the chunk's end.
 pub fn put_chunk<S: Sink + ?Sized>(header: &ChunkHeader, data: &[&[u8]], begin: u64, sink: &mut S) -> Result<u64> {
     let end = layout::chunk_end(begin, header.data_size, header.records).ok_or_else(too_long)?;
     let blocks = block_headers(begin, end);
@@ -20,7 +20,7 @@ pub fn put_chunk<S: Sink + ?Sized>(header: &ChunkHeader, data: &[&[u8]], begin: 
     let mut cutter = Cutter { position: begin, blocks: blocks.chunks_exact(24), parts: Vec::new() };
     cutter.push(&head);
     data.iter().for_each(|part| cutter.push(part));
-    // Zeros fill what data and block headers leave of the chunk; they may be as many as it has records.
+    // Zeros fill the rest of the chunk, which can be as long as its number of records.
     for part in &padding {
         cutter.push(part);
     }
@@ -45,7 +45,7 @@ fn padding(begin: u64, header: &ChunkHeader, end: u64) -> Vec<&'static [u8]> {
     parts
 }
 
-/// The headers of the blocks that begin in `begin..end`, one after the other.
+/// The headers of the blocks that begin in `begin..end`, concatenated.
 fn block_headers(begin: u64, end: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut block = next_block(begin);
@@ -56,7 +56,7 @@ fn block_headers(begin: u64, end: u64) -> Vec<u8> {
     bytes
 }
 
-/// Cuts parts at the beginnings of blocks and puts the blocks' headers between.
+/// Splits parts at block boundaries and inserts the block headers.
 struct Cutter<'a> {
     position: u64,
     blocks: std::slice::ChunksExact<'a, u8>,

@@ -1,4 +1,4 @@
-//! Ropes as bytes.
+//! Serialized ropes.
 
 use super::{Piece, Rope, RopeBuilder, SourceId};
 use crate::error::{Result, WireError};
@@ -7,8 +7,8 @@ use crate::reader::Reader;
 use crate::varint;
 
 impl Rope {
-    /// Appends its serialized form: a count of pieces, then per piece a varint `2·len + is_extent` and either
-    /// source and offset as varints, or the literal.
+    /// Appends the serialized rope: a count of pieces, then per piece a varint `2·len + is_extent` and either source
+    /// and offset as varints, or the literal.
     pub fn encode(&self, out: &mut Vec<u8>) {
         varint::write(self.piece_count() as u64, out);
         for piece in self.pieces() {
@@ -23,7 +23,7 @@ impl Rope {
         }
     }
 
-    /// Reads what [`Rope::encode`] wrote.
+    /// Reads a rope that [`Rope::encode`] wrote.
     pub fn decode(reader: &mut Reader<'_>, limits: &Limits) -> Result<Self> {
         let mut builder = RopeBuilder::new(limits);
         for _ in 0..reader.varint()? {

@@ -1,4 +1,4 @@
-//! Messages that are merged into: singular ones, elements of lists, entries of maps.
+//! Merging into messages: singular ones, elements of lists, entries of maps.
 
 use super::super::tree::{Body, Item, Items, Tree};
 use super::super::values::OwnedKey;
@@ -8,12 +8,12 @@ use crate::metadata::MapKey;
 use crate::schema::{Field, TypeId};
 
 impl Merger<'_> {
-    /// The singular message `field` of `tree`: what is there of it united, or an empty one.
+    /// The singular message `field` of `tree`, its occurrences united; created when missing.
     pub(super) fn child<'t>(&self, tree: &'t mut Tree, field: &Field) -> Result<Option<&'t mut Tree>> {
         let type_id = tree.type_id;
         let items = tree.items(&self.bytes)?;
         let rival = self.rival(items, type_id, field);
-        // Where another member of its oneof came later, what stood before is void.
+        // Occurrences before a later member of the oneof are void.
         let active: Vec<usize> = items.of(field.number).iter().copied().filter(|at| Some(*at) > rival).collect();
         if !active.is_empty() {
             return items.unite(field.number, &active, field.target, &self.bytes);
@@ -23,14 +23,14 @@ impl Merger<'_> {
         items.message(at, field.target, &self.bytes)
     }
 
-    /// The last item of another member of the oneof of `field`.
+    /// Position of the last item of another member of the oneof of `field`; None without one.
     pub(super) fn rival(&self, items: &Items, type_id: Option<TypeId>, field: &Field) -> Option<usize> {
         let known = type_id.and_then(|id| self.bytes.schema.message(id)).filter(|_| field.oneof > 0)?;
         let members = known.fields().iter().filter(|other| other.oneof == field.oneof && other.number != field.number);
         members.flat_map(|other| items.of(other.number)).copied().max()
     }
 
-    /// Element `index` of the repeated message `field`; the next one is added.
+    /// Element `index` of the repeated message `field`; created when it is the next one.
     pub(super) fn element<'t>(
         &self,
         tree: &'t mut Tree,
@@ -50,7 +50,7 @@ impl Merger<'_> {
         element.ok_or_else(|| gap(path, count))
     }
 
-    /// The entry under `key` of the map `field`, made where there is none; the field of its value, and where it stands.
+    /// The entry with `key` in the map `field`, created when missing; the field of its value, and its path.
     pub(super) fn map_entry<'t>(
         &self,
         tree: &'t mut Tree,
@@ -88,7 +88,7 @@ fn empty(type_id: TypeId) -> Body {
     Body::Message(Box::new(Tree::new(Some(type_id))))
 }
 
-/// Puts the only item of its field where field numbers want it, but after a rival of its oneof.
+/// Places the only item of its field in the order of field numbers, but after `rival`, another member of its oneof.
 pub(super) fn place_alone(items: &mut Items, item: Item, rival: Option<usize>) -> usize {
     if rival.is_some() { items.push(item) } else { items.insert(item) }
 }

@@ -1,4 +1,4 @@
-//! A message that is being scanned, as far as the index knows it: its fields, and the block that its next one goes to.
+//! Open message of a scan: its fields so far, and the block that its next entry goes to.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ pub(super) struct OpenNode {
 pub(super) struct OpenField {
     pub(super) record: FieldRecord,
     pub(super) blocks: Vec<FieldBlock>,
-    /// Hash and ordinal in one number, which sorts as the records do.
+    /// Hash and ordinal in one number, in the sort order of the records.
     pub(super) keys: Vec<u64>,
 }
 
@@ -53,7 +53,7 @@ impl OpenNode {
         }
     }
 
-    /// The open field `number`, made where it is new.
+    /// The open field `number`, created when new.
     pub(super) fn field(&mut self, number: u32) -> &mut OpenField {
         let at = self.field_at(number);
         self.last_field = at;
@@ -65,7 +65,7 @@ impl OpenNode {
                 _ => drop(self.sparse.insert(number, at)),
             }
         }
-        // `at` is an index that was there or has just been pushed; the first element stands in for the impossible.
+        // `at` is a valid index or was just pushed; clamping only avoids a panic that cannot happen.
         let at = at.min(self.fields.len() - 1);
         #[allow(clippy::indexing_slicing, reason = "bounded by the line above")]
         &mut self.fields[at]
@@ -97,7 +97,7 @@ impl OpenNode {
         if field.blocks.last().is_none_or(|last| last.block != block) {
             field.blocks.push(FieldBlock { before: ordinal, block });
         }
-        // No proto has so many: but a saved scan may say so.
+        // No proto has that many occurrences, but a damaged saved scan may claim so.
         field.record.count = field.record.count.saturating_add(entry.count);
         field.record.bytes = field.record.bytes.saturating_add(entry.end - entry.start);
         if let (Some(hash), Ok(ordinal)) = (key, u32::try_from(ordinal)) {

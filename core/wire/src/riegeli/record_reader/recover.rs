@@ -1,4 +1,4 @@
-//! Getting over damage.
+//! Recovery from damage.
 
 use super::super::fault::{Fault, Resume, next_block};
 use super::super::layout::{self, BLOCK_HEADER};
@@ -11,14 +11,14 @@ use crate::source::Source;
 pub struct Skipped {
     /// Beginning of the skipped region.
     pub begin: u64,
-    /// Position at which reading went on.
+    /// Position at which reading continued.
     pub end: u64,
-    /// Why.
+    /// Reason for skipping.
     pub message: String,
 }
 
 impl<S: Source> RecordReader<S> {
-    /// Goes on after the damage that the last call reported; none when there was none, or it cannot be got over.
+    /// Continues after the damage that the last call reported; None without damage, and when recovery is impossible.
     pub fn recover(&mut self) -> Option<Skipped> {
         let (resume, message) = self.fault.take()?;
         let begin = self.begin;
@@ -27,7 +27,8 @@ impl<S: Source> RecordReader<S> {
         Some(Skipped { begin, end, message })
     }
 
-    /// Moves to where reading may go on; returns where the damage ends, which is not past the end of the file.
+    /// Moves to the position at which reading can continue; returns the end of the damage, at most the end of the
+    /// file.
     fn resume(&mut self, mut resume: Resume) -> Option<u64> {
         let size = self.source.len();
         loop {
