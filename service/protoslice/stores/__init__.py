@@ -1,4 +1,4 @@
-"""The use cases of the service, without HTTP: taking stores in, finding them, and giving their views."""
+"""Use cases of the service, without HTTP: ingesting stores, finding them, and serving their views."""
 
 from protoslice.stores.catalog.schemas import StoredSchema
 from protoslice.stores.catalog.tags import StoredTag

@@ -1,4 +1,4 @@
-"""Collecting what no store needs: broken uploads and removed stores. Never what a reader may be reading."""
+"""Garbage collection of abandoned uploads and removed stores, without disturbing readers."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from protoslice.stores.uploads.records import end_uploads
 __all__ = ["GRACE_SECONDS", "GarbageReport", "collect_garbage"]
 
 GRACE_SECONDS = 86400.0
-"""Younger than this, an upload may still be under way, and a removed store may still be read."""
+"""Default grace period in seconds: younger uploads may be under way, removed stores still read."""
 
 
 @dataclass(frozen=True, slots=True)
 class GarbageReport:
-    """What a collection did."""
+    """Counts of a garbage collection."""
 
     objects: int = 0
     bytes: int = 0
     stores: int = 0
-    """Removed stores whose objects are gone now."""
+    """Tombstones deleted: removed stores whose objects are gone."""
     leftovers: int = 0
-    """Things that broken writers of the storage had left."""
+    """Leftovers of interrupted writers of the storage itself, and probe objects."""
     unreadable: str | None = None
-    """The key of a manifest that could not be read, for which reason no object was removed."""
+    """Key of an unreadable manifest, because of which no object was removed; else None."""
 
 
 @dataclass(slots=True)
 class _Candidates:
-    """Objects that no manifest needed when they were listed."""
+    """Objects that no manifest needed at the time of the listing."""
 
     abandoned: dict[str, list[ObjectStat]] = field(default_factory=dict)
-    """By attempt: all its objects."""
+    """All objects of attempts without a store, by attempt."""
     superfluous: list[ObjectStat] = field(default_factory=list)
-    """In attempts that stores need other objects of."""
+    """Unneeded objects in attempts of which stores need other objects."""
 
 
 async def collect_garbage(
@@ -55,16 +55,15 @@ async def collect_garbage(
     dry_run: bool = False,
     clock: Callable[[], float] = time.time,
 ) -> GarbageReport:
-    """Remove objects of uploads that no store has come of, and of stores removed, once they are older than the grace.
+    """Delete objects of abandoned uploads and removed stores that are older than the grace period.
 
-    The grace is for uploads that get on slowly and for readers of removed stores. That no store loses an object or a
-    place in a list does not rest on it but on the claims of attempts. A dry run removes nothing, and does not tell
-    what only the storage itself knows as left over.
+    The grace period serves slow uploads and readers of removed stores. Safety of stores and their index entries does
+    not depend on it but on claims. A dry run deletes nothing, and does not count leftovers that only the storage knows.
     """
     moment = clock()
     before = moment - grace_seconds
     settled = min(before, moment - SETTLED_SECONDS)
-    # Before the manifests: an upload that is a store by the time they are read has been counted here.
+    # Uploads before manifests: an upload that becomes a store in between was counted as alive here.
     uploads = await end_uploads(storage, moment=_time(moment), before=_time(before), dry_run=dry_run)
     expired = [item async for item in storage.iterate(keys.REMOVED) if _is_old(item, before)]
     needed = Needed(storage, {item.key for item in expired})
@@ -75,7 +74,7 @@ async def collect_garbage(
         if not dry_run:
             found = await _decided(storage, found, needed)
     except UnreadableManifest as error:
-        # It might need anything: leave everything until somebody has looked.
+        # An unreadable manifest might need any object: delete none until an operator has looked.
         leftovers = 0 if dry_run else await storage.collect_garbage(grace_seconds)
         return GarbageReport(leftovers=leftovers, unreadable=error.key)
     dropped = [item for items in found.abandoned.values() for item in items]
@@ -84,7 +83,7 @@ async def collect_garbage(
     probes = [item async for item in storage.iterate(PROBES) if _is_old(item, settled)]
     leftovers = len(probes)
     if not dry_run:
-        # Claims last: as long as an object of an attempt is there, so is what says that the attempt is doomed.
+        # Claims last: while objects of an attempt exist, its doomed claim must be there too.
         for item in (*sorted(dropped, key=lambda item: item.key.segments[-1] == "claim"), *expired, *probes):
             await storage.delete(item.key)
         await outdated.remove()
@@ -94,9 +93,9 @@ async def collect_garbage(
 
 
 async def _candidates(storage: Storage, needed: Needed, uploads: set[str], before: float) -> _Candidates:
-    """Objects that no manifest and no upload needs, and attempts of which that holds for all, old enough to go.
+    """Old objects, and whole attempts, that neither a manifest nor an upload needs.
 
-    One listing of all objects. An object that comes after it is left to the next collection.
+    Made from one listing; objects written later are left to the next collection.
     """
     found = _Candidates()
     async for attempt, objects in _attempts(storage):
@@ -104,20 +103,20 @@ async def _candidates(storage: Storage, needed: Needed, uploads: set[str], befor
             continue
         if attempt in needed.attempts:
             found.superfluous += [item for item in objects if _is_old(item, before) and _is_unnamed(item.key, needed)]
-        # With a young object none of them goes: the next file of a long upload may be on its way.
+        # One young object protects its attempt: the next file of a long upload may be on its way.
         elif keys.began_at(attempt) < before and all(_is_old(item, before) for item in objects):
             found.abandoned[attempt] = objects
     return found
 
 
 async def _decided(storage: Storage, found: _Candidates, needed: Needed) -> _Candidates:
-    """Those candidates that no writer can need any more; `needed` is read once more for that."""
+    """Candidates that no writer can need any more; reads `needed` again after condemning their claims."""
     claims = Claims(storage)
     condemned = [claim for claim in await side_by_side(claims.condemn, found.abandoned) if claim is not None]
     if condemned:
-        # Once more, now that writers are told: the claims say why.
+        # Writers now see the condemned claims, so manifests read from here on decide.
         await needed.read()
-    # An upload may have begun since uploads were listed; its record is there before anything else of it.
+    # An upload may have begun since the listing of uploads; its record is written first.
     uploads = await _uploads_among(storage, {*found.abandoned, *(item.key.segments[1] for item in found.superfluous)})
 
     async def decide(claim: Claim) -> str | None:
@@ -132,7 +131,7 @@ async def _decided(storage: Storage, found: _Candidates, needed: Needed) -> _Can
 
 
 async def _uploads_among(storage: Storage, attempts: Iterable[str]) -> set[str]:
-    """The attempts that are resumable uploads with a record."""
+    """Attempts that have an upload record, that is, are resumable uploads."""
 
     async def upload(attempt: str) -> str | None:
         with suppress(NotFound):
@@ -144,7 +143,7 @@ async def _uploads_among(storage: Storage, attempts: Iterable[str]) -> set[str]:
 
 
 def _unnamed(items: Iterable[ObjectStat], needed: Needed) -> list[ObjectStat]:
-    """Those of the objects that are still in attempts which stores need, and not needed themselves."""
+    """Objects that `needed` does not name, in attempts that stores still need."""
     return [item for item in items if item.key.segments[1] in needed.attempts and _is_unnamed(item.key, needed)]
 
 
@@ -156,7 +155,7 @@ def _is_unnamed(key: ObjectKey, needed: Needed) -> bool:
 
 
 async def _attempts(storage: Storage) -> AsyncIterator[tuple[str, list[ObjectStat]]]:
-    """The attempts that have objects, with these."""
+    """Each attempt with its objects, from one listing."""
     attempt, objects = "", list[ObjectStat]()
     async for item in storage.iterate(keys.OBJECTS):
         if item.key.segments[1] != attempt:
@@ -169,14 +168,14 @@ async def _attempts(storage: Storage) -> AsyncIterator[tuple[str, list[ObjectSta
 
 
 async def _underived(storage: Storage, needed: Needed, before: float) -> AsyncIterator[ObjectStat]:
-    """What was made from stores that are gone."""
+    """Old artifacts of stores that no longer exist."""
     async for item in storage.iterate(keys.DERIVED):
         if item.key.segments[1] not in needed.stores and _is_old(item, before):
             yield item
 
 
 def _is_note(key: ObjectKey) -> bool:
-    """Whether an object holds nothing of an upload: a claim, or the note of a store."""
+    """True for a claim or a reference, which hold no content of an upload."""
     return key.segments[-1] == "claim" or keys.is_reference(key)
 
 

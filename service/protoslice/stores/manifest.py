@@ -1,4 +1,4 @@
-"""Manifests: stores as they lie in storage, with the place of every object they need."""
+"""Manifests: records of stores, with the location of every object that a store needs."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ __all__ = ["Manifest", "ObjectLocation", "stored_as_dict", "stored_from_dict", "
 
 _VERSION: Final = 2
 _FILE_WEIGHT: Final = 120
-"""Bytes of JSON for a file, beside its path."""
+"""Bytes of JSON per file beside its path, about."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectLocation:
-    """Where an object lies: under a key of ours with block sums, in several parts of that kind, or at a URI, pinned."""
+    """Location of bytes: one own object with block sums, several such parts, or a pinned external URI."""
 
     size: int
     key: str | None = None
     uri: str | None = None
     etag: str | None = None
     parts: tuple[ObjectLocation, ...] = ()
-    """What follows each other to make it up, where it is not one object."""
+    """Consecutive objects that make up the file, if it is not exactly one."""
     at: int = 0
-    """Where in its parts it begins: other small files may lie before it, and behind it."""
+    """Offset of the file in its first part: a pack holds other files before and behind it."""
 
     @classmethod
     def joined(cls, parts: Sequence[ObjectLocation]) -> ObjectLocation:
-        """Parts that follow each other, as one."""
+        """The location of consecutive parts; a single part is returned as it is."""
         return parts[0] if len(parts) == 1 else cls(sum(part.size for part in parts), parts=tuple(parts))
 
     @property
     def keys(self) -> Iterator[str]:
-        """The keys of ours that it lies under."""
+        """Keys of the storage's own objects at this location."""
         if self.key is not None:
             yield self.key
         for part in self.parts:
@@ -49,12 +49,12 @@ class ObjectLocation:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A store, as it is kept."""
+    """Record of a store."""
 
     id: str
     type: str | None
     root: str | None
-    """The path of the root proto; None for a store of files alone, of which `why` says why it has none."""
+    """Path of the root proto; None for a store without a root, for the reason `why`."""
     chunks: int
     min_chunk: int
     max_chunk: int
@@ -63,27 +63,27 @@ class Manifest:
     attempt: str
     files: tuple[File, ...]
     objects: tuple[ObjectLocation, ...]
-    """Where each of the files lies, in their order."""
+    """Location of each of the files, in their order."""
     side: ObjectLocation | None = None
     indexed: bool = True
-    """False where the root is no proto: a text, or the table of a tensor bundle."""
+    """False when the root is no proto, such as a text or the table of a tensor bundle."""
     chunked: bool = False
-    """Whether an image is kept: of a chunked proto, or of a text."""
+    """True when an image is stored, as for a chunked proto or a text."""
     schema: str | None = None
-    """The fingerprint of the schema that the root is read by; None for a root without a type, or without an index."""
+    """Fingerprint of the schema that the root is read by; None without a type or an index."""
     planner: int | None = None
-    """The version of the planner that made the chunks; None for a root without an index."""
+    """Version of the planner that made the chunks; None for a root without an index."""
     why: str | None = None
-    """One sentence on why there is no root; None where there is one."""
+    """One sentence on why there is no root; None when there is one."""
 
     def encode(self) -> bytes:
-        """Its JSON form, which `decode` reads."""
+        """Serialize the manifest to JSON in an envelope."""
         data = {"version": _VERSION} | _as_dict(self)
         return seal(json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode())
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
-        """What `encode` gave; an `IntegrityError` for anything else."""
+        """Parse the output of `encode`; `IntegrityError` for anything else."""
         try:
             raw = json.loads(unseal(data, "a store's manifest"))
             if raw.pop("version") != _VERSION:
@@ -93,7 +93,7 @@ class Manifest:
             raise IntegrityError("a store's manifest does not parse") from error
 
     def named(self) -> Manifest:
-        """The manifest with the id that its content gives."""
+        """A copy whose `id` is the digest of files and policy."""
         files = [
             (file.path, file.size, file.sha256 or (stored.uri, stored.etag))
             for file, stored in zip(self.files, self.objects, strict=True)
@@ -110,7 +110,7 @@ class Manifest:
 
     @property
     def weight(self) -> int:
-        """Bytes of its JSON form, about."""
+        """Size of the manifest's JSON form, about."""
         return _FILE_WEIGHT * (1 + len(self.files)) + sum(len(file.path) for file in self.files) + len(self.why or "")
 
     def as_store(self, tags: Sequence[str] = ()) -> Store:
@@ -134,18 +134,18 @@ class Manifest:
 
     @property
     def shown_type(self) -> str | None:
-        """The type of the root as the API shows it; None for a store without a root."""
+        """Type of the root as the API shows it; None for a store without a root."""
         return None if self.root is None else self.type or UNKNOWN
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The names of the records that lie in its own attempt beside the objects of files."""
+        """Names of the records in the manifest's own attempt, beside the objects of files."""
         kept = {"index": self.indexed, "plan": self.indexed, "image": self.chunked, "schema": self.schema is not None}
         return tuple(name for name, there in kept.items() if there)
 
     @property
     def keys(self) -> set[str]:
-        """The keys of everything that it needs: objects, their sums, and the records beside them."""
+        """Keys of everything that the store needs: objects, their sums, and the records beside them."""
         stored = (*self.objects, *([self.side] if self.side else []))
         objects = {key for each in stored for key in each.keys}
         beside = {f"objects/{self.attempt}/{name}" for name in self.beside}
@@ -153,7 +153,7 @@ class Manifest:
 
     @property
     def attempts(self) -> set[str]:
-        """The attempts whose objects it needs: its own, and those of the uploads that its files came by."""
+        """Attempts whose objects the store needs: its own, and those of the uploads its files arrived in."""
         return {self.attempt} | {key.split("/")[1] for stored in self.objects for key in stored.keys}
 
 
@@ -167,7 +167,7 @@ def _as_dict(manifest: Manifest) -> dict[str, Any]:
 
 
 def stored_as_dict(stored: ObjectLocation) -> dict[str, Any]:
-    """The JSON form, which `stored_from_dict` reads."""
+    """Convert a location to a JSON object for `stored_from_dict`."""
     fields: dict[str, Any] = {"size": stored.size, "key": stored.key, "uri": stored.uri, "etag": stored.etag}
     fields["parts"] = [stored_as_dict(part) for part in stored.parts] or None
     fields["at"] = stored.at or None
@@ -175,7 +175,7 @@ def stored_as_dict(stored: ObjectLocation) -> dict[str, Any]:
 
 
 def stored_from_dict(raw: dict[str, Any]) -> ObjectLocation:
-    """What `stored_as_dict` gave."""
+    """Parse the output of `stored_as_dict`."""
     return ObjectLocation(**(raw | {"parts": tuple(stored_from_dict(part) for part in raw.get("parts", ()))}))
 
 
@@ -188,10 +188,11 @@ def _from_dict(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def upgraded(raw: dict[str, Any], schema: str | None) -> Manifest:
-    """The manifest of version 2 for one of version 1, as parsed JSON; `schema` is the fingerprint to read its root by.
+    """Convert parsed JSON of a version 1 manifest to version 2.
 
-    The id stays: it is a name by now, and its URLs have been given out. `schema` counts for an indexed root alone.
+    `schema` is the fingerprint of the schema that the root is read by, used for an indexed root only.
     """
+    # The id stays as it is: clients know it, and it is part of URLs.
     indexed = bool(raw.get("indexed", True))
     facts = {name: value for name, value in raw.items() if name not in {"version", "own_schema"}}
     return Manifest(**_from_dict(facts), schema=schema if indexed else None, planner=1 if indexed else None)

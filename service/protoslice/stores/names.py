@@ -1,4 +1,4 @@
-"""Names from outside: paths of files, tags, references. Parsed once, at the edge of the use cases."""
+"""Validation of names from clients: paths of files, tags, schema names, references."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _LONGEST = 1024
 
 
 def check_file_path(path: str) -> str:
-    """`path`, if it is a relative path that leads nowhere else."""
+    """`path` unchanged.
+
+    `InvalidInput` unless it is relative, normalized, printable and at most 1024 bytes.
+    """
     segments = path.split("/")
     plain = all(
         segment not in {"", ".", ".."} and segment.isprintable() and "\\" not in segment for segment in segments
@@ -27,14 +30,14 @@ def check_file_path(path: str) -> str:
 
 
 class FilePaths:
-    """The paths of the files of one store: each is there once, and all of them can lie on one disk."""
+    """File paths of one store: unique, and none a folder of another, so that all fit on one disk."""
 
     def __init__(self) -> None:
-        # With the separator below everything else, what is in a folder stands right behind its name.
+        # Separators become NUL, which sorts first, so that the contents of a folder follow its name.
         self._sorted: list[str] = []
 
     def add(self, path: str) -> None:
-        """One more file; `InvalidInput` unless it is a plain path that goes together with the others."""
+        """Add a path; `InvalidInput` when it is malformed or conflicts with another."""
         name = check_file_path(path).replace("/", "\0")
         place = bisect_left(self._sorted, name)
         if self._sorted[place : place + 1] == [name]:
@@ -47,7 +50,7 @@ class FilePaths:
 
 
 def check_request(request: IngestRequest) -> None:
-    """Raise unless the request makes sense, before anything is taken in for it."""
+    """Raise `InvalidInput` for bad chunk sizes, tags or root path, before any byte is read."""
     if request.min_chunk < 1 or request.max_chunk < request.min_chunk:
         raise InvalidInput("min_chunk is at least 1, and max_chunk no smaller")
     if len(request.tags) > TAGS_AT_ONCE:
@@ -59,7 +62,7 @@ def check_request(request: IngestRequest) -> None:
 
 
 def check_tag(name: str) -> str:
-    """`name`, if it may be a tag."""
+    """`name` unchanged; `InvalidInput` unless it may be a tag."""
     if not _TAG.fullmatch(name):
         raise InvalidInput(
             f"{name!r} is no tag: letters, digits and ._:@~+- are due, 128 at most, a letter or digit first"
@@ -70,17 +73,17 @@ def check_tag(name: str) -> str:
 
 
 def check_schema_name(name: str) -> str:
-    """`name`, if a schema may be called so."""
+    """`name` unchanged; `InvalidInput` unless it may name a schema."""
     if not _TAG.fullmatch(name):
         raise InvalidInput(f"{name!r} is no name for a schema: letters, digits and ._:@~+- are due, 128 at most")
     return name
 
 
 def is_id(ref: str) -> bool:
-    """Whether `ref` is a whole id of a store."""
+    """True when `ref` is a complete store id."""
     return len(ref) == 64 and is_id_prefix(ref)
 
 
 def is_id_prefix(ref: str) -> bool:
-    """Whether `ref` could be an id of a store, or enough of its beginning."""
+    """True when `ref` has the form of a store id or of a long enough prefix of one."""
     return _HEX.fullmatch(ref) is not None

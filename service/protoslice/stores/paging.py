@@ -1,4 +1,4 @@
-"""Pages of listings: bounded in items and in bytes of JSON."""
+"""Pages of listings, bounded in items and in bytes of JSON."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ __all__ = ["PAGE_BYTES", "PageRoom", "ResultPage", "place_of"]
 T = TypeVar("T")
 
 PAGE_BYTES: Final = 1 << 20
-"""About as many bytes of JSON as the items of one page take."""
+"""Bytes of JSON per page, about."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultPage(Generic[T]):
-    """Some of many things, and the cursor that goes on behind them; none at the end."""
+    """Items of one page, and the cursor of the next page; None at the end."""
 
     items: Sequence[T]
     next: str | None = None
 
 
 class PageRoom:
-    """Room for the items of one page: a number of them, and of bytes. The first item always has room."""
+    """Room left on a page, in items and bytes. The first item always fits."""
 
     def __init__(self, items: int, size: int = PAGE_BYTES) -> None:
         self._items = items
@@ -34,11 +34,11 @@ class PageRoom:
 
     @property
     def left(self) -> int:
-        """How many items more, as far as bytes allow."""
+        """Number of items that may follow; 0 when the bytes are used up."""
         return self._items if self._size > 0 or self._empty else 0
 
     def takes(self, weight: int) -> bool:
-        """Whether an item of about `weight` bytes has room; it is counted then."""
+        """True when an item of about `weight` bytes fits; counts the item then. False ends the page."""
         if self._items <= 0 or (weight > self._size and not self._empty):
             self._items = 0
             return False
@@ -49,7 +49,7 @@ class PageRoom:
 
 
 def place_of(cursor: str | None) -> int:
-    """The number of the thing a page begins with, where cursors count."""
+    """Number of the page's first item, from a cursor that counts; `InvalidInput` for any other cursor."""
     if cursor is None:
         return 0
     if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:

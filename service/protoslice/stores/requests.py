@@ -1,4 +1,4 @@
-"""Requests to take a store in, and their results."""
+"""Ingest requests and their results."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["TAGS_AT_ONCE", "TAGS_OF_A_STORE", "Created", "IngestRequest"]
 TAGS_AT_ONCE: Final = 64
 """Tags that one request may set."""
 TAGS_OF_A_STORE: Final = 1000
-"""Tags that a store may bear: one page of a listing, and all of them go when the store is removed."""
+"""Tags of one store, at most: one page of a listing, and all are removed with the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestRequest:
-    """The wishes of an upload: type and root, tags, sizes of chunks."""
+    """Options of an ingest: type and root, tags, chunk sizes."""
 
     type: str | None = None
     root: str | None = None
@@ -27,13 +27,13 @@ class IngestRequest:
     max_chunk: int = MAX_CHUNK
     source: str = "upload"
     report: bool = False
-    """Whether to report on the model."""
+    """True to return a report on the model."""
     strict: bool = False
-    """Whether to refuse a model that lacks files, or fails checksums of its own."""
+    """True to refuse a model that lacks files or fails checksums of its own."""
 
     @property
     def names_a_root(self) -> bool:
-        """True where the upload names the root or its type: a store without a root is an error then."""
+        """True when the client names the root or its type; a store without a root is an error then."""
         return self.root is not None or self.type is not None
 
     def type_or(self, detected: str | None) -> str | None:
@@ -48,4 +48,4 @@ class Created:
     store: Store
     created: bool
     report: ModelReport | None = None
-    """None unless it was asked for."""
+    """None unless requested."""

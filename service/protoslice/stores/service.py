@@ -1,4 +1,4 @@
-"""The stores of one storage: taken in, found, tagged, opened, removed. The use cases, without HTTP."""
+"""Facade of the use cases, without HTTP: ingest, lookup, tags, schemas, views, removal."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ _log = logging.getLogger(__name__)
 
 _TURN = 64
 NEWEST = 16
-"""How many stores are looked in for pieces when none is named."""
+"""Newest stores searched for pieces when a request names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions:
-    """How the stores are kept."""
+    """Options of `Stores`."""
 
     max_upload_bytes: int = MAX_UPLOAD_BYTES
     verify_reads: bool = True
@@ -66,13 +66,16 @@ class StoreOptions:
     space_watermark_bytes: int = SPACE_WATERMARK_BYTES
     uploads: UploadOptions = field(default_factory=UploadOptions)
     renew_seconds: float = RENEW_SECONDS
-    """How often an upload under way tells collectors that it is."""
+    """Interval at which an upload under way renews its claim."""
     trust_seconds: float = 0
-    """How long an opened store is taken to exist still; one that we remove ourselves is gone at once."""
+    """Seconds for which an opened store is used without checking that its manifest exists.
+
+    A store removed by this process is gone at once.
+    """
 
 
 class Stores:
-    """All stores of one storage. Any number of processes may work on the same one."""
+    """All stores of one storage; several processes may share the storage."""
 
     def __init__(self, storage: Storage, options: StoreOptions, *, refused: str | None) -> None:
         self._storage = storage
@@ -92,9 +95,9 @@ class Stores:
 
     @classmethod
     async def open(cls, storage: Storage, options: StoreOptions | None = None, *, create: bool = True) -> Stores:
-        """The stores in `storage`. One whose conditions cannot be trusted is opened for reading alone.
+        """Open the stores in `storage`; read-only when the storage fails the probe of its conditional writes.
 
-        A storage that never kept any is marked as ours, or `NotFound` where `create` says no.
+        With `create`, an unmarked storage gets the layout marker; else it raises `NotFound`.
         """
         refused = None
         try:
@@ -107,11 +110,11 @@ class Stores:
 
     @property
     def worker(self) -> Worker:
-        """The threads for work that would hold up the event loop."""
+        """Worker threads for work that would block the event loop."""
         return self._worker
 
     async def close(self) -> None:
-        """Give back everything that is held open; what is being opened is waited for first."""
+        """Close all opened stores and the worker, after waiting for stores being opened."""
         await self._opening.idle()
         for opened in self._opened.values():
             opened.close()
@@ -120,7 +123,7 @@ class Stores:
         await self._places.close()
 
     async def ready(self) -> None:
-        """Raise unless the storage answers and has room."""
+        """Raise unless the storage answers; `StorageFull` when it has less free space than the watermark."""
         with suppress(NotFound):
             await self._storage.stat(keys.MARKER)
         if self._storage.abilities.free_space:
@@ -129,7 +132,7 @@ class Stores:
                 raise StorageFull("the storage is nearly full")
 
     async def ingest(self, request: IngestRequest) -> Ingest:
-        """An upload to be filled: use it as a context manager."""
+        """A new ingest, to be used as an async context manager."""
         self._check_writable()
         types = await self._types(request.type)
         options = IntakeOptions(
@@ -145,12 +148,12 @@ class Stores:
 
     @property
     def uploads(self) -> Uploads:
-        """Uploads that survive interruptions."""
+        """Resumable uploads; `Unsupported` for read-only stores."""
         self._check_writable()
         return self._uploads
 
     async def register(self, files: Mapping[str, str], request: IngestRequest) -> Created:
-        """A store over objects that already lie in allowed storage: path to URI."""
+        """Create a store over external objects in allowed places; `files` maps paths to URIs."""
         self._check_writable()
         check_request(request)
         types = await self._types(request.type)
@@ -159,11 +162,11 @@ class Stores:
         )
 
     async def get(self, ref: str) -> Store:
-        """The store that `ref` names: an id, the beginning of one, or a tag."""
+        """The store that `ref` names: an id, a prefix of one, or a tag."""
         return await self._lists.described(await self._manifests.get(await self.resolve(ref)))
 
     async def resolve(self, ref: str) -> str:
-        """The id that `ref` names; `NotFound` when it names nothing."""
+        """The store id that `ref` names; `NotFound` when it names none."""
         if is_id(ref):
             return ref
         if not is_id_prefix(ref):
@@ -178,13 +181,14 @@ class Stores:
         limit: int = 100,
         cursor: str | None = None,
     ) -> ResultPage[Store]:
-        """A page of stores, newest first: those with a tag that begins so, those of a type."""
+        """A page of stores, newest first; filtered by `tag`, a prefix of tag names, and by `type`."""
         return await self._lists.page(tag=tag, type=type, limit=limit, cursor=cursor)
 
     async def delete(self, ref: str) -> Removed:
-        """Remove a store by its id, or the beginning of one, with the tags that point at it.
+        """Remove a store, named by its id or a prefix of it, and the tags that point at it.
 
-        Its objects stay for a while, so that readers get to the end and `restore` can take the removal back.
+        Objects stay for the grace period, so that readers finish and `restore` can undo the removal. Raises `Conflict`
+        when `ref` is a tag.
         """
         self._check_writable()
         if not is_id_prefix(ref):
@@ -197,7 +201,7 @@ class Stores:
         except NotFound:
             if not tags:
                 raise
-            # A removal was broken off, or is under way: its tags were seen before the store was found to be gone.
+            # Another removal was interrupted or is under way: the tags were read before the manifest vanished.
         self._opened.pop(store_id, None)
 
         async def untag(tag: StoredTag) -> None:
@@ -208,7 +212,7 @@ class Stores:
         return Removed(store_id, tuple(tag.name for tag in tags), now() + timedelta(seconds=GRACE_SECONDS))
 
     async def restore(self, store_id: str) -> Restored:
-        """Take the last removal of a store back, and set its tags again unless they point elsewhere by now."""
+        """Undo the last removal of a store and set its tags again, except those that point elsewhere by now."""
         self._check_writable()
         if not is_id(store_id):
             raise InvalidInput("a store is restored by its whole id")
@@ -223,19 +227,19 @@ class Stores:
         return Restored(await self._lists.described(there), taken)
 
     async def _set_if_free(self, name: str, store_id: str) -> bool:
-        """Set a tag unless one of that name points elsewhere; whether it is set."""
+        """Set a tag unless one of that name points at another store; True when set."""
         with suppress(Conflict):
             await self._tags.put(name, store_id, if_match=None, if_none_match=True)
             return True
         with suppress(Conflict, NotFound):
             left = await self._tags.get(name)
-            if left.store == store_id:  # by a removal that was broken off: set anew, nobody takes it for a leftover
+            if left.store == store_id:  # left by an interrupted removal: set anew, or a collector may remove it
                 await self._tags.put(name, store_id, if_match=left.etag, if_none_match=False)
                 return True
         return False
 
     def at_hand(self, store_id: str) -> OpenStore | None:
-        """The store with this very id, if it is open and was just known to exist."""
+        """The opened store `store_id`, if its manifest was read at most `trust_seconds` ago; else None."""
         opened = self._opened.get(store_id)
         fresh = opened is not None and self._worker.loop.time() - opened.seen_at < self._options.trust_seconds
         return opened if fresh else None
@@ -250,22 +254,23 @@ class Stores:
         opened = self._opened.pop(store_id, None)
         if opened is not None and opened.manifest.attempt == manifest.attempt:
             opened.seen_at = self._worker.loop.time()
-            self._opened[store_id] = opened  # the newest stands last
+            self._opened[store_id] = opened  # moved to the end, as the most recently used
             return opened
         return await self._opening.get(store_id, lambda: self._open(manifest))
 
     async def pieces(self, ref: str, *, limit: int, cursor: str | None) -> ResultPage[Piece]:
-        """A page of the pieces of a store's files, which cover all of them in order."""
+        """A page of the pieces of a store's files, which cover all files in order."""
         store = await self.view(ref)
         return (await self._pieces.of(store)).page(limit, cursor)
 
     async def locate(self, wanted: Mapping[str, int], refs: Sequence[str] | None) -> Sequence[PiecePlace]:
-        """Where pieces lie that are `wanted`, by digest with their sizes: in the stores named, else in the newest.
+        """Places of the pieces in `wanted` (digest to size), in the stores `refs` or the newest ones.
 
-        Only stores that a reader could list are looked in, and what is told is no more than their `pieces` tell.
+        Only listed stores whose piece table has been computed are searched when `refs` is None.
         """
         if refs is not None:
             return await self._pieces.locate(wanted, [await self.view(ref) for ref in refs])
+        # The answer reveals no more than `list` and `pieces` do.
         newest = (await self.list(limit=NEWEST)).items
         known = [store.id for store in newest if await self._pieces.known(store.id)]
         return await self._pieces.locate(wanted, [await self.view(store_id) for store_id in known])
@@ -273,20 +278,20 @@ class Stores:
     async def tags(
         self, *, store: str | None = None, limit: int = 100, cursor: str | None = None
     ) -> ResultPage[StoredTag]:
-        """A page of the tags: of all, or of those that point at the store that `store` names."""
+        """A page of all tags, or of those that point at `store`."""
         if store is None:
             return await self._tags.page(limit, cursor)
         manifest = await self._manifests.get(await self.resolve(store))
         return await self._tags.of(manifest.id, limit=limit, cursor=cursor)
 
     async def tag(self, name: str) -> StoredTag:
-        """The tag called `name`."""
+        """The tag called `name`; `NotFound` when it does not exist."""
         return await self._tags.get(name)
 
     async def put_tag(
         self, name: str, store: str, *, if_match: str | None = None, if_none_match: bool = False
     ) -> tuple[StoredTag, bool]:
-        """Point a tag at a store; whether the tag is new."""
+        """Point a tag at a store; returns the tag and True when it is new. `Conflict` for a failed condition."""
         self._check_writable()
         check_tag(name)
         manifest = await self._manifests.get(await self.resolve(store))
@@ -294,20 +299,20 @@ class Stores:
         return await self._tags.put(name, manifest.id, if_match=if_match, if_none_match=if_none_match)
 
     async def delete_tag(self, name: str, *, if_match: str | None = None) -> None:
-        """Remove a tag."""
+        """Remove a tag; `Conflict` unless its entity tag is `if_match`, when given."""
         self._check_writable()
         await self._tags.delete(name, if_match=if_match)
 
     async def schemas(self, *, limit: int = 100, cursor: str | None = None) -> ResultPage[StoredSchema]:
-        """A page of the schemas."""
+        """A page of the schemas, by name."""
         return await self._schemas.page(limit, cursor)
 
     async def schema(self, name: str) -> tuple[StoredSchema, bytes]:
-        """A schema and its descriptor set."""
+        """The schema called `name` and its descriptor set."""
         return await self._schemas.get(name)
 
     async def put_schema(self, name: str, data: bytes) -> tuple[StoredSchema, bool]:
-        """Keep a descriptor set; whether it is new."""
+        """Store a descriptor set under `name`; returns the schema and True when it is new."""
         self._check_writable()
         return await self._schemas.put(name, data)
 
@@ -317,12 +322,12 @@ class Stores:
         await self._schemas.delete(name)
 
     async def collect_garbage(self, *, grace_seconds: float = GRACE_SECONDS, dry_run: bool = False) -> GarbageReport:
-        """Remove what no store needs any more; a dry run only tells."""
+        """Delete what no store needs any more; a dry run only reports."""
         self._check_writable()
         return await collect_garbage(self._storage, grace_seconds=grace_seconds, dry_run=dry_run)
 
     async def _announce(self, draft: StoreDraft, request: IngestRequest) -> Created:
-        """Publish a store, or find that it exists; then its tags."""
+        """Publish a store unless it exists, then set its tags."""
         manifest, beside = draft.manifest, draft.beside
         if request.tags:
             await self._tags.check_room(manifest.id, request.tags)
@@ -340,7 +345,10 @@ class Stores:
         return Created(described, created, report if request.report else None)
 
     async def _report(self, manifest: Manifest, *, strict: bool) -> ModelReport:
-        """The report on a model before its store can be seen; `UnsoundModel` for one that must be sound and is not."""
+        """Report on a model before its store is visible.
+
+        `UnsoundModel` when `strict` and the model has a problem.
+        """
         opened = await self._assembled(manifest)
         try:
             report = await opened.report(compare=strict)
@@ -354,11 +362,11 @@ class Stores:
         return await is_sound(self._storage, manifest, self._worker, verify=self._options.verify_reads)
 
     async def _types(self, type_name: str | None) -> Types:
-        """Where the types of an upload are looked up that asks for `type_name`; `Unsupported` when nobody knows it."""
+        """Types for an ingest that asks for `type_name`; `Unsupported` when neither bundled nor uploaded."""
         if type_name is None or type_name == UNKNOWN or type_name in schema.bundled():
             return Types()
         own = await self._schemas.find(type_name)
-        # Where no set declares it, the bundled one raises, and tells names near it.
+        # When no uploaded set declares it, the bundled set raises and suggests similar names.
         return Types(own or await self._worker.run(lambda: schema.bundled().schema(type_name)))
 
     async def _open(self, manifest: Manifest) -> OpenStore:
@@ -366,18 +374,18 @@ class Stores:
         store.seen_at = self._worker.loop.time()
         self._opened[manifest.id] = store
         while len(self._opened) > self._options.open_stores:
-            # Not closed: a reader may hold it. Its files go when the last reference does.
+            # Not closed, as a reader may hold it: files are closed with the last reference.
             self._opened.pop(next(iter(self._opened)))
         return store
 
     async def _assembled(self, manifest: Manifest) -> OpenStore:
-        """The store of a manifest, its files opened."""
+        """The opened store of a manifest; closes its files on failure."""
         files: list[StoredFile] = []
         try:
             shared: dict[ObjectLocation, StoredObject] = {}
             for number, stored in enumerate(manifest.objects, 1):
                 files.append(await self._open_object(stored, shared))
-                if not number % _TURN:  # files in a pack that is open need no waiting: let others have their turn
+                if not number % _TURN:  # opening files of an opened pack never waits, so yield to other tasks
                     await asyncio.sleep(0)
             proto = None
             if manifest.indexed:

@@ -1,1 +1,1 @@
-"""Catalog of a storage: manifests, tags, schemas and claims, and the records that garbage collection reads."""
+"""Catalog of a storage: manifests, tags, schemas, claims and artifacts."""

@@ -1,4 +1,4 @@
-"""Persistent cache of recomputable artifacts; garbage collection removes the artifacts of removed stores."""
+"""Persistent cache of recomputable artifacts; garbage collection removes those of removed stores."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Claims: writers and collectors agree, by compare-and-set on one small record, whether an attempt's objects may go.
+"""Claims: small records by which writers and collectors agree whether an attempt's objects may go.
 
-The claim of an attempt is durable before the first object of the attempt is, and has three states:
-
-alive       a writer is at work, or a manifest names objects of the attempt
-condemned   a collector has found no manifest that does, and is about to look once more
-doomed      the objects are being removed, which nobody takes back; a claim that is missing was removed with them
+The claim of an attempt is durable before the first object of the attempt, is changed by compare-and-set, and has three
+states: `alive`, a writer is at work, or a manifest names objects of the attempt; `condemned`, a collector has found no
+such manifest and is about to look once more; `doomed`, the objects are being removed, irrevocably. A missing claim was
+removed with its objects.
 
 A writer publishes its manifest, then reads the claims of all attempts the manifest names (`hold`). A collector
 condemns, then reads the manifests, then dooms. Each side writes before it reads, so at least one of them sees the
@@ -87,7 +86,10 @@ class Claims:
         raise StorageUnavailable(f"the claim of upload {attempt} keeps changing")
 
     async def hold(self, attempts: Iterable[str]) -> None:
-        """Protect the objects of `attempts` after a manifest that names them is published; `Collected` if too late."""
+        """Protect the objects of `attempts` once a manifest that names them is published.
+
+        `Collected` if too late.
+        """
         await side_by_side(self._hold, sorted(attempts))
 
     async def condemn(self, attempt: str) -> Claim | None:
@@ -132,7 +134,7 @@ class Claims:
         raise StorageUnavailable(f"the claim of upload {attempt} keeps changing")
 
     async def _write(self, claim: Claim, state: State) -> Claim | None:
-        """Write `state` by compare-and-set and return the new claim; None when the claim changed since it was read."""
+        """Write `state` by compare-and-set and return the new claim; None when the claim has changed."""
         data = _encode(state)
         key = keys.claim(claim.attempt)
         try:

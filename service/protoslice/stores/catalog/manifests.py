@@ -81,7 +81,7 @@ class Manifests:
         return None
 
     async def content(self, stat: ObjectStat) -> Manifest:
-        """The manifest listed as `stat`; `Conflict` when it has changed since, `NotFound` when it was withdrawn."""
+        """The manifest listed as `stat`; `Conflict` when it has changed, `NotFound` when it was withdrawn."""
         store_id = stat.key.segments[-1]
         cached = self._cache.get(store_id)
         if cached is not None and cached[0] == stat.etag:
@@ -198,7 +198,10 @@ class Manifests:
         self._cache.drop(store_id)
 
     async def starting_with(self, prefix: str) -> str:
-        """The only store id that begins with `prefix`; `InvalidInput` when several do, `NotFound` when no id does."""
+        """The only store id that begins with `prefix`.
+
+        `InvalidInput` when several do, `NotFound` when none does.
+        """
         page = await self._storage.list(keys.STORES, after=keys.store(prefix), limit=2)
         found = [item.key.segments[-1] for item in page.items if item.key.segments[-1].startswith(prefix)]
         if len(found) > 1:

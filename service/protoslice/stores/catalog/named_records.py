@@ -48,7 +48,10 @@ class NamedRecords:
         return await self._current(await self._storage.stat(key))
 
     async def page(self, limit: int, cursor: str | None) -> tuple[list[Record], str | None]:
-        """A page of records by name, and the cursor of the next page or None; `IntegrityError` for a damaged record."""
+        """A page of records by name, and the cursor of the next page or None.
+
+        Raises `IntegrityError` for a damaged record.
+        """
         page = await self._storage.list(self._folder, after=_after(self._folder, cursor), limit=limit)
         return await self.listed(page.items), page.after.segments[-1] if page.after else None
 
@@ -88,7 +91,10 @@ class NamedRecords:
         raise self._restless(key)
 
     async def create(self, key: ObjectKey, data: bytes) -> str:
-        """Create a record and return its entity tag; `Conflict` when one exists. `data` must be unique to this call."""
+        """Create a record and return its entity tag; `Conflict` when one exists.
+
+        `data` must be unique to this call, so that a lost answer can be told from another's write.
+        """
         sealed = seal(data)
         for _ in range(TRIES):
             try:

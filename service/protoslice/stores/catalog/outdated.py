@@ -67,7 +67,7 @@ class Outdated:
                 yield item
 
     async def _is_set(self, entry: ObjectKey) -> bool:
-        """True when the tag of an entry points at the entry's store, or may do so (damaged). Removes dangling tags."""
+        """True when the tag of an entry points at the entry's store, or is damaged. Removes dangling tags."""
         store, name = entry.segments[-2], keys.name_of(entry)
         try:
             tag = await self._tags.get(name)
@@ -83,7 +83,10 @@ class Outdated:
             return True
 
     async def _is_store(self, store: str) -> bool:
-        """True when a store exists, or was removed within the grace period and its remover deals with the tags."""
+        """True when a store exists or its tombstone is within the grace period.
+
+        Its remover deals with the tags.
+        """
         if store in self._needed.stores or store in self._needed.removed:
             return True
         try:

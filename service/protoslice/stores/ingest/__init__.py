@@ -1,1 +1,1 @@
-"""Taking a store in: from arriving bytes to a manifest."""
+"""Ingest of stores: from arriving bytes to a manifest."""

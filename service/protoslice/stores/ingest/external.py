@@ -1,4 +1,4 @@
-"""Objects that stay where they are: registered by URI, read by range, pinned to the version they had."""
+"""External objects: registered by URI, read by range, pinned to an entity tag and size."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from protoslice.stores.requests import IngestRequest
 __all__ = ["ExternalObjects"]
 
 SECONDS: Final = 600
-"""The longest that objects are read for one registration."""
+"""Seconds that reading objects for one registration may take."""
 REQUESTS: Final = 100_000
-"""Reads of the root, the most for one registration."""
+"""Reads of the root for one registration, at most."""
 
 
 class ExternalObjects:
-    """The storages that objects may be registered from: those under the operator's prefixes, and no others."""
+    """Storages of external objects, restricted to the operator's prefixes and networks."""
 
     def __init__(self, prefixes: Sequence[str], networks: Sequence[str]) -> None:
         self._prefixes = tuple(prefixes)
@@ -47,12 +47,12 @@ class ExternalObjects:
         self._storages: dict[str, Storage] = {}
 
     async def close(self) -> None:
-        """Close the storages that were used."""
+        """Close the opened storages."""
         while self._storages:
             await self._storages.popitem()[1].close()
 
     async def open(self, stored: ObjectLocation, worker: Worker) -> StoredObject:
-        """The object at a URI; a `Conflict` when it is not the one that was registered."""
+        """Open an external object; `Conflict` when it is missing or has another entity tag or size."""
         storage, key = self._place(stored.uri or "")
         try:
             stat = await storage.stat(key)
@@ -60,7 +60,7 @@ class ExternalObjects:
             raise Conflict(CHANGED) from error
         if (stat.etag, stat.size) != (stored.etag, stored.size):
             raise Conflict(CHANGED)
-        # Not held open: whoever replaces the file would not be noticed.
+        # Without an open file, so that a replaced file is noticed at the next read.
         return StoredObject(storage, key, stored, None, None, worker)
 
     async def index(
@@ -71,7 +71,10 @@ class ExternalObjects:
         worker: Worker,
         claims: Claims,
     ) -> StoreDraft:
-        """A store over `files` (path to URI), ready to be published."""
+        """Draft of a store over `files` (path to URI), ready to be published.
+
+        Raises `StorageUnavailable` when reading takes more than `SECONDS`.
+        """
         try:
             async with asyncio.timeout(SECONDS):
                 received, root = await self._received(files, request, types, worker)
@@ -87,7 +90,7 @@ class ExternalObjects:
     async def _received(
         self, files: Mapping[str, str], request: IngestRequest, types: Types, worker: Worker
     ) -> tuple[list[Received], Root]:
-        """The files, in their order, and the root among them."""
+        """The files in their order, and the root chosen among them."""
         places = await worker.run(lambda: self._by_place(files))
         looked = await side_by_side(lambda place: self._look(*place), places.items())
         found = {received.info.path: received for each in looked for received in each}
@@ -102,7 +105,10 @@ class ExternalObjects:
         return received, root
 
     def _by_place(self, files: Mapping[str, str]) -> dict[str, list[str]]:
-        """The paths of the files, by URI: each one allowed, and read once however many files it is."""
+        """Paths of the files by URI, after checking all paths and URIs.
+
+        An object used for several files is read once.
+        """
         if not files:
             raise InvalidInput("no files are named")
         if len(files) > FILES:
@@ -117,7 +123,7 @@ class ExternalObjects:
         return found
 
     async def _look(self, uri: str, paths: Sequence[str]) -> list[Received]:
-        """The files that the object at `uri` is, by two requests."""
+        """The files that use the object at `uri`, after one `stat` and one read of its head."""
         storage, key = self._place(uri)
         try:
             stat = await storage.stat(key)
@@ -157,7 +163,7 @@ class ExternalObjects:
 
 
 class _Bounded:
-    """An object that is read for its index: so often at most, and no more once the client has its answer."""
+    """Limits the reads of an object while it is indexed, to `REQUESTS` and until `end`."""
 
     def __init__(self, source: RangeSource) -> None:
         self.size = source.size
@@ -172,24 +178,24 @@ class _Bounded:
         return self._source.read(offset, length)
 
     def end(self) -> None:
-        """Refuse further reads: a thread cannot be ended from outside."""
+        """Refuse further reads, since a worker thread cannot be cancelled."""
         self._left = 0
 
 
 class _Compressed(Unsupported):
-    """A chunked proto that is one, but whose chunks do not lie in the file as they are."""
+    """Refusal of a compressed chunked proto, whose decoded chunks would need a side object."""
 
 
 class _NoSide:
-    """Where decoded records would go, had the objects that stay in place any: refuses the first piece of one."""
+    """Side for external roots, which have no place for decoded bytes: refuses any."""
 
     room: Final = sys.maxsize
 
     def write(self, data: bytes, /) -> None:
-        """Refuse."""
+        """Raise unless `data` is empty."""
         if data:
             raise _Compressed("a compressed chunked proto cannot be registered in place: upload it")
 
     def source(self) -> RangeSource:
-        """No bytes."""
+        """An empty source."""
         return BytesSource(b"")

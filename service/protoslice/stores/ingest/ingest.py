@@ -1,4 +1,4 @@
-"""Taking in a store: files stream in, and when all is durable the manifest is written, last and in one step."""
+"""Ingest of a store: files stream in, and the manifest is written last, when all else is durable."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Announce = Callable[[StoreDraft, IngestRequest], Awaitable[Created]]
 
 
 class IntakeOptions:
-    """What an ingest needs from the service around it."""
+    """Collaborators and limits of an ingest."""
 
     __slots__ = ("claims", "limit", "renew_seconds", "storage", "types", "verify", "worker")
 
@@ -61,7 +61,7 @@ class IntakeOptions:
 
 
 class Ingest:
-    """One upload. As a context manager it leaves nothing but garbage behind unless it was committed."""
+    """One ingest, used as a context manager; unless committed it leaves nothing but garbage."""
 
     def __init__(self, options: IntakeOptions, request: IngestRequest, announce: Announce) -> None:
         self._options = options
@@ -88,7 +88,7 @@ class Ingest:
             await self._lease.end()
 
     async def file(self, path: str) -> Sink:
-        """Begin the next file; the one before must be closed."""
+        """Begin the next file; `InvalidInput` while another is open or for a bad path."""
         self._check_room(path)
         options = self._options
         self._sink = FileSink(
@@ -103,26 +103,26 @@ class Ingest:
 
     @property
     def room(self) -> int:
-        """Bytes that may still come."""
+        """Bytes that may still arrive."""
         return self._left
 
     def wanted_type(self, path: str) -> str | None:
-        """The type that the file at `path` was asked to be read as, where it may be the root."""
+        """Type requested for the file at `path`; None when none was requested or `path` cannot be the root."""
         return self._request.type if self._request.root in {None, path} else None
 
     def adopt(self, received: Received) -> None:
-        """Take a file that has arrived before, and lies in the storage."""
+        """Add a file that is already in the storage."""
         self._check_room(received.info.path)
         self._files.append(received)
 
     async def write(self, piece: bytes) -> None:
-        """Take the next piece of the open file."""
+        """Append `piece` to the open file."""
         if self._sink is None:
             raise InvalidInput("no file is open")
         await self._sink.write(piece)
 
     async def close_file(self) -> File:
-        """End of the open file."""
+        """Finish the open file."""
         if self._sink is None:
             raise InvalidInput("no file is open")
         received = await self._sink.finish()
@@ -132,13 +132,16 @@ class Ingest:
         return received.info
 
     async def commit(self, *, expected_sha256: bytes | None = None) -> Created:
-        """Make the store, unless it exists already. `expected_sha256` is that of the one file of the upload."""
+        """Create the store unless it exists.
+
+        `expected_sha256` is the digest of the only file; `ChecksumMismatch` when it differs.
+        """
         if self._sink is not None:
             raise InvalidInput("a file is open still: it would be only half there")
         try:
             return await self._commit(expected_sha256)
         except IntegrityError:
-            # Objects that just arrived are missing: damaged, or collected, which is told by the claims.
+            # Missing objects may have been collected; `hold` raises `Collected` for those, else the object is damaged.
             arrived = {key.split("/")[1] for file in self._files for key in file.stored.keys}
             await self._options.claims.hold({self._attempt} | arrived)
             raise
@@ -156,7 +159,7 @@ class Ingest:
         return await self._announce(draft, request)
 
     async def abort(self) -> None:
-        """Stop taking the open file. What is durable already is garbage: no manifest names it."""
+        """Abandon the open file and pack. Durable objects become garbage, as no manifest names them."""
         sink, self._sink = self._sink, None
         try:
             if sink is not None:
@@ -175,7 +178,7 @@ class Ingest:
         options = self._options
         if root.detection.kind == "refused" and self._request.type is None:
             raise NotARoot(root.detection.why)
-        # What is decoded takes room as what is sent does.
+        # Decoded bytes count towards the limit like uploaded ones.
         room = max(0, options.limit - sum(file.info.size for file in self._files))
         side = StoredSide(
             options.storage, keys.object_key(self._attempt, "side"), options.worker, room=room, verify=options.verify
@@ -196,22 +199,25 @@ class Ingest:
 
 
 class Sink:
-    """The open file of an ingest."""
+    """Open file of an ingest."""
 
     def __init__(self, ingest: Ingest) -> None:
         self._ingest = ingest
 
     async def write(self, piece: bytes) -> None:
-        """Take the next piece, when there is room for it."""
+        """Append `piece`; `LimitExceeded` beyond the ingest's limit."""
         await self._ingest.write(piece)
 
     async def close(self) -> File:
-        """End of the file."""
+        """Finish the file."""
         return await self._ingest.close_file()
 
 
 async def drop_attempt(storage: Storage, attempt: str) -> None:
-    """Remove the objects of an attempt that no store has come of; a collector would do it later."""
+    """Delete the objects of an attempt without a store.
+
+    On a storage error the rest is left to a collector.
+    """
     with suppress(ProtosliceError):
         while items := (await storage.list(keys.OBJECTS / attempt)).items:
             for item in items:

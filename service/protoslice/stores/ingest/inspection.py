@@ -1,4 +1,4 @@
-"""What is learnt of a file while its bytes pass: what it is, its digest, and its index if it is a proto. Blocking."""
+"""Inspection of a file while its bytes pass: digest, detection, and the index of a proto. Blocking."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class Types:
-    """Where an upload's message types are looked up: the one it asks for, if that is not bundled; the bundled ones."""
+    """Types available to an ingest: `own`, an uploaded type, and the bundled types."""
 
     own: schema.TypeSchema | None = None
 
     def of(self, name: str) -> schema.TypeSchema:
-        """The schema of this type; `Unsupported` when nobody knows it."""
+        """Schema of the type `name`; `Unsupported` when it is unknown."""
         return self.own if self.own is not None and self.own.name == name else schema.bundled().kept(name)
 
     def flat(self, name: str) -> _core.Schema:
-        """What the engine needs to read messages of this type."""
+        """Schema of the type `name` in the core's form."""
         return self.of(name).flat
 
 
 @dataclass(slots=True)
 class Scan:
-    """What scanning a file as a proto came to."""
+    """Result of scanning a file as a proto of `type`: an index or an error."""
 
     type: str | None
     index: bytes | None = None
@@ -45,7 +45,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What is known of a file that has passed whole."""
+    """Result of an examination."""
 
     sha256: bytes
     detection: schema.Detection
@@ -53,11 +53,14 @@ class Examined:
 
 
 class Examination:
-    """Takes a file piece by piece. It can be left after any piece and taken up again, by another process too."""
+    """Incremental examination of one file.
+
+    Its state can be saved after any piece and loaded by another process.
+    """
 
     def __init__(self, path: str, wanted: str | None, types: Types) -> None:
         self.size = 0
-        """How much has been taken."""
+        """Bytes taken."""
         self._path = path
         self._wanted = wanted
         self._types = types
@@ -68,7 +71,7 @@ class Examination:
         self._scanner: _core.Scanner | None = None
 
     def take(self, piece: bytes) -> None:
-        """The next bytes of the file."""
+        """Take the next bytes of the file."""
         self._sha.update(piece)
         self.size += len(piece)
         if self._detection is None:
@@ -79,7 +82,7 @@ class Examination:
         self._scanning(lambda scanner: scanner.feed(piece))
 
     def finish(self) -> Examined:
-        """What all of it comes to."""
+        """End the file and return its digest, detection and scan."""
         if self._detection is None:
             head = self._look_at_head()
             self._scanning(lambda scanner: scanner.feed(head))
@@ -88,7 +91,7 @@ class Examination:
         return Examined(self._sha.digest(), self._detection, self._scan)
 
     def save(self) -> bytes | None:
-        """What `load` goes on from; none while so little has come that it is as well read again."""
+        """State for `load`; None while so few bytes have come that reading them again costs less."""
         if self._detection is None:
             return None
         scan = self._scan
@@ -105,7 +108,7 @@ class Examination:
 
     @classmethod
     def load(cls, saved: bytes, path: str, wanted: str | None, types: Types) -> Examination:
-        """The examination that `save` wrote. Raises when it was of something else, or by another program."""
+        """Restore an examination from `save`; raises when file, type, schema or format version differ."""
         first, _, scanner = unseal(saved, "the state of an upload").partition(b"\n")
         data = json.loads(first)
         found = cls(path, wanted, types)
@@ -123,11 +126,11 @@ class Examination:
         return found
 
     def _examined_as(self, name: str | None) -> list[str | None]:
-        """What an examination by another schema, or of another file, differs in."""
+        """Inputs that a saved state depends on: path, requested type and the schema's fingerprint."""
         return [self._path, self._wanted, self._types.of(name).fingerprint if name else None]
 
     def _look_at_head(self) -> bytes:
-        """Tell from its beginning what the file is, and begin to scan it if it may be a proto; gives the beginning."""
+        """Detect the file's kind from its head, begin a scan if it may be a proto, and return the head."""
         head, self._head = bytes(self._head), bytearray()
         self._detection = schema.detect(head, self._path.rpartition("/")[2], None)
         if self._detection.kind in SCANNED or (self._wanted and self._detection.kind in {"refused", "text"}):
@@ -144,7 +147,8 @@ class Examination:
         self._scan.index = scanner.finish(self.size)
 
     def _scanning(self, step: Callable[[_core.Scanner], None]) -> None:
-        """Take a step of the scan. What fails may be a file that is not the root: whoever picks the root will tell."""
+        """Run a step of the scan and record its error in the scan."""
+        # Not raised here: the file may not be the root, and choosing the root reports the error if it is.
         if self._scanner is None or self._scan is None:
             return
         try:

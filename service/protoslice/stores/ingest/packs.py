@@ -1,4 +1,4 @@
-"""The objects that the files of an upload become: small ones share one, as each object costs waits for the disk."""
+"""Objects for the files of an ingest; small files share packs, since each object waits for the disk."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from protoslice.stores.manifest import ObjectLocation
 __all__ = ["FilePlace", "Packs"]
 
 FULL_PACK = 256 << 20
-"""A pack that has grown to this takes no more files: so objects keep coming, and show that the upload is alive."""
+"""Size at which a pack is committed, so that new objects keep showing that the upload is alive."""
 
 
 class FilePlace:
-    """Where a file lies: told once the object that it is in is durable."""
+    """Location of a file, set once its object is durable."""
 
     __slots__ = ("stored",)
 
@@ -28,7 +28,7 @@ class FilePlace:
 
 
 class Packs:
-    """The objects of one attempt. A pack bears the number of the first file in it."""
+    """Objects of one attempt. A pack is named by the number of its first file."""
 
     def __init__(self, storage: Storage, worker: Worker, attempt: str, lease: Lease) -> None:
         self._storage = storage
@@ -41,13 +41,13 @@ class Packs:
         self._size = 0
 
     async def object(self, number: int) -> SummedObject:
-        """An object of its own for a file."""
+        """A new object for file `number`."""
         self._lease.begin()
         key = keys.object_key(self._attempt, f"file-{number}")
         return await SummedObject.open(self._storage, key, ready=self._lease.staked)
 
     async def add(self, number: int, content: bytes) -> FilePlace:
-        """Take a small file, whole. It is durable after `commit`."""
+        """Add a small file to the open pack; durable after `commit`."""
         if self._pack is None:
             self._pack = await self.object(number)
         place = FilePlace()
@@ -60,7 +60,7 @@ class Packs:
         return place
 
     async def commit(self) -> None:
-        """All small files are durable when this returns, and their places known."""
+        """Make all small files durable and set their locations."""
         if self._pack is None:
             return
         await self._batches.flush()
@@ -69,7 +69,7 @@ class Packs:
         await self._worker.run(lambda: _place(places, pack))
 
     async def abort(self) -> None:
-        """Leave nothing of an open pack."""
+        """Discard the open pack."""
         pack, self._pack = self._pack, None
         if pack is not None:
             await self._batches.stop()
@@ -86,6 +86,6 @@ class Packs:
 
 
 def _place(places: Sequence[tuple[FilePlace, int, int]], pack: ObjectLocation) -> None:
-    """Tell the places of files in a pack, each with where it begins and how long it is."""
+    """Set the locations of the files in a pack, from their offsets and sizes."""
     for place, at, size in places:
         place.stored = pack if len(places) == 1 else ObjectLocation(size, parts=(pack,), at=at)

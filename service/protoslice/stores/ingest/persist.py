@@ -1,4 +1,4 @@
-"""The manifest of a new store, and the objects to be written beside its files."""
+"""Drafts of stores: the manifest, and the records to be written beside its files."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from protoslice.stores.requests import IngestRequest
 __all__ = ["PLANNER", "StoreDraft", "drafted"]
 
 PLANNER: Final = _core.Plan.VERSION
-"""The version of the planner that the chunks of new stores are made by."""
+"""Version of the planner that makes the chunks of new stores."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreDraft:
-    """A store that is ready to be published."""
+    """Store ready to be published."""
 
     manifest: Manifest
     beside: Mapping[ObjectKey, bytes]
-    """Objects that the manifest relies on and that are not written yet: index, plan, image, schema."""
+    """Records still to be written that the manifest relies on: index, plan, image, schema."""
 
 
 async def drafted(
     attempt: str, request: IngestRequest, received: Sequence[Received], root: Root, *, worker: Worker
 ) -> StoreDraft:
-    """The store that `received` make, whose root is `root`."""
+    """Draft of the store made of the files `received` and `root`."""
     prepared = root.prepared
     kept = {"index": prepared.index, "plan": prepared.plan, "image": prepared.image} if prepared else {}
     schema = prepared.schema if prepared else None
     if schema is not None:
-        # Bundled types too: a later program may bundle them otherwise. With the attempt it is kept as long as the
-        # store is; were it shared by stores, writers and collectors would have to agree about one thing more.
+        # Bundled types too: a later program may bundle them otherwise. Stored with the attempt, the schema lives as
+        # long as the store; sharing it would need another agreement between writers and collectors.
         kept["schema"] = schema.canonical
     plain = {keys.object_key(attempt, name): data for name, data in kept.items() if data is not None}
     beside = await worker.sized(sum(map(len, plain.values())), lambda: {key: seal(data) for key, data in plain.items()})

@@ -1,4 +1,4 @@
-"""The index, the plan and the image of a root, made of a file that has arrived. Blocking."""
+"""Preparation of a root: index, plan and image, made from a file in storage. Blocking."""
 
 from __future__ import annotations
 
@@ -20,32 +20,38 @@ from protoslice.stores.requests import IngestRequest
 __all__ = ["NotARoot", "Prepared", "prepare_root"]
 
 _TEXT_AT_ONCE: Final = 64 << 10
-"""Bytes of text that are parsed here: some milliseconds. Longer text holds the interpreter's lock for too long."""
+"""Text up to this size is parsed in this process, in some milliseconds.
+
+Longer text would hold the GIL too long.
+"""
 _DECODED_RATIO: Final = 128
-"""Bytes that a byte of a compressed chunked proto may decode to; who has better ratios sends it without compression."""
+"""Decoded bytes per byte of a compressed chunked proto, at most."""
 _DECODED_FREE: Final = 16 << 20
-"""Bytes that a compressed chunked proto of any size may decode to."""
+"""Decoded bytes that a compressed chunked proto of any size may have."""
 _DECODED_HELD: Final = 64 << 20
-"""Bytes of memory that decoding takes at most, twice or thrice: for chunks that cannot be decoded in pieces."""
+"""Memory of decoding a chunk that cannot be decoded in pieces, at most.
+
+It is taken two or three times.
+"""
 _NOT_PROTOS: Final = ("text", "json", "table", "tfrecord")
-"""Kinds of root that are kept without an index: formats know what to do with them."""
+"""Kinds of root stored without an index, for formats that read them directly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What is kept beside the files of a store."""
+    """Records of a root, stored beside the files."""
 
     type: str | None
     index: bytes
     plan: bytes
     chunks: int
     schema: schema.TypeSchema | None
-    """The schema that the root is read by; None for a root of unknown type."""
+    """Schema that the root is read by; None for a root of unknown type."""
     image: bytes | None = None
 
 
 class NotARoot(Exception):
-    """The file holds no proto that can be the root of a store, for the reason `why`."""
+    """Refusal of a file as root, for the reason `why`."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -53,20 +59,20 @@ class NotARoot(Exception):
 
 
 class BoundedSide(Side, Protocol):
-    """The place for decoded bytes, of which it takes so many."""
+    """Destination of decoded bytes with a limit."""
 
     @property
     def room(self) -> int:
-        """The most bytes that may be written."""
+        """Bytes that may be written, at most."""
 
 
 def prepare_root(
     source: RangeSource, received: Received, side: BoundedSide, types: Types, request: IngestRequest, *, texts: bool
 ) -> Prepared | None:
-    """The index, the plan and the image of a root; None for a file that a format knows, and that is no proto.
+    """Prepare a root; None for a file that is no proto but that a format reads.
 
-    `NotARoot` for any other file, and for one that does not parse where little said that it is a proto. `texts` says
-    whether a text is parsed where its type is known.
+    Raises `NotARoot` for any other file, and for one that does not parse when only weak evidence called it a proto.
+    `texts` allows parsing a text of known type.
     """
     detection = received.detection
     text_type = request.type_or(detection.type_name) if texts and detection.kind == "text" else None
@@ -88,7 +94,7 @@ def prepare_root(
 
 
 def _check_known(source: RangeSource, received: Received, request: IngestRequest) -> None:
-    """`NotARoot` for a file without an index that no format wants as a root, unless the request names one."""
+    """Raise `NotARoot` for a file that no format reads as a root, unless the request names a root."""
     path, detection = received.info.path, received.detection
     if not request.names_a_root and not formats_of(Model(path, detection.type_name, {path: source}, None)):
         raise NotARoot(f"{detection.why}, and no format knows such a file")
@@ -104,7 +110,7 @@ def _file(source: RangeSource, received: Received, request: IngestRequest, text_
 
 
 def _terms(file: ProtoFile, received: Received, side: BoundedSide, types: Types) -> IndexingTerms:
-    """The bounds for a file from a stranger, and its index where a scan on the way in has made that."""
+    """Limits for an untrusted file, and its index when the scan during upload made one."""
     most = min(side.room, _DECODED_FREE + _DECODED_RATIO * file.source.size)
     scanned = received.scan if file.form == "serialized" else None
     return IndexingTerms(
@@ -119,7 +125,7 @@ def _decode(file: ProtoFile, side: BoundedSide, terms: IndexingTerms, request: I
     try:
         return decode(file, side, terms)
     except Unsupported as error:
-        # A class below `Unsupported` comes from the side, which refuses bytes of what is a chunked proto.
+        # A subclass comes from the side, which refuses the bytes of a valid chunked proto.
         if file.form == "chunked" and type(error) is Unsupported:
             raise NotARoot(error.message) from error
         raise

@@ -1,4 +1,4 @@
-"""Receiving one file: to storage, through the scanner and through the digests, piece by piece, with back-pressure."""
+"""Receiver of one file: storage, scanner and digests take it batch by batch, with back-pressure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["FileSink", "Received", "Scan", "Types"]
 
 @dataclass(slots=True)
 class Received:
-    """A file that has arrived, but belongs to no store yet."""
+    """File that has arrived and belongs to no store yet."""
 
     info: File
     place: FilePlace
@@ -28,15 +28,15 @@ class Received:
 
     @property
     def stored(self) -> ObjectLocation:
-        """Where it lies; it is durable."""
+        """Location of the file, which is durable."""
         assert self.place.stored is not None, "the packs are committed before anybody looks into files"
         return self.place.stored
 
 
 class FileSink:
-    """Takes file `number`. While a batch is written, scanned and digested, the next one is gathered.
+    """Sink of file `number`: gathers a batch while the one before is written, scanned and digested.
 
-    A file that fills no batch goes into a pack, any other becomes an object of its own.
+    A file smaller than a batch goes into a pack, any other becomes an object of its own.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class FileSink:
         self._size = 0
 
     async def write(self, piece: bytes) -> None:
-        """Take the next piece; waits while the one before the last is still being worked on."""
+        """Append `piece`, waiting while an earlier batch is being processed; `LimitExceeded` beyond the limit."""
         self._size += len(piece)
         if self._size > self._limit:
             raise LimitExceeded(f"the upload is larger than {self._limit} bytes, the most that is taken")
         await self._batches.add(piece)
 
     async def finish(self) -> Received:
-        """End of the file. What is no part of a pack is durable when this returns."""
+        """Finish the file, which is durable on return unless it is in a pack."""
         small = self._batches.take_all()
         if small is not None:
             place = await self._packs.add(self._number, small)
@@ -74,7 +74,7 @@ class FileSink:
         return Received(info, place, examined.detection, examined.scan)
 
     async def abort(self) -> None:
-        """Leave nothing behind."""
+        """Discard the file."""
         await self._batches.stop()
         if self._arriving is not None:
             await self._arriving.abort()

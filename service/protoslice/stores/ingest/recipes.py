@@ -1,7 +1,7 @@
-"""Following a recipe: what it sends and what it copies become the files of an ingest, digested like any other.
+"""Execution of recipes: literals and copied ranges become the files of an ingest.
 
-A copy names the store, file and range it is of, and whoever may read that may copy it: a digest opens nothing. Copied
-bytes are verified like those of any read, and belong to the new store alone afterwards.
+A copy names store, file and range; a client that may read those may copy them, and a digest alone gives no access.
+Copied bytes are verified like any read, and belong to the new store.
 """
 
 from __future__ import annotations
@@ -19,26 +19,24 @@ from protoslice.stores.reading.serving import Representation
 __all__ = ["Viewing", "follow"]
 
 _AHEAD: Final = 1 << 20
-"""Bytes of memory that a recipe is read ahead into."""
+"""Memory of recipe events read ahead of writing."""
 _EVENT_BYTES: Final = 300
 _WRONG: Final = "the file does not have the size and the digest that the recipe says: nothing was stored"
 
 
 class Viewing(Protocol):
-    """Whoever opens stores."""
+    """Access to opened stores."""
 
     async def view(self, ref: str) -> OpenStore:
-        """The store that `ref` names."""
+        """The opened store that `ref` names."""
 
 
 async def follow(body: AsyncIterator[bytes], ingest: Ingest, stores: Viewing) -> None:
-    """Take in the files that a recipe makes. Raises unless each has the size and the digest that it says.
+    """Ingest the files of a recipe; raises unless each has the size and digest that the recipe states.
 
-    The recipe is read ahead of what is written, and checked as it is read: of a short one nothing is copied unless all
-    that can be known of it is right.
-
-    A wrong digest of a file that copies parts of others shows only when they are copied. That costs `ingest.room` bytes
-    of reading and writing at most, the limit of an upload, and what was written is garbage.
+    The recipe is read ahead of writing and checked on the way, so that an obvious error in a short recipe costs no
+    copying. A wrong digest of a file made of several parts shows only after copying, which is limited by `ingest.room`;
+    what was written becomes garbage.
     """
     reader, plan, writing = RecipeReader(), _Plan(ingest.room, stores), _Writing(ingest, stores)
     async for piece in body:
@@ -51,11 +49,11 @@ async def follow(body: AsyncIterator[bytes], ingest: Ingest, stores: Viewing) ->
 
 
 class _Plan:
-    """What a recipe goes on to make: its sizes are added up, and what it copies is looked for."""
+    """Checks the events of a recipe read ahead: sums up sizes and looks up copied ranges."""
 
     def __init__(self, room: int, stores: Viewing) -> None:
         self.held = 0
-        """Bytes of memory that the events take, about."""
+        """Memory held by the events, about."""
         self._room = room
         self._stores = stores
         self._events: list[Event] = []
@@ -64,12 +62,15 @@ class _Plan:
         self._parts: list[str | None] = []
 
     def take(self) -> list[Event]:
-        """The events that were added and not taken yet."""
+        """Remove and return the pending events."""
         taken, self._events, self.held = self._events, [], 0
         return taken
 
     async def add(self, event: Event) -> None:
-        """Take the next event; raises when what it says cannot be."""
+        """Check and queue an event.
+
+        Raises for a missing source, a wrong size or digest, or a file beyond the room.
+        """
         match event:
             case RecipeFile():
                 self._size, self._parts = 0, []
@@ -92,7 +93,7 @@ class _Plan:
             self._parts.append(sha256)
 
     async def _whole(self, copy: Copy) -> str | None:
-        """The digest of the copied bytes where it is known: when they are a whole file."""
+        """Digest of a copied range that is a whole file of known digest; else None."""
         source = await _source(copy, self._stores)
         return source.sha256.hex() if source.sha256 is not None and copy.length == source.size else None
 
@@ -103,7 +104,7 @@ class _Plan:
 
 
 class _Writing:
-    """Carries out what a recipe says."""
+    """Writes the files of a recipe."""
 
     def __init__(self, ingest: Ingest, stores: Viewing) -> None:
         self._ingest = ingest
@@ -111,7 +112,7 @@ class _Writing:
         self._sink: Sink | None = None
 
     async def carry_out(self, events: Iterable[Event]) -> None:
-        """Write what the next events say."""
+        """Write the given events."""
         for event in events:
             if isinstance(event, RecipeFile):
                 self._sink = await self._ingest.file(event.path)
@@ -131,7 +132,7 @@ class _Writing:
 
 
 def _weight(event: Event) -> int:
-    """About the bytes of memory that an event takes."""
+    """Memory that an event takes, about."""
     match event:
         case bytes():
             return len(event)
@@ -142,7 +143,7 @@ def _weight(event: Event) -> int:
 
 
 async def _source(copy: Copy, stores: Viewing) -> Representation:
-    """What is copied from; the range is there."""
+    """Source of a copy; raises when it is gone or has no such range."""
     if not is_id(copy.store):
         raise InvalidInput("a recipe copies from a store by its whole id")
     try:
@@ -164,5 +165,5 @@ async def _copy(copy: Copy, sink: Sink, stores: Viewing) -> None:
 
 
 def _gone(copy: Copy) -> Conflict:
-    # The recipe is right and the store is not what it was: the client can send the bytes instead.
+    # The recipe is valid but the store has changed: the client can send the bytes instead.
     return Conflict(f"what is to be copied from store {copy.store} is gone or damaged: send it")

@@ -1,4 +1,4 @@
-"""The root of a store: the file that is its proto, or the reason why there is none."""
+"""Choice of a store's root: the file that is its proto, or a reason why there is none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Prepare = Callable[[Received], Awaitable[Made]]
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The root of an upload, and what was made of it; a `file` of None has a `why` instead."""
+    """Root of an ingest and the records prepared for it; without a `file` there is a `why`."""
 
     file: Received | None
     prepared: Prepared | None = None
@@ -32,12 +32,12 @@ class Root:
 
     @property
     def path(self) -> str | None:
-        """The path of the root; None where there is none."""
+        """Path of the root; None without a root."""
         return self.file.info.path if self.file is not None else None
 
     @property
     def type(self) -> str | None:
-        """The type of the root; None where it is not known, and where there is no root."""
+        """Type of the root; None when unknown or without a root."""
         if self.prepared is not None:
             return self.prepared.type
         return self.file.detection.type_name if self.file is not None else None
@@ -46,10 +46,10 @@ class Root:
 async def choose_root(
     files: Sequence[Received], request: IngestRequest, *, opened: Open, worker: Worker, prepare: Prepare
 ) -> Root:
-    """The root of `files`: the one that `request` names, else the likeliest by name, content or package that is one.
+    """The root of `files`: the one that `request` names, else the first of the likely ones that prepares.
 
-    `opened` gives what has been stored of a file. `prepare` makes what is kept of a root, or raises `NotARoot`. A named
-    root, or one of a named type, that cannot be had is an error; so is damage in a file whose content says what it is.
+    `opened` opens a stored file; `prepare` makes the records of a root or raises `NotARoot`. Raises when a root or type
+    is named and cannot be used, and for damage in a file whose content identifies it.
     """
     if not files:
         raise InvalidInput("the upload holds no file")
@@ -78,7 +78,7 @@ def _named(files: Sequence[Received], path: str) -> Received:
 
 
 async def _prepared(file: Received, prepare: Prepare, *, alone: bool) -> Made:
-    """The result of `prepare`; an error in one of several files names it."""
+    """The result of `prepare`; with several files, errors are prefixed with the path."""
     try:
         return await prepare(file)
     except ProtosliceError as error:
@@ -88,7 +88,7 @@ async def _prepared(file: Received, prepare: Prepare, *, alone: bool) -> Made:
 
 
 def _why(ranked: Sequence[Received], reasons: dict[str, str]) -> str:
-    """The reason why none of the files is a root, told of the likeliest one."""
+    """Reason why no file is a root, given for the likeliest file."""
     path, reason = next(iter(reasons.items()), (ranked[0].info.path, ranked[0].detection.why))
     if len(ranked) == 1:
         return f"{path} is not taken for a proto: {reason}. If it is one, name its type"
@@ -98,8 +98,8 @@ def _why(ranked: Sequence[Received], reasons: dict[str, str]) -> str:
 
 
 async def _ranked(files: Sequence[Received], opened: Open, worker: Worker) -> list[Received]:
-    """The files, the likeliest root first."""
-    # In a thread: an upload may hold ten thousand files.
+    """The files, likeliest root first."""
+    # In a thread, since an upload may hold ten thousand files.
     by_path = {file.info.path: file for file in files}
     candidates = await worker.run(lambda: _candidates(files))
     contents = {

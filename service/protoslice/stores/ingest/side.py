@@ -1,4 +1,4 @@
-"""The side object of a store: the bytes that its root decodes to, written and read again from a thread."""
+"""Side object of a store: decoded bytes of its root, written and read from a worker thread."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["StoredSide"]
 
 
 class StoredSide:
-    """Takes at most `room` decoded bytes. `write` and `source` block: for worker threads, never the loop's."""
+    """Side object of at most `room` bytes. `write` and `source` block: call them in worker threads only."""
 
     def __init__(self, storage: Storage, key: ObjectKey, worker: Worker, *, room: int, verify: bool) -> None:
         self.room = room
         self.stored: ObjectLocation | None = None
-        """The object, once `source` has been called; None where nothing was written."""
+        """Location of the object after `source`; None when nothing was written."""
         self._storage = storage
         self._key = key
         self._worker = worker
@@ -31,7 +31,7 @@ class StoredSide:
         self._closed = False
 
     def write(self, data: bytes, /) -> None:
-        """Append `data`; `LimitExceeded` when there is no room for it."""
+        """Append `data`; `LimitExceeded` beyond `room`."""
         size = (0 if self._writer is None else self._writer.size) + len(data)
         if size > self.room:
             raise LimitExceeded(f"the file decodes to {size} bytes or more, and the upload has room for {self.room}")
@@ -39,12 +39,12 @@ class StoredSide:
         self._worker.wait_for(self._write(data))
 
     def source(self) -> RangeSource:
-        """The bytes written, which are durable then."""
+        """Publish the object and open it for reading."""
         return self._worker.wait_for(self._open())
 
     async def close(self) -> None:
-        """Give up the writer, unless the object was made, and the object that was opened."""
-        self._closed = True  # a thread whose caller was cancelled may still be at work
+        """Close the opened object, or discard an unpublished one."""
+        self._closed = True  # a worker thread may outlive its cancelled caller
         if self._opened is not None:
             self._opened.close()
         elif self._writer is not None:

@@ -1,4 +1,4 @@
-"""Bytes on their way into storage: gathered to batches, and written with their block sums."""
+"""Writers: arriving pieces are gathered into batches and written with block sums."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from protoslice.stores.manifest import ObjectLocation
 __all__ = ["Batches", "SummedObject"]
 
 BATCH = 1 << 20
-"""Pieces are gathered to this size: a hop to a thread for each would cost more than the work."""
+"""Batch size: a thread hop per piece would cost more than the work."""
 
 
 class Batches:
-    """Gathers pieces. While a batch is being worked on, the next one is gathered, and no more than that."""
+    """Gathers pieces into batches; at most one batch is gathered while another is processed."""
 
     def __init__(self, work: Callable[[bytes], Awaitable[None]]) -> None:
         self._work = work
@@ -29,26 +29,26 @@ class Batches:
         self._working: asyncio.Future[None] | None = None
 
     async def add(self, piece: bytes) -> None:
-        """Take the next piece; waits while the batch before the last is still being worked on."""
+        """Add a piece; waits while a full batch cannot be handed on yet."""
         self._gathered.append(piece)
         self._size += len(piece)
         if self._size >= BATCH:
             await self._hand_on()
 
     def take_all(self) -> bytes | None:
-        """All that was added, which is not worked on then; none where some of it has been handed on already."""
+        """All pieces, withdrawn from processing; None when a batch has been handed on already."""
         if self._begun:
             return None
         gathered, self._gathered, self._size = b"".join(self._gathered), [], 0
         return gathered
 
     async def flush(self) -> None:
-        """All that was added has been worked on when this returns."""
+        """Hand on all pieces and wait until they are processed."""
         await self._hand_on()
         await self._idle()
 
     async def stop(self) -> None:
-        """Drop what was gathered, and wait for the work under way, whatever comes of it."""
+        """Discard gathered pieces and wait for the batch being processed, ignoring its errors."""
         self._gathered, self._size = [], 0
         with suppress(ProtosliceError):
             await self._idle()
@@ -68,7 +68,7 @@ class Batches:
 
 
 class SummedObject:
-    """An object in the making, and the sums of its blocks."""
+    """Object being written, with the sums of its blocks."""
 
     def __init__(
         self, storage: Storage, key: ObjectKey, writer: Writer, ready: Callable[[], Awaitable[None]] | None
@@ -83,24 +83,24 @@ class SummedObject:
     async def open(
         cls, storage: Storage, key: ObjectKey, *, ready: Callable[[], Awaitable[None]] | None = None
     ) -> SummedObject:
-        """A new object to be written at `key`; it is published once `ready` has returned."""
+        """Begin an object at `key`; `commit` awaits `ready` before publishing."""
         return cls(storage, key, await storage.writer(key), ready)
 
     @property
     def size(self) -> int:
-        """How much has been written."""
+        """Bytes written."""
         return self._writer.size
 
     async def write(self, batch: bytes) -> None:
-        """Append a batch, which `sum` is given too."""
+        """Append a batch; the caller passes the same batch to `sum`."""
         await self._writer.write(batch)
 
     def sum(self, batch: bytes) -> None:
-        """Take the sums of a batch; blocks."""
+        """Update the block sums with a batch. Blocks."""
         self._sums.update(batch)
 
     async def commit(self) -> ObjectLocation:
-        """Where the object lies. It and its sums are durable when this returns."""
+        """Publish the object and its sums; both are durable on return."""
         size = self.size
         if self._ready is not None:
             await self._ready()
@@ -108,5 +108,5 @@ class SummedObject:
         return ObjectLocation(size, key=str(self.key), etag=etag)
 
     async def abort(self) -> None:
-        """Leave nothing behind."""
+        """Discard the object."""
         await self._writer.abort()

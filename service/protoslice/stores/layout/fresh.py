@@ -1,4 +1,4 @@
-"""Creation of objects under random names, where `Conflict` can only mean a lost answer to our own write."""
+"""Creation of objects under random names: a `Conflict` there means a lost answer to our own write."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ __all__ = ["Computed", "Readable"]
 
 
 class Readable(Protocol):
-    """Source of a representation's bytes, read as a `RangeSource` in threads and in spans on the event loop."""
+    """Source of a representation's bytes, read as a `RangeSource` in threads, in spans on the event loop."""
 
     @property
     def size(self) -> int:
@@ -60,5 +60,5 @@ class Computed:
         return await self._worker.run(lambda: [self._source.read(start, end - start) for start, end in spans])
 
     def at_hand(self, offset: int, length: int) -> None:
-        """None, since computing takes a worker thread."""
+        """Always None: computing takes a worker thread."""
         return None

@@ -241,7 +241,7 @@ class OpenStore:
         return self._proto
 
     def _etag(self, *view: object) -> str:
-        """Entity tag of a view: digest of store id, parameters, and the version of the code that makes the view."""
+        """Entity tag of a view: digest of store id, parameters, and the version of the code behind the view."""
         return hashlib.sha256(repr((self.manifest.id, *view)).encode()).hexdigest()
 
 

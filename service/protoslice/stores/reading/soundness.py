@@ -44,7 +44,7 @@ def _objects(manifest: Manifest) -> Iterator[ObjectLocation]:
 
 
 async def _check(storage: Storage, stored: ObjectLocation, worker: Worker, *, verify: bool) -> None:
-    """Raise `NotFound` or `IntegrityError` unless an object has its size and, with `verify`, its checksums."""
+    """Raise `NotFound` or `IntegrityError` unless an object has its size and, with `verify`, its sums."""
     found = await open_object(storage, stored, worker, verify=verify)
     try:
         if (await storage.stat(ObjectKey(stored.key or ""))).size != stored.size:

@@ -1,4 +1,4 @@
-"""Uploads that survive: begun, continued after any interruption, joined, and made into stores. Without HTTP."""
+"""Resumable uploads, without HTTP: begun, continued after interruptions, joined, made into stores."""
 
 from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, Superseded, WrongOffset
 from protoslice.stores.uploads.model import Failure, NewUpload, State, Upload, UploadOptions

@@ -1,4 +1,4 @@
-"""Taking the next bytes of an upload: part by part into storage, each durable before the record tells of it."""
+"""Append to uploads: bytes go into parts, each durable before the upload's record names it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ __all__ = ["Appender", "Means"]
 LARGEST_PART = 1 << 30
 PARTS_PER_DOUBLING = 64
 STATE_SHARE = 4
-"""A state is saved once this many times its size have come since the last: so what must be read again stays small."""
+"""Bytes to come before the next save, as a multiple of the saved state's size.
+
+Bounds what a resume reads again.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What appending works with."""
+    """Collaborators of an `Appender`."""
 
     storage: Storage
     worker: Worker
@@ -38,9 +41,9 @@ class Means:
 
 
 class Appender:
-    """Appends to one upload. While one part becomes durable and is recorded, the next one is being written.
+    """Appends to one upload; the next part is written while the one before is committed and recorded.
 
-    Where a checksum is due, nothing is recorded before `finish`: a part that is not recorded does not count.
+    With a checksum to compare, no part is recorded before `finish`, and unrecorded parts do not count.
     """
 
     def __init__(
@@ -60,22 +63,25 @@ class Appender:
         self._part: SummedObject | None = None
         self._landing: asyncio.Future[None] | None = None
         self._unrecorded: list[ObjectKey] = []
-        """Parts that no record can name: an attempt to write one may have gone well, whatever was answered."""
+        """Keys of parts that no record can name, safe to delete.
+
+        A write of the record with a lost answer may have succeeded, so its parts are never among them.
+        """
         self._failed = False
         self._stays_until = 0.0
         self._settle_in()
 
     @property
     def sound(self) -> bool:
-        """Whether nothing has gone wrong with what was added, as far as it has been worked on."""
+        """True while no batch has failed."""
         return not self._failed
 
     async def add(self, piece: bytes) -> None:
-        """Take the next piece; waits when storage is slower than the client."""
+        """Append `piece`; waits when storage is slower than the client."""
         await self._batches.add(piece)
 
     async def stay(self) -> None:
-        """Have the upload kept while its bytes come, however long it takes until some of them are recorded."""
+        """Extend the upload's expiry when half of it has passed without a recorded part."""
         if monotonic() < self._stays_until:
             return
         await self._settled()
@@ -84,15 +90,15 @@ class Appender:
         self._settle_in()
 
     def _settle_in(self) -> None:
-        """Take half the time that the upload is kept for as the time to tell that it still gets on."""
+        """Schedule the next extension for half of the remaining lifetime."""
         self._stays_until = monotonic() + (self._held.upload.expires - now()).total_seconds() / 2
 
     async def flush(self) -> None:
-        """All that was added has been written and watched, though not recorded yet."""
+        """Wait until all pieces are written and watched, though not recorded."""
         await self._batches.flush()
 
     async def finish(self, *, length: int | None = None) -> Held:
-        """Make all that was added durable, then record it; `length` is that of the whole, where it is known now."""
+        """Make all pieces durable and record them, with the upload's total `length` unless None."""
         await self._batches.flush()
         part, self._part = self._part, None
         state = await self._state()
@@ -105,7 +111,7 @@ class Appender:
         return self._held
 
     async def abort(self) -> None:
-        """Leave nothing behind of what was not recorded."""
+        """Delete what was not recorded, ignoring storage errors."""
         await self._batches.stop()
         with suppress(ProtosliceError):
             await self._settled()
@@ -148,11 +154,11 @@ class Appender:
             self._watch(batch)
 
     def _enough(self) -> int:
-        """Parts grow with the upload, so that there are never very many."""
+        """Size at which the current part ends; grows with the upload to limit the number of parts."""
         return max(self._means.part_bytes, min(self._upload.offset // PARTS_PER_DOUBLING, LARGEST_PART))
 
     async def _settled(self) -> None:
-        """The part before has been recorded."""
+        """Wait until the part before is recorded."""
         if self._landing is not None:
             landing, self._landing = self._landing, None
             await landing
@@ -173,7 +179,7 @@ class Appender:
 
     async def _record(self, upload: Upload) -> None:
         before = self._held.upload.saved
-        # Whatever is answered, a record may name the parts from here on: what none names, a collector takes.
+        # From here on a record may name the parts, whatever the answer; a collector deletes those it does not name.
         self._unrecorded.clear()
         self._held = await self._means.change(self._held, upload)
         self._upload = self._held.upload
@@ -182,7 +188,7 @@ class Appender:
                 await self._means.storage.delete(ObjectKey(before.key))
 
     async def _state(self) -> tuple[int, bytes] | None:
-        """The state of the examination now, when it is time to keep it: after how many bytes, and what it is."""
+        """Bytes examined and the examination's state, if it is time to save it; else None."""
         examination, saved = self._examination, self._upload.saved
         if examination is None or (saved and examination.size < saved.after + STATE_SHARE * saved.bytes):
             return None

@@ -1,4 +1,4 @@
-"""What can be wrong with a request for an upload, apart from what can be wrong with any."""
+"""Errors specific to resumable uploads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["AlreadyComplete", "InconsistentLength", "JoinedUpload", "Superseded"
 
 
 class WrongOffset(Conflict):
-    """The upload goes on from another offset."""
+    """Request whose offset is not the upload's."""
 
     def __init__(self, expected: int, provided: int) -> None:
         super().__init__(f"the upload goes on from byte {expected}, not {provided}")
@@ -17,25 +17,25 @@ class WrongOffset(Conflict):
 
 
 class Superseded(Conflict):
-    """Another request for the same upload has come, so that this one ends."""
+    """Request ended because a newer one continues the same upload."""
 
     def __init__(self) -> None:
         super().__init__("another request goes on with this upload")
 
 
 class AlreadyComplete(InvalidInput):
-    """The upload takes no more bytes."""
+    """Bytes sent to a complete upload."""
 
     def __init__(self) -> None:
         super().__init__("this upload is complete: it takes no more bytes")
 
 
 class JoinedUpload(Unsupported):
-    """The upload was joined from others, and takes no bytes by itself."""
+    """Bytes sent to an upload that was joined from others."""
 
     def __init__(self) -> None:
         super().__init__("this upload was joined from others: it takes no bytes")
 
 
 class InconsistentLength(InvalidInput):
-    """What is said of the length of the whole does not fit together."""
+    """Contradicting statements on the upload's total length."""

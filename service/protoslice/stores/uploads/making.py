@@ -1,4 +1,4 @@
-"""Making stores out of uploads that are whole."""
+"""Stores made of complete uploads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Typing = Callable[[str | None], Awaitable[Types]]
 
 
 class Making:
-    """Hands what has arrived in parts to an ingest, as if it came now; no byte of it is copied."""
+    """Passes complete uploads to an ingest without copying their parts."""
 
     def __init__(
         self, storage: Storage, worker: Worker, ingest: Ingesting, types: Typing, options: UploadOptions
@@ -37,7 +37,10 @@ class Making:
         self._options = options
 
     async def stored(self, upload: Upload) -> Upload:
-        """The upload with the store that has been made of it, or with the reason why there is none."""
+        """The upload as `stored` with its store, or `failed` with the reason.
+
+        Errors that a retry may mend are raised.
+        """
         try:
             made = await self.make({upload.filename: [upload]}, upload.request, digests_of(upload))
         except (StorageError, Conflict):
@@ -49,7 +52,7 @@ class Making:
     async def make(
         self, files: Mapping[str, Sequence[Upload]], request: IngestRequest, digests: Mapping[str, str]
     ) -> Created:
-        """The store of these files, each made of uploads that follow each other; `digests` are what some must have."""
+        """Create a store of files, each made of consecutive uploads; `digests` are expected SHA-256 by path."""
         self._options.check_size(sum(upload.offset for uploads in files.values() for upload in uploads))
         types = await self._types(request.type)
         async with await self._ingest(request) as ingest:
@@ -65,7 +68,7 @@ class Making:
             return await ingest.commit()
 
     async def _received(self, path: str, wanted: str | None, types: Types, uploads: Sequence[Upload]) -> Received:
-        """A file made of uploads that follow each other; what is known of the first of them is taken up."""
+        """A file made of consecutive uploads; the examination resumes from the first upload's saved state."""
         storage, worker = self._storage, self._worker
         examination = await taken_up(storage, worker, uploads[0], types, path=path, wanted=wanted)
         parts = [part for upload in uploads for part in upload.parts]
@@ -76,5 +79,5 @@ class Making:
 
 
 def digests_of(upload: Upload) -> dict[str, str]:
-    """The digest that the file of an upload is to have, by its path; none where its client gave none."""
+    """Expected SHA-256 of an upload's file, by path; empty when the client gave none."""
     return {upload.filename: upload.sha256} if upload.sha256 else {}

@@ -1,4 +1,4 @@
-"""What is recorded of an upload. The record is all there is to know: whatever it does not name does not count."""
+"""Model of uploads and their records; parts that the record does not name do not count."""
 
 from __future__ import annotations
 
@@ -27,61 +27,61 @@ _VERSION = 1
 NAMELESS = "model.pb"
 
 State = Literal["open", "complete", "stored", "failed", "gone"]
-"""`complete` is a part that others are joined with; `gone` has been removed, or has expired."""
+"""`complete` is a partial upload, ready to be joined; `gone` has been removed or has expired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadOptions:
-    """Bounds on uploads that are kept until they are whole."""
+    """Limits and lifetimes of uploads."""
 
     max_bytes: int = MAX_UPLOAD_BYTES
     max_open: int = MAX_OPEN_UPLOADS
     max_open_per_client: int = 0
-    """Of these, how many one client may have; 0 is no limit."""
+    """Open uploads of one client, at most; 0 is no limit."""
     begin_seconds: float = UPLOAD_BEGIN_SECONDS
-    """How long an upload is kept of which no byte has come."""
+    """Seconds that an upload without bytes is kept."""
     lifetime_seconds: float = UPLOAD_LIFETIME_SECONDS
-    """How long an upload that does not get on, and the answer of one that has ended, are kept."""
+    """Seconds that an idle upload, or the result of a finished one, is kept."""
     part_bytes: int = UPLOAD_PART_BYTES
-    """A process that is killed loses no more than this of what it has not acknowledged."""
+    """Size of a part, and so the most that a killed process loses of unacknowledged bytes."""
 
     @property
     def unbegun_seconds(self) -> float:
-        """How long an upload is kept of which no byte has come, which is no longer than any other is."""
+        """Seconds that an upload without bytes is kept: the smaller of the two lifetimes."""
         return min(self.begin_seconds, self.lifetime_seconds)
 
     def kept_seconds(self, upload: Upload) -> float:
-        """How long an upload is kept after a change of it."""
+        """Seconds that an upload is kept after a change."""
         begun = upload.offset > 0 or upload.state != "open"
         return self.lifetime_seconds if begun else self.unbegun_seconds
 
     def check_size(self, size: int) -> None:
-        """Raise when an upload may not be so large."""
+        """Raise `LimitExceeded` when `size` is beyond the limit."""
         if size > self.max_bytes:
             raise LimitExceeded(f"the upload is larger than {self.max_bytes} bytes, the most that is taken")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewUpload:
-    """What a client says when it begins."""
+    """Request to begin an upload."""
 
     length: int | None = None
     path: str | None = None
-    """The file's name; none when it is not known yet."""
+    """Name of the file; None when not known yet."""
     request: IngestRequest = field(default_factory=IngestRequest)
     partial: bool = False
-    """To be joined with others later, and no store by itself."""
+    """True for an upload to be joined with others, which makes no store by itself."""
     sha256: bytes | None = None
-    """What the whole is to have."""
+    """Expected SHA-256 of the whole upload."""
     told: str = ""
-    """The client's own words about it, to be given back."""
+    """Raw `Upload-Metadata`, returned as it was sent."""
     client: str = ""
-    """Whose it is, where uploads are counted for each client. Told to nobody."""
+    """Client that the upload counts for, if clients are limited; never shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A state of the examination: where it lies, after how many bytes it was taken, and how long it is."""
+    """Location of a saved examination state, the bytes examined, and the state's size."""
 
     key: str
     after: int
@@ -90,7 +90,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why no store came of an upload."""
+    """Reason why no store was made of an upload."""
 
     kind: str
     message: str
@@ -99,18 +99,18 @@ class Failure:
 
     @classmethod
     def of(cls, error: ProtosliceError) -> Self:
-        """What `error` says."""
+        """Convert an error to a storable failure."""
         return cls(type(error).__name__, error.message, error.offset, error.path)
 
     def error(self) -> ProtosliceError:
-        """The error again."""
+        """Rebuild the error; `InvalidInput` for an unknown kind."""
         kind: type[ProtosliceError] = getattr(errors, self.kind, errors.InvalidInput)
         return kind(self.message, self.offset, self.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """An upload: its bytes are those of its parts, which never change."""
+    """Upload, whose bytes are those of its immutable parts."""
 
     id: str
     path: str | None
@@ -120,7 +120,7 @@ class Upload:
     length: int | None = None
     partial: bool = False
     joined: tuple[str, ...] = ()
-    """The uploads it was joined from."""
+    """Ids of the uploads joined into this one."""
     sha256: str | None = None
     told: str = ""
     client: str = ""
@@ -132,30 +132,30 @@ class Upload:
 
     @property
     def offset(self) -> int:
-        """How many bytes are durable."""
+        """Number of durable bytes."""
         return sum(part.size for part in self.parts) if not self.joined else self.length or 0
 
     @property
     def is_whole(self) -> bool:
-        """Whether all bytes are there."""
+        """True when all bytes are durable."""
         return self.offset == self.length
 
     @property
     def filename(self) -> str:
-        """What the file is called in the store."""
+        """Path of the file in the store."""
         return self.path or NAMELESS
 
     @property
     def wanted_type(self) -> str | None:
-        """The type that the file is to be read as."""
+        """Type requested for the file; None when none was requested or the file cannot be the root."""
         return self.request.type if self.request.root in {None, self.filename} else None
 
     def kept(self, seconds: float) -> Upload:
-        """The same, to be kept for that long from now on."""
+        """A copy that expires after `seconds` from now."""
         return replace(self, expires=now() + timedelta(seconds=seconds))
 
     def encode(self) -> bytes:
-        """Its JSON form, which `decode` reads."""
+        """Serialize the upload to JSON in an envelope."""
         data: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         data["request"] = asdict(self.request)
         data["parts"] = [stored_as_dict(part) for part in self.parts]
@@ -167,7 +167,7 @@ class Upload:
 
     @classmethod
     def decode(cls, sealed: bytes) -> Upload:
-        """What `encode` gave; an `IntegrityError` for anything else."""
+        """Parse the output of `encode`; `IntegrityError` for anything else."""
         try:
             raw = json.loads(unseal(sealed, "the record of an upload"))
             if raw.pop("version") != _VERSION:

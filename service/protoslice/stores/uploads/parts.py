@@ -1,4 +1,4 @@
-"""The parts of an upload: read again where that is needed, and small ones made into larger ones."""
+"""Parts of uploads: reading, compacting and deleting them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from protoslice.stores.uploads.model import Upload
 __all__ = ["bytes_of", "compacted", "drop_parts", "read_on", "sweep", "taken_up"]
 
 RUN = 16
-"""So many small parts are made into one: a client that sends little at a time must not make a file of countless parts.
+"""Number of small parts that are compacted into one, so that tiny requests do not leave countless parts.
 
 Each byte is copied once for each power of this number, up to the size of a part.
 """
@@ -30,7 +30,7 @@ Each byte is copied once for each power of this number, up to the size of a part
 async def taken_up(
     storage: Storage, worker: Worker, upload: Upload, types: Types, *, path: str, wanted: str | None
 ) -> Examination:
-    """The examination of an upload, as far as its state was saved; from the beginning where that is of no use."""
+    """Resume an upload's examination from its saved state; a fresh one when there is no usable state."""
     saved = upload.saved
     if saved is not None:
         with suppress(ProtosliceError, ValueError, KeyError, TypeError):
@@ -40,7 +40,7 @@ async def taken_up(
 
 
 async def read_on(storage: Storage, worker: Worker, examination: Examination, parts: Sequence[ObjectLocation]) -> None:
-    """Let an examination take what it has not seen yet of `parts`."""
+    """Feed an examination the bytes of `parts` that it has not seen."""
     begin = 0
     for part in parts:
         end = begin + part.size
@@ -59,7 +59,7 @@ def _take(examination: Examination, source: RangeSource, begin: int) -> None:
 
 
 async def bytes_of(storage: Storage, worker: Worker, parts: Sequence[ObjectLocation]) -> AsyncGenerator[bytes]:
-    """All that `parts` hold, verified, piece by piece."""
+    """Verified bytes of `parts`, piece by piece."""
     if not parts:
         return
     source = await open_file_object(storage, ObjectLocation.joined(parts), worker, verify=True)
@@ -71,7 +71,10 @@ async def bytes_of(storage: Storage, worker: Worker, parts: Sequence[ObjectLocat
 
 
 async def compacted(storage: Storage, worker: Worker, upload: Upload, *, part_bytes: int) -> Upload:
-    """The upload with the small parts at its end made into one, when they have become many."""
+    """The upload with the small parts at its end merged into one, if there are `RUN` or more.
+
+    Else `upload` itself.
+    """
     run = _small_run(upload.parts, part_bytes)
     if run < RUN:
         return upload
@@ -89,7 +92,7 @@ async def compacted(storage: Storage, worker: Worker, upload: Upload, *, part_by
 
 
 def _small_run(parts: Sequence[ObjectLocation], part_bytes: int) -> int:
-    """How many parts at the end are of the size of the last one, to a power of `RUN`, or smaller."""
+    """Number of parts at the end that are in the size class of the last part or below."""
     most = part_bytes if not parts else min(part_bytes, RUN ** (_power(parts[-1].size) + 1))
     count = 0
     for part in reversed(parts):
@@ -100,12 +103,12 @@ def _small_run(parts: Sequence[ObjectLocation], part_bytes: int) -> int:
 
 
 def _power(size: int) -> int:
-    """The largest power of `RUN` within a size."""
+    """Size class of a part: exponent of the largest power of `RUN` that is at most `size`."""
     return max(0, size.bit_length() - 1) // 4
 
 
 async def sweep(storage: Storage, upload: Upload) -> None:
-    """Remove what lies beside the parts of an upload that takes no more bytes, such as what broken requests left."""
+    """Delete unnamed objects of an upload that takes no more bytes, such as leftovers of interrupted requests."""
     named = {key for part in upload.parts for key in part.keys}
     named |= {str(keys.sums_of(ObjectKey(key))) for key in named}
     named.add(str(keys.claim(upload.id)))
@@ -118,7 +121,7 @@ async def sweep(storage: Storage, upload: Upload) -> None:
 
 
 async def drop_parts(storage: Storage, before: Upload, after: Upload) -> None:
-    """Remove the parts of `before` that `after` is not made of any more."""
+    """Delete the parts of `before` that `after` no longer names."""
     needed = {key for part in after.parts for key in part.keys}
     with suppress(ProtosliceError):
         for key in (ObjectKey(key) for part in before.parts for key in part.keys if key not in needed):

@@ -1,4 +1,4 @@
-"""The records of uploads in a storage, changed by compare-and-set alone; and their end."""
+"""Records of uploads, changed by compare-and-set only, and their expiry."""
 
 from __future__ import annotations
 
@@ -23,24 +23,27 @@ _MOVED = "another request has taken this upload on meanwhile: ask where it is, a
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A record as it was read, and the tag that says whether it still is so."""
+    """Record and the entity tag it was read with, for the next compare-and-set."""
 
     upload: Upload
     etag: str
 
 
 class UploadRecords:
-    """Uploads by id."""
+    """Records of uploads by id."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     async def create(self, upload: Upload) -> Held:
-        """A new record."""
+        """Create a record."""
         return Held(upload, await put_new(self._storage, keys.upload(upload.id), upload.encode()))
 
     async def read(self, upload_id: str) -> Held:
-        """The record as it is now; `NotFound` when there is none, `Gone` when the upload has been ended."""
+        """The current record.
+
+        `NotFound` when there is none, `Gone` when the upload was removed or has expired.
+        """
         held = await self._read(upload_id)
         if held.upload.state == "gone":
             raise Gone("this upload has been removed, or has expired")
@@ -49,21 +52,21 @@ class UploadRecords:
         return held
 
     async def change(self, held: Held, upload: Upload) -> Held:
-        """Put `upload` in the place of what is held; `Conflict` when somebody else was first."""
+        """Replace the held record; `Conflict` when another writer was first."""
         key = keys.upload(upload.id)
         try:
             return Held(upload, await self._storage.put(key, upload.encode(), if_etag=held.etag))
         except Conflict:
             found = await self._read(upload.id)
-            if found.upload == upload:  # it was we: the answer got lost on the way
+            if found.upload == upload:  # our own write, whose answer was lost
                 return found
             raise Conflict(_MOVED) from None
 
     @asynccontextmanager
     async def unless_changed(self, held: Held) -> AsyncIterator[None]:
-        """Read parts of an upload inside: one that is missing since the record has changed is a `Conflict`, no damage.
+        """Context for reading parts: an `IntegrityError` becomes `Conflict` if the record has changed meanwhile.
 
-        Another replica may have joined the parts into larger ones.
+        Another replica may have merged the parts into larger ones.
         """
         try:
             yield
@@ -83,7 +86,7 @@ class UploadRecords:
 
 
 async def load_record(storage: Storage, stat: ObjectStat) -> Held:
-    """The record that is there: read again when it has changed since it was looked at."""
+    """The record listed as `stat`, read again when it has changed since."""
     while True:
         try:
             data = await storage.get_range(stat.key, 0, stat.size, if_etag=stat.etag)
@@ -93,10 +96,10 @@ async def load_record(storage: Storage, stat: ObjectStat) -> Held:
 
 
 async def end_uploads(storage: Storage, *, moment: datetime, before: datetime, dry_run: bool = False) -> set[str]:
-    """End the uploads that expired until `moment`, forget those that had ended before `before`; the ids of all others.
+    """End uploads expired at `moment` and delete records ended before `before`; returns the ids of all others.
 
-    An upload that is ended here cannot become a store any more; its objects are needed until it is forgotten, since a
-    store may be in the making that has just been told of them. A dry run leaves all as it is.
+    An upload ended here cannot become a store any more. Its objects are needed until its record is deleted, as a store
+    may be in the making that has read the record just before. A dry run changes nothing.
     """
     alive: set[str] = set()
     records = UploadRecords(storage)
@@ -119,8 +122,8 @@ async def end_uploads(storage: Storage, *, moment: datetime, before: datetime, d
 
 
 async def end_upload(records: UploadRecords, held: Held) -> None:
-    """End an upload that has expired, unless it has got on meanwhile."""
+    """End an expired upload unless its record has changed."""
     try:
         await records.change(held, replace(held.upload, state="gone", parts=(), saved=None))
     except (Conflict, NotFound):
-        return  # it has got on at the last moment
+        return  # continued at the last moment

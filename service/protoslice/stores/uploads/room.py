@@ -1,4 +1,4 @@
-"""How many uploads are open, in all and for each client: counted by their records, which all replicas share."""
+"""Limits on open uploads, in all and per client, counted by the records that all replicas share."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["Room"]
 
 COUNTED_SECONDS: Final = 60
 FULL_SECONDS: Final = 1
-"""How long a count is believed; when it forbids more, for less."""
+"""Seconds that a count is reused; less when it leads to a refusal."""
 SHARE: Final = 20
-"""A count is believed this many times as long as it took: counting takes no more than that part of the time."""
+"""Reuse of a count as a multiple of the time it took, which bounds the share of time spent counting."""
 _AT_ONCE: Final = 16
-"""Records read at the same time."""
+"""Records read concurrently."""
 
 
 class Room:
-    """The open uploads of one storage, and the limits on them. A limit of 0 for each client is none."""
+    """Number of open uploads in one storage and its limits. A limit per client of 0 is none."""
 
     def __init__(self, storage: Storage, options: UploadOptions) -> None:
         self._storage = storage
@@ -36,7 +36,10 @@ class Room:
         self._took = 0.0
 
     async def check(self, client: str) -> None:
-        """Raise when too many uploads are open. Counted anew, and expired ones ended, when it looks like it."""
+        """Raise `TooMany` or `ClientLimit` when `client` may begin no upload.
+
+        Counts again when the count is old.
+        """
         time = asyncio.get_running_loop().time()
         believed = FULL_SECONDS if self._fault(client) else COUNTED_SECONDS
         if time > self._counted_at + max(believed, SHARE * self._took):
@@ -47,11 +50,11 @@ class Room:
             raise fault
 
     def take(self, client: str) -> None:
-        """Count an upload that has begun."""
+        """Count a new upload of `client`."""
         self._open[client] += 1
 
     def _fault(self, client: str) -> TooMany | None:
-        """Why `client` may begin no upload now; None when it may."""
+        """The error when `client` may begin no upload now; None when it may."""
         most, each = self._options.max_open, self._options.max_open_per_client
         if self._open.total() >= most:
             return TooMany(f"{most} uploads are open already: end some, or wait until they expire")
@@ -74,7 +77,7 @@ class Room:
         return [client for client in await asyncio.gather(*map(self._client, batch)) if client is not None]
 
     async def _client(self, stat: ObjectStat) -> str | None:
-        """Whose open upload a record tells of, after ending one that has expired; None for any other record."""
+        """Client of an open upload's record; None for other records. Ends an upload that has expired."""
         with suppress(ProtosliceError):
             held = await load_record(self._storage, stat)
             if held.upload.state in {"open", "complete"}:

@@ -1,4 +1,4 @@
-"""The use cases: beginning an upload, going on with it, ending it, and making stores of what has arrived."""
+"""Use cases of resumable uploads: create, append, join, remove, and make stores."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["Body", "Checksum", "Uploads"]
 
 
 class Checksum(Protocol):
-    """Takes the bytes of one request, and tells whether they are those that were meant."""
+    """Checksum of one request's body."""
 
     def update(self, piece: bytes, /) -> None: ...
 
@@ -46,21 +46,21 @@ class Checksum(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """The bytes that a request brings, and what it says of them."""
+    """Body of an append request, with the statements of its headers."""
 
     pieces: AsyncIterator[bytes]
     offset: int
     size: int | None = None
-    """Of the body, where that is known before it comes."""
+    """Length of the body; None when unknown beforehand."""
     length: int | None = None
-    """Of the whole upload, where the client knows it by now."""
+    """Length of the whole upload; None when the client does not state it."""
     last: bool = False
-    """Whether the upload ends with the body."""
+    """True when the upload ends with this body."""
     checksum: Checksum | None = None
 
 
 class Uploads:
-    """All uploads of one storage that are kept until they are whole."""
+    """Resumable uploads of one storage."""
 
     def __init__(
         self,
@@ -83,17 +83,20 @@ class Uploads:
         self._room = Room(storage, options)
 
     async def create(self, wanted: NewUpload) -> Upload:
-        """A new upload; one of no bytes is whole at once."""
+        """Create an upload; one of length 0 is completed at once."""
         await self._check(wanted)
         await self._room.check(wanted.client)
         held = await self._records.create(self._new(wanted))
         self._room.take(wanted.client)
-        # The record first: an upload that a collector can see is one whose claim it lets alone.
+        # Record before claim: a collector spares the claims of uploads that have a record.
         await self._claims.stake(held.upload.id)
         return (await self._completed(held)).upload
 
     async def get(self, upload_id: str) -> Upload:
-        """An upload as it is, and as the next request will find it: a request under way is ended first."""
+        """The upload's current state, after ending a request under way.
+
+        Completes an upload whose bytes are all there.
+        """
         held = await self._records.read(upload_id)
         if held.upload.state != "open":
             return held.upload
@@ -101,7 +104,11 @@ class Uploads:
             return (await self._completed(await self._records.read(upload_id))).upload
 
     async def append(self, upload_id: str, body: Body) -> Upload:
-        """The upload with the bytes of `body`, or as many of them as arrive; whole, it becomes a store."""
+        """Append `body`, or as much of it as arrives; an upload that is whole then becomes a store.
+
+        Raises `WrongOffset`, `AlreadyComplete`, `JoinedUpload`, `InconsistentLength`, `LimitExceeded`,
+        `ChecksumMismatch` or `Superseded`.
+        """
         async with self._turns.take(upload_id) as turn:
             held = await self._records.read(upload_id)
             length = self._check_place(held.upload, body)
@@ -114,16 +121,16 @@ class Uploads:
             return (await self._completed(await self._append(held, turn, body))).upload
 
     async def remove(self, upload_id: str) -> None:
-        """End an upload. Stores that were made of it stay."""
+        """Remove an upload. Stores made of it stay."""
         async with self._turns.take(upload_id):
             held = await self._records.read(upload_id)
             upload = held.upload
             await self._records.change(held, replace(upload, state="gone", parts=(), saved=None))
             if upload.state == "open" and not upload.is_whole:
-                await drop_attempt(self._storage, upload.id)  # a whole one may be on its way into a store
+                await drop_attempt(self._storage, upload.id)  # a whole upload may be about to become a store
 
     async def join(self, upload_ids: Sequence[str], wanted: NewUpload) -> Upload:
-        """An upload made of others, which follow each other and become one store."""
+        """Join consecutive complete uploads into one, which becomes a store."""
         await self._check(replace(wanted, length=None))
         await self._room.check(wanted.client)
         found = await self._all_finished(upload_ids)
@@ -139,9 +146,9 @@ class Uploads:
     async def assemble(
         self, files: Mapping[str, Sequence[str]], request: IngestRequest, digests: Mapping[str, str] | None = None
     ) -> Created:
-        """A store of several files, each made of one upload or of some that follow each other.
+        """Create a store of several files, each made of one upload or of consecutive ones.
 
-        `digests` are the sha-256 that files are to have, by path.
+        `digests` are expected SHA-256 by path.
         """
         check_request(request)
         found = await self._all_finished([upload_id for upload_ids in files.values() for upload_id in upload_ids])
@@ -149,7 +156,7 @@ class Uploads:
         return await self._making.make(parts, request, digests or {})
 
     async def content(self, upload_id: str) -> AsyncGenerator[bytes]:
-        """The bytes of an upload that is whole; the upload stays as it is."""
+        """Bytes of a complete upload, which stays as it is."""
         upload = await self._finished(upload_id)
         async with aclosing(bytes_of(self._storage, self._worker, upload.parts)) as pieces:
             async for piece in pieces:
@@ -170,7 +177,7 @@ class Uploads:
         )
 
     async def _check(self, wanted: NewUpload) -> None:
-        """Raise for whatever can be known to be wrong before a byte has come."""
+        """Raise for every error that is known before a byte has come."""
         check_request(wanted.request)
         if wanted.path is not None:
             check_file_path(wanted.path)
@@ -179,7 +186,7 @@ class Uploads:
         self.options.check_size(wanted.length or 0)
 
     def _check_place(self, upload: Upload, body: Body) -> int | None:
-        """The length of the whole, as far as it is known with this body; raises unless the body fits on."""
+        """Total length as far as known with this body, or None; raises unless the body fits the upload."""
         if upload.joined:
             raise JoinedUpload
         if body.offset != upload.offset:
@@ -196,7 +203,7 @@ class Uploads:
         return length
 
     def _check_end(self, body: Body, end: int, length: int | None) -> None:
-        """Raise unless a body that brings the upload to `end` may do so."""
+        """Raise unless a body may bring the upload to byte `end`."""
         most = self.options.max_bytes if length is None else length
         if end > most:
             raise LimitExceeded(f"the body goes on past byte {most}, where the upload ends")
@@ -218,11 +225,11 @@ class Uploads:
             held = await appender.finish(length=upload.offset + size if body.last else None)
         finally:
             await appender.abort()
-        # Once an upload is whole, any replica may make a store of its parts: from then on they stay as they are.
+        # A whole upload is never compacted: any replica may be making a store of its parts.
         return held if held.upload.is_whole else await self._compacted(held)
 
     async def _examination(self, upload: Upload) -> Examination | None:
-        """The examination of the bytes so far; None where they will never be a file by themselves."""
+        """Examination of the bytes so far; None for a partial upload without a path, never a file by itself."""
         if upload.path is None and upload.partial:
             return None
         types = await self._types(upload.wanted_type)
@@ -233,7 +240,7 @@ class Uploads:
         return found
 
     async def _take(self, appender: Appender, turn: Turn, upload: Upload, body: Body) -> int:
-        """Take the pieces of the body; when it breaks off, what has come of it is kept all the same."""
+        """Append the pieces of the body and return their size; after an interruption, keeps what has come."""
         room = (self.options.max_bytes if upload.length is None else upload.length) - upload.offset
         size = 0
         try:
@@ -261,7 +268,10 @@ class Uploads:
             await drop_parts(self._storage, before, held.upload)
 
     async def _completed(self, held: Held) -> Held:
-        """The upload with what comes of it, when all bytes are there. What storage fails at can be tried again."""
+        """Complete an upload whose bytes are all there.
+
+        A storage error leaves the upload open for another try.
+        """
         upload = held.upload
         if upload.state != "open" or not upload.is_whole:
             return held
@@ -272,13 +282,13 @@ class Uploads:
             found = await self._records.read(upload.id)
             if found.upload.state == "open":
                 raise
-            return found  # another replica came to the same end
+            return found  # another replica completed the upload
         if done.state != "failed":
             await sweep(self._storage, held.upload)
         return held
 
     async def _all_finished(self, upload_ids: Sequence[str]) -> dict[str, Upload]:
-        """Uploads that others may be made of, by id. Each is looked at once, however often it is named."""
+        """Complete uploads by id, each read once however often it is listed."""
         found, size = dict[str, Upload](), 0
         for upload_id, times in Counter(upload_ids).items():
             found[upload_id] = await self._finished(upload_id)
@@ -287,7 +297,10 @@ class Uploads:
         return found
 
     async def _finished(self, upload_id: str) -> Upload:
-        """An upload that others may be made of."""
+        """A complete upload that may be joined.
+
+        Raises its failure, or `InvalidInput` when incomplete or joined.
+        """
         upload = await self.get(upload_id)
         if upload.failure is not None:
             raise upload.failure.error()

@@ -1,4 +1,4 @@
-"""One request at a time works on an upload. A new one ends the one before, which may hang on a dead connection."""
+"""Pre-emptive lock of uploads: a new request ends the one before, which may hang on a dead connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Turn", "UploadLocks"]
 
 
 class Turn:
-    """The work of one request on one upload."""
+    """Turn of one request on one upload."""
 
     def __init__(self) -> None:
         self.over = asyncio.Event()
@@ -21,17 +21,17 @@ class Turn:
         self._reading = False
 
     def end(self) -> None:
-        """Let it end soon: at once while it waits for its client, else when it would."""
+        """Ask the turn to end: at once while it waits for its client, else before it reads the next piece."""
         if not self._ended and self._reading and self._task is not None:
             self._task.cancel()
         self._ended = True
 
     def _was_ended(self) -> bool:
-        """Whether nobody but the next turn cancelled this one: a shutdown that cancels as well goes on."""
+        """True when only the next turn cancelled this task, and no shutdown did as well."""
         return self._ended and self._task is not None and self._task.uncancel() == 0
 
     async def pieces(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The pieces of `body`; `Superseded` when the turn is to end."""
+        """The pieces of `body`; `Superseded` once the turn is asked to end."""
         while True:
             if self._ended:
                 raise Superseded
@@ -50,14 +50,14 @@ class Turn:
 
 
 class UploadLocks:
-    """The turns of all uploads, in this process. Between processes the records decide."""
+    """Locks of all uploads within this process; between processes, compare-and-set of the records decides."""
 
     def __init__(self) -> None:
         self._turns: dict[str, Turn] = {}
 
     @asynccontextmanager
     async def take(self, upload_id: str) -> AsyncIterator[Turn]:
-        """The next turn, when the one before is over and has left all it had in order."""
+        """Acquire an upload: ends the turn before and waits until that has cleaned up."""
         while (before := self._turns.get(upload_id)) is not None:
             before.end()
             await before.over.wait()
