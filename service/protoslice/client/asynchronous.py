@@ -1,4 +1,4 @@
-"""The same client for programs on an event loop: `Client` does the work, in threads of its own."""
+"""Asynchronous client: runs the calls of `Client` in threads of its own."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _END: Final = object()
 
 
 class _Cancelled(ProtosliceError):
-    """Ends a transfer that nobody waits for any more."""
+    """Ends a transfer whose task was cancelled."""
 
 
 class AsyncClient:
-    """A service at `url`: each method is that of `Client`, awaited. At most 16 calls run at a time, others wait.
+    """Client of the service at `url`, with the methods of `Client` as coroutines and async iterators.
 
-    A transfer whose task is cancelled ends with its next piece.
+    At most 16 calls run at a time; others wait. A transfer whose task is cancelled ends with its next piece.
     """
 
     def __init__(self, url: str, **options: Unpack[ClientOptions]) -> None:
@@ -125,7 +125,7 @@ class AsyncClient:
         return await self._run(self._client.tensor, ref, name, slice)
 
     async def read(self, ref: str, view: str, offset: int, length: int, params: Params = ()) -> bytes:
-        """Exactly the `length` bytes at `offset` of a view, verified: see `Client.source`."""
+        """Exactly the `length` bytes at `offset` of a view, verified; see `Client.source`."""
         return await self._run(lambda: self._client.source(ref, view, params).read(offset, length))
 
     async def download(
@@ -170,9 +170,9 @@ class AsyncClient:
         await self._run(self._client.delete_schema, name)
 
     async def close(self) -> None:
-        """Give back the connections, when the calls that are awaited have ended.
+        """Wait for the awaited calls, then close the connections.
 
-        A call whose task was cancelled is left to itself after a second: the service may be silent for long.
+        A call whose task was cancelled is waited for one second at most, because the service may be silent for long.
         """
         if self._awaited:
             await asyncio.wait(self._awaited)
@@ -201,7 +201,7 @@ class AsyncClient:
 
 
 class _Ending:
-    """A progress that ends the transfer once its task is gone, and tells the caller's meanwhile."""
+    """Progress callback that ends the transfer once its task is gone, and until then calls the caller's."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
@@ -214,7 +214,7 @@ class _Ending:
             self._progress(done, total)
 
     def result(self, coming: Future[T]) -> T:
-        """The result of `coming`, which is cancelled when the task goes."""
+        """Result of `coming`, which is cancelled when the task goes."""
         self._awaited = coming
         if self._gone.is_set():  # before it could be seen
             coming.cancel()
@@ -238,7 +238,7 @@ class _Ending:
 
 
 def _pieces(source: AsyncIterable[bytes], loop: asyncio.AbstractEventLoop, ending: _Ending) -> Iterator[bytes]:
-    """The pieces for a thread, while the loop makes them."""
+    """Pieces of an asynchronous iterator, for a thread; the loop makes them meanwhile."""
     pieces = aiter(source)
 
     async def following() -> bytes | None:

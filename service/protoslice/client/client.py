@@ -1,4 +1,4 @@
-"""The client of a service: push, pull, look. Every byte it gives has been verified."""
+"""Client of a service: push, pull, inspect. All bytes it returns have been verified."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["Client", "ClientOptions", "merge_params"]
 
 
 class Parsing(Protocol):
-    """A message of the protobuf runtime that is to be filled."""
+    """Message of the protobuf runtime that can be filled from bytes."""
 
     def ParseFromString(self, data: bytes, /) -> object:  # noqa: N802 - the runtime's name
-        """Take what `data` says."""
+        """Replace the content of the message by the serialized message `data`."""
 
 
 M = TypeVar("M", bound=Parsing)
@@ -42,17 +42,17 @@ class ClientOptions(TypedDict, total=False):
     """Options of a client."""
 
     headers: Mapping[str, str]
-    """Sent with every request: an Authorization, for example."""
+    """Headers of every request, such as Authorization."""
     timeout_seconds: float
-    """The longest silence of the service; 30 unless given."""
+    """Longest silence of the service; 30 by default."""
     attempts: int
-    """How often something is tried that does not get on; 6 unless given."""
+    """Attempts at an operation without progress; 6 by default."""
     backoff_seconds: float
-    """How long to wait before the second try, doubled for each further one; 0.1 unless given."""
+    """Pause before the second attempt, doubled for each further one; 0.1 by default."""
     parallel: int
-    """Answers at the same time in a large download; 4 unless given."""
+    """Concurrent requests of a large download; 4 by default."""
     cache: Cache | str | os.PathLike[str] | None
-    """Where pieces of models are kept, so that another version is fetched in part; nowhere unless given."""
+    """Cache of pieces, or its folder, so that another version is fetched in part; None by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,10 @@ class _TagsTaken:
 
 
 class Client:
-    """A service at `url`. Threads may share it; close it, or use it as a context manager.
+    """Client of the service at `url`.
 
-    `ref` is a store's id, 12 or more digits of one, or a tag. What fails raises the errors of `protoslice.errors`.
+    Threads may share a client. Close the client, or use it as a context manager. `ref` is a store's id, 12 or more
+    digits of one, or a tag. Failures raise the errors of `protoslice.errors`.
     """
 
     def __init__(self, url: str, **options: Unpack[ClientOptions]) -> None:
@@ -75,7 +76,7 @@ class Client:
         )
         cache = options.get("cache")
         self.cache = Cache(cache) if isinstance(cache, str | os.PathLike) else cache
-        """Where pieces are kept; none, or a `Cache`."""
+        """The `Cache` of pieces, or None."""
         self._connection = Connection(
             url,
             headers=options.get("headers"),
@@ -93,13 +94,14 @@ class Client:
     def push(self, what: Pushable, **options: Unpack[PushOptions]) -> Pushed:
         """Make a store of a file, a folder, bytes, a message, or pieces of bytes.
 
-        The service compares every file with its sha-256 before the store can be seen. What can be read again is sent
-        again when the connection breaks. A large file goes on where a push of it broke off, be it of another process.
+        The service compares every file with its SHA-256 before the store becomes visible. Content that can be read
+        again is sent again when the connection breaks. A large file resumes where an earlier push of it broke off, even
+        one of another process.
         """
         return Push(self._connection, what, options).run()
 
     def register(self, files: Mapping[str, str], **options: Unpack[PushOptions]) -> Pushed:
-        """Make a store over objects that already lie in storage the operator allows: path to URI. Nothing is copied."""
+        """Make a store over objects in storage that the operator allows, by path and URI; copies nothing."""
         wanted: dict[str, Any] = {"files": dict(files), "tags": list(options.get("tags", ()))}
         wanted |= {name: options.get(name) for name in ("type", "root", "min_chunk", "max_chunk")}
         wanted |= {"report": True, "strict": options.get("strict", False)}
@@ -108,24 +110,28 @@ class Client:
         return Pushed(read_json(Store, said), answer.status == 201, 0, 0, read_json(Reported, said).report)
 
     def stores(self, *, tag: str | None = None, type: str | None = None) -> Iterator[Store]:
-        """All stores, newest first: those with a tag that begins so, those of a type."""
+        """All stores, newest first; `tag` selects by the beginning of a tag, `type` by message type."""
         return self._each(Store, "/v1/stores", _params(tag=tag, type=type))
 
     def store(self, ref: str) -> Store:
-        """The store. Its id is computed from what is listed of it, unless its files were registered in place."""
+        """Facts of a store.
+
+        The id is checked against the listed files and policy, unless files were registered in place.
+        """
         return trusted(read_json(Store, self._connection.call("GET", path_of("v1", "stores", ref)).json()), ref)
 
     def remove(self, id: str) -> Removed:
-        """Remove the store of an id, or of the beginning of one, and the tags that point at it.
+        """Remove the store with this id, or with an id that begins so, and the tags that point at the store.
 
-        A tag is a `Conflict`: `untag` removes it, and `store` tells the id. `restore` takes a removal back for a while.
+        `Conflict` for a tag in place of an id: use `untag`, or `store` for the id.
+        `restore` reverts a removal for a while.
         """
         return read_json(Removed, self._connection.call("DELETE", path_of("v1", "stores", id), again=False).json())
 
     def restore(self, id: str) -> Restored:
-        """Take the removal of the store of a whole id back, with those of its tags that are free.
+        """Revert the removal of a store, given its whole id, with those of its tags that are free.
 
-        `NotFound` where there is nothing to restore; a `Conflict` where what it needs has been collected.
+        `NotFound` when there is nothing to restore; `Conflict` when needed objects have been collected.
         """
         said = self._connection.call("POST", path_of("v1", "stores", id, "restore"), again=False).json()
         return Restored(read_json(Store, said), read_json(_TagsTaken, said).tags_taken)
@@ -133,14 +139,14 @@ class Client:
     # Views
 
     def chunks(self, ref: str) -> Iterator[ChunkEntry]:
-        """The chunks of a store with their digests, for which the service reads all of the store the first time."""
+        """Chunks of a store with their digests; the first request makes the service read the whole store."""
         for chunk in self._each(ChunkEntry, self._view(ref, "chunks"), slow=True):
             if chunk.sha256 is None:
                 raise IntegrityError(f"the service answered with chunk {chunk.index} without its digest")
             yield chunk
 
     def chunk(self, ref: str, chunk: int | ChunkEntry) -> bytes:
-        """A chunk: a serialized message, or raw bytes. Given as `chunks` gave it, it may come from the cache."""
+        """Content of a chunk: a serialized message or raw bytes; a `ChunkEntry` may come from the cache."""
         number = chunk if isinstance(chunk, int) else chunk.index
         if isinstance(chunk, int) or (sha256 := chunk.sha256) is None:
             return self._whole(lambda: self.source(ref, f"chunks/{number}"))
@@ -154,11 +160,11 @@ class Client:
         return data
 
     def pieces(self, ref: str) -> Iterator[Piece]:
-        """The pieces that cover every file of a store, with their digests. The first time, all of it is read there."""
+        """Pieces that cover all files of a store, with digests; the first request makes the service read them all."""
         return self._each(Piece, self._view(ref, "pieces"), slow=True)
 
     def tree(self, ref: str, path: str = "", *, depth: int = 1) -> Iterator[Node]:
-        """What lies directly below `path`; with a depth beyond 1 each with what lies below it in turn."""
+        """Nodes directly below `path`; with a `depth` beyond 1, each with its own children."""
         return self._each(Node, self._view(ref, "tree"), _params(path=path, depth=str(depth)))
 
     def metadata(self, ref: str) -> bytes:
@@ -188,9 +194,9 @@ class Client:
         omit_larger_than: int | str | None = None,
         into: Any = None,
     ) -> Any:
-        """What stands at `path`: a message serialized, or parsed `into` one; the content of bytes, the text of others.
+        """Value at `path`: a message serialized, or parsed `into` one; the bytes or text of other values.
 
-        `fields` keep only these paths below it; `omit_larger_than` leaves out every field beyond that size.
+        `fields` keeps only these paths below `path`; `omit_larger_than` omits each field beyond that size.
         """
         params = merge_params(path, fields, omit_larger_than)
         data = self._whole(lambda: self.source(ref, "merge", params))
@@ -204,9 +210,9 @@ class Client:
         return self._each(TensorEntry, self._view(ref, "tensors"), _params(name=name, dtype=dtype))
 
     def tensor(self, ref: str, name: str, slice: Slice | None = None) -> Any:
-        """A tensor, or a slice of it (`"0:128,:"`, or as numpy is indexed), as a numpy array.
+        """Tensor, or a slice (`"0:128,:"`, or a numpy index), as a numpy array.
 
-        `name` may be the address. A tensor of strings is an array of `bytes`.
+        `name` may be the address. A tensor of strings becomes an array of `bytes`.
         """
         params = _params(slice=None if slice is None else slice_text(slice))
         make = lambda: self.source(ref, f"tensors/{name}", [*params, ("format", "raw")])  # noqa: E731
@@ -219,10 +225,10 @@ class Client:
             return strings
 
     def source(self, ref: str, view: str, params: Params = (), *, lean: bool = False) -> Remote:
-        """A view as a source of verified range reads, which `protoslice.open` takes too.
+        """View as a source of verified range reads; `protoslice.open` takes it too.
 
-        `view` is what follows the store in a URL: `files/model.onnx`, `chunks/3`, `merge`, `cpb`, `safetensors`.
-        A `lean` one fetches nothing but what is read; others begin with the first mebibyte.
+        `view` is the URL path behind the store: `files/model.onnx`, `chunks/3`, `merge`, `cpb`, `safetensors`. A `lean`
+        source fetches only the bytes that are read; others begin with the first mebibyte.
         """
         kind, _, rest = view.partition("/")
         steps = rest.split("/") if kind == "files" else [rest] if rest else []
@@ -237,11 +243,11 @@ class Client:
         params: Params = (),
         progress: Progress | None = None,
     ) -> list[Downloaded]:
-        """Write a view to the file `target`; without one, the files of the store.
+        """Write a view to the file `target`; without `view`, write the files of the store.
 
-        Of several files, `target` is the folder they go to; of one, the file, or the folder that is there. A file that
-        is there already, and is the same, is not fetched. What broke off goes on where it was when it is asked for
-        again. With a cache, pieces of other versions are not fetched again.
+        For several files, `target` is a folder; for one, the file or an existing folder. An existing file with the same
+        content is not fetched. A download that broke off resumes where it was. With a cache, pieces of other versions
+        are not fetched again.
         """
         if view is not None and not view.startswith("files/"):
             return [self._download(lambda: self.source(ref, view, params), Path(target), progress)]
@@ -265,9 +271,9 @@ class Client:
         return self._each(Tag, "/v1/tags")
 
     def tag(self, name: str, ref: str, *, create: bool = False, expected: str | None = None) -> Tag:
-        """Point a tag at a store. With `create`, only if it is new; with `expected`, only if it points at that store.
+        """Point a tag at a store; `Conflict` when another client was first.
 
-        A `Conflict` says that somebody was first.
+        With `create`, the tag must be new; with `expected`, the tag must point at that store.
         """
         path = path_of("v1", "tags", name)
         headers = {"if-none-match": "*"} if create else {}
@@ -280,7 +286,7 @@ class Client:
         return read_json(Tag, answer.json())
 
     def untag(self, name: str) -> None:
-        """Remove a tag; what it points at stays."""
+        """Remove a tag; its store stays."""
         self._connection.call("DELETE", path_of("v1", "tags", name), again=False)
 
     def schemas(self) -> Iterator[Schema]:
@@ -292,19 +298,19 @@ class Client:
         return self._connection.call("GET", path_of("v1", "schemas", name)).body
 
     def put_schema(self, name: str, descriptor_set: bytes) -> Schema:
-        """Keep a serialized `FileDescriptorSet`, so that its message types can be named."""
+        """Upload a serialized `FileDescriptorSet`, whose message types may be named from then on."""
         headers = {"content-type": "application/protobuf"}
         answer = self._connection.call("PUT", path_of("v1", "schemas", name), body=descriptor_set, headers=headers)
         return read_json(Schema, answer.json())
 
     def delete_schema(self, name: str) -> None:
-        """Remove a descriptor set; stores that were made with it keep what they need."""
+        """Remove a descriptor set; stores that were made with it stay readable."""
         self._connection.call("DELETE", path_of("v1", "schemas", name), again=False)
 
     # The rest
 
     def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -328,7 +334,7 @@ class Client:
         return as_array(data, headers.get("x-tensor-dtype", ""), shape_of(headers.get("x-tensor-shape", "")))
 
     def _strings(self, ref: str, name: str, params: Params) -> Any:
-        """The tensor, if it is one of strings, which come as JSON alone; else none."""
+        """Tensor of strings, which the service gives as JSON only; None for other tensors."""
         try:
             path = self._view(ref, "tensors", name)
             said = self._connection.call("GET", path, params=[*params, ("format", "json")]).json()
@@ -374,7 +380,7 @@ class Client:
 
 
 def merge_params(path: str, fields: Sequence[str], omit_larger_than: int | str | None) -> Params:
-    """The query of a merge."""
+    """Query parameters of a merge."""
     return [
         *_params(path=path or None, omit_larger_than=None if omit_larger_than is None else str(omit_larger_than)),
         *(("fields", each) for each in fields),
@@ -394,7 +400,10 @@ def _named(store: Store, view: str) -> File:
 
 
 def _inside(folder: Path, path: str) -> Path:
-    """Where a file of a store goes below `folder`; a service must not write anywhere else."""
+    """Path of a store's file below `folder`; `IntegrityError` for one that leads out of the folder.
+
+    A service must not choose where else a client writes.
+    """
     steps = path.split("/")
     if any(step in {"", ".", ".."} or "\\" in step or "\0" in step for step in steps):
         raise IntegrityError(f"the service lists a file at {path!r}, which is no place below a folder")

@@ -1,6 +1,6 @@
-"""Stores as a file system for fsspec: `protoslice://host:port/ref/files/…`, `chunks/…` and `tensors/…`.
+"""File system for fsspec: `protoslice://host:port/ref/files/…`, `chunks/…` and `tensors/…`.
 
-`protoslices://` is the same over TLS. Everything is read-only; what is read has been verified.
+`protoslices://` is the same over TLS. Stores are read-only; all bytes read have been verified.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Info = dict[str, Any]
 
 
 class StoreFileSystem(AbstractFileSystem):
-    """The stores of any services.
+    """File system of the stores of any services.
 
-    `options` are those of `Client`: headers, timeout_seconds, attempts, cache. The names of chunks are their numbers,
-    those of tensors their addresses, percent-encoded.
+    `options` are those of `Client`: headers, timeout_seconds, attempts, cache. Chunks are named by their numbers,
+    tensors by their addresses, percent-encoded.
     """
 
     protocol: ClassVar[tuple[str, ...]] = ("protoslice", "protoslices")
@@ -50,7 +50,7 @@ class StoreFileSystem(AbstractFileSystem):
         return {"tls": True} if path.startswith("protoslices://") else {}
 
     def ls(self, path: str, detail: bool = True, **more: Any) -> list[Any]:
-        """What lies in a folder; a file is all that lies in itself."""
+        """Entries of a folder; a file is the only entry of itself."""
         path = self._strip_protocol(path)
         found = self._listed(path)
         if found is None:
@@ -58,7 +58,7 @@ class StoreFileSystem(AbstractFileSystem):
         return found if detail else sorted(each["name"] for each in found)
 
     def info(self, path: str, **more: Any) -> Info:
-        """What stands at `path`."""
+        """Entry of `path`: name, size and type."""
         path = self._strip_protocol(path)
         host, ref, kind, rest = _split(path)
         if kind in {"chunks", "tensors"} and rest and self._listed(f"{host}/{ref}/{kind}") is None:
@@ -76,13 +76,13 @@ class StoreFileSystem(AbstractFileSystem):
         return StoreFile(self, path, self._remote(path), block_size or 4 << 20, **more)
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **more: Any) -> bytes:
-        """The bytes at `path`, from `start` up to `end`; negative ones count from its end."""
+        """Bytes at `path`, from `start` up to `end`; negative positions count from the end."""
         remote = self._remote(self._strip_protocol(path))
         first, last, _ = slice(start, end).indices(remote.size)
         return remote.read(first, max(0, last - first))
 
     def created(self, path: str) -> Any:
-        """When the store of `path` was made."""
+        """Creation time of the store of `path`."""
         host, ref, _, _ = _split(self._strip_protocol(path))
         return self._client(host).store(ref).created
 
@@ -127,14 +127,14 @@ class StoreFileSystem(AbstractFileSystem):
         try:
             view = f"{kind}/{unquote(rest) if kind == 'tensors' else rest}"
             remote = self._client(host).source(ref, view, [("format", "raw")] if kind == "tensors" else ())
-            remote.facts  # noqa: B018 - asks, so that what is not there is told here
+            remote.facts  # noqa: B018 - a request, so that a missing file is reported here
         except NotFound as error:
             raise FileNotFoundError(path) from error
         return remote
 
 
 class StoreFile(AbstractBufferedFile):
-    """A view, read with the read-ahead that fsspec offers."""
+    """Open view, read with fsspec's read-ahead."""
 
     def __init__(self, fs: StoreFileSystem, path: str, remote: Remote, block_size: int, **more: Any) -> None:
         self._remote = remote
@@ -149,7 +149,7 @@ class StoreFile(AbstractBufferedFile):
 
 
 def _split(path: str) -> tuple[str, str, str, str]:
-    """Host, ref, kind, and what follows."""
+    """Host, ref, kind, and the rest of a path."""
     host, _, path = path.partition("/")
     ref, _, path = path.partition("/")
     kind, _, rest = path.partition("/")
@@ -167,7 +167,7 @@ def _file(name: str, size: int | None) -> Info:
 
 
 def _one(path: str, listed: list[Info]) -> Info:
-    """The entry of `path` itself; a folder, when things lie below it."""
+    """Entry of `path` in a listing, else a folder."""
     found = next((each for each in listed if each["name"] == path), None)
     if found is not None:
         return found
@@ -175,7 +175,7 @@ def _one(path: str, listed: list[Info]) -> Info:
 
 
 def _children(root: str, folder: str, files: dict[str, int]) -> list[Info]:
-    """What lies directly in `folder`, or the file that it is."""
+    """Entries directly in `folder`, or of the file that `folder` names."""
     if folder in files:
         return [_file(f"{root}/{folder}", files[folder])]
     prefix = f"{folder}/" if folder else ""

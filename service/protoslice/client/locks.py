@@ -1,4 +1,4 @@
-"""Files that one process at a time goes on with."""
+"""Locks on files for one process at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ __all__ = ["lock"]
 
 
 def lock(fd: int, path: Path) -> None:
-    """Make the open file ours alone until it is closed. Raises where it is another's, or is not at `path` any more."""
+    """Lock an open file exclusively until it is closed.
+
+    `BlockingIOError` when another process holds the lock, `FileNotFoundError` when the file is no longer at `path`.
+    """
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     if os.stat(path).st_ino != os.fstat(fd).st_ino:
         raise FileNotFoundError

@@ -1,6 +1,6 @@
-"""Threads that work side by side, and that nobody has to wait for who wants to leave.
+"""Pool of daemon threads, which a program can leave without waiting.
 
-The executors of the standard library are waited for when a program ends, however long a silent service keeps them.
+Executors of the standard library make a program wait at its end, however long a silent service keeps their threads.
 """
 
 from __future__ import annotations
@@ -16,31 +16,34 @@ from typing import Final, Generic, Self, TypeVar
 __all__ = ["DaemonPool"]
 
 _GRACE_SECONDS: Final = 1.0
-"""What is left of their work they may take so long to drop, until they are left to themselves."""
+"""Seconds that `end` waits for threads; later ones are left alone."""
 
 T = TypeVar("T")
 
 
 class _Job(Generic[T]):
-    """Work, and where its result goes."""
+    """Work and the future of its result."""
 
     def __init__(self, work: Callable[[], T], coming: Future[T]) -> None:
         self._work = work
         self._coming = coming
 
     def run(self) -> None:
-        """Do the work, unless it was cancelled."""
+        """Run the work, unless it was cancelled."""
         if not self._coming.set_running_or_notify_cancel():
             return
         try:
             self._coming.set_result(self._work())
-        except BaseException as error:  # whoever asks for the result is to know
+        except BaseException as error:  # raised again by the future's `result`
             self._coming.set_exception(error)
-            del self  # else the error, its traceback and this frame hold each other, and all that the work held
+            del self  # else the error, its traceback and this frame keep each other alive, with all the work's data
 
 
 class DaemonPool:
-    """At most `size` threads, each begun when there is work for it. At the end, work that is not begun is dropped."""
+    """Pool of at most `size` threads, each started on demand.
+
+    The end of the pool drops work that has not begun.
+    """
 
     def __init__(self, size: int, name: str) -> None:
         self._size = size
@@ -50,7 +53,7 @@ class DaemonPool:
         self._ended = False
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """The result of `work`, once a thread has done it; `work` that is cancelled before is left out."""
+        """Future of `work`; cancelled work that has not begun never runs."""
         coming: Future[T] = Future()
         self._jobs.put(_Job(work, coming).run)
         if len(self._threads) < self._size:
@@ -62,7 +65,7 @@ class DaemonPool:
         while (job := self._jobs.get()) is not None:
             if not self._ended:
                 job()
-            del job  # what it came to is others' while this waits for the next
+            del job  # so that its result is not kept alive while waiting for the next job
 
     def __enter__(self) -> Self:
         return self
@@ -71,7 +74,7 @@ class DaemonPool:
         self.end()
 
     def end(self) -> None:
-        """Drop work that is not begun, and end the threads; one that takes long over its work is left to itself."""
+        """Drop work that has not begun and end the threads; a thread still busy after a second is left alone."""
         self._ended = True
         for _ in self._threads:
             self._jobs.put(None)

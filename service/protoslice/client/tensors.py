@@ -1,4 +1,4 @@
-"""Tensors as numpy arrays; the bytes come raw, little-endian, row by row."""
+"""Tensors as numpy arrays, from raw little-endian elements in row-major order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ML_DTYPES: Final[Mapping[str, str]] = {
 
 
 def slice_text(wanted: Slice) -> str:
-    """A slice as the service reads it: `0:128,:,-3,::2`."""
+    """Slice as the service's query text: `0:128,:,-3,::2`."""
     if isinstance(wanted, str):
         return wanted
     steps = wanted if isinstance(wanted, tuple) else (wanted,)
@@ -43,7 +43,7 @@ def slice_text(wanted: Slice) -> str:
 
 
 def as_array(data: bytes, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """The elements as an array that may be written to."""
+    """Elements as a writable array; `IntegrityError` when `data` does not fit `shape`."""
     kind = _dtype(dtype)
     if math.prod(shape) * kind.itemsize != len(data):
         raise IntegrityError(f"{len(data)} bytes came for a tensor of type {dtype} and shape {list(shape)}")
@@ -53,7 +53,7 @@ def as_array(data: bytes, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any,
 
 
 def as_strings(data: Any) -> np.ndarray[Any, Any]:
-    """The array of `bytes` that the JSON of a tensor of strings says."""
+    """Array of `bytes` from the JSON of a tensor of strings; `IntegrityError` for other JSON."""
     import numpy as np
 
     try:
@@ -65,7 +65,7 @@ def as_strings(data: Any) -> np.ndarray[Any, Any]:
 
 
 def shape_of(text: str) -> tuple[int, ...]:
-    """The sizes that X-Tensor-Shape gives, with or without brackets."""
+    """Shape from the header X-Tensor-Shape, with or without brackets."""
     plain = text.strip().strip("[]()").strip().rstrip(",")
     try:
         return tuple(int(size) for size in plain.split(",")) if plain else ()

@@ -1,4 +1,4 @@
-"""Pieces of models on the local disk, found by their sha-256: what one version has, the next need not fetch."""
+"""Cache of pieces of models on the local disk, by SHA-256, so that versions share downloads."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _ABANDONED_SECONDS: Final = 3600
 
 
 class Cache:
-    """A folder of at most about `max_bytes`, least recently used pieces going first. Processes may share it.
+    """Cache in a folder of about `max_bytes`, with least recently used eviction. Processes may share it.
 
-    Nothing in it is believed: what is read is compared with its digest, and removed when it is something else. The
-    size is looked at whenever a sixteenth of the most has been added, so each process may be over by that much.
+    Each piece read is compared with its digest and removed when it differs. The size is checked whenever a sixteenth of
+    `max_bytes` has been added, so each process may exceed the limit by that much.
     """
 
     def __init__(self, folder: str | os.PathLike[str], max_bytes: int = 10 << 30) -> None:
@@ -32,11 +32,11 @@ class Cache:
             raise InvalidInput("max_bytes is a size in bytes, from 0 on")
         self.folder = Path(folder).expanduser()
         self.max_bytes = max_bytes
-        self._added = max_bytes  # so that the first addition looks at what is there
+        self._added = max_bytes  # so that the first addition checks the size
         self._lock = threading.Lock()
 
     def get(self, sha256: str, size: int) -> bytes | None:
-        """The piece, if it is there and is what it should be."""
+        """The piece, or None when it is absent or damaged."""
         path = self._path(sha256)
         try:
             with path.open("rb") as file:
@@ -52,16 +52,17 @@ class Cache:
         return data
 
     def has(self, sha256: str, size: int) -> bool:
-        """Whether the piece seems to be there: `get` tells for sure."""
+        """True when a file of that size stands for the piece; only `get` verifies the content."""
         try:
             return self._path(sha256).stat().st_size == size
         except OSError:
             return False
 
     def put(self, sha256: str, data: bytes | memoryview) -> None:
-        """Keep a piece. What cannot be kept is not: a full disk costs the cache, and no download."""
+        """Keep a piece if possible."""
         if len(data) > self.max_bytes:
             return
+        # A full disk costs the cache, but no download.
         path = self._path(sha256)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +85,7 @@ class Cache:
             self.shrink()
 
     def shrink(self) -> int:
-        """Remove what was used the longest ago until the rest fits; how many bytes are left."""
+        """Remove least recently used pieces until the rest fits; returns the number of bytes left."""
         found = sorted(self._entries())
         left = sum(size for _, size, _ in found)
         for _, size, path in found:
@@ -107,7 +108,10 @@ class Cache:
         return self.folder / sha256[:2] / sha256
 
     def _entries(self) -> Iterator[tuple[float, int, Path]]:
-        """When each piece was last used, its size and its place; files half written are pieces that were not used."""
+        """Last use, size and path of each piece.
+
+        Half-written files count as unused for an hour longer, which evicts them first.
+        """
         try:
             folders = [each for each in os.scandir(self.folder) if each.is_dir(follow_symlinks=False)]
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Downloads: in parallel, taken up again, under a temporary name until they are whole and right."""
+"""Downloads: parallel, resumable, under a temporary name until verified."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from protoslice.facts import Piece
 __all__ = ["Download", "Downloaded", "Progress", "afresh", "read_whole", "same_file"]
 
 Progress = Callable[[int, int | None], None]
-"""Told how many bytes are done, of how many where that is known. What it raises ends the transfer."""
+"""Receives the number of bytes done, and the total or None. An exception ends the transfer."""
 _ROUNDS: Final = 2
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Downloaded:
-    """What a download came to."""
+    """Result of a download."""
 
     path: Path
     size: int
@@ -39,7 +39,7 @@ class Downloaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
-    """How one representation becomes a file."""
+    """Download of one representation to a file."""
 
     remote: Remote
     target: Path
@@ -48,10 +48,10 @@ class Download:
     progress: Progress | None = None
     cache: Cache | None = None
     pieces: Callable[[], Sequence[Piece]] | None = None
-    """Tells the digests of its pieces, where they can be had."""
+    """Returns the pieces of the file with digests; None when there are none to be had."""
 
     def run(self) -> Downloaded:
-        """The file, whole and right. What had arrived of the same content is not fetched again."""
+        """Download and verify the file; bytes that arrived before for the same content are kept."""
         facts = self.remote.facts
         with PartialFile(self.target, facts) as partial:
             try:
@@ -63,13 +63,13 @@ class Download:
                     digest = self._mend(partial)
                 raise IntegrityError(f"{self.target.name} does not come as the service says it is")
             except (IntegrityError, Conflict):
-                partial.drop()  # nobody can tell what of it is right
+                partial.drop()  # its correct parts cannot be told from the others
                 raise
 
     def _fill(self, partial: PartialFile, parts: Generator[bytes, None, None]) -> str:
-        """Append the parts; the digest of all there is then."""
+        """Append the parts; returns the digest of the whole file."""
         size = self.remote.size
-        with closing(parts), Hashing() as hashing:  # closed, the parts end the threads that fetch them
+        with closing(parts), Hashing() as hashing:  # closing ends the threads that fetch the parts
             hashing.update(partial.pieces())
             for part in parts:
                 hashing.update((part,))
@@ -86,7 +86,7 @@ class Download:
         return in_order(self._transfers(self._table(self.pieces), start, self.cache), self.parallel)
 
     def _transfers(self, pieces: Sequence[Piece], start: int, cache: Cache) -> Iterator[Transfer]:
-        """Reads of the pieces behind `start`: kept ones one by one, neighbours that must be fetched together."""
+        """Transfers of the pieces behind `start`: cached ones alone, others joined with their neighbours."""
         group: list[Piece] = []
         for piece in pieces:
             if piece.end <= start:
@@ -111,7 +111,7 @@ class Download:
         return read
 
     def _fetch(self, group: Sequence[Piece], cache: Cache | None) -> bytes:
-        """Neighbouring pieces, in one answer, each compared with its digest."""
+        """Fetch neighbouring pieces in one request and compare each with its digest."""
         first = group[0].offset
         data = self.remote.read_unverified(first, group[-1].end - first)
         for piece in group:
@@ -123,7 +123,7 @@ class Download:
         return data
 
     def _mend(self, partial: PartialFile) -> str:
-        """Fetch again what came wrong, or everything where nobody can tell; the digest of all there is then."""
+        """Fetch damaged pieces again, or the whole file without digests; returns the new digest of the file."""
         if self.pieces is None:
             partial.restart()
             return self._fill(partial, self.remote.parts(0, self.parallel))
@@ -133,7 +133,7 @@ class Download:
         return self._fill(partial, self._parts(partial.size))
 
     def _table(self, pieces: Callable[[], Sequence[Piece]]) -> Sequence[Piece]:
-        """The pieces, which must cover the whole."""
+        """Pieces of the file; `IntegrityError` unless they cover the file without gaps."""
         table, at = pieces(), 0
         for piece in table:
             if piece.offset != at or not 0 < piece.size <= PART:
@@ -145,12 +145,12 @@ class Download:
 
 
 def afresh(make: Callable[[], Remote], work: Callable[[Remote], T]) -> T:
-    """What `work` makes of a representation; begun anew when what was first said of it proves wrong."""
+    """Result of `work` on a new `Remote`; repeated with another when the client finds an inconsistency."""
     for _ in range(_ROUNDS):
         try:
             return work(make())
         except (IntegrityError, Conflict) as error:
-            if error.request_id is not None:  # the service itself said so
+            if error.request_id is not None:  # reported by the service itself
                 raise
     return work(make())
 
@@ -166,7 +166,7 @@ def read_whole(remote: Remote, parallel: int) -> bytes:
 
 
 def same_file(path: Path, size: int, sha256: str | None) -> bool:
-    """Whether the file that is there is the one wanted."""
+    """True when `path` already holds a file of this size and digest; False without a digest."""
     if sha256 is None or not path.is_file() or path.stat().st_size != size:
         return False
     with path.open("rb") as file:

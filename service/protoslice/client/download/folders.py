@@ -1,4 +1,4 @@
-"""The files of a store on their way into a folder: small ones side by side, then large ones one by one, in parts."""
+"""Download of a store's files: small ones concurrently, then large ones in turn, in parts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from protoslice.facts import File, Piece
 __all__ = ["PiecesByFile", "each_file"]
 
 SMALL_FILE: Final = DIGESTED
-"""Of such a file a single answer brings all: what it costs is the waiting."""
+"""A file up to this size comes in one response; latency is its main cost."""
 
 T = TypeVar("T")
 Fetch = Callable[[File, Progress | None], T]
 
 
 def each_file(files: Sequence[File], fetch: Fetch[T], parallel: int, progress: Progress | None) -> list[T]:
-    """What `fetch` gives for each file, in their order; progress is told of all of them together."""
+    """Results of `fetch` for the files, in their order; `progress` receives the sum over all files."""
     total = _Total(sum(file.size for file in files), progress)
     done: dict[str, T] = {}
 
@@ -39,7 +39,7 @@ def each_file(files: Sequence[File], fetch: Fetch[T], parallel: int, progress: P
 
 
 class PiecesByFile:
-    """The pieces of a store, which are asked for once, when those of a file are first wanted."""
+    """Pieces of a store by file, requested once on first use."""
 
     def __init__(self, ask: Callable[[], Iterable[Piece]]) -> None:
         self._ask = ask
@@ -58,7 +58,7 @@ class PiecesByFile:
 
 
 class _Total:
-    """What is done of several files, which different threads tell of."""
+    """Progress of several files, summed over threads."""
 
     def __init__(self, size: int, progress: Progress | None) -> None:
         self._size = size
@@ -67,7 +67,7 @@ class _Total:
         self._lock = threading.Lock()
 
     def part(self) -> Progress | None:
-        """Who is to be told of one of them."""
+        """Progress callback for one of the files; None without a caller's callback."""
         if self._progress is None:
             return None
         before = 0

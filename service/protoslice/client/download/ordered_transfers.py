@@ -1,4 +1,4 @@
-"""Transfers side by side whose bytes come out in order, as they arrive."""
+"""Concurrent transfers whose bytes come out in order, as they arrive."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from protoslice.client.pool import DaemonPool
 __all__ = ["Transfer", "in_order"]
 
 Transfer = Callable[[threading.Event], Iterator[bytes]]
-"""Gives pieces of bytes, in a thread of its own; is to end soon once the event is set."""
+"""Yields pieces of bytes in a thread of the pool; must end soon after the event is set."""
 
 
 def in_order(transfers: Iterable[Transfer], parallel: int) -> Generator[bytes, None, None]:
-    """The pieces of all transfers, one transfer after the other.
+    """Pieces of all transfers, one transfer after the other.
 
-    At most twice as many as run at a time are begun and not yet taken: what those bring is what waits in memory. When
-    one fails, or nobody wants the rest, the others are stopped.
+    At most `2 * parallel` transfers are started and not yet consumed, which bounds the memory. When one fails, or the
+    caller closes the generator, the others are stopped.
     """
     waiting: deque[_Flow] = deque()
     stop = threading.Event()
@@ -39,7 +39,7 @@ def in_order(transfers: Iterable[Transfer], parallel: int) -> Generator[bytes, N
 
 
 class _Flow:
-    """The pieces of one transfer on their way from its thread."""
+    """Queue of the pieces of one transfer, from its thread to the consumer."""
 
     def __init__(self) -> None:
         self._pieces: SimpleQueue[bytes | BaseException | None] = SimpleQueue()
@@ -49,7 +49,7 @@ class _Flow:
             for piece in transfer(stop):
                 self._pieces.put(piece)
             self._pieces.put(None)
-        except BaseException as error:  # whoever takes the pieces is to know
+        except BaseException as error:  # raised again in the consumer
             self._pieces.put(error)
 
     def __iter__(self) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""A file that arrives: under a temporary name until it is whole, and taken up again where it was left."""
+"""Partial download: a file under a temporary name, which a later download resumes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ __all__ = ["PartialFile"]
 
 _STEP: Final = 1 << 20
 _WRITTEN: Final = 64 << 10
-"""At most so much is written by one call. For longer ones the kernel looks for long stretches of free memory, which
-was measured (Linux 6.18, ext4) to cost several times as much as the writing itself."""
+"""Bytes in one `write` call at most. For longer calls the kernel looks for long runs of free memory, which was measured
+(Linux 6.18, ext4) to cost several times as much as the write itself.
+"""
 
 
 class PartialFile:
-    """The temporary file beside `target` for just this content; as long as what has arrived of it.
+    """Temporary file beside `target` for one content; its size is the number of bytes that have arrived.
 
-    Its name is made of the entity tag, so what another version left is never gone on with. Who finds it in use by
-    another process begins a new one.
+    The name contains a digest of the entity tag, so a download never resumes another version. While another process
+    holds the file, a new one is begun.
     """
 
     def __init__(self, target: Path, facts: RemoteFacts) -> None:
@@ -62,7 +63,7 @@ class PartialFile:
         self.size += len(data)
 
     def write_at(self, offset: int, data: bytes | memoryview) -> None:
-        """Put `data` where it belongs."""
+        """Write `data` at `offset`."""
         left = memoryview(data)
         try:
             while left:
@@ -72,33 +73,33 @@ class PartialFile:
             raise _failed(self.target, error) from error
 
     def read(self, offset: int, length: int) -> bytes:
-        """What it has of these bytes."""
+        """Bytes at `offset`, fewer at the end of the file."""
         return os.pread(self._fd, length, offset)
 
     def pieces(self) -> Iterator[bytes]:
-        """All it has now, whatever is appended until somebody reads them."""
+        """Pieces of the current content, up to the size at the time of the call."""
         size = self.size
         return (self.read(at, min(_STEP, size - at)) for at in range(0, size, _STEP))
 
     def restart(self) -> None:
-        """Begin anew: what had arrived is not what it should be."""
+        """Discard all content, which was found to be wrong."""
         os.ftruncate(self._fd, 0)
         self.size = 0
 
     def finish(self) -> None:
-        """Give the file its name: it is whole and right."""
+        """Rename the complete, verified file to its final name."""
         try:
             os.replace(self._path, self.target)
         except OSError as error:
             raise _failed(self.target, error) from error
 
     def drop(self) -> None:
-        """Leave nothing of it."""
+        """Remove the temporary file."""
         with suppress(FileNotFoundError):
             os.unlink(self._path)
 
     def close(self) -> None:
-        """Give back the file; what has arrived stays for another time."""
+        """Close the file; its content stays for a later download."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

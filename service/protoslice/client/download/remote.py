@@ -1,7 +1,7 @@
-"""One representation on a service, read by ranges: every byte that is given has been verified.
+"""Source of one representation on a service, read by ranges and verified.
 
-Of a representation whose sha-256 the service knows, whoever reads it whole compares that. Of any other, and of every
-read of a part, the bytes come in answers of a mebibyte that carry a digest of their own.
+Callers that read a whole representation compare its SHA-256, when the service knows it. All other reads come in
+responses of at most a mebibyte, each with a digest of its own.
 """
 
 from __future__ import annotations
@@ -24,21 +24,20 @@ from protoslice.errors import IntegrityError, InvalidInput, ProtosliceError, Sto
 
 __all__ = ["ALONE", "DIGESTED", "FAST", "PART", "Remote"]
 
-"""How many requests a large read makes at a time, unless it is told."""
 PART: Final = 8 << 20
-"""What one of several requests at a time asks for."""
+"""Bytes in one of several concurrent requests."""
 FAST: Final = 256 << 20
-"""Bytes a second. Where one connection brings as much, more of them would only cost processor time, at both ends."""
+"""Bytes per second at which one connection suffices; more would only cost processor time at both ends."""
 ALONE: Final = (4 << 20, 64 << 20)
-"""What the first request of a transfer asks for, and the longest, while one connection is fast enough."""
+"""Bytes in the first and in the longest request of a transfer while one connection is fast enough."""
 DIGESTED: Final = 1 << 20
-"""The longest answer that the service gives a Content-Digest for."""
+"""Longest response in bytes with a Content-Digest."""
 _PROGRESS: Final = 64 << 10
-"""Whoever has brought as much has not failed in vain."""
+"""Bytes after which a failure counts as the first in a row again."""
 
 
 class Remote:
-    """A representation. It is a `RangeSource`: `protoslice.open` takes it."""
+    """Representation on a service; a `RangeSource`, which `protoslice.open` takes."""
 
     def __init__(
         self,
@@ -51,12 +50,12 @@ class Remote:
         lean: bool = False,
     ) -> None:
         self.received = 0
-        """How many bytes of it have come over the wire."""
+        """Number of bytes received over the wire."""
         self._connection = connection
         self._path = path
         self._params = params
         self._expected = size, sha256
-        self._lean = lean  # so that nothing comes that nobody may want
+        self._lean = lean  # fetch only bytes that are read
         self._lock = threading.Lock()
         self._counting = threading.Lock()
         self._head = b""
@@ -65,7 +64,7 @@ class Remote:
 
     @property
     def facts(self) -> RemoteFacts:
-        """Facts about the representation; asks for its first mebibyte when nothing is known yet."""
+        """Facts about the representation; the first use requests the first mebibyte, or HEAD when `lean`."""
         with self._lock:
             if self._facts is None:
                 begin = self._look if self._lean else self._read_head
@@ -74,12 +73,12 @@ class Remote:
 
     @property
     def size(self) -> int:
-        """Number of bytes."""
+        """Size in bytes."""
         return self.facts.size
 
     @property
     def name(self) -> str:
-        """The last part of its path, by which types are detected."""
+        """Last segment of the path, from which types are detected."""
         return self._path.rpartition("/")[2]
 
     def read(self, offset: int, length: int, /) -> bytes:
@@ -94,13 +93,16 @@ class Remote:
         return b"".join(in_order(self._transfers(offset, end, DIGESTED, digested=True), CONNECTIONS))
 
     def read_unverified(self, offset: int, length: int) -> bytes:
-        """The `length` bytes at `offset` in one answer, for whoever knows a digest of them: only the length is sure."""
+        """The `length` bytes at `offset`, unverified except for their number.
+
+        For callers that know a digest of the bytes.
+        """
         return b"".join(self._transfer(offset, offset + length, False, threading.Event()))
 
     def parts(self, start: int, parallel: int) -> Generator[bytes, None, None]:
-        """All bytes from `start` on, in order, as they come in so many answers at a time; in one while that is fast.
+        """All bytes from `start` on, in order, by `parallel` concurrent requests, or by one while fast enough.
 
-        Where the sha-256 of the whole is known, that is still to be compared; the bytes of any other are verified.
+        The bytes are verified, unless the SHA-256 of the whole is known: then the caller has to compare that.
         """
         facts = self.facts
         if not self._ranged:
@@ -116,14 +118,14 @@ class Remote:
         yield from in_order(self._transfers(start, facts.size, PART, digested=False), parallel)
 
     def _while_fast(self, start: int) -> Generator[bytes, None, int]:
-        """The bytes from `start` on over one connection, as long as it is fast; returns where that ended."""
+        """Bytes from `start` over one connection, while it is fast; returns the offset reached."""
         at, (step, longest) = start, ALONE
         while at < self.size:
             end, waited, asked = min(self.size, at + step), 0.0, perf_counter()
             for piece in self._transfer(at, end, False, threading.Event()):
                 waited += perf_counter() - asked
                 yield piece
-                asked = perf_counter()  # what is done with it is not the connection's time
+                asked = perf_counter()  # the consumer's time does not count
             if end - at < FAST * waited:
                 return end
             at, step = end, min(2 * step, longest)
@@ -134,7 +136,7 @@ class Remote:
             yield partial(self._transfer, at, min(end, at + step), digested)
 
     def _transfer(self, start: int, end: int, digested: bool, stop: threading.Event) -> Iterator[bytes]:
-        """The bytes from `start` to `end`; goes on where an answer broke off, and gives up when nothing moves."""
+        """Bytes from `start` to `end`; resumes after failures, and gives up without progress."""
         at, failures = start, 0
         while at < end:
             before = at
@@ -151,7 +153,7 @@ class Remote:
                     raise
 
     def _brought(self, start: int, end: int, digested: bool) -> Iterator[bytes]:
-        """What one answer brings; digested, in one piece that is right."""
+        """Bytes of one response; with `digested`, one piece that was compared with its digest."""
         with self._answer(start, end, self.facts, digested) as (judged, pieces):
             if digested:
                 data = b"".join(pieces)
@@ -172,7 +174,7 @@ class Remote:
             yield judged, self._wanted(answer, judged, start, end)
 
     def _wanted(self, answer: httpx.Response, judged: Judged, start: int, end: int) -> Iterator[bytes]:
-        """What of the bytes from `start` to `end` comes, where an answer may bring more."""
+        """Part of the response's body between `start` and `end`; the response may hold more."""
         at, due = judged.start, min(end, judged.facts.size)
         for piece in answer.iter_raw():
             with self._counting:
@@ -205,7 +207,7 @@ class Remote:
         return facts
 
     def _check(self, facts: RemoteFacts) -> None:
-        """Raise unless the facts are what is known from elsewhere."""
+        """`IntegrityError` when the facts contradict the expected size or digest."""
         size, sha256 = self._expected
         if size is not None and facts.size != size:
             raise IntegrityError(f"the service gives {facts.size} bytes where there should be {size}")

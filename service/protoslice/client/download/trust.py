@@ -1,4 +1,4 @@
-"""Ids recomputed: a store that was asked for by its id is that store, whoever answers."""
+"""Recomputed ids: a store requested by id is verified against that id."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _ID: Final = re.compile("[0-9a-f]{12,64}")
 
 
 def trusted(store: Store, ref: str) -> Store:
-    """`store`, if it is what `ref` asks for, and its files and policy have its id; else an `IntegrityError`.
+    """`store`, verified: its id begins with `ref` if that is an id, and its files and policy have that id.
 
-    A tag may point anywhere, and a file that was registered in place has no digest to compute an id from.
+    `IntegrityError` otherwise. A tag may point at any store, and files registered in place have no digest to verify.
     """
     if _ID.fullmatch(ref) and not store.id.startswith(ref):
         raise IntegrityError(f"the service gives store {store.id} where {ref} was asked for")

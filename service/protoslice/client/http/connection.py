@@ -1,4 +1,4 @@
-"""One service over HTTP: requests are tried again when that may help, and answers that are failures are exceptions."""
+"""HTTP connection to one service, with retries, and with errors of `protoslice.errors`."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Params = Sequence[tuple[str, str]]
 Body = bytes | Callable[[], Iterator[bytes]]
 
 LONGEST_ANSWER: Final = 64 << 20
-"""Of answers that are read whole: JSON and problems. Nothing the service says is longer."""
+"""Longest response in bytes that is read whole: JSON and problems, which are never longer."""
 SLOW_SECONDS: Final = 900.0
-"""How long an answer may take that the service has to read whole models for."""
+"""Seconds to wait for a response that needs the service to read whole models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Patience: the number of attempts, and the pauses between them."""
+    """Retry policy: the number of attempts, and the pauses between them."""
 
     attempts: int = 6
     first_seconds: float = 0.1
@@ -44,9 +44,9 @@ class Patience:
     longest_retry_after_seconds: float = 120.0
 
     def pause(self, failures: int, error: ProtosliceError, *, anyway: bool = False) -> float | None:
-        """Seconds to wait after so many failures in a row; none when it is time to give up.
+        """Seconds to wait after `failures` in a row; None to give up.
 
-        An error that would only come again is one to give up at, unless it is to be tried `anyway`.
+        Errors that would recur are given up at once, unless `anyway` is set.
         """
         asked = error.retry_after_seconds or 0.0
         hopeless = not (anyway or may_pass(error)) or asked > self.longest_retry_after_seconds
@@ -56,14 +56,14 @@ class Patience:
         return max(asked, backoff * random.uniform(0.5, 1.0))
 
     def wait(self, failures: int, error: ProtosliceError, *, anyway: bool = False) -> None:
-        """Wait after so many failures in a row; raise the last when it is time to give up."""
+        """Wait after `failures` in a row; raises `error` when it is time to give up."""
         pause = self.pause(failures, error, anyway=anyway)
         if pause is None:
             raise error
         time.sleep(pause)
 
     def insist(self, work: Callable[[], T]) -> T:
-        """The result of `work`, tried again after failures that may pass."""
+        """Result of `work`, retried after errors that may pass."""
         failures = 0
         while True:
             try:
@@ -75,7 +75,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class ServiceAnswer:
-    """A successful answer, whole."""
+    """Successful response with its whole body."""
 
     status: int
     headers: Mapping[str, str]
@@ -90,20 +90,20 @@ class ServiceAnswer:
 
 
 class Connection:
-    """Asks one service. Threads may share it."""
+    """HTTP client of one service. Threads may share it."""
 
     def __init__(self, url: str, *, headers: Mapping[str, str] | None, timeout_seconds: float, patience: Patience):
         self.url = url.rstrip("/")
         self.patience = patience
-        # Identity: what is compressed on the way has no ranges and other digests.
+        # Identity: a compressed body has no ranges and other digests.
         given = {"accept-encoding": "identity", "user-agent": "protoslice", **(headers or {})}
         self._timeout = httpx.Timeout(timeout_seconds)
         self._slow = httpx.Timeout(timeout_seconds, read=max(timeout_seconds, SLOW_SECONDS))
         self._client = httpx.Client(headers=given, transport=Wire(_address(self.url)))
         self._following = Following(self._client, headers or ())
-        # A file system of fsspec is never closed: its connections go with it.
+        # fsspec never closes a file system: the connections close with the garbage-collected object.
         self.close = weakref.finalize(self, self._client.close)
-        """Gives back the connections."""
+        """Closes the connections."""
 
     def call(
         self,
@@ -117,9 +117,9 @@ class Connection:
         again: bool = True,
         slow: bool = False,
     ) -> ServiceAnswer:
-        """The answer; tried again when the service is not there for the moment, unless `again` forbids it.
+        """Successful response, read whole; retried after errors that may pass, unless `again` is False.
 
-        A `slow` one may take the service minutes of work before its first byte.
+        `slow` allows the service minutes of work before the first byte.
         """
         if json is not None:
             body, headers = dumps(json).encode(), {"content-type": "application/json", **(headers or {})}
@@ -144,9 +144,10 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         slow: bool = False,
     ) -> Iterator[httpx.Response]:
-        """A successful answer whose body is still to come. Failures, then and while it comes, are our exceptions.
+        """Context with a successful response whose body is still to be read.
 
-        What the iterator of a body raises is raised as it is. The iterator is closed when the request has ended.
+        Failures of request, response and body raise errors of `protoslice.errors`. Exceptions of the request body's
+        iterator pass through, and the iterator is closed at the end of the request.
         """
         with outgoing(content) as body:
             try:
@@ -178,7 +179,7 @@ def _address(url: str) -> httpx.URL:
 
 
 def path_of(*segments: str) -> str:
-    """The path of a URL with these segments, whatever is in them."""
+    """URL path of these segments, each percent-encoded."""
     return "".join("/" + quote(segment, safe="") for segment in segments)
 
 

@@ -1,4 +1,4 @@
-"""Digests of what moves: the fields of RFC 9530, and hashing beside the moving."""
+"""Digests of transferred bytes: the fields of RFC 9530, and hashing in a thread."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from protoslice.errors import IntegrityError
 __all__ = ["Hashing", "digest_in", "digest_of"]
 
 _AHEAD: Final = 8
-"""How many pieces wait to be hashed at most."""
+"""Most pieces that wait to be hashed."""
 _SHA256: Final = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/=]{44}):")
 
 
 def digest_in(field: str | None) -> bytes | None:
-    """The sha-256 that Repr-Digest or Content-Digest gives; none when it gives none."""
+    """SHA-256 in a Repr-Digest or Content-Digest field; None when there is none."""
     if field is None:
         return None
     found = _SHA256.search(field)
@@ -40,24 +40,24 @@ def digest_of(body: bytes) -> str:
 
 
 class Hashing:
-    """A sha-256 made in a thread of its own, while its owner waits for the disk or the network."""
+    """SHA-256 computed in a thread while the owner waits for disk or network."""
 
     def __init__(self) -> None:
         self._sha = hashlib.sha256()
         self._due: Queue[Iterable[bytes] | None] = Queue(_AHEAD)
         self._failure: Exception | None = None
         self._stopped = False
-        # A daemon: a program that is interrupted while it ends the thread must not wait for that.
+        # A daemon, so that an interrupted program does not wait for the thread.
         self._thread = Thread(target=self._run, name="protoslice-hash", daemon=True)
 
     def update(self, pieces: Iterable[bytes]) -> None:
-        """Take these bytes, in the thread, behind those given before; waits while much is still to be done."""
+        """Hash `pieces` in the thread, after earlier ones; waits while the queue is full."""
         if self._thread.ident is None:
             self._thread.start()
         self._due.put(pieces)
 
     def hexdigest(self) -> str:
-        """The digest of all that was given. Raises what an iterator raised; it is the last call."""
+        """Digest of all bytes; raises the exception of a failed iterator. The last call on the object."""
         self._end()
         if self._failure is not None:
             raise self._failure
@@ -67,7 +67,7 @@ class Hashing:
         while (pieces := self._due.get()) is not None:
             try:
                 self._take(pieces)
-            except Exception as error:  # the owner is told, who must never wait for a thread that has ended
+            except Exception as error:  # the loop goes on, or the owner would wait for an ended thread
                 self._failure, self._stopped = error, True
 
     def _take(self, pieces: Iterable[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Answers without success as exceptions: the same that the local library raises."""
+"""Error responses as exceptions of the local library."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "not-ready": errors.StorageUnavailable,
     "out-of-space": errors.StorageFull,
 }
-"""What each problem of `docs/problems.md` is, by the last part of its type."""
+"""Class of each problem in `docs/problems.md`, by the last part of its type."""
 
 BY_STATUS: Final[Mapping[int, type[errors.ProtosliceError]]] = {
     401: errors.StorageDenied,
@@ -78,7 +78,7 @@ BY_STATUS: Final[Mapping[int, type[errors.ProtosliceError]]] = {
     504: errors.StorageUnavailable,
     507: errors.StorageFull,
 }
-"""What a status means when something between answers, which knows no problems of ours."""
+"""Class for each status of an intermediary, whose response holds no problem of ours."""
 
 MISTAKES: Final = (
     errors.InvalidInput,
@@ -88,16 +88,16 @@ MISTAKES: Final = (
     errors.Unsupported,
     errors.CorruptModel,
 )
-"""What a service answers to a request that is wrong, or that was garbled on its way."""
+"""Classes for requests that are wrong, or that were garbled on the way."""
 
 _LONGEST_WAIT: Final = 3600.0
 
 
 def may_pass(error: errors.ProtosliceError) -> bool:
-    """Whether the same request may succeed when it is sent again.
+    """True when a retry of the same request may succeed.
 
-    The service is away for now, or what came was not what the service sent: that we found ourselves, so no answer bears
-    the id of a request.
+    The service is unavailable for now, or the client found the response damaged, in which case the error has no request
+    id.
     """
     if isinstance(error, errors.IntegrityError | errors.Conflict):
         return error.request_id is None
@@ -105,9 +105,9 @@ def may_pass(error: errors.ProtosliceError) -> bool:
 
 
 def believed(attempt: Callable[[], T]) -> T:
-    """What `attempt` gives. That the service got something wrong is believed when it says so twice.
+    """Result of `attempt`, tried once more after a response that blames the request.
 
-    It may have been a bit that flipped on the way, so this is for what is small.
+    A flipped bit on the way may be the cause; for small requests only.
     """
     with suppress(*MISTAKES):
         return attempt()
@@ -115,7 +115,7 @@ def believed(attempt: Callable[[], T]) -> T:
 
 
 def error_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> errors.ProtosliceError:
-    """The exception that an answer which is no success stands for."""
+    """Exception for a response without success."""
     problem = _problem(headers, body)
     slug = str(problem.get("type", "")).rpartition("/")[2]
     kind = BY_PROBLEM.get(slug) or BY_STATUS.get(status)
@@ -131,7 +131,7 @@ def error_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> err
 
 
 def error_of_transport(error: httpx.HTTPError | httpx.InvalidURL) -> errors.ProtosliceError:
-    """The exception for a request that got no answer, or none that could be read to its end."""
+    """Exception for a request without a complete response."""
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
         return errors.InvalidInput(f"the address of the service cannot be used: {error}")
     if isinstance(error, httpx.ConnectError) and (untrusted := _cause(error, ssl.SSLError)) is not None:
@@ -150,7 +150,7 @@ def _of_tls(error: ssl.SSLError) -> str:
 
 
 def _cause(error: BaseException | None, kind: type[E]) -> E | None:
-    """What is behind an error, of some kind."""
+    """First exception of class `kind` among `error` and its causes, or None."""
     for _ in range(8):
         if error is None or isinstance(error, kind):
             return error
@@ -177,7 +177,7 @@ def _text(value: object) -> str | None:
 
 
 def _wait(value: str | None) -> float | None:
-    """The seconds that Retry-After asks for: a number of them, or a date."""
+    """Seconds that Retry-After asks for, as a number or a date; None when absent or invalid."""
     if value is None:
         return None
     if value.isascii() and value.isdigit():

@@ -1,4 +1,4 @@
-"""Facts read from the JSON of a service, which is never believed unseen."""
+"""Facts read from a service's JSON, which is validated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def read_json(kind: type[T], data: object) -> T:
-    """The fact of class `kind` that `data` holds, unknown members left out; `IntegrityError` for other data."""
+    """Fact of class `kind` in `data`, without unknown members; `IntegrityError` for other data."""
     what = _WORDS.sub(" ", kind.__name__).lower()
     if not isinstance(data, Mapping):
         raise IntegrityError(f"the service answered with something that is no {what}")

@@ -1,4 +1,4 @@
-"""Bodies of requests while they are sent: told apart are their own failures and those of the network."""
+"""Request bodies whose own exceptions are told apart from failures of the network."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["outgoing"]
 
 @contextmanager
 def outgoing(content: bytes | Iterator[bytes] | None) -> Iterator[bytes | Iterator[bytes] | None]:
-    """`content` for one request. An iterator is closed at the end, and its errors are raised as they are.
+    """Context with `content` for one request; exceptions of an iterator are raised unchanged at the end.
 
-    What breaks off a request leaves an iterator where it stands: files that it holds open and threads that work for it
-    would live on with the traceback.
+    An iterator is closed at the end of the request: files and threads behind it would otherwise live on with the
+    traceback of a broken request.
     """
     if content is None or isinstance(content, bytes):
         yield content
@@ -32,7 +32,7 @@ def outgoing(content: bytes | Iterator[bytes] | None) -> Iterator[bytes | Iterat
 
 
 class _Failed(Exception):
-    """No `OSError` and none of httpx's, which would be taken for failures of the network."""
+    """No `OSError` and no httpx exception, which would be taken for failures of the network."""
 
 
 class _Body(Iterator[bytes]):
@@ -47,10 +47,10 @@ class _Body(Iterator[bytes]):
             raise
         except Exception as error:
             self._failure = error
-        raise _Failed  # outside of the handler: an error that knows the other would hold all that its frames hold
+        raise _Failed  # outside of the handler: a chained error would keep alive all that its frames hold
 
     def taken(self) -> Exception:
-        """The error that the content raised; the body lets go of it."""
+        """The exception that the content raised, which the body no longer holds."""
         failure, self._failure = self._failure, None
         assert failure is not None, "nothing else raises this"
         return failure

@@ -1,4 +1,4 @@
-"""Lists, page after page."""
+"""Paginated lists."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 def each(
     connection: Connection, kind: type[T], path: str, params: Params = (), *, limit: int = 1000, slow: bool = False
 ) -> Iterator[T]:
-    """Everything in a list, asked for page by page while it is taken."""
+    """Items of a list; pages are requested as the items are consumed."""
     cursor: str | None = None
     while True:
         more = [("cursor", cursor)] if cursor is not None else []

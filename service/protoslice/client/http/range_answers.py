@@ -1,4 +1,4 @@
-"""Judgement of answers to range requests, by their heads alone: pure functions."""
+"""Validation of responses to range requests by their headers: pure functions."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ class RemoteFacts:
     etag: str
     sha256: bytes | None
     headers: Mapping[str, str]
-    """Of the first answer: type, dtype, shape."""
+    """Headers of the first response: type, dtype, shape."""
 
     def is_same(self, other: RemoteFacts) -> bool:
-        """True if parts of both may be put together."""
+        """True when parts of both representations may be combined."""
         return (self.size, self.etag, self.sha256) == (other.size, other.etag, other.sha256)
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What an answer brings: bytes from `start` up to `end`, of a representation with these facts."""
+    """Range that a response holds: bytes from `start` up to `end` of a representation, and its facts."""
 
     facts: RemoteFacts
     start: int
     end: int
     digest: bytes | None
-    """The sha-256 of just these bytes, where the answer gives it."""
+    """SHA-256 of exactly these bytes, or None."""
 
 
 def judge(status: int, headers: Mapping[str, str], start: int, end: int, known: RemoteFacts | None) -> Judged:
-    """What the answer to a request for bytes `start` to `end` brings.
+    """Validated range of the response to a request for bytes `start` to `end`.
 
-    Raises `IntegrityError` for an answer that contradicts the request or itself, `Conflict` for one of another
-    representation than `known`. An answer of 200 brings the whole, whatever was asked for.
+    `IntegrityError` for a response that contradicts the request or itself, `Conflict` for a representation other than
+    `known`. A 200 holds the whole representation, whatever was requested.
     """
     if headers.get("content-encoding", "identity") != "identity":
         raise IntegrityError("something on the way compresses what must not be: its ranges cannot be trusted")

@@ -1,4 +1,4 @@
-"""Redirects: what the user gave to be sent to one service is sent to no other."""
+"""Redirects: credentials for one origin are never sent to another."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _ALWAYS: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 
 class Following:
-    """Sends requests of `client`, and follows redirects without the headers named `own` to other origins.
+    """Sends requests of `client` and follows redirects, without the headers named `own` to other origins.
 
-    An origin is scheme, host and port, as in RFC 6454: a redirect from `http` to `https` leads to another one, too.
+    An origin is scheme, host and port, as in RFC 6454: a redirect from `http` to `https` leads to another origin.
     """
 
     def __init__(self, client: httpx.Client, own: Iterable[str]) -> None:
@@ -26,7 +26,10 @@ class Following:
         self._own = _ALWAYS | {name.lower() for name in own}
 
     def send(self, request: httpx.Request, *, again: bool) -> httpx.Response:
-        """The answer at the end of all redirects, its body still to come; `again` says that the body can be resent."""
+        """Response at the end of all redirects, with its body still to be read.
+
+        `again` says that the body can be sent again; `StorageDenied` for a redirect that needs a body without that.
+        """
         for _ in range(_MOST_REDIRECTS):
             answer = self._client.send(request, stream=True)
             following = answer.next_request

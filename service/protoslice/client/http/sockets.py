@@ -1,4 +1,4 @@
-"""Connections that hear an answer while they still send, where urllib3's listen once all is sent."""
+"""Connections that notice a response while sending; urllib3's notice it after sending."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["POOLS"]
 
 _INTERIM: Final = re.compile(rb"HTTP/1\.[01] 1[0-9]{2}")
-"""An answer such as 100 Continue: the real one follows."""
+"""Interim response such as 100 Continue, before the final one."""
 
 
 class _Connection(HTTPConnection):
-    """Gives up the rest of a body when an answer has come, and reads that."""
+    """Connection that stops sending a body when a response arrives, and reads the response."""
 
     _broken_off = False
 
@@ -35,21 +35,24 @@ class _Connection(HTTPConnection):
         super().connect()
 
     def send(self, data: Any) -> None:
-        """Send `data`; a `BrokenPipeError`, after which urllib3 reads the answer, when nobody wants more of it."""
+        """Send `data`; `BrokenPipeError` when the service has answered or closed the connection.
+
+        urllib3 reads the response after a `BrokenPipeError`.
+        """
         if self.sock is None:
             self.connect()
         with self._as_broken_pipe():
             if isinstance(data, bytes) and not isinstance(self.sock, ssl.SSLSocket):
                 _send(self.sock, memoryview(data))
             else:
-                # What can be read of TLS may be no answer but a ticket of a session, which cannot be looked at.
+                # Readable TLS bytes may be a session ticket and no response, and cannot be peeked at.
                 super().send(data)
 
     def getresponse(self) -> HTTPResponse:  # type: ignore[override]
-        """The answer. Its connection serves no other request when the body of this one was not sent whole."""
+        """The response; after an incomplete request body, the connection serves no further request."""
         answer = super().getresponse()
         if self._broken_off and self.sock is not None:
-            # Its file keeps the socket open until the answer is read; the pool finds a connection that is closed.
+            # The response's file keeps the socket open until read; the pool discards a closed connection.
             self.sock.close()
             self.sock = None
         return answer
@@ -64,7 +67,7 @@ class _Connection(HTTPConnection):
 
 
 class _TlsConnection(_Connection, HTTPSConnection):
-    """The same over TLS, where a refusal is heard once the service closes the connection."""
+    """Same connection over TLS, which notices a refusal once the service closes the connection."""
 
 
 class _Pool(HTTPConnectionPool):
@@ -76,11 +79,11 @@ class _TlsPool(HTTPSConnectionPool):
 
 
 POOLS: Final = {"http": _Pool, "https": _TlsPool}
-"""The classes of pools by scheme, for urllib3's managers."""
+"""Connection pools by scheme, for urllib3's managers."""
 
 
 def _send(sock: socket, left: memoryview) -> None:
-    """Send all that is `left`; a `BrokenPipeError` when an answer comes first."""
+    """Send all of `left`; `BrokenPipeError` when a response arrives first."""
     with DefaultSelector() as selector:
         selector.register(sock, EVENT_READ | EVENT_WRITE)
         while left:

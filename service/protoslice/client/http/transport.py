@@ -1,6 +1,6 @@
-"""The wire below httpx: answers in steps of a mebibyte, where httpx's own takes 64 KiB.
+"""Transport below httpx that reads responses in steps of a mebibyte, where httpx's own takes 64 KiB.
 
-The bytes of a model cost a copy out of the kernel and nothing more; in small steps Python would be most of the work.
+In small steps, Python would cost more time than the copy of a model's bytes out of the kernel.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["Wire"]
 
 _STEP: Final = 1 << 20
 _QUICK: Final = 100 << 20
-"""Bytes a second. A line as fast fills a whole step before anybody could notice the waiting."""
+"""Bytes per second at which a whole step arrives too fast to notice the wait."""
 _KNOWN_TO_COME_AND_GO: Final = 16 << 20
 _KEPT: Final = 16
-"""Connections that are kept for the next request; more are opened when they are needed."""
+"""Idle connections kept for later requests; more are opened on demand."""
 
 _MEANING: Final[Mapping[type[Exception], type[httpx.TransportError]]] = {
     failures.ReadTimeoutError: httpx.ReadTimeout,
@@ -37,18 +37,18 @@ _MEANING: Final[Mapping[type[Exception], type[httpx.TransportError]]] = {
     failures.ProtocolError: httpx.RemoteProtocolError,
     failures.HTTPError: httpx.NetworkError,
 }
-"""What httpx calls each failure; the first that fits."""
+"""httpx exception for each urllib3 failure; the first match counts."""
 
 
 class Wire(httpx.BaseTransport):
-    """Connections to a service, or to the proxy that the environment names for its host."""
+    """Connections to a service, or to the proxy that the environment names for the service's host."""
 
     def __init__(self, service: httpx.URL) -> None:
         _let_memory_stay()
         self._pool = _pool(service.scheme, service.host)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """The answer, its body still to come."""
+        """Response with its body still to be read."""
         seconds = request.extensions.get("timeout", {})
         framed = "content-length" in request.headers or "transfer-encoding" in request.headers
         with _as_httpx(httpx.ConnectError):
@@ -86,22 +86,23 @@ class _Body(httpx.SyncByteStream):
                 quick, before = len(piece) > _QUICK * (now - before), now
 
     def close(self) -> None:
-        """The connection goes back when the body has come whole; else it is of no more use."""
+        """Return the connection to the pool after a complete body; close the connection otherwise."""
         self._answer.close()
 
 
 def _let_memory_stay() -> None:
-    """Have the memory of each piece there for the next one.
+    """Keep freed memory in the process, for the next piece.
 
-    glibc gives back what is freed at the end of its heap, so that the kernel has to clear every page again for every
-    piece, unless blocks as large as this have come and gone. That was a fifth of a download's processor time.
+    glibc returns memory freed at the end of its heap, and the kernel then clears every page again for every piece,
+    unless blocks of this size have been allocated and freed before. That took a fifth of a download's processor time.
     """
     bytes(_KNOWN_TO_COME_AND_GO)
 
 
 @contextmanager
 def _as_httpx(tls: type[httpx.TransportError]) -> Iterator[None]:
-    """Failures as httpx has them; those of TLS as `tls`, since urllib3 does not tell when they came."""
+    """Turn urllib3 failures into httpx exceptions."""
+    # urllib3 does not tell at which stage TLS failed: the caller names the class.
     try:
         yield
     except failures.SSLError as error:

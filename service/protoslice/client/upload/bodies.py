@@ -18,22 +18,22 @@ STEP: Final = 256 << 10
 
 @runtime_checkable
 class SerializableMessage(Protocol):
-    """A message of the protobuf runtime."""
+    """Message of the protobuf runtime."""
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - the runtime's name
-        """The message on the wire."""
+        """The serialized message."""
 
 
 Pushable = str | os.PathLike[str] | bytes | bytearray | memoryview | SerializableMessage | BinaryIO | Iterable[bytes]
 
 
 class FileChanged(StorageError):
-    """A file is not the one any more that was to be pushed."""
+    """Raised when a local file changed after its push began."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What tells that a file is the one it was: whoever writes to it changes one of these."""
+    """Size, modification time and inode of a file; writing to the file changes at least one."""
 
     size: int
     mtime_ns: int
@@ -41,30 +41,30 @@ class Stamp:
 
     @classmethod
     def of(cls, stat: os.stat_result) -> Stamp:
-        """That of a file."""
+        """Stamp from a file's `os.stat_result`."""
         return cls(stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A file to be pushed."""
+    """File to be pushed."""
 
     path: str
-    """What it is called in the store."""
+    """Path in the store."""
     size: int | None
-    """None when nobody knows yet."""
+    """None when unknown beforehand."""
     read: Callable[[int, int | None], Iterator[bytes]]
-    """Gives the bytes from an offset on, so many or all, in pieces."""
+    """Yields `length` bytes from an offset, or all for None, in pieces."""
     local: Path | None = None
-    """Where it lies, for a file."""
+    """Path on the local disk, or None."""
     stamp: Stamp | None = None
-    """That of a file when it was found."""
+    """Stamp of a local file when it was found, or None."""
     again: bool = True
-    """Whether it can be read more than once."""
+    """True when the content can be read more than once."""
 
 
 def items_of(what: Pushable, filename: str | None) -> list[Item]:
-    """The files that `what` is."""
+    """Files to push; `InvalidInput` for an unsupported value, `NotFound` for a missing path."""
     if isinstance(what, str | os.PathLike):
         return _files(Path(what), filename)
     name = filename or "model.pb"
@@ -93,7 +93,7 @@ def _files(path: Path, filename: str | None) -> list[Item]:
 
 
 def _below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
-    """All that lies in a folder and is none; links are what they point at."""
+    """Entries below a folder that are no folders, links followed."""
     try:
         stat, entries = folder.stat(), list(os.scandir(folder))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Journal of a push on the local disk, so that another process can go on with it."""
+"""Journal of a push on the local disk, which lets another process resume the push."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from protoslice.client.upload.bodies import Item, Stamp
 __all__ = ["Journal", "JournalEntry", "default_folder"]
 
 _KEPT_SECONDS: Final = 30 * 86400
-"""A service keeps an upload that does not get on for a day, unless its operator says otherwise."""
+"""Age at which journals are removed; a service keeps an idle upload for a day by default."""
 _LONGEST: Final = 16 << 20
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """An upload that was begun for a file as it was then."""
+    """Upload begun for a file, with the file's stamp at that time."""
 
     stamp: Stamp
     upload: str
-    """The last part of the upload's URL."""
+    """Last segment of the upload's URL."""
 
 
 class Journal:
-    """The uploads of one push, each in a line as soon as it is begun. What cannot be kept is not: that costs sending.
+    """Journal of the uploads of one push, one line for each upload when it begins.
 
-    A push that finds its journal in use by another one, or the disk full, goes on with one that is not `lasting`.
+    When another push holds the journal, or the disk is full, the journal is not `lasting`, and a later push sends more.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -47,45 +47,45 @@ class Journal:
             with suppress(OSError):
                 self._fd = _locked(path)
         self.entries: Mapping[str, JournalEntry] = _entries(self._fd) if self.lasting else {}
-        """By the file's name, what was there when the journal was opened."""
+        """Entries found when the journal was opened, by file."""
 
     @classmethod
     def of(cls, url: str, pushed: Path, type: str | None) -> Journal:
-        """The journal for pushing a file or a folder to the service at `url`."""
+        """Journal of pushes of a file or folder to the service at `url`."""
         key = json.dumps([url, os.path.realpath(pushed), type])
         name = hashlib.sha256(key.encode()).hexdigest()[:32]
         try:
             folder = default_folder()
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _sweep(folder)
-        except (OSError, RuntimeError):  # without a home nothing is kept
+        except (OSError, RuntimeError):  # no home directory, or no access to it
             return cls()
         return cls(folder / f"{name}.jsonl")
 
     @property
     def lasting(self) -> bool:
-        """True if another process will find these notes."""
+        """True when another process will find the entries."""
         return self._fd >= 0
 
     def note(self, item: Item, upload: str) -> None:
-        """An upload has been begun for a file."""
+        """Record that an upload has begun for a file."""
         if item.stamp is None or not self.lasting:
             return
         line = json.dumps({"file": item.path, "upload": upload, **asdict(item.stamp)})
         try:
-            os.write(self._fd, f"\n{line}\n".encode())  # what a machine that went down left of another one ends here
+            os.write(self._fd, f"\n{line}\n".encode())  # the first line feed ends a line cut off by a crash
         except OSError:
             self.remove()
 
     def remove(self) -> None:
-        """Nothing of it is needed any more."""
+        """Remove the journal, which is not needed any more."""
         if self._path is not None and self.lasting:
             with suppress(OSError):
                 self._path.unlink()
         self.close()
 
     def close(self) -> None:
-        """Leave it to the next process."""
+        """Close the journal and keep it for another process."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -98,13 +98,13 @@ class Journal:
 
 
 def default_folder() -> Path:
-    """Where journals lie: what should outlast a restart and is nothing to keep."""
+    """Folder of journals: `$XDG_STATE_HOME/protoslice/uploads`, by default below `~/.local/state`."""
     base = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
     return base / "protoslice" / "uploads"
 
 
 def _locked(path: Path) -> int:
-    """The file, which is ours alone until it is closed; raises where it is another's."""
+    """Descriptor of the file at `path`, locked; `OSError` when another process holds the lock."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         lock(fd, path)
@@ -116,7 +116,7 @@ def _locked(path: Path) -> int:
 
 
 def _entries(fd: int) -> dict[str, JournalEntry]:
-    """What the lines say; those that say nothing, because a machine went down or for whatever reason, do not count."""
+    """Entries of a journal by file; unreadable lines, such as those cut off by a crash, are skipped."""
     found = {}
     with suppress(OSError):
         for line in os.pread(fd, _LONGEST, 0).splitlines():
@@ -134,7 +134,7 @@ def _entry(said: Mapping[str, Any]) -> tuple[str, JournalEntry]:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove journals that no service can know anything of any more."""
+    """Remove journals older than any upload that a service keeps."""
     with os.scandir(folder) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):

@@ -1,6 +1,6 @@
-"""Plans of a push: which bytes of a file are sent, which are copied, and the recipe for both.
+"""Plans of a push: the bytes of a file that are sent, those that are copied, and the recipe for both.
 
-A recipe is sent as it is read, or, where it is to survive a broken connection, is itself what is uploaded.
+A recipe is sent while it is read, or is uploaded as a file of its own when it has to survive a broken connection.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["FilePlan", "LocalBytes", "Surveyed", "content_length", "recipe_item"
 
 @dataclass(frozen=True, slots=True)
 class LocalBytes:
-    """Bytes of the local file that are sent."""
+    """Bytes of the local file to be sent."""
 
     offset: int
     length: int
@@ -39,13 +39,13 @@ class FilePlan:
 
     item: Item
     steps: Sequence[LocalBytes | Copy] | None = None
-    """None for one whose size nobody knows: its pieces are sent as they come."""
+    """None for a file of unknown size, whose pieces are sent as they come."""
     sha256: str | None = None
-    """Known already, when somebody looked at the file for what of it need not be sent."""
+    """Set when deduplication already hashed the file, else None."""
 
     @classmethod
     def whole(cls, item: Item) -> FilePlan:
-        """All of it is sent."""
+        """Plan that sends the whole file."""
         if item.size is None:
             return cls(item)
         return cls(item, [LocalBytes(0, item.size)] if item.size else [])
@@ -65,15 +65,15 @@ class FilePlan:
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """A file with the digests of its pieces."""
+    """File with the digests of its pieces."""
 
     item: Item
     pieces: Sequence[tuple[int, int, str]]
-    """Of each its offset, its length and its sha-256."""
+    """Offset, length and SHA-256 of each piece."""
     sha256: str
 
     def plan(self, places: Mapping[str, Copy]) -> FilePlan:
-        """How it is pushed when `places` tells, by digest, what the service has; neighbours are joined."""
+        """Plan that copies the pieces in `places`, by digest, and sends the others; neighbours are joined."""
         steps: list[LocalBytes | Copy] = []
         for offset, length, sha256 in self.pieces:
             step = places.get(sha256) or LocalBytes(offset, length)
@@ -86,7 +86,7 @@ class Surveyed:
 
 
 def survey(item: Item, *, type: str | None, min_chunk: int | None, max_chunk: int | None) -> Surveyed:
-    """The pieces of a local file, cut as the service cuts those of the stores it has."""
+    """Pieces of a local file, cut like those of stores at the service."""
     assert item.local is not None
     assert item.size is not None
     spans = cut(item.size, _extents(item.local, type, min_chunk or MIN_CHUNK, max_chunk or MAX_CHUNK))
@@ -100,7 +100,7 @@ def survey(item: Item, *, type: str | None, min_chunk: int | None, max_chunk: in
 
 
 def recipe_of(plans: Sequence[FilePlan], progress: Progress | None) -> Iterator[bytes]:
-    """The recipe, piece by piece, while the files are read and digested."""
+    """The recipe, in pieces, while the files are read and hashed."""
     writer, sent = RecipeWriter(), 0
     sizes = [plan.sent for plan in plans]
     total = None if None in sizes else sum(size or 0 for size in sizes)
@@ -122,9 +122,9 @@ def recipe_of(plans: Sequence[FilePlan], progress: Progress | None) -> Iterator[
 
 
 def recipe_item(plans: Sequence[FilePlan]) -> Item:
-    """The recipe as something that can be read from anywhere, again and again, in this process or another.
+    """The recipe as an item, readable from any offset, repeatedly and in other processes.
 
-    Files that nobody has looked at yet are digested first.
+    Files without a known digest are hashed first.
     """
     writer, parts = RecipeWriter(), list[bytes | tuple[Item, LocalBytes]]()
     for plan in plans:
@@ -135,7 +135,7 @@ def recipe_item(plans: Sequence[FilePlan]) -> Item:
     last = writer.done()
     parts.append(last)
     starts = [0, *accumulate(len(part) if isinstance(part, bytes) else part[1].length for part in parts)]
-    # The last line is a digest of all others, and those have the digests of the files.
+    # The last line is a digest of all other lines, which hold the digests of the files.
     stamp = Stamp(starts[-1], int.from_bytes(hashlib.sha256(last).digest()[:8]), 0)
     return Item("", starts[-1], partial(_read_parts, parts, starts), stamp=stamp)
 
@@ -165,7 +165,8 @@ def _digest(item: Item) -> str:
 
 
 def content_length(plans: Sequence[FilePlan]) -> int | None:
-    """How long the recipe will be, when that can be told: its lines are as long whatever the digests are."""
+    """Length of the recipe in bytes; None when a file's size is unknown."""
+    # Lines have the same length for any digest.
     writer, length, digest = RecipeWriter(), 0, "0" * 64
     for plan in plans:
         if plan.steps is None or plan.item.size is None:
@@ -177,7 +178,7 @@ def content_length(plans: Sequence[FilePlan]) -> int | None:
 
 
 def _content(plan: FilePlan, writer: RecipeWriter) -> Iterator[tuple[bytes, bool]]:
-    """What stands between the first and the last line of a file, and of each part whether it is content."""
+    """Parts between the first and the last line of a file, each with True for content."""
     if plan.steps is None:
         for piece in plan.item.read(0, None):
             yield writer.literal(len(piece)), False
@@ -194,7 +195,7 @@ def _content(plan: FilePlan, writer: RecipeWriter) -> Iterator[tuple[bytes, bool
 
 
 def _join(before: LocalBytes | Copy, step: LocalBytes | Copy) -> LocalBytes | Copy | None:
-    """Both as one, where one goes on where the other ends."""
+    """Joined step, or None unless `step` continues where `before` ends."""
     if isinstance(before, LocalBytes) and isinstance(step, LocalBytes):
         return LocalBytes(before.offset, before.length + step.length)
     if isinstance(before, Copy) and isinstance(step, Copy):
@@ -204,7 +205,7 @@ def _join(before: LocalBytes | Copy, step: LocalBytes | Copy) -> LocalBytes | Co
 
 
 def _extents(path: Path, type: str | None, min_chunk: int, max_chunk: int) -> list[tuple[int, int]]:
-    """Where the chunks of the file lie; nowhere, for a file that is no proto."""
+    """Extents of the chunks of a file; empty for a file that is no proto."""
     try:
         with open_proto(path, type) as proto:
             return list(extents_of(proto.split(min_chunk=min_chunk, max_chunk=max_chunk).plan))

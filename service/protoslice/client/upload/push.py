@@ -1,4 +1,4 @@
-"""A push: every file goes in a recipe, and the service compares its digest before the store can be seen."""
+"""Push of files as recipes; the service verifies each digest before the store becomes visible."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from protoslice.sizes import parse_size
 __all__ = ["Push", "PushOptions", "Pushed", "size_of"]
 
 WORTH_A_LOOK: Final = 8 << 20
-"""Files smaller than this are sent whole: finding out what the service has of them would cost as much."""
+"""Smaller files are sent whole: a comparison with the service's pieces would cost as much."""
 ASKED_AT_ONCE: Final = 4000
 BASES: Final = 4
 
@@ -36,11 +36,11 @@ class PushOptions(TypedDict, total=False):
     """Options of a push."""
 
     filename: str
-    """What one file is called in the store; its own name unless given, `model.pb` for what has none."""
+    """Name of a single file in the store; by default its own, or `model.pb`."""
     type: str
-    """Full message name of the root proto; detected unless given."""
+    """Full message name of the root proto; detected by default."""
     root: str
-    """Which file is the root proto; detected unless given."""
+    """File that is the root proto; detected by default."""
     tags: Sequence[str]
     """Tags to point at the store."""
     min_chunk: int | str
@@ -51,13 +51,13 @@ class PushOptions(TypedDict, total=False):
     """Stores that may hold parts of it already, which are copied there and not sent. Unless given: those that a tag
     given points to, or another one of the same name (`resnet50:3` for `resnet50:4`). Empty sends everything."""
     strict: bool
-    """Whether to refuse a model that lacks files it refers to, or fails checksums of its own, which are all compared.
-    An `UnsoundModel` names what is wrong."""
+    """True to refuse a model that lacks files it refers to or fails its own checksums; all are compared. `UnsoundModel`
+    names the faults.
+    """
     resume: bool
-    """Whether files of 64 MiB and more go on where a push of them that broke off was, be it one of another process.
-    True unless given."""
+    """True, the default, to resume a push of 64 MiB or more where an earlier one broke off, even of another process."""
     progress: Progress | None
-    """Told how many bytes have been sent, of how many."""
+    """Receives the number of bytes sent, and the total or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +66,25 @@ class Pushed:
 
     store: Store
     created: bool
-    """False when the service had this very store already."""
+    """False when the service had the same store already."""
     sent: int
-    """Bytes of content that went over the wire."""
+    """Bytes of content sent over the wire."""
     copied: int
-    """Bytes of content that the service took from stores it had."""
+    """Bytes of content that the service copied from its stores."""
     report: ModelReport | None = None
-    """The service's report on the model; None from a service that makes none."""
+    """Report of the service on the model; None from a service without reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """The report that an answer to an upload holds; None where it holds none."""
+    """Report in the answer to an upload, or None."""
 
     report: ModelReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MissingPieces:
-    """An answer about pieces: those that the service lacks, by digest, and places of the others."""
+    """Pieces that the service lacks, by digest, and places of the others."""
 
     missing: tuple[str, ...]
     found: tuple[PiecePlace, ...]
@@ -103,18 +103,18 @@ class Push:
         self._type: str | None = options.get("type") or getattr(descriptor, "full_name", None)
 
     def run(self) -> Pushed:
-        """The store. What can be read again is sent again when the connection breaks."""
+        """Send the files and return the result; content that can be read again is sent again after a failure."""
         plans = self._plans()
         try:
             return self._send(plans)
         except Conflict:
             if not any(plan.copied for plan in plans):
                 raise
-            # What was to be copied is gone since it was found.
+            # The pieces to copy have been removed since they were found.
             return self._send([FilePlan.whole(item) for item in self._items])
 
     def _plans(self) -> list[FilePlan]:
-        """How each file is sent: in part, where the service has the rest."""
+        """Plans of the files; large local files are sent in part where the bases hold pieces."""
         looked = [item for item in self._items if item.local is not None and (item.size or 0) >= WORTH_A_LOOK]
         bases = self._bases() if looked else []
         if not bases:
@@ -127,7 +127,7 @@ class Push:
         ]
 
     def _bases(self) -> list[str]:
-        """The ids of stores that may hold parts of what is pushed."""
+        """Ids of stores that may hold pieces of the files."""
         named = self._options.get("base")
         if named is not None:
             return list(dict.fromkeys(self._store(ref).id for ref in named))
@@ -145,7 +145,7 @@ class Push:
         return trusted(read_json(Store, self._connection.call("GET", path_of("v1", "stores", ref)).json()), ref)
 
     def _places(self, surveyed: Iterable[Surveyed], bases: Sequence[str]) -> dict[str, Copy]:
-        """Where in the bases the pieces lie that are there, by digest."""
+        """Places in the bases of the pieces found there, by digest."""
         sizes = {sha256: size for file in surveyed for _, size, sha256 in file.pieces}
         places: dict[str, Copy] = {}
         pairs = list(sizes.items())
@@ -167,12 +167,12 @@ class Push:
         return Pushed(store, answer.status == 201, store.size - copied, copied, report)
 
     def _is_worth_resuming(self, plans: Sequence[FilePlan]) -> bool:
-        """Whether what breaks off is to go on where it was."""
+        """True when an interrupted upload should resume."""
         known = all(plan.item.again and plan.sent is not None for plan in plans)
         return known and sum(plan.sent or 0 for plan in plans) >= WORTH_RESUMING
 
     def _upload(self, plans: Sequence[FilePlan]) -> ServiceAnswer:
-        """Files as they are, where the service has nothing of them and they are not too many; else a recipe."""
+        """Upload the files directly when nothing is copied and they are few; otherwise upload a recipe."""
         wanted: dict[str, object] = {name: value for name, value in self._params() if name != "tag"}
         wanted |= {"report": True, "strict": self._options.get("strict", False)}
         plain = len(plans) <= MOST_FILES and not any(plan.copied for plan in plans)
@@ -183,7 +183,7 @@ class Push:
             return uploads.assemble(wanted | {"tags": self._tags})
 
     def _journal(self) -> Journal:
-        """Where it is kept what was begun: for what lies on the disk, so that another process finds it there too."""
+        """Journal of the push; a lasting one for files on the disk, so that another process can resume."""
         if self._local is None or not self._options.get("resume", True):
             return Journal()
         return Journal.of(self._connection.url, self._local, self._type)
@@ -221,7 +221,7 @@ class Push:
         return [(name, str(value)) for name, value in given if value is not None] + [("tag", tag) for tag in self._tags]
 
     def _check(self, store: Store, plans: Sequence[FilePlan]) -> None:
-        """Raise unless the store is what was asked for: a query can be garbled on the way as well."""
+        """`IntegrityError` unless the store is the one requested; a query may be garbled on the way too."""
         sizes = {plan.item.path: plan.item.size for plan in plans}
         same = sizes.keys() == {file.path for file in store.files} and all(
             sizes[file.path] in {None, file.size} for file in store.files
@@ -232,5 +232,5 @@ class Push:
 
 
 def size_of(given: int | str | None) -> int | None:
-    """A size in bytes, given as one or as people write it."""
+    """Size in bytes, from a number or from text such as `1MiB`."""
     return parse_size(given) if isinstance(given, str) else given

@@ -1,4 +1,4 @@
-"""Large files over tus 1.0: what breaks off goes on where the service says it is, and the store is made at the end."""
+"""Resumable uploads over tus 1.0, from which the service makes a store at the end."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from protoslice.errors import Conflict, IntegrityError, LimitExceeded, Protoslic
 __all__ = ["MOST_FILES", "WORTH_RESUMING", "ResumableUploads"]
 
 WORTH_RESUMING: Final = 64 << 20
-"""Files smaller than this are sent anew when they break off."""
+"""Pushes of fewer bytes are sent again when they break off."""
 MOST_FILES: Final = 200
-"""More are sent in one recipe: each would take two requests, and a place among the uploads that a client may have."""
+"""Most files with uploads of their own, each two requests and a place within the client's limit."""
 FIRST_PART: Final = 8 << 20
 LEAST_PART: Final = 1 << 20
 MOST_PART: Final = 256 << 20
 PART_SECONDS: Final = 4.0
-"""A part takes about so long: what breaks off, or fails its checksum, costs no more."""
+"""Seconds that a part should take: about what an interruption or a bad checksum costs."""
 _TUS: Final = {"tus-resumable": "1.0.0"}
 
 
 @dataclass(slots=True)
 class _Upload:
-    """One file at the service."""
+    """Upload of one file."""
 
     item: Item
     place: str
     offset: int = 0
-    """How many bytes of it are there."""
+    """Number of bytes at the service."""
 
 
 class _Lengths:
-    """How long the parts are: of so many seconds each, as the last ones went.
+    """Lengths of parts, adapted so that a part takes `PART_SECONDS`.
 
-    The length of the next part is settled while one is sent, so that its checksum can be made meanwhile.
+    The length of the next part is fixed while one is sent, so that its checksum can be computed meanwhile.
     """
 
     def __init__(self) -> None:
@@ -52,20 +52,20 @@ class _Lengths:
         self._most = MOST_PART
 
     def went(self, length: int, seconds: float) -> None:
-        """A part was taken."""
-        if length == self.now:  # what is smaller takes its time for other reasons
+        """Adapt to a part that was accepted."""
+        if length == self.now:  # the time of a shorter part says little
             enough = int(length * PART_SECONDS / max(seconds, 1e-3))
             self.now, self.then = self.then, max(LEAST_PART, min(enough, 4 * self.then, self._most))
 
     def failed(self, *, too_long: bool) -> None:
-        """A part was not."""
+        """Adapt to a part that failed."""
         self.now = self.then = max(LEAST_PART, self.now // 4)
         if too_long:
             self._most = self.now
 
 
 class ResumableUploads:
-    """Uploads that are to become one store: its files, or one item without a name that is a recipe for it."""
+    """Uploads that become one store: its files, or one unnamed item that is a recipe."""
 
     def __init__(
         self,
@@ -88,9 +88,9 @@ class ResumableUploads:
         self._begun: list[str] = []
 
     def assemble(self, wanted: dict[str, Any]) -> ServiceAnswer:
-        """Send the files; the answer says the store that has been made of them as `wanted`.
+        """Send the files and return the service's response about the new store.
 
-        When that fails for now, what has been sent stays for the next push, if the journal lasts until then.
+        After a failure that may pass, the sent bytes stay for the next push, if the journal is lasting.
         """
         try:
             answer = self._assemble(wanted)
@@ -115,7 +115,8 @@ class ResumableUploads:
         return believed(lambda: self._connection.call("POST", "/v1/stores/assemble", json=said, slow=True))
 
     def _end(self) -> None:
-        """Leave nothing behind, of those that a store was made of neither: the service keeps count of them."""
+        """Delete the uploads and the journal."""
+        # The service counts uploads, also those that a store was made of.
         for place in self._begun:
             self._drop(place)
         self._journal.remove()
@@ -125,7 +126,7 @@ class ResumableUploads:
             self._connection.call("DELETE", place, headers=_TUS, again=False)
 
     def _take_up(self) -> dict[str, _Upload]:
-        """The uploads of a push before that can be gone on with."""
+        """Uploads of an earlier push that can be resumed, by file."""
         items, found = {item.path: item for item in self._items}, {}
         for path, entry in self._journal.entries.items():
             item, place = items.get(path), path_of("v1", "uploads", entry.upload)
@@ -165,7 +166,7 @@ class ResumableUploads:
         return _Upload(item, place)
 
     def _send(self, upload: _Upload) -> str:
-        """The sha-256 of a file, all of which is at the service then."""
+        """Send a file completely and return its SHA-256."""
         size, failures = upload.item.size or 0, 0
         with Sending(upload.item) as sending:
             while upload.offset < size:
@@ -199,8 +200,8 @@ class ResumableUploads:
         return _offset(answer)
 
     def _patiently(self, place: str, error: ProtosliceError, failures: int) -> int:
-        """How far the upload is, after a failure, if it is one after which it may go on."""
-        moved_on = isinstance(error, Conflict)  # a request of ours that broke off was still being served
+        """Offset of the upload after a pause; raises `error` unless the upload may go on."""
+        moved_on = isinstance(error, Conflict)  # an earlier request of ours was still being served
         self._connection.patience.wait(failures + 1, error, anyway=moved_on or _is_too_long(error))
         return _offset(self._connection.call("HEAD", place, headers=_TUS))
 
@@ -220,12 +221,12 @@ class ResumableUploads:
 
 
 def _is_too_long(error: ProtosliceError) -> bool:
-    """True if something on the way takes no bodies of that length."""
+    """True when something on the way refuses bodies of that length."""
     return isinstance(error, LimitExceeded) and not isinstance(error, TooMany)
 
 
 def _is_hopeless(error: BaseException) -> bool:
-    """True if the same push would fail again: then nobody goes on with what has been sent."""
+    """True when the same push would fail again, so that nothing needs to stay for it."""
     return isinstance(error, FileChanged) or (isinstance(error, MISTAKES) and not may_pass(error))
 
 

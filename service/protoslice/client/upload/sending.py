@@ -1,4 +1,4 @@
-"""A file on its way: its parts, a checksum of each, and the digest of all of it, made beside the sending."""
+"""Sending of one file, with checksums of the parts and the digest of the whole."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["Sending"]
 
 
 class Sending:
-    """A file is read twice: for what is said of it, ahead of the sending, and to be sent, out of the page cache then.
+    """Reads a file twice: ahead for checksums and digest, then for sending, from the page cache.
 
-    The digest is of what lies on the disk, from its first byte on, whatever was sent by a process before.
+    The digest covers the file on the disk from its first byte, whatever an earlier process sent.
     """
 
     def __init__(self, item: Item) -> None:
@@ -28,24 +28,24 @@ class Sending:
         self._sums: dict[tuple[int, int], int] = {}
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
-        """The bytes of a part."""
+        """Bytes from `start` up to `end`."""
         return self._item.read(start, end - start)
 
     def expect(self, start: int, end: int) -> None:
-        """Take all bytes before `end` into the digest, soon; by the way make the checksum of the part from `start`."""
+        """Start hashing all bytes before `end`, and computing the checksum of the part from `start`."""
         if end > self._due:
             self._hashing.update(self._summed(self._due, start, end))
             self._due = end
 
     def checksum(self, start: int, end: int) -> str:
-        """The CRC-32C of a part, in base64; made now, when it was not expected early enough."""
+        """CRC-32C of a part in base64; computed now unless `expect` announced the part in time."""
         crc = self._sums.pop((start, end), None)
         if crc is None:
             crc = reduce(lambda before, piece: _core.crc32c(piece, before), self.pieces(start, end), 0)
         return b64encode(crc.to_bytes(4, "big")).decode()
 
     def _summed(self, at: int, start: int, end: int) -> Iterator[bytes]:
-        """The bytes from `at` on; the checksum of the part is there when all were taken, unless `at` is within it."""
+        """Bytes from `at` to `end`; sets the checksum of the part, unless `at` lies within the part."""
         if at <= start:
             yield from self.pieces(at, start)
             crc, at = 0, end
@@ -56,7 +56,7 @@ class Sending:
         yield from self.pieces(at, end)
 
     def hexdigest(self) -> str:
-        """The sha-256 of all bytes taken."""
+        """SHA-256 of all bytes hashed."""
         return self._hashing.hexdigest()
 
     def __enter__(self) -> Self:
