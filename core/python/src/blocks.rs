@@ -44,11 +44,11 @@ pub(crate) fn first_bad_block(
     let Some(pointer) = buffer.as_slice_ptr() else {
         return Err(PyBufferError::new_err("contiguous bytes are due"));
     };
-    // SAFETY: the buffer is held until the end, and nobody writes to it meanwhile: it was filled for this check, and is
-    // handed on after it.
+    // SAFETY: the buffer is held until the end, and callers must not write to it meanwhile: the service checks a buffer
+    // after filling it and before passing it on.
     #[allow(unsafe_code, reason = "reading a buffer without a copy")]
     let bytes: &[u8] = unsafe { pointer.as_ref() };
-    // Giving up the GIL costs more than checking a block or two.
+    // Releasing the GIL costs more than checking a block or two.
     if bytes.len() <= 2 * blocks::BLOCK {
         return Ok(blocks::first_bad_block(bytes, first, sums));
     }

@@ -52,7 +52,7 @@ pub(crate) fn crc32c(py: Python<'_>, data: &Bound<'_, PyAny>, crc: u32) -> PyRes
     let Some(pointer) = buffer.as_slice_ptr() else {
         return Err(PyBufferError::new_err("contiguous bytes are due"));
     };
-    // SAFETY: the buffer is held until the end, and whoever wants its checksum does not write to it meanwhile.
+    // SAFETY: the buffer is held until the end, and callers must not write to it meanwhile.
     #[allow(unsafe_code, reason = "reading a buffer without a copy")]
     let bytes: &[u8] = unsafe { pointer.as_ref() };
     Ok(py.detach(|| wire::blocks::crc32c(bytes, crc)))

@@ -99,7 +99,7 @@ impl Descriptors {
             }
             delimited(2, &declared, &mut out);
             if out.len() > MAX_CANONICAL {
-                break; // such a type cannot be used, however it goes on
+                break; // the type is refused for its size, whatever follows
             }
         }
         let flags = [(1, message.message_set), (7, message.map_entry)];

@@ -132,7 +132,7 @@ pub(super) fn text<'a>(field: &InMemory<'a>) -> Result<&'a str> {
     std::str::from_utf8(field.content).map_err(|_| WireError::corrupt(field.start, "a name in it is not UTF-8"))
 }
 
-/// Prefixes the message of `error` with the name of the file.
+/// Adds the name of the file to `error`; a `Limit` error passes unchanged.
 pub(super) fn in_file(name: &str, error: WireError) -> WireError {
     if error.kind() == Kind::Limit {
         return error;

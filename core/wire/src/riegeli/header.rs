@@ -43,7 +43,7 @@ pub enum ChunkKind {
     Signature,
     /// `m`: a description of the file.
     Metadata,
-    /// `p`: nothing.
+    /// `p`: padding, without records.
     Padding,
     /// `r`: records one after the other, perhaps compressed.
     Simple,
@@ -95,7 +95,7 @@ pub struct ChunkHeader {
 }
 
 impl ChunkHeader {
-    /// Parses the header in `bytes` (40 of them); returns it with the computed and the stored hash.
+    /// Parses the header in `bytes` (40 of them); returns it with the stored and the computed hash.
     pub(super) fn parse(bytes: &[u8]) -> Result<(Self, u64, u64)> {
         let mut reader = Reader::new(bytes, 0);
         let stored = reader.u64()?;
@@ -129,7 +129,7 @@ pub struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// Parses the header in `bytes` (24 of them); returns it with the computed and the stored hash.
+    /// Parses the header in `bytes` (24 of them); returns it with the stored and the computed hash.
     pub(super) fn parse(bytes: &[u8]) -> Result<(Self, u64, u64)> {
         let mut reader = Reader::new(bytes, 0);
         let stored = reader.u64()?;

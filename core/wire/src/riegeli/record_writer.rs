@@ -27,8 +27,9 @@ pub struct RecordWriter {
 }
 
 impl RecordWriter {
-    /// A writer whose sink stands at `position`: 0 for a new file, the file's size to append to one. For a new file,
-    /// the signature and the serialized `metadata`, if any, are written at once.
+    /// A writer whose sink stands at `position`: 0 for a new file, the file's size to append to one. The
+    /// signature of a new file or the initial padding of an old one, then the serialized `metadata`, if any, are
+    /// written at once.
     pub fn new<S: Sink>(options: WriterOptions, position: u64, metadata: Option<&[u8]>, sink: &mut S) -> Result<Self> {
         let (sizes, ends, values) = (Vec::new(), Vec::new(), Vec::new());
         let mut writer = Self { options, position, sizes, ends, values, failed: false };
