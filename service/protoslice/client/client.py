@@ -160,7 +160,7 @@ class Client:
         return data
 
     def pieces(self, ref: str) -> Iterator[Piece]:
-        """Pieces that cover all files of a store, with digests; the first request makes the service read them all."""
+        """Pieces that cover all files of a store, with digests; the service reads the whole store at first."""
         return self._each(Piece, self._view(ref, "pieces"), slow=True)
 
     def tree(self, ref: str, path: str = "", *, depth: int = 1) -> Iterator[Node]:

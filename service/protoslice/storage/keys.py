@@ -54,7 +54,7 @@ class ObjectKey:
 
 
 def quote(text: str) -> str:
-    """Encode any text as one key segment of letters, digits, `._-:@+~` and `=XX`; see `unquote`.
+    """Encode non-empty text as one key segment of letters, digits, `._-:@+~` and `=XX`; see `unquote`.
 
     Different texts give different segments. No segment begins with a dot, so a client's name is never a hidden file or
     `..`.

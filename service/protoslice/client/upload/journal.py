@@ -134,7 +134,7 @@ def _entry(said: Mapping[str, Any]) -> tuple[str, JournalEntry]:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove journals older than any upload that a service keeps."""
+    """Remove journals unused for `_KEPT_SECONDS`."""
     with os.scandir(folder) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):
