@@ -56,7 +56,10 @@ class FileSink:
         """Append `piece`, waiting while an earlier batch is being processed; `LimitExceeded` beyond the limit."""
         self._size += len(piece)
         if self._size > self._limit:
-            raise LimitExceeded(f"the upload is larger than {self._limit} bytes, the most that is taken")
+            said = (
+                f"the upload is larger than is taken: {self._path!r} goes on beyond the {self._limit} bytes left for it"
+            )
+            raise LimitExceeded(said)
         await self._batches.add(piece)
 
     async def finish(self) -> Received:
