@@ -403,6 +403,16 @@ def test_a_checksum_is_compared_once() -> None:
     assert raw(tensor) == raw(one(found, "a")) == b"abc"
 
 
+def test_an_empty_tensor_vouches_for_no_other() -> None:
+    """It lies where the next one begins."""
+    files = bundle("ck", [Variable("a", 4, [0], b""), Variable("b", 4, [3], b"abc")])
+    (shard,) = (name for name in files if "data" in name)
+    found = opened({**files, shard: b"abX"})
+    assert raw(one(found, "a")) == b""
+    with pytest.raises(CorruptModel, match="'b'"):
+        raw(one(found, "b"))
+
+
 def test_long_numbers_of_slices() -> None:
     box: Box = ((0, 70_000),)
     files = bundle("ck", [Variable("a", 4, [70_000], slices=[(box, [70_000], bytes(70_000), 0)])])
