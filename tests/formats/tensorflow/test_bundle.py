@@ -404,7 +404,7 @@ def test_a_checksum_is_compared_once() -> None:
 
 
 def test_an_empty_tensor_vouches_for_no_other() -> None:
-    """It lies where the next one begins."""
+    """The empty tensor lies where the next one begins."""
     files = bundle("ck", [Variable("a", 4, [0], b""), Variable("b", 4, [3], b"abc")])
     (shard,) = (name for name in files if "data" in name)
     found = opened({**files, shard: b"abX"})
