@@ -50,6 +50,8 @@ class FaultyProxy:
     """Bytes of answers' bodies that went to clients."""
     sent_up: int = 0
     """Bytes of requests' bodies that came from clients."""
+    under_way: int = 0
+    """Requests that have come and have not been answered or broken off."""
 
     def next(self, method: str, path: str) -> Fault:
         """The fault of the next request."""
@@ -57,6 +59,14 @@ class FaultyProxy:
             fault = self.script.pop(0) if self.script else Fault()
             self.done.append((method, path, fault))
             return fault
+
+    def settle(self) -> None:
+        """Wait until no request is under way: bytes of a broken push count when its last request ends."""
+        for _ in range(1000):
+            if self.under_way == 0:
+                return
+            time.sleep(0.01)
+        raise TimeoutError("a request through the proxy does not end")
 
     def count(self, *, up: int = 0, down: int = 0) -> None:
         """Count bytes."""
@@ -82,8 +92,15 @@ class _Handler(socketserver.StreamRequestHandler):
     """One request on one connection, which is closed behind it."""
 
     def handle(self) -> None:
-        with suppress(OSError, http.client.HTTPException):
-            self._serve(self.server.proxy)  # type: ignore[attr-defined]
+        proxy: FaultyProxy = self.server.proxy  # type: ignore[attr-defined]
+        with proxy.lock:
+            proxy.under_way += 1
+        try:
+            with suppress(OSError, http.client.HTTPException):
+                self._serve(proxy)
+        finally:
+            with proxy.lock:
+                proxy.under_way -= 1
 
     def _serve(self, proxy: FaultyProxy) -> None:
         line = self.rfile.readline(1 << 16).decode("latin-1").split()

@@ -80,6 +80,7 @@ def broken_off(ours: Client, what: Path, at: float = 0.7, **options: Any) -> Bas
 
 def sent(proxy: FaultyProxy, work: Callable[[], Any]) -> tuple[Any, int]:
     """What `work` gives, and how many bytes it sent."""
+    proxy.settle()
     before = proxy.sent_up
     return work(), proxy.sent_up - before
 

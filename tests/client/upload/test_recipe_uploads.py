@@ -50,6 +50,7 @@ def interrupted(call: Callable[..., Any], what: Path, at: float, **options: Any)
 
 
 def moved(proxy: FaultyProxy, work: Callable[[], Any]) -> tuple[Any, int]:
+    proxy.settle()
     before = proxy.sent_up
     return work(), proxy.sent_up - before
 
