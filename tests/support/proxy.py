@@ -7,10 +7,10 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from tests.support.serving import in_a_thread
@@ -22,6 +22,7 @@ Kind = Literal[
     "flip upload", "cut upload",
 ]  # fmt: skip
 FAULTS: Final[tuple[Kind, ...]] = Kind.__args__  # type: ignore[attr-defined]
+T = TypeVar("T")
 _HOP: Final = {"connection", "keep-alive", "transfer-encoding", "host"}
 
 
@@ -45,7 +46,7 @@ class FaultyProxy:
     """What is to happen to the next requests; those behind its end pass."""
     done: list[tuple[str, str, Fault]] = field(default_factory=list)
     """Method, path and fault of each request so far."""
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.Condition = field(default_factory=threading.Condition)
     sent_down: int = 0
     """Bytes of answers' bodies that went to clients."""
     sent_up: int = 0
@@ -60,13 +61,13 @@ class FaultyProxy:
             self.done.append((method, path, fault))
             return fault
 
-    def settle(self) -> None:
-        """Wait until no request is under way: bytes of a broken push count when its last request ends."""
-        for _ in range(1000):
-            if self.under_way == 0:
-                return
-            time.sleep(0.01)
-        raise TimeoutError("a request through the proxy does not end")
+    def bytes_sent_by(self, work: Callable[[], T]) -> tuple[T, int]:
+        """The result of `work`, and the bytes of bodies it sent; waits for a push that was broken off before."""
+        with self.lock:
+            if not self.lock.wait_for(lambda: self.under_way == 0, 10):
+                raise TimeoutError("a request through the proxy does not end")
+            before = self.sent_up
+        return work(), self.sent_up - before
 
     def count(self, *, up: int = 0, down: int = 0) -> None:
         """Count bytes."""
@@ -101,6 +102,7 @@ class _Handler(socketserver.StreamRequestHandler):
         finally:
             with proxy.lock:
                 proxy.under_way -= 1
+                proxy.lock.notify_all()
 
     def _serve(self, proxy: FaultyProxy) -> None:
         line = self.rfile.readline(1 << 16).decode("latin-1").split()

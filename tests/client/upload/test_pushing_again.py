@@ -10,7 +10,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -78,13 +78,6 @@ def broken_off(ours: Client, what: Path, at: float = 0.7, **options: Any) -> Bas
     return caught.value
 
 
-def sent(proxy: FaultyProxy, work: Callable[[], Any]) -> tuple[Any, int]:
-    """What `work` gives, and how many bytes it sent."""
-    proxy.settle()
-    before = proxy.sent_up
-    return work(), proxy.sent_up - before
-
-
 def is_there(service: LiveServer, store: str, path: Path) -> bool:
     got = httpx.get(f"{service.url}/v1/stores/{store}/files/{path.name}").content
     return got == path.read_bytes()
@@ -100,7 +93,9 @@ def test_it_goes_on_where_it_was(
     error = broken_off(ours, model)
     assert error.__notes__ == ["push again to go on at 66 %"]
     seen: Seen = []
-    pushed, moved = sent(proxy, lambda: ours.push(model, base=[], tags=["on:1"], progress=lambda *at: seen.append(at)))
+    pushed, moved = proxy.bytes_sent_by(
+        lambda: ours.push(model, base=[], tags=["on:1"], progress=lambda *at: seen.append(at))
+    )
     assert is_there(service, pushed.store.id, model)
     assert seen[0] == (8 * MIB, SIZE), "what had been sent before is not our speed"
     assert seen == sorted(seen)
@@ -119,7 +114,7 @@ def test_a_service_that_is_away_for_long(
     proxy.script.clear()
     assert caught.value.__notes__ == ["push again to go on at 33 %"]
     (tmp_path / "link.pb").symlink_to(model)
-    pushed, moved = sent(proxy, lambda: ours.push(tmp_path / "link.pb", base=[], filename=model.name))
+    pushed, moved = proxy.bytes_sent_by(lambda: ours.push(tmp_path / "link.pb", base=[], filename=model.name))
     assert is_there(service, pushed.store.id, model)
     assert moved < SIZE - 4 * MIB + MIB
 
@@ -133,7 +128,7 @@ def test_a_folder_sends_no_file_twice(ours: Client, proxy: FaultyProxy, service:
     broken_off(ours, folder, 0.8, root="a.pb")
     files["b"] = content(3 * MIB, 77)
     (folder / "b").write_bytes(files["b"])
-    pushed, moved = sent(proxy, lambda: ours.push(folder, base=[], root="a.pb"))
+    pushed, moved = proxy.bytes_sent_by(lambda: ours.push(folder, base=[], root="a.pb"))
     ours.download(pushed.store.id, tmp_path / "back")
     assert {name: (tmp_path / "back" / name).read_bytes() for name in files} == files
     assert 3 * MIB < moved < 10 * MIB, "what changed, and what was not whole"
@@ -155,7 +150,7 @@ def test_a_file_that_changed_goes_anew(
         model.with_name("new").write_bytes(content(GIVEN, 9))
         os.utime(model.with_name("new"), ns=(before["mtime_ns"], before["mtime_ns"]))
         model.with_name("new").replace(model)
-    pushed, moved = sent(proxy, lambda: ours.push(model, base=[]))
+    pushed, moved = proxy.bytes_sent_by(lambda: ours.push(model, base=[]))
     assert is_there(service, pushed.store.id, model)
     assert moved > SIZE
     assert httpx.get(f"{service.url}/v1/uploads/{before['upload']}").status_code == 410, "its room is given back"
@@ -201,7 +196,7 @@ def test_what_cannot_be_gone_on_with_goes_anew(
         journal.write_text(json.dumps(entry | {"upload": name}) + "\n")
     else:
         journal.unlink()
-    pushed, moved = sent(proxy, lambda: ours.push(model, base=[]))
+    pushed, moved = proxy.bytes_sent_by(lambda: ours.push(model, base=[]))
     assert is_there(service, pushed.store.id, model)
     assert SIZE < moved < SIZE + MIB
     assert list(state.iterdir()) == []
@@ -213,7 +208,7 @@ def test_nobody_goes_on_who_does_not_want_to(ours: Client, proxy: FaultyProxy, m
     assert not state.exists()
     assert "DELETE" in [method for method, _, _ in proxy.done], "what nobody goes on with is not left at the service"
     broken_off(ours, model)
-    _, moved = sent(proxy, lambda: ours.push(model, base=[], resume=False))
+    _, moved = proxy.bytes_sent_by(lambda: ours.push(model, base=[], resume=False))
     assert moved > SIZE
 
 
@@ -221,11 +216,11 @@ def test_another_type_or_another_service_is_another_push(
     ours: Client, proxy: FaultyProxy, service: LiveServer, model: Path
 ) -> None:
     broken_off(ours, model)
-    _, moved = sent(proxy, lambda: ours.push(model, base=[], type="tensorflow.GraphDef"))
+    _, moved = proxy.bytes_sent_by(lambda: ours.push(model, base=[], type="tensorflow.GraphDef"))
     assert moved > SIZE
     with Client(service.url) as direct:
         assert not direct.push(model, base=[], type="tensorflow.GraphDef").created
-    _, moved = sent(proxy, lambda: ours.push(model, base=[]))
+    _, moved = proxy.bytes_sent_by(lambda: ours.push(model, base=[]))
     assert moved < RESUMED
 
 
@@ -237,7 +232,7 @@ def test_two_at_once(ours: Client, proxy: FaultyProxy, service: LiveServer, mode
     def meanwhile(done: int, total: int | None) -> None:
         if not inner:
             inner.append((None, 0))
-            inner[0] = sent(proxy, lambda: ours.push(model, base=[]))
+            inner[0] = proxy.bytes_sent_by(lambda: ours.push(model, base=[]))
 
     pushed = ours.push(model, base=[], progress=meanwhile)
     ((other, moved),) = inner
@@ -332,7 +327,7 @@ def test_a_cancelled_task(ours: Client, proxy: FaultyProxy, service: LiveServer,
             return await client.push(model, base=[])
 
     asyncio.run(once())
-    pushed, moved = sent(proxy, lambda: asyncio.run(again()))
+    pushed, moved = proxy.bytes_sent_by(lambda: asyncio.run(again()))
     assert is_there(service, pushed.store.id, model)
     assert moved < RESUMED
 

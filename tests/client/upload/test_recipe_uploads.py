@@ -49,18 +49,12 @@ def interrupted(call: Callable[..., Any], what: Path, at: float, **options: Any)
         call(what, progress=progress, **options)
 
 
-def moved(proxy: FaultyProxy, work: Callable[[], Any]) -> tuple[Any, int]:
-    proxy.settle()
-    before = proxy.sent_up
-    return work(), proxy.sent_up - before
-
-
 def test_what_is_new_goes_on_where_it_was(
     ours: Client, proxy: FaultyProxy, versions: Any, first: str, state: Path
 ) -> None:
     interrupted(ours.push, versions.new_path, 0.8, type=GRAPH, base=[first])
     assert len(list(state.iterdir())) == 1
-    pushed, up = moved(proxy, lambda: ours.push(versions.new_path, type=GRAPH, base=[first]))
+    pushed, up = proxy.bytes_sent_by(lambda: ours.push(versions.new_path, type=GRAPH, base=[first]))
     assert ours.merge(pushed.store.id) == versions.new
     assert pushed.copied > 11_000_000
     assert up < 3_000_000 - MIB, "two of three mebibytes were there already"
@@ -95,7 +89,7 @@ def test_very_many_files(ours: Client, proxy: FaultyProxy, service: LiveServer, 
     (folder / "graph.pb").write_bytes(versions.old)
     with patch.object(push, "MOST_FILES", 3):
         interrupted(ours.push, folder, 0.9, root="graph.pb", base=[])
-        pushed, up = moved(proxy, lambda: ours.push(folder, root="graph.pb", base=[]))
+        pushed, up = proxy.bytes_sent_by(lambda: ours.push(folder, root="graph.pb", base=[]))
     assert up < 5 * MIB
     target = tmp_path / "again"
     target.mkdir()

@@ -143,9 +143,9 @@ def test_a_service_that_is_gone_for_good(ours: Client, proxy: FaultyProxy, versi
 @pytest.mark.parametrize("request_number", [1, 2, 4])
 def test_a_flipped_bit_costs_a_part(request_number: int, patient: Client, proxy: FaultyProxy, versions: Any) -> None:
     proxy.script[:] = [*[Fault()] * request_number, Fault("flip upload", 0.9)]
-    before = proxy.sent_up
-    pushed = patient.push(versions.new_path, type=GRAPH, base=[], filename="part.pb")
-    moved = proxy.sent_up - before
+    pushed, moved = proxy.bytes_sent_by(
+        lambda: patient.push(versions.new_path, type=GRAPH, base=[], filename="part.pb")
+    )
     assert patient.merge(pushed.store.id) == versions.new
     again = min(PART, len(versions.new) - (request_number - 1) * PART)
     assert len(versions.new) + again <= moved < len(versions.new) + again + 10_000
