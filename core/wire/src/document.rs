@@ -144,22 +144,23 @@ impl<'a> Document<'a> {
     }
 
     /// The occurrences that make up the singular field `number` of `message`, without those that a later member of the
-    /// oneof replaced. Stops after `SCANNED_ENTRIES` in one piece.
+    /// oneof replaced. Fails beyond `SCANNED_ENTRIES` in all.
     pub fn singular(&self, message: &Message, number: u32) -> Result<Vec<Entry>> {
         let oneof = self.schema.field(message.type_id, number).map_or(0, |field| field.oneof);
         let mut found = Vec::new();
         for part in &message.parts {
             if oneof == 0 {
                 self.visit(part, number, 0, &mut |_, entry| {
-                    found.push(*entry);
-                    Ok(found.len() < SCANNED_ENTRIES)
+                    keep(&mut found, *entry)?;
+                    Ok(true)
                 })?;
                 continue;
             }
             for entry in self.entries(part)? {
                 let entry = entry?;
+                self.spend(1)?;
                 if entry.number == number {
-                    found.push(entry);
+                    keep(&mut found, entry)?;
                 } else if self.schema.field(message.type_id, entry.number).is_some_and(|field| field.oneof == oneof) {
                     found.clear();
                 }
@@ -189,6 +190,18 @@ impl<'a> Document<'a> {
         }
         Ok(None)
     }
+}
+
+/// Adds `entry` to the occurrences of a singular field, each of which takes memory. Any of them counts for the field's
+/// value, so that too many are a failure: without the last ones the value would be another.
+fn keep(found: &mut Vec<Entry>, entry: Entry) -> Result<()> {
+    if found.len() < SCANNED_ENTRIES {
+        found.push(entry);
+        return Ok(());
+    }
+    let message =
+        format!("the singular field {} occurs more than {SCANNED_ENTRIES} times, which is the limit", entry.number);
+    Err(WireError::new(Kind::Limit, message).at(entry.start))
 }
 
 /// The fields of one piece of a message.
