@@ -157,8 +157,8 @@ class Counting(InterceptedStorage):
         super().__init__(inner)
         self.calls: Counter[tuple[str, str]] = Counter()
 
-    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """See `InterceptedStorage.around`."""
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        """See `InterceptedStorage.intercept`."""
         self.calls[name, key.segments[0] if key is not None else ""] += 1
         return await call()
 

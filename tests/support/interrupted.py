@@ -34,8 +34,8 @@ class InterruptedStorage(InterceptedStorage):
         """Whether the call was made."""
         return 0 < self._at <= self._calls
 
-    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """See `InterceptedStorage.around`."""
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        """See `InterceptedStorage.intercept`."""
         self._calls += 1
         if self._calls == self._at:
             await self._meanwhile()

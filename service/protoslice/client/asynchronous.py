@@ -42,7 +42,7 @@ class AsyncClient:
 
     def __init__(self, url: str, **options: Unpack[ClientOptions]) -> None:
         self._client = Client(url, **options)
-        self._crew = DaemonPool(_THREADS, "protoslice-client")
+        self._pool = DaemonPool(_THREADS, "protoslice-client")
         self._awaited: set[asyncio.Future[Any]] = set()
 
     @property
@@ -176,7 +176,7 @@ class AsyncClient:
         """
         if self._awaited:
             await asyncio.wait(self._awaited)
-        await asyncio.to_thread(self._crew.end)
+        await asyncio.to_thread(self._pool.end)
         self._client.close()
 
     async def __aenter__(self) -> Self:
@@ -188,7 +188,7 @@ class AsyncClient:
         await self.close()
 
     async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        coming = asyncio.wrap_future(self._crew.submit(partial(call, *args, **kwargs)))
+        coming = asyncio.wrap_future(self._pool.submit(partial(call, *args, **kwargs)))
         self._awaited.add(coming)
         try:
             return await coming

@@ -24,9 +24,9 @@ from protoslice.server.intake.resumable.answers import speaking_tus
 from protoslice.server.middleware.body_limits import check_framing
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.cors import AllowOrigins, Preflight
-from protoslice.server.middleware.disconnect import Leaving
-from protoslice.server.middleware.origin_policy import Sites
-from protoslice.server.middleware.request import Edge
+from protoslice.server.middleware.disconnect import CancelOnDisconnect
+from protoslice.server.middleware.origin_policy import OriginPolicy
+from protoslice.server.middleware.request import RequestMiddleware
 from protoslice.server.observability.logs import RequestLog
 from protoslice.server.observability.recorder import Recorder
 from protoslice.server.observability.telemetry import FRAMEWORK_SPANS_OFF, Traced
@@ -62,7 +62,7 @@ class Application(FastAPI):
         self.state.services = self.services = services
         self.traced = services.settings.otel_endpoint is not None
         self.views = ViewRouter(VIEWS)
-        self.policy = Sites(services.settings)
+        self.policy = OriginPolicy(services.settings)
         self.recorder = Recorder(services.metrics, RequestLog())
         for module in (intake, stores, uploads, chunks, views, tags, schemas, operations):
             self.include_router(module.router)
@@ -80,9 +80,9 @@ class Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """The framework's own stack within ours."""
         inner = super().build_middleware_stack()
-        front = _Front(self.views, inner, self.policy, self.services)
+        front = _Dispatcher(self.views, inner, self.policy, self.services)
         origins = self.services.settings.cors_origins
-        stack: ASGIApp = Edge(front, self.recorder, self.services.clients)
+        stack: ASGIApp = RequestMiddleware(front, self.recorder, self.services.clients)
         stack = AllowOrigins(stack, origins) if origins else stack
         return Traced(stack) if self.traced else stack
 
@@ -103,10 +103,10 @@ class Application(FastAPI):
         return self.openapi_schema
 
 
-class _Front:
+class _Dispatcher:
     """Sends reads of views the short way, and everything else through the framework with its body guarded."""
 
-    def __init__(self, views: ViewRouter, inner: ASGIApp, policy: Sites, services: Services) -> None:
+    def __init__(self, views: ViewRouter, inner: ASGIApp, policy: OriginPolicy, services: Services) -> None:
         self._views = views
         self._inner = inner
         self._beside_views: ASGIApp = self._in_framework
@@ -146,7 +146,7 @@ class _Front:
         # HEAD is GET whose body the server leaves out: the same headers, whatever the route.
         asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         # The body of a GET is nobody's to read, so its end may be waited for beside the handler.
-        watched = Leaving(receive) if asked["method"] == "GET" else nullcontext()
+        watched = CancelOnDisconnect(receive) if asked["method"] == "GET" else nullcontext()
         try:
             async with watched:
                 await self._inner(asked, receive, send)

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class InterceptedStorage(Storage):
-    """Storage that forwards each call to `inner` through `around`.
+    """Storage that forwards each call to `inner` through `intercept`.
 
     Each piece of a stream and each step of a writer is one call.
     """
@@ -23,7 +23,7 @@ class InterceptedStorage(Storage):
         self._inner = inner
 
     @abstractmethod
-    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
         """Result of `call`, which performs the method `name` of `Storage` or `Writer`.
 
         `key` is the object's key, the prefix in `list`, and None in calls about the whole storage.
@@ -36,62 +36,62 @@ class InterceptedStorage(Storage):
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
         """See `Storage.stat`."""
-        return await self.around("stat", key, lambda: self._inner.stat(key))
+        return await self.intercept("stat", key, lambda: self._inner.stat(key))
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
         """See `Storage.get_range`."""
-        return await self.around("get_range", key, lambda: self._inner.get_range(key, start, end, if_etag=if_etag))
+        return await self.intercept("get_range", key, lambda: self._inner.get_range(key, start, end, if_etag=if_etag))
 
     async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
         """See `Storage.get_ranges`."""
-        return await self.around("get_ranges", key, lambda: self._inner.get_ranges(key, spans, if_etag=if_etag))
+        return await self.intercept("get_ranges", key, lambda: self._inner.get_ranges(key, spans, if_etag=if_etag))
 
     async def stream(
         self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
     ) -> AsyncGenerator[bytes, None]:
         """See `Storage.stream`."""
         async with aclosing(self._inner.stream(key, start, end, if_etag=if_etag)) as pieces:
-            while piece := await self.around("stream", key, lambda: anext(pieces, b"")):
+            while piece := await self.intercept("stream", key, lambda: anext(pieces, b"")):
                 yield piece
 
     async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
         """See `Storage.put_if_absent`."""
-        return await self.around("put_if_absent", key, lambda: self._inner.put_if_absent(key, data))
+        return await self.intercept("put_if_absent", key, lambda: self._inner.put_if_absent(key, data))
 
     async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
         """See `Storage.put`."""
-        return await self.around("put", key, lambda: self._inner.put(key, data, if_etag=if_etag))
+        return await self.intercept("put", key, lambda: self._inner.put(key, data, if_etag=if_etag))
 
     async def writer(self, key: ObjectKey) -> Writer:
         """See `Storage.writer`."""
-        return _AroundWriter(self, key, await self.around("writer", key, lambda: self._inner.writer(key)))
+        return _InterceptedWriter(self, key, await self.intercept("writer", key, lambda: self._inner.writer(key)))
 
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
         """See `Storage.list`."""
-        return await self.around("list", prefix, lambda: self._inner.list(prefix, after=after, limit=limit))
+        return await self.intercept("list", prefix, lambda: self._inner.list(prefix, after=after, limit=limit))
 
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
         """See `Storage.delete`."""
-        await self.around("delete", key, lambda: self._inner.delete(key, if_etag=if_etag))
+        await self.intercept("delete", key, lambda: self._inner.delete(key, if_etag=if_etag))
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
         """See `Storage.open_file`."""
-        return await self.around("open_file", key, lambda: self._inner.open_file(key))
+        return await self.intercept("open_file", key, lambda: self._inner.open_file(key))
 
     async def free_bytes(self) -> int:
         """See `Storage.free_bytes`."""
-        return await self.around("free_bytes", None, self._inner.free_bytes)
+        return await self.intercept("free_bytes", None, self._inner.free_bytes)
 
     async def collect_garbage(self, older_than_seconds: float = 86400) -> int:
         """See `Storage.collect_garbage`."""
-        return await self.around("collect_garbage", None, lambda: self._inner.collect_garbage(older_than_seconds))
+        return await self.intercept("collect_garbage", None, lambda: self._inner.collect_garbage(older_than_seconds))
 
     async def close(self) -> None:
-        """Close the inner storage, without `around`."""
+        """Close the inner storage, without `intercept`."""
         await self._inner.close()
 
 
-class _AroundWriter(Writer):
+class _InterceptedWriter(Writer):
     def __init__(self, storage: InterceptedStorage, key: ObjectKey, inner: Writer) -> None:
         self._storage = storage
         self._key = key
@@ -102,10 +102,10 @@ class _AroundWriter(Writer):
         return self._inner.size
 
     async def write(self, piece: Buffer) -> None:
-        await self._storage.around("write", self._key, lambda: self._inner.write(piece))
+        await self._storage.intercept("write", self._key, lambda: self._inner.write(piece))
 
     async def commit(self) -> str:
-        return await self._storage.around("commit", self._key, self._inner.commit)
+        return await self._storage.intercept("commit", self._key, self._inner.commit)
 
     async def abort(self) -> None:
-        await self._storage.around("abort", self._key, self._inner.abort)
+        await self._storage.intercept("abort", self._key, self._inner.abort)

@@ -31,8 +31,8 @@ class MeteredStorage(InterceptedStorage):
         super().__init__(inner)
         self._observe = observe
 
-    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """See `InterceptedStorage.around`."""
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        """See `InterceptedStorage.intercept`."""
         begin = time.perf_counter()
         try:
             result = await call()

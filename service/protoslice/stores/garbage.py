@@ -121,7 +121,7 @@ async def _decided(storage: Storage, found: _Candidates, needed: Needed) -> _Can
 
     async def decide(claim: Claim) -> str | None:
         if claim.attempt in needed.attempts or claim.attempt in uploads:
-            await claims.spare(claim)
+            await claims.revive(claim)
             return None
         return claim.attempt if await claims.doom(claim) else None
 

@@ -19,7 +19,7 @@ from protoslice.storage import Storage, probe
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims, Collected
 from protoslice.stores.catalog.manifests import Manifests
-from protoslice.stores.catalog.pages import Lists
+from protoslice.stores.catalog.pages import StorePages
 from protoslice.stores.catalog.removed import find_tombstone
 from protoslice.stores.catalog.schemas import Schemas, StoredSchema
 from protoslice.stores.catalog.tags import StoredTag, Tags
@@ -87,7 +87,7 @@ class Stores:
         self._places = ExternalObjects(options.register_prefixes, options.register_networks)
         self._claims = Claims(storage)
         self._manifests = Manifests(storage, self._claims, self._worker, self._is_sound)
-        self._lists = Lists(storage, self._manifests, self._tags)
+        self._store_pages = StorePages(storage, self._manifests, self._tags)
         self._uploads = Uploads(storage, self._worker, self._claims, self.ingest, self._types, options.uploads)
         self._pieces = Pieces(storage, self._worker)
         self._opened: dict[str, OpenStore] = {}
@@ -163,7 +163,7 @@ class Stores:
 
     async def get(self, ref: str) -> Store:
         """The store that `ref` names: an id, a prefix of one, or a tag."""
-        return await self._lists.described(await self._manifests.get(await self.resolve(ref)))
+        return await self._store_pages.described(await self._manifests.get(await self.resolve(ref)))
 
     async def resolve(self, ref: str) -> str:
         """The store id that `ref` names; `NotFound` when it names none."""
@@ -182,7 +182,7 @@ class Stores:
         cursor: str | None = None,
     ) -> ResultPage[Store]:
         """A page of stores, newest first; filtered by `tag`, a prefix of tag names, and by `type`."""
-        return await self._lists.page(tag=tag, type=type, limit=limit, cursor=cursor)
+        return await self._store_pages.page(tag=tag, type=type, limit=limit, cursor=cursor)
 
     async def delete(self, ref: str) -> Removed:
         """Remove a store, named by its id or a prefix of it, and the tags that point at it.
@@ -224,7 +224,7 @@ class Stores:
         free = await side_by_side(lambda name: self._set_if_free(name, store_id), tombstone.tags)
         await self._storage.delete(tombstone.key)
         taken = tuple(name for name, was_free in zip(tombstone.tags, free, strict=True) if not was_free)
-        return Restored(await self._lists.described(there), taken)
+        return Restored(await self._store_pages.described(there), taken)
 
     async def _set_if_free(self, name: str, store_id: str) -> bool:
         """Set a tag unless one of that name points at another store; True when set."""
@@ -238,7 +238,7 @@ class Stores:
                 return True
         return False
 
-    def at_hand(self, store_id: str) -> OpenStore | None:
+    def view_if_open(self, store_id: str) -> OpenStore | None:
         """The opened store `store_id`, if its manifest was read at most `trust_seconds` ago; else None."""
         opened = self._opened.get(store_id)
         fresh = opened is not None and self._worker.loop.time() - opened.seen_at < self._options.trust_seconds
@@ -246,7 +246,7 @@ class Stores:
 
     async def view(self, ref: str) -> OpenStore:
         """The store that `ref` names, opened."""
-        fresh = self.at_hand(ref)
+        fresh = self.view_if_open(ref)
         if fresh is not None:
             return fresh
         store_id = await self.resolve(ref)
@@ -341,7 +341,7 @@ class Stores:
             await drop_attempt(self._storage, manifest.attempt)
         for name in request.tags:
             await self._tags.put(name, manifest.id, if_match=None, if_none_match=False)
-        described = await self._lists.described(there)  # even if somebody removes it right now
+        described = await self._store_pages.described(there)  # even if somebody removes it right now
         return Created(described, created, report if request.report else None)
 
     async def _report(self, manifest: Manifest, *, strict: bool) -> ModelReport:

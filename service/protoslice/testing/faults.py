@@ -36,8 +36,8 @@ class FaultyStorage(InterceptedStorage):
         """True when the fault has happened."""
         return len(self.calls) >= self._fail_at
 
-    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """See `InterceptedStorage.around`."""
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        """See `InterceptedStorage.intercept`."""
         self.calls.append(name)
         number = len(self.calls)
         due = number == self._fail_at or (self._stays_down and number > self._fail_at)

@@ -33,8 +33,8 @@ class CountedStorage(InterceptedStorage):
         inner = super().abilities
         return inner if self._near else replace(inner, open_file=False)
 
-    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """See `InterceptedStorage.around`."""
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        """See `InterceptedStorage.intercept`."""
         if name != "write":  # pieces of one object; their number follows that of the bytes
             self.calls += 1
         return await call()

@@ -24,8 +24,8 @@ from protoslice.errors import IntegrityError
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.plan import Terms
 from protoslice.server.http.stream import send_representation
-from protoslice.server.middleware.disconnect import Leaving
-from protoslice.server.middleware.request import Edge
+from protoslice.server.middleware.disconnect import CancelOnDisconnect
+from protoslice.server.middleware.request import RequestMiddleware
 from protoslice.server.observability.metrics import Metrics
 from protoslice.server.observability.recorder import Recorder
 from protoslice.server.settings import Settings
@@ -96,9 +96,9 @@ async def rope_app(scope: Scope, receive: Receive, send: Send) -> None:
         return
     rope = ROPES[scope["path"].removeprefix("/tag")]
     terms = Terms(location="/lasting" if scope["path"].startswith("/tag") else None)
-    async with Leaving(receive) as leaving:
+    async with CancelOnDisconnect(receive) as disconnect:
         await send_representation(
-            scope, send, rope, fields=read_fields(scope), terms=terms, leaving=leaving, windows=WINDOWS
+            scope, send, rope, fields=read_fields(scope), terms=terms, disconnect=disconnect, windows=WINDOWS
         )
 
 
@@ -106,7 +106,7 @@ async def rope_app(scope: Scope, receive: Receive, send: Send) -> None:
 def server() -> Iterator[LiveServer]:
     metrics = Metrics()
     limits = Settings(send_timeout_seconds=0.5)
-    with live_server(uvicorn_config(Edge(rope_app, Recorder(metrics, lambda *_: None)), limits)) as live:
+    with live_server(uvicorn_config(RequestMiddleware(rope_app, Recorder(metrics, lambda *_: None)), limits)) as live:
         yield live
 
 
@@ -415,7 +415,9 @@ def test_long_and_malformed_heads_are_refused(server: LiveServer) -> None:
 
 
 def test_a_slow_head_is_refused() -> None:
-    config = uvicorn_config(Edge(rope_app, Recorder(Metrics(), lambda *_: None)), Settings(header_timeout_seconds=0.2))
+    config = uvicorn_config(
+        RequestMiddleware(rope_app, Recorder(Metrics(), lambda *_: None)), Settings(header_timeout_seconds=0.2)
+    )
     with live_server(config) as server:
         answer = exchange(server, b"GET /plain HTTP/1.1\r\nhost:")
         assert_problem(answer.status, answer.headers, answer.body, expected=408)

@@ -34,7 +34,7 @@ class SlowStorage(InterceptedStorage):
         self.clock = 0.0
         self.copied = threading.Event()
 
-    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
         if name == "get_ranges":
             self.clock += 600
             self.copied.set()

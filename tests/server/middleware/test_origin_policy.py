@@ -10,7 +10,7 @@ from tests.support.live import LiveServer, exchange
 from tests.support.problems import assert_problem
 
 from protoslice.errors import InvalidInput
-from protoslice.server.middleware.origin_policy import Sites
+from protoslice.server.middleware.origin_policy import OriginPolicy
 from protoslice.server.settings import Settings, read_settings
 
 VIEWER = "https://viewer.example"
@@ -91,12 +91,12 @@ def test_pages_that_the_operator_names_may(serving: Any) -> None:
 )
 def test_names_of_a_service_on_the_loopback(host: str, ours: bool) -> None:
     for listening in ("127.0.0.1", "127.8.8.8", "::1", "localhost"):
-        assert Sites(Settings(host=listening)).is_ours(host) == ours
+        assert OriginPolicy(Settings(host=listening)).is_ours(host) == ours
     for listening in ("0.0.0.0", "::", "192.168.7.7", "models.example"):
-        assert Sites(Settings(host=listening)).is_ours(host)
-        assert Sites(Settings(host=listening, allowed_hosts=("models.example",))).is_ours(host) == ours
-    assert Sites(Settings(allowed_hosts=("Models.Example",))).is_ours("models.example:8000")
-    assert Sites(Settings(allowed_hosts=("*",))).is_ours(host)
+        assert OriginPolicy(Settings(host=listening)).is_ours(host)
+        assert OriginPolicy(Settings(host=listening, allowed_hosts=("models.example",))).is_ours(host) == ours
+    assert OriginPolicy(Settings(allowed_hosts=("Models.Example",))).is_ours("models.example:8000")
+    assert OriginPolicy(Settings(allowed_hosts=("*",))).is_ours(host)
 
 
 def test_a_name_that_is_not_ours_gets_nothing(service: LiveServer, client: httpx.Client) -> None:

@@ -21,7 +21,7 @@ from uvicorn.server import ServerState
 
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
-from protoslice.server.transport.pacing import HEAD_PIECES, PIECES, TURNS, Turns
+from protoslice.server.transport.pacing import CONNECTIONS_PER_ROUND, HEAD_PIECES, PIECES, RoundRobin
 from protoslice.server.transport.uvicorn_config import fast_path, uvicorn_config
 
 PING = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -146,16 +146,16 @@ def test_connections_that_send_much_take_turns() -> None:
     given: list[list[int]] = [[]]
 
     async def work() -> None:
-        turns, loop = Turns(), asyncio.get_running_loop()
+        scheduler, loop = RoundRobin(), asyncio.get_running_loop()
         for number in range(1000):
-            turns.ask(loop, lambda number=number: given[-1].append(number))  # type: ignore[misc]
+            scheduler.schedule(loop, lambda number=number: given[-1].append(number))  # type: ignore[misc]
         while sum(map(len, given)) < 1000:
             given.append([])
             await asyncio.sleep(0)
 
     asyncio.run(work())
     assert [number for some in given for number in some] == list(range(1000))
-    assert max(map(len, given)) <= TURNS
+    assert max(map(len, given)) <= CONNECTIONS_PER_ROUND
 
 
 @pytest.mark.parametrize("seed", range(8))

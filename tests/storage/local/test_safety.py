@@ -41,7 +41,7 @@ def on(root: Path, work: Callable[[FileStorage], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
-def spares(root: Path) -> list[Path]:
+def staging_files(root: Path) -> list[Path]:
     return list((root / ".protoslice" / "tmp").iterdir())
 
 
@@ -189,13 +189,13 @@ def test_a_killed_writer_leaves_garbage_that_is_collected(tmp_path: Path) -> Non
             assert process.stdout is not None
             assert process.stdout.readline() == b"written\n"
             assert on(tmp_path, lambda storage: storage.collect_garbage(-60)) == 0
-            assert len(spares(tmp_path)) == 1
+            assert len(staging_files(tmp_path)) == 1
         finally:
             process.send_signal(signal.SIGKILL)
     assert on(tmp_path, lambda storage: storage.list()).items == ()
     assert on(tmp_path, lambda storage: storage.collect_garbage()) == 0, "not old enough"
     assert on(tmp_path, lambda storage: storage.collect_garbage(-60)) == 1
-    assert spares(tmp_path) == []
+    assert staging_files(tmp_path) == []
 
 
 RACER = """
@@ -234,7 +234,7 @@ def test_processes_do_not_lose_each_others_work(tmp_path: Path) -> None:
     won = [int(racer.communicate(timeout=120)[0]) for racer in racers]
     assert sum(won) == 40
     assert (tmp_path / "counter").read_bytes() == b"75"
-    assert spares(tmp_path) == []
+    assert staging_files(tmp_path) == []
 
 
 async def _finish(writer: Writer) -> None:
@@ -274,7 +274,7 @@ def test_what_the_system_reports_is_told_and_nothing_is_left(
         assert (await storage.list()).items == ()
 
     on(tmp_path, work)
-    assert spares(tmp_path) == []
+    assert staging_files(tmp_path) == []
 
 
 def test_every_folder_is_synced_before_the_word_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,15 +294,15 @@ def test_every_folder_is_synced_before_the_word_is_given(tmp_path: Path, monkeyp
 def test_a_published_file_is_not_looked_for_among_the_spare_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One who aborts, or whose name is taken, removes the spare file; a success has nothing to remove."""
+    """One who aborts, or whose name is taken, removes the staging file; a success has nothing to remove."""
     dropped: list[str] = []
-    drop = Tree.drop_spare
+    drop = Tree.drop_staging
 
     def note(self: Tree, name: str) -> None:
         dropped.append(name)
         drop(self, name)
 
-    monkeypatch.setattr(Tree, "drop_spare", note)
+    monkeypatch.setattr(Tree, "drop_staging", note)
 
     async def work(storage: FileStorage) -> None:
         await storage.put_if_absent(KEY, b"x")
@@ -317,7 +317,7 @@ def test_a_published_file_is_not_looked_for_among_the_spare_ones(
         assert len(dropped) == 2
 
     on(tmp_path, work)
-    assert spares(tmp_path) == []
+    assert staging_files(tmp_path) == []
 
 
 def test_the_disk_begins_before_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,7 +405,7 @@ def _check_wreck(root: Path, last: int) -> None:
     assert all(data == bytes([int(name) % 256]) * 70_000 for name, data in found.items())
     assert int((root / "tag").read_bytes()) in {last, last + 1}
     on(root, lambda storage: storage.collect_garbage(-60))
-    assert spares(root) == []
+    assert staging_files(root) == []
 
 
 def test_a_system_that_gives_little_at_once_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

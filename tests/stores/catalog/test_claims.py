@@ -107,8 +107,8 @@ class Unsteady(InterceptedStorage):
         self._meanwhile = meanwhile
         self._place = method, folder
 
-    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """See `InterceptedStorage.around`."""
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        """See `InterceptedStorage.intercept`."""
         if key is not None and (name, key.segments[0]) == ("put_if_absent", "stores"):
             await self._meanwhile()
             self.failures = 2
@@ -152,11 +152,11 @@ def test_a_writer_that_was_too_late_takes_its_manifest_back_though_its_client_le
             class Waiting(Unsteady):
                 """Waits with the first look at a claim after the manifest is there."""
 
-                async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+                async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
                     if self.failures and not published.is_set():
                         published.set()
                         await go_on.wait()
-                    return await super().around(name, key, call)
+                    return await super().intercept(name, key, call)
 
             async with opened(Waiting(inner, collect, "none", "none")) as stores:
                 sending = asyncio.create_task(upload(stores, onnx(3000)))
@@ -219,7 +219,7 @@ def test_an_upload_that_wrote_nothing_leaves_no_claim() -> None:
 class Breaking(InterceptedStorage):
     """Takes no more bytes, and does not even let a writer end."""
 
-    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
         if name in {"write", "abort"}:
             raise StorageUnavailable(f"{name} failed")
         return await call()

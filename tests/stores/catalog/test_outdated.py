@@ -44,8 +44,8 @@ class Halted(InterceptedStorage):
         self.go_on = asyncio.Event()
         self._place = method, folder
 
-    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """See `InterceptedStorage.around`."""
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        """See `InterceptedStorage.intercept`."""
         if key is not None and (name, key.segments[0]) == self._place:
             self.stopped.set()
             await self.go_on.wait()

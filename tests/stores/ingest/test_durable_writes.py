@@ -30,7 +30,7 @@ class Rounds(InterceptedStorage):
         self.sizes = sizes
         self._full = asyncio.Event()
 
-    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
         if name not in _WRITES or not self.sizes:
             return await call()
         self.waiting.append(_named(key))
@@ -76,19 +76,19 @@ def test_a_small_upload_waits_for_the_storage_four_times() -> None:
     ]
 
 
-class Kept(InterceptedStorage):
+class CountingReplacements(InterceptedStorage):
     """Counts the writes that replace what is there, for which a storage may have to lock out others."""
 
     replaced = 0
 
-    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
         self.replaced += name == "put"
         return await call()
 
 
 def test_a_new_store_replaces_nothing() -> None:
     async def run() -> int:
-        storage = Kept(MemoryStorage())
+        storage = CountingReplacements(MemoryStorage())
         async with opened(storage) as stores:
             storage.replaced = 0
             await upload(stores, onnx(100), IngestRequest())

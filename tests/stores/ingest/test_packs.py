@@ -51,8 +51,8 @@ def test_every_range_of_every_file_is_what_it_was(
                 end = data.draw(st.integers(start, len(content)))
                 view = store.file(path)
                 assert await read(view, start, end) == content[start:end]
-                at_hand = view.at_hand(start, end) if start < end else None
-                assert at_hand is None or bytes(at_hand) == content[start:end]
+                cached = view.read_cached(start, end) if start < end else None
+                assert cached is None or bytes(cached) == content[start:end]
 
     (in_files if on_disk else in_memory)(work)
 

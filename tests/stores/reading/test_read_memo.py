@@ -159,14 +159,14 @@ def test_it_is_collected_with_its_store() -> None:
 
 
 def test_notes_are_bounded_and_come_back_as_they_were() -> None:
-    noted = MemoizedReads()
-    noted.put(0, 10, b"abcdef")
-    noted.put(0, 10, b"abc")
-    noted.put(1, 10, b"xyz")
-    noted.put(1, 0, bytes(1 << 20))
-    noted.put(1, 5, b"")
-    again = MemoizedReads.decode(noted.encode())
-    for each in (noted, again):
+    memo = MemoizedReads()
+    memo.put(0, 10, b"abcdef")
+    memo.put(0, 10, b"abc")
+    memo.put(1, 10, b"xyz")
+    memo.put(1, 0, bytes(1 << 20))
+    memo.put(1, 5, b"")
+    again = MemoizedReads.decode(memo.encode())
+    for each in (memo, again):
         assert (each.get(0, 10, 6), each.get(0, 10, 2), each.get(0, 10, 7)) == (b"abcdef", b"ab", None)
         assert (each.get(1, 10, 3), each.get(1, 0, 10), each.get(2, 10, 1), each.get(1, 5, 0)) == (
             b"xyz",
@@ -174,7 +174,7 @@ def test_notes_are_bounded_and_come_back_as_they_were() -> None:
             None,
             None,
         )
-    assert (noted.is_new, again.is_new) == (True, False)
+    assert (memo.is_new, again.is_new) == (True, False)
     for at in range(100):
         again.put(3, at, bytes(256 << 10))
     assert len(again.encode()) < 9 << 20

@@ -39,7 +39,7 @@ class Blocks:
         self.fetched.append(sum(end - start for start, end in spans))
         return [self._data[start:end] for start, end in spans]
 
-    def at_hand(self, offset: int, length: int) -> None:
+    def read_cached(self, offset: int, length: int) -> None:
         """No bytes are at hand: each read goes to the storage."""
 
 
@@ -141,9 +141,9 @@ def test_a_reader_that_leaves_gives_its_window_back() -> None:
     assert windows.free == before
 
 
-def test_at_hand_makes_no_objects_of_many_pieces() -> None:
+def test_read_cached_makes_no_objects_of_many_pieces() -> None:
     rope, source, _ = far(1000)
     most = [0]
     view = Representation(CountedRope(rope, most), [source], "etag", "name")  # type: ignore[arg-type]
-    assert view.at_hand(0, view.size) is None
+    assert view.read_cached(0, view.size) is None
     assert most[0] <= 1

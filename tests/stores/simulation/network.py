@@ -48,16 +48,16 @@ class MachineStorage(InterceptedStorage):
     async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
         """See `Storage.put`."""
         name = "put" if if_etag is None else "put_if_same"
-        return await self.around(name, key, lambda: self._inner.put(key, data, if_etag=if_etag))
+        return await self.intercept(name, key, lambda: self._inner.put(key, data, if_etag=if_etag))
 
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
         """See `Storage.delete`."""
         name = "delete" if if_etag is None else "delete_if_same"
         assert if_etag is None or self._cluster.conditional_delete
-        await self.around(name, key, lambda: self._inner.delete(key, if_etag=if_etag))
+        await self.intercept(name, key, lambda: self._inner.delete(key, if_etag=if_etag))
 
-    async def around(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """See `InterceptedStorage.around`."""
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        """See `InterceptedStorage.intercept`."""
         if self._machine.dead or self._cluster.loop.ending:
             raise Died
         if self._cluster.at_peace:

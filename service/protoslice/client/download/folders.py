@@ -29,8 +29,8 @@ def each_file(files: Sequence[File], fetch: Fetch[T], parallel: int, progress: P
     def one(file: File) -> None:
         done[file.path] = fetch(file, total.part())
 
-    with DaemonPool(parallel, "protoslice-file") as crew:
-        for waiting in [crew.submit(partial(one, file)) for file in files if file.size <= SMALL_FILE]:
+    with DaemonPool(parallel, "protoslice-file") as pool:
+        for waiting in [pool.submit(partial(one, file)) for file in files if file.size <= SMALL_FILE]:
             waiting.result()
     for file in files:
         if file.size > SMALL_FILE:

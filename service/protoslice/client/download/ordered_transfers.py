@@ -22,14 +22,14 @@ def in_order(transfers: Iterable[Transfer], parallel: int) -> Generator[bytes, N
     At most `2 * parallel` transfers are started and not yet consumed, which bounds the memory. When one fails, or the
     caller closes the generator, the others are stopped.
     """
-    waiting: deque[_Flow] = deque()
+    waiting: deque[_PieceQueue] = deque()
     stop = threading.Event()
-    with DaemonPool(parallel, "protoslice-transfer") as crew:
+    with DaemonPool(parallel, "protoslice-transfer") as pool:
         try:
             for transfer in transfers:
-                flow = _Flow()
-                crew.submit(partial(flow.fill, transfer, stop))
-                waiting.append(flow)
+                queue = _PieceQueue()
+                pool.submit(partial(queue.fill, transfer, stop))
+                waiting.append(queue)
                 if len(waiting) >= 2 * parallel:
                     yield from waiting.popleft()
             while waiting:
@@ -38,7 +38,7 @@ def in_order(transfers: Iterable[Transfer], parallel: int) -> Generator[bytes, N
             stop.set()
 
 
-class _Flow:
+class _PieceQueue:
     """Queue of the pieces of one transfer, from its thread to the consumer."""
 
     def __init__(self) -> None:

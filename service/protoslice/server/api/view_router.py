@@ -20,7 +20,7 @@ from protoslice.server.http.plan import Terms
 from protoslice.server.http.rendered import send_rendered
 from protoslice.server.http.stream import send_representation
 from protoslice.server.middleware.context import context_of
-from protoslice.server.middleware.disconnect import Leaving
+from protoslice.server.middleware.disconnect import CancelOnDisconnect
 from protoslice.server.services import Services
 from protoslice.stores import OpenStore, Representation
 
@@ -68,7 +68,7 @@ async def serve_view(
     view, context = found.view, context_of(scope)
     context.route = view.path
     query = read_query(scope["query_string"])
-    async with Leaving(receive) as leaving:
+    async with CancelOnDisconnect(receive) as disconnect:
         store = await services.stores.view(found.ref)
         context.store = store.info.id
         rope = await view.select(store, found.rest, query)
@@ -77,7 +77,7 @@ async def serve_view(
         form = rendered_form(view, fields, rope)
         if form is None:
             await send_representation(
-                scope, send, rope, fields=fields, terms=terms, leaving=leaving, windows=services.windows
+                scope, send, rope, fields=fields, terms=terms, disconnect=disconnect, windows=services.windows
             )
         else:
             rendering = _Rendering(services, store, rope, form)

@@ -28,7 +28,7 @@ class StoreView:
     summary: str
     description: str
     select: Select
-    at_hand: Callable[[OpenStore, str], Representation] | None = None
+    select_sync: Callable[[OpenStore, str], Representation] | None = None
     """The same without waiting, for views that need no planning and no parameters."""
     media_types: tuple[str, ...]
     versioned: bool = False
@@ -99,7 +99,7 @@ VIEWS: Final = (
         summary="A file, byte for byte as it was uploaded",
         description="Serves ranges, validators and digests. The path is the one the store lists.",
         select=_file,
-        at_hand=OpenStore.file,
+        select_sync=OpenStore.file,
         media_types=(_BYTES,),
     ),
     StoreView(
@@ -118,7 +118,7 @@ VIEWS: Final = (
         summary="One chunk",
         description="The serialized message or the raw bytes. Message chunks are rendered as JSON or text on request.",
         select=_chunk,
-        at_hand=_planned_chunk,
+        select_sync=_planned_chunk,
         media_types=(_MESSAGE, _BYTES, *_JSON, _TEXT),
         rendered=True,
     ),

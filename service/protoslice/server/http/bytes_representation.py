@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-__all__ = ["WholeBytes"]
+__all__ = ["BytesRepresentation"]
 
 
 @dataclass(frozen=True, slots=True)
-class WholeBytes:
+class BytesRepresentation:
     """What is known of bytes that are at hand."""
 
     data: bytes

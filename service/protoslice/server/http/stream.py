@@ -20,7 +20,7 @@ from protoslice.errors import IntegrityError
 from protoslice.server.http.digests import format_digest, wants_sha256
 from protoslice.server.http.headers import Fields
 from protoslice.server.http.plan import Answer, Facts, Planner, Terms
-from protoslice.server.middleware.disconnect import Leaving
+from protoslice.server.middleware.disconnect import CancelOnDisconnect
 
 __all__ = ["Buffer", "RangeReadable", "send_representation"]
 
@@ -36,9 +36,16 @@ class RangeReadable(Facts, Protocol):
 
 
 async def send_representation(
-    scope: Scope, send: Send, rope: RangeReadable, *, fields: Fields, terms: Terms, leaving: Leaving, windows: Windows
+    scope: Scope,
+    send: Send,
+    rope: RangeReadable,
+    *,
+    fields: Fields,
+    terms: Terms,
+    disconnect: CancelOnDisconnect,
+    windows: Windows,
 ) -> None:
-    """Answer a GET or HEAD with `rope`, within the context `leaving`; `windows` bound the bytes read ahead."""
+    """Answer a GET or HEAD with `rope`, within the context `disconnect`; `windows` bound the bytes read ahead."""
     answer = Planner(rope, terms).answer(scope["method"], fields)
     if scope["method"] == "HEAD" or answer.length == 0:
         await _send_head(send, answer)
@@ -52,7 +59,7 @@ async def send_representation(
         if answer.length <= DIGESTED_AT_ONCE and b"want-content-digest" in fields:
             await _send_only(send, answer, await _gather(piece, body), fields)
             return
-        leaving.watch()
+        disconnect.watch()
         await _send_head(send, answer)
         left = answer.length - await _take(send, piece)
         del piece

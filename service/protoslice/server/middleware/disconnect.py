@@ -8,7 +8,7 @@ from typing import Self
 
 from starlette.types import Receive
 
-__all__ = ["ClientGone", "Leaving"]
+__all__ = ["CancelOnDisconnect", "ClientGone"]
 
 GRACE_SECONDS = 0.1
 """Work shorter than this is not watched: watching costs a task."""
@@ -18,7 +18,7 @@ class ClientGone(Exception):
     """The client closed the connection before the answer was complete; there is nobody left to tell."""
 
 
-class Leaving:
+class CancelOnDisconnect:
     """A context in which the work of this task stops with `ClientGone` soon after the client has left."""
 
     __slots__ = ("_gone", "_receive", "_task", "_timer", "_watch")

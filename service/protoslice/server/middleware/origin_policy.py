@@ -20,7 +20,7 @@ from protoslice.server.http.headers import Fields
 from protoslice.server.middleware.cors import ANY
 from protoslice.server.settings import Settings
 
-__all__ = ["Sites"]
+__all__ = ["OriginPolicy"]
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN: Final = frozenset({"same-origin", "none"})
@@ -30,7 +30,7 @@ _HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|
 _CLOSE: Final = {"connection": "close"}
 
 
-class Sites:
+class OriginPolicy:
     """The names the service goes by, and the sites whose pages may change something."""
 
     def __init__(self, settings: Settings) -> None:

@@ -18,7 +18,7 @@ from protoslice.server.middleware.disconnect import ClientGone
 from protoslice.server.observability.metrics import Metrics
 from protoslice.server.observability.recorder import Recorder
 
-__all__ = ["CLIENT_GONE", "Edge"]
+__all__ = ["CLIENT_GONE", "RequestMiddleware"]
 
 CLIENT_GONE = 499
 """The status that logs and metrics show when the client left first."""
@@ -27,7 +27,7 @@ _HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
 """Answered however much a client has under way: it may be a proxy that nobody said to trust."""
 
 
-class Edge:
+class RequestMiddleware:
     """An ASGI layer round the whole application."""
 
     def __init__(self, app: ASGIApp, recorder: Recorder, clients: Clients | None = None) -> None:

@@ -20,7 +20,7 @@ from protoslice.server.api.views import StoreView
 from protoslice.server.http.headers import Headers, header_lines, join_fields
 from protoslice.server.http.plan import Answer, Planner
 from protoslice.server.middleware.context import RequestContext, given_id
-from protoslice.server.middleware.origin_policy import Sites
+from protoslice.server.middleware.origin_policy import OriginPolicy
 from protoslice.server.observability.recorder import Recorder
 from protoslice.server.services import Services
 from protoslice.stores import OpenStore, Representation
@@ -59,7 +59,7 @@ class _Planned(NamedTuple):
 class FastPath:
     """Answers requests without waiting, where that can be."""
 
-    def __init__(self, router: ViewRouter, policy: Sites, recorder: Recorder, services: Services) -> None:
+    def __init__(self, router: ViewRouter, policy: OriginPolicy, recorder: Recorder, services: Services) -> None:
         self._find = lru_cache(maxsize=1024)(lambda target: _find(router, target))
         self._policy = policy
         self._recorder = recorder
@@ -82,7 +82,7 @@ class FastPath:
             if planned is None or rendered_form(planned.view, fields, planned.rope) is not None:
                 return None
             answer = planned.planner.answer("GET", fields)
-            body = _body_at_hand(planned.rope, answer)
+            body = _cached_body(planned.rope, answer)
         except (ProtosliceError, HttpProblem):
             return None  # the ordinary way fails likewise, and answers failures
         if body is None:
@@ -99,7 +99,7 @@ class FastPath:
     def _plan(self, target: bytes) -> _Planned | None:
         """The view with its planner, if its store is open under its very id and the view takes no planning."""
         found, stores = self._find(target), self._services.opened
-        store = stores.at_hand(found.ref) if found is not None and stores is not None else None
+        store = stores.view_if_open(found.ref) if found is not None and stores is not None else None
         if found is None or store is None:
             return None
         kept = self._planned.setdefault(store, {})
@@ -115,9 +115,9 @@ class FastPath:
 
     def _planned_anew(self, found: FoundView, store: OpenStore, target: bytes) -> _Planned | None:
         view = found.view
-        if view.at_hand is None:
+        if view.select_sync is None:
             return None
-        facts, rope = store.facts_known, view.at_hand(store, found.rest)
+        facts, rope = store.facts_known, view.select_sync(store, found.rest)
         planner = Planner(rope, found.terms(None, self._services.settings.max_ranges))
         return _Planned(facts, store.info.id, view, view.path, target.decode("ascii"), rope, planner)
 
@@ -128,11 +128,11 @@ def _find(router: ViewRouter, target: bytes) -> FoundView | None:
     return router.find(target.decode("ascii")) if plain else None
 
 
-def _body_at_hand(rope: Representation, answer: Answer) -> bytes | memoryview | None:
+def _cached_body(rope: Representation, answer: Answer) -> bytes | memoryview | None:
     """The body, verified; None when it is long, lies in several places, or has to be waited for."""
     if not answer.parts:
         return b""
     if answer.length > LARGEST_ANSWER or len(answer.parts) > 1:
         return None
     _, start, end = answer.parts[0]
-    return rope.at_hand(start, end)
+    return rope.read_cached(start, end)

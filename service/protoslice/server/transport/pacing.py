@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from protoslice.server.http.headers import Headers
 
-__all__ = ["HEAD_PIECES", "KEPT_BYTES", "PIECES", "TURNS", "PacedProtocol", "Turns"]
+__all__ = ["CONNECTIONS_PER_ROUND", "HEAD_PIECES", "KEPT_BYTES", "PIECES", "PacedProtocol", "RoundRobin"]
 
 KEPT_BYTES: Final = 16 << 10
 """How much may lie unparsed before reading stops; up to one read of the loop (256 kB) comes on top."""
@@ -27,7 +27,7 @@ PIECES: Final = 256
 """The most pieces that one callback shows the parser before other connections have their turn."""
 HEAD_PIECES: Final = 16
 """What a head counts for: it may bring a whole answer with it."""
-TURNS: Final = 8
+CONNECTIONS_PER_ROUND: Final = 8
 """How many connections have their turn in one round of the loop."""
 ALONE: Final = 8 << 10
 """A head that comes with more bytes than that has hardly come alone, and waits for its turn."""
@@ -36,30 +36,30 @@ _CUT: Final = (b"\r\n\r", b"\r\n", b"\r")
 """How the end of a head begins, where the rest of it is still to come."""
 
 
-class Turns:
+class RoundRobin:
     """Connections that have more requests to be parsed, one after the other, some in each round of the loop."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
 
-    def ask(self, loop: asyncio.AbstractEventLoop, take: Callable[[], None]) -> None:
+    def schedule(self, loop: asyncio.AbstractEventLoop, take: Callable[[], None]) -> None:
         """Have `take` called when it is its turn, after this callback at the earliest."""
         if not self._waiting:
-            loop.call_soon(self._give, loop)
+            loop.call_soon(self._run_round, loop)
         self._waiting.append(take)
 
-    def _give(self, loop: asyncio.AbstractEventLoop) -> None:
-        turns = [self._waiting.popleft() for _ in range(min(TURNS, len(self._waiting)))]
+    def _run_round(self, loop: asyncio.AbstractEventLoop) -> None:
+        due = [self._waiting.popleft() for _ in range(min(CONNECTIONS_PER_ROUND, len(self._waiting)))]
         if self._waiting:
-            loop.call_soon(self._give, loop)
-        for take in turns:
+            loop.call_soon(self._run_round, loop)
+        for take in due:
             take()
 
 
 class PacedProtocol(HttpToolsProtocol):
     """One connection, parsed at the pace of its answers."""
 
-    turns: ClassVar[Turns] = Turns()
+    scheduler: ClassVar[RoundRobin] = RoundRobin()
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -80,7 +80,7 @@ class PacedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Watch what the application wants of the flow."""
         super().connection_made(transport)
-        self.flow = _Flow(transport, self._go_on)
+        self.flow = _ParserFlowControl(transport, self._go_on)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop what was not parsed."""
@@ -167,7 +167,7 @@ class PacedProtocol(HttpToolsProtocol):
             return
         self._waits = True
         if self._in_head:
-            self.turns.ask(self.loop, self._take_turn)
+            self.scheduler.schedule(self.loop, self._take_turn)
         else:
             self.loop.call_soon(self._take_turn)
 
@@ -211,7 +211,7 @@ def _begun(data: bytes) -> int:
     return next((len(cut) for cut in _CUT if data.endswith(cut)), 0)
 
 
-class _Flow(FlowControl):
+class _ParserFlowControl(FlowControl):
     """What the application wants of the flow; the connection decides on reading by what lies unparsed."""
 
     def __init__(self, transport: asyncio.Transport, go_on: Callable[[], None]) -> None:

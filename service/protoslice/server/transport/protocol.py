@@ -14,7 +14,7 @@ from protoslice.server.api.problems import BAD_REQUEST, BUSY, HEADERS, SHARE, TI
 from protoslice.server.http.headers import Headers
 from protoslice.server.middleware.clients import Clients, Shares, network_of
 from protoslice.server.transport.lingering import LINGER_BYTES, Linger, LingeringTransport
-from protoslice.server.transport.pacing import HEAD_PIECES, PacedProtocol, Turns
+from protoslice.server.transport.pacing import HEAD_PIECES, PacedProtocol, RoundRobin
 from protoslice.server.transport.refusals import refusal
 from protoslice.server.transport.unsent import AT_FIRST, PROVEN, limit_unsent
 
@@ -322,5 +322,9 @@ def _asked_by_target(url: bytes, headers: Headers) -> Headers:
 def guarded(limits: ConnectionLimits, answerer: Answerer | None = None) -> type[GuardedProtocol]:
     """The protocol class with these limits; `answerer` may answer simple requests at once."""
     # A static method: looked up on the class, a plain function would be bound to the connection.
-    own = {"limits": limits, "answerer": None if answerer is None else staticmethod(answerer), "turns": Turns()}
+    own = {
+        "limits": limits,
+        "answerer": None if answerer is None else staticmethod(answerer),
+        "scheduler": RoundRobin(),
+    }
     return type("GuardedProtocol", (GuardedProtocol,), own)

@@ -32,7 +32,7 @@ from protoslice.storage.interface import (
 )
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.local.handle import FileHandle, describe
-from protoslice.storage.local.staging import SpareFile, expect
+from protoslice.storage.local.staging import StagingFile, expect
 from protoslice.storage.local.tree import Tree, explained
 from protoslice.storage.spans import check_limit, check_span
 from protoslice.storage.threads import Threads
@@ -108,7 +108,7 @@ class FileStorage(Storage):
 
     async def writer(self, key: ObjectKey) -> Writer:
         """See `Storage.writer`."""
-        return FileWriter(self._threads, await self._threads.run(lambda: SpareFile(self._tree, key)))
+        return FileWriter(self._threads, await self._threads.run(lambda: StagingFile(self._tree, key)))
 
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
         """See `Storage.list`."""
@@ -133,7 +133,7 @@ class FileStorage(Storage):
 
         def collect() -> int:
             with explained("collect garbage of", "storage"):
-                return self._tree.drop_old_spares(before)
+                return self._tree.drop_old_staging(before)
 
         return await self._threads.run(collect)
 
@@ -159,12 +159,12 @@ class FileStorage(Storage):
     def _put(self, key: ObjectKey, data: Buffer, *, replace: bool, if_etag: str | None) -> str:
         if not replace:
             self._must_not_exist(key)
-        spare = SpareFile(self._tree, key)
+        staging = StagingFile(self._tree, key)
         try:
-            spare.write(data)
-            return spare.publish(replace=replace, if_etag=if_etag)
+            staging.write(data)
+            return staging.publish(replace=replace, if_etag=if_etag)
         finally:
-            spare.drop()
+            staging.drop()
 
     def _must_not_exist(self, key: ObjectKey) -> None:
         """Raise `Conflict` when the object exists."""
@@ -196,11 +196,11 @@ class FileStorage(Storage):
 
 
 class FileWriter(Writer):
-    """Writer that runs the calls of a `SpareFile` in threads."""
+    """Writer that runs the calls of a `StagingFile` in threads."""
 
-    def __init__(self, threads: Threads, spare: SpareFile) -> None:
+    def __init__(self, threads: Threads, staging: StagingFile) -> None:
         self._threads = threads
-        self._spare = spare
+        self._staging = staging
         self._size = 0
         self._broken = False
 
@@ -213,7 +213,7 @@ class FileWriter(Writer):
         """See `Writer.write`."""
         self._check()
         self._broken = True  # a failed write may have appended a part of the piece
-        await self._threads.run(lambda: self._spare.write(piece))
+        await self._threads.run(lambda: self._staging.write(piece))
         self._broken = False
         self._size += memoryview(piece).nbytes
 
@@ -221,12 +221,12 @@ class FileWriter(Writer):
         """See `Writer.commit`."""
         self._check()
         self._broken = True
-        return await self._threads.run(self._spare.publish)
+        return await self._threads.run(self._staging.publish)
 
     async def abort(self) -> None:
         """See `Writer.abort`."""
         self._broken = True
-        await self._threads.run(self._spare.drop)
+        await self._threads.run(self._staging.drop)
 
     def _check(self) -> None:
         if self._broken:

@@ -22,10 +22,10 @@ _AHEAD = 8 << 20
 """Bytes written between requests to the kernel to start write-back."""
 
 
-class SpareFile:
+class StagingFile:
     """Temporary file of the object `key`.
 
-    Threads may share a `SpareFile`; a lock admits one call at a time, and `drop` waits for a call under way.
+    Threads may share a `StagingFile`; a lock admits one call at a time, and `drop` waits for a call under way.
     """
 
     def __init__(self, tree: Tree, key: ObjectKey) -> None:
@@ -37,7 +37,7 @@ class SpareFile:
         self._named = False
         self._size = self._begun = 0
         with explained("create", key):
-            self._descriptor = tree.create_spare(self._name)
+            self._descriptor = tree.create_staging(self._name)
 
     def __del__(self) -> None:
         # A caller cancelled during creation never received this object, so nobody else drops the file.
@@ -107,7 +107,7 @@ class SpareFile:
             if self._named:
                 return  # publishing removed the temporary name
             with explained("clean up after", self._key):
-                self._tree.drop_spare(self._name)
+                self._tree.drop_staging(self._name)
 
 
 def expect(tree: Tree, key: ObjectKey, etag: str) -> None:

@@ -18,7 +18,7 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-_SPARE: Final = (RESERVED, "tmp")
+_STAGING: Final = (RESERVED, "tmp")
 _TRIES: Final = 16
 
 _ERRORS: Final[dict[int, tuple[type[ProtosliceError], str]]] = {
@@ -93,30 +93,30 @@ class Tree:
             facts = os.fstatvfs(self._root)
         return facts.f_bavail * facts.f_frsize
 
-    def create_spare(self, name: str) -> int:
+    def create_staging(self, name: str) -> int:
         """Create a temporary file and return its descriptor, whose shared lock marks a live writer."""
-        with self.folders(_SPARE, create=True) as chain:
-            spare = os.open(name, _CREATE, 0o666, dir_fd=chain[-1])
-            fcntl.flock(spare, fcntl.LOCK_SH)
-            return spare
+        with self.folders(_STAGING, create=True) as chain:
+            staging = os.open(name, _CREATE, 0o666, dir_fd=chain[-1])
+            fcntl.flock(staging, fcntl.LOCK_SH)
+            return staging
 
-    def drop_spare(self, name: str) -> None:
+    def drop_staging(self, name: str) -> None:
         """Remove a temporary file, if it still exists."""
         try:
-            with self.folders(_SPARE) as chain:
+            with self.folders(_STAGING) as chain:
                 os.unlink(name, dir_fd=chain[-1])
         except FileNotFoundError:
             return
 
-    def publish(self, spare: str, segments: Sequence[str], *, replace: bool) -> None:
+    def publish(self, staging: str, segments: Sequence[str], *, replace: bool) -> None:
         """Give a temporary file its final name, durably.
 
         `FileExistsError` when the name is taken and `replace` is False.
         """
         for _ in range(_TRIES):
             try:
-                with self.folders(_SPARE) as spares, self.folders(segments[:-1], create=True) as chain:
-                    _rename(spare, spares[-1], segments[-1], chain[-1], replace=replace)
+                with self.folders(_STAGING) as staging_folder, self.folders(segments[:-1], create=True) as chain:
+                    _rename(staging, staging_folder[-1], segments[-1], chain[-1], replace=replace)
                     # Another process may have made a folder and not synced it yet: all are synced.
                     for folder in reversed(chain):
                         os.fsync(folder)
@@ -146,7 +146,7 @@ class Tree:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the lock that processes take to replace or remove objects of this tree."""
-        with self.folders(_SPARE[:1], create=True) as chain:
+        with self.folders(_STAGING[:1], create=True) as chain:
             lock = os.open("lock", _LOCK, 0o666, dir_fd=chain[-1])
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -154,24 +154,24 @@ class Tree:
         finally:
             os.close(lock)
 
-    def drop_old_spares(self, before: float) -> int:
+    def drop_old_staging(self, before: float) -> int:
         """Remove temporary files last written before the Unix time `before`, and return their number.
 
         Files whose writer is alive are kept.
         """
         try:
-            with self.folders(_SPARE) as chain:
+            with self.folders(_STAGING) as chain:
                 return sum(_drop_if_abandoned(name, chain[-1], before) for name in os.listdir(chain[-1]))
         except FileNotFoundError:
             return 0
 
 
-def _rename(spare: str, spares: int, name: str, folder: int, *, replace: bool) -> None:
+def _rename(staging: str, staging_folder: int, name: str, folder: int, *, replace: bool) -> None:
     if replace:
-        os.rename(spare, name, src_dir_fd=spares, dst_dir_fd=folder)
+        os.rename(staging, name, src_dir_fd=staging_folder, dst_dir_fd=folder)
     else:
-        os.link(spare, name, src_dir_fd=spares, dst_dir_fd=folder, follow_symlinks=False)
-        os.unlink(spare, dir_fd=spares)
+        os.link(staging, name, src_dir_fd=staging_folder, dst_dir_fd=folder, follow_symlinks=False)
+        os.unlink(staging, dir_fd=staging_folder)
 
 
 def _make_folder(name: str, parent: int) -> int:
@@ -208,13 +208,13 @@ def _walk_into(parent: int, name: str, path: str, after: str, depth: int) -> Fou
 
 def _drop_if_abandoned(name: str, folder: int, before: float) -> bool:
     with suppress(FileNotFoundError, BlockingIOError):
-        spare = os.open(name, _READ, dir_fd=folder)
+        staging = os.open(name, _READ, dir_fd=folder)
         try:
-            if os.fstat(spare).st_mtime >= before:
+            if os.fstat(staging).st_mtime >= before:
                 return False
-            fcntl.flock(spare, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(staging, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(name, dir_fd=folder)
             return True
         finally:
-            os.close(spare)
+            os.close(staging)
     return False

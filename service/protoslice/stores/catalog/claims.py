@@ -108,7 +108,7 @@ class Claims:
         """Doom a condemned attempt, so that its objects may be deleted; False when a writer revived the claim."""
         return claim.state == "doomed" or await self._write(claim, "doomed") is not None
 
-    async def spare(self, claim: Claim) -> None:
+    async def revive(self, claim: Claim) -> None:
         """Set a condemned claim to `alive` again, since a manifest names objects of the attempt."""
         if claim.state == "condemned":
             await self._write(claim, "alive")

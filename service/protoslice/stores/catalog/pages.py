@@ -16,7 +16,7 @@ from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.paging import PageRoom, ResultPage
 
-__all__ = ["Lists"]
+__all__ = ["StorePages"]
 
 TAGS_SHOWN = 100
 """Tags shown with a store, at most; `Tags.of` pages through all of them."""
@@ -24,7 +24,7 @@ TAGS_SHOWN = 100
 _log = logging.getLogger(__name__)
 
 
-class Lists:
+class StorePages:
     """Listings of the stores in one storage."""
 
     def __init__(self, storage: Storage, manifests: Manifests, tags: Tags) -> None:

@@ -32,7 +32,7 @@ class Readable(Protocol):
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
         """The bytes of `spans`, each as returned by `covering`."""
 
-    def at_hand(self, offset: int, length: int) -> memoryview | None:
+    def read_cached(self, offset: int, length: int) -> memoryview | None:
         """The bytes, when they are available without waiting; else None."""
 
 
@@ -59,6 +59,6 @@ class Computed:
         """The bytes of `spans`, computed in a worker thread."""
         return await self._worker.run(lambda: [self._source.read(start, end - start) for start, end in spans])
 
-    def at_hand(self, offset: int, length: int) -> None:
+    def read_cached(self, offset: int, length: int) -> None:
         """Always None: computing takes a worker thread."""
         return None

@@ -64,13 +64,13 @@ class JoinedObject:
         blocks = await part.fetch(wide)
         return [data[start - low : end - low] for (start, end), (low, _), data in zip(spans, wide, blocks, strict=True)]
 
-    def at_hand(self, offset: int, length: int) -> memoryview | None:
-        """See `StoredFile.at_hand`; None for bytes that span several parts."""
+    def read_cached(self, offset: int, length: int) -> memoryview | None:
+        """See `StoredFile.read_cached`; None for bytes that span several parts."""
         pieces = self._cut(offset, offset + length)
         if len(pieces) != 1:
             return None
         number, start, end = pieces[0]
-        return self._parts[number].at_hand(start, end - start)
+        return self._parts[number].read_cached(start, end - start)
 
     def covering(self, span: Span) -> Span:
         """See `StoredFile.covering`."""

@@ -13,7 +13,7 @@ from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.reading.computed import Readable
 
-__all__ = ["CHANGED", "SUM_BLOCK", "Notes", "Runner", "StoredFile", "StoredObject", "open_object"]
+__all__ = ["CHANGED", "SUM_BLOCK", "ReadMemo", "Runner", "StoredFile", "StoredObject", "open_object"]
 
 SUM_BLOCK = 64 << 10
 """Bytes that one checksum covers."""
@@ -32,19 +32,19 @@ class Runner(Protocol):
         """The result of `call`, which a worker thread makes."""
 
 
-class Notes(Protocol):
+class ReadMemo(Protocol):
     """Memo of small reads, by object number and offset."""
 
     def get(self, number: int, offset: int, length: int) -> bytes | None:
-        """The noted bytes of such a read; None when there are none."""
+        """The memoized bytes of such a read; None when there are none."""
 
     def put(self, number: int, offset: int, data: bytes) -> None:
         """Note the bytes of a read."""
 
-    def around(self, number: int, offset: int, length: int) -> bytes | None:
+    def get_recent(self, number: int, offset: int, length: int) -> bytes | None:
         """The bytes, when a recently held block range contains them; else None."""
 
-    def came(self, number: int, offset: int, data: bytes) -> None:
+    def put_recent(self, number: int, offset: int, data: bytes) -> None:
         """Hold the blocks of a read for a while, for reads nearby."""
 
 
@@ -87,7 +87,7 @@ class StoredObject:
         self._sums = sums
         self._handle = handle
         self._runner = runner
-        self._notes: tuple[int, Notes] | None = None
+        self._memo: tuple[int, ReadMemo] | None = None
         self.name = str(key)
 
     @property
@@ -100,31 +100,31 @@ class StoredObject:
         """True when the object is an open local file."""
         return self._handle is not None
 
-    def note_reads(self, number: int, notes: Notes | None) -> None:
-        """Use `notes` for the following reads, with this object's `number`; None ends that."""
-        self._notes = None if notes is None else (number, notes)
+    def memoize_reads(self, number: int, memo: ReadMemo | None) -> None:
+        """Use `memo` for the following reads, with this object's `number`; None ends that."""
+        self._memo = None if memo is None else (number, memo)
 
     def read(self, offset: int, length: int, /) -> bytes:
         """Exactly the `length` bytes at `offset`, verified. Blocks: call it in a worker thread only."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise InvalidInput(f"bytes {offset} to {offset + length} are not in an object of {self.size}")
-        if self._notes is not None:
-            return self._noted(*self._notes, offset, length)
+        if self._memo is not None:
+            return self._memoized(*self._memo, offset, length)
         start, end = self.covering((offset, offset + length))
         return self._blocking(start, end)[offset - start : offset - start + length]
 
-    def _noted(self, number: int, notes: Notes, offset: int, length: int) -> bytes:
-        """Bytes of a remote object, from `notes` or by a read of whole blocks, which `notes` then holds."""
-        data = notes.get(number, offset, length)
+    def _memoized(self, number: int, memo: ReadMemo, offset: int, length: int) -> bytes:
+        """Bytes of a remote object, from `memo` or by a read of whole blocks, which `memo` then holds."""
+        data = memo.get(number, offset, length)
         if data is None:
-            data = notes.around(number, offset, length)
+            data = memo.get_recent(number, offset, length)
             if data is None:
                 # Whole blocks: another round trip would cost more than the extra bytes.
                 start, end = self._blocks(offset, offset + length)
                 read = self._blocking(start, end)
-                notes.came(number, start, read)
+                memo.put_recent(number, start, read)
                 data = read[offset - start : offset - start + length]
-            notes.put(number, offset, data)
+            memo.put(number, offset, data)
         return data
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
@@ -139,7 +139,7 @@ class StoredObject:
             self._verify(part, start)
         return parts
 
-    def at_hand(self, offset: int, length: int) -> memoryview | None:
+    def read_cached(self, offset: int, length: int) -> memoryview | None:
         """The bytes, verified, when the page cache has them; else None."""
         start, end = self.covering((offset, offset + length))
         cached = self._cached([(start, end)])

@@ -28,7 +28,7 @@ from protoslice.stores.manifest import Manifest
 from protoslice.stores.paging import PageRoom, ResultPage, place_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
 from protoslice.stores.reading.objects import StoredFile, open_object
-from protoslice.stores.reading.read_memo import recalling
+from protoslice.stores.reading.read_memo import memoizing_reads
 from protoslice.stores.reading.serving import Representation
 from protoslice.stores.reading.tensors import StoreTensors
 from protoslice.stores.reading.tree import nodes_below
@@ -68,7 +68,7 @@ class OpenStore:
         self._model = model = formats.Model(manifest.root or "", manifest.type, by_path, root)
         self.tensors = StoreTensors(
             model,
-            lambda: recalling(lambda: self._tensors(model), self._objects, derived, worker),
+            lambda: memoizing_reads(lambda: self._tensors(model), self._objects, derived, worker),
             worker,
             lambda *view: self._etag(READERS, *view),
         )

@@ -15,7 +15,7 @@ from protoslice.concurrency.executor import Worker
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.reading.objects import StoredFile
 
-__all__ = ["MemoizedReads", "recalling"]
+__all__ = ["MemoizedReads", "memoizing_reads"]
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ _NAME: Final = "reads"
 _SMALL_READ: Final = 256 << 10
 """Largest read that is noted: a larger one is worth its round trip."""
 _ROOM: Final = 8 << 20
-_LATELY: Final = 16
+_RECENT: Final = 16
 """Number of recent reads held whole, since the next read is often nearby."""
 _ROW: Final = struct.Struct("<IQI")
 """Object number, offset and length; the bytes follow."""
@@ -34,13 +34,13 @@ class MemoizedReads:
 
     def __init__(self) -> None:
         self.is_new = False
-        """True when reads were noted since `decode`."""
+        """True when reads were memoized since `decode`."""
         self._reads: dict[tuple[int, int], bytes] = {}
         self._room = _ROOM
-        self._lately: deque[tuple[int, int, bytes]] = deque(maxlen=_LATELY)
+        self._recent: deque[tuple[int, int, bytes]] = deque(maxlen=_RECENT)
 
     def get(self, number: int, offset: int, length: int) -> bytes | None:
-        """The noted bytes of a read, or the beginning of a longer one's; None when there are none."""
+        """The memoized bytes of a read, or the beginning of a longer one's; None when there are none."""
         found = self._reads.get((number, offset), b"")
         return found[:length] if 0 < length <= len(found) else None
 
@@ -52,17 +52,17 @@ class MemoizedReads:
             self._room -= longer
             self.is_new = True
 
-    def around(self, number: int, offset: int, length: int) -> bytes | None:
+    def get_recent(self, number: int, offset: int, length: int) -> bytes | None:
         """The bytes, when a recent read contains them; else None."""
-        for known, start, data in self._lately:
+        for known, start, data in self._recent:
             if known == number and start <= offset and offset + length <= start + len(data):
                 return data[offset - start : offset - start + length]
         return None
 
-    def came(self, number: int, offset: int, data: bytes) -> None:
-        """Hold the bytes of a read, if small, until `_LATELY` others have come."""
+    def put_recent(self, number: int, offset: int, data: bytes) -> None:
+        """Hold the bytes of a read, if small, until `_RECENT` others have come."""
         if len(data) <= _SMALL_READ:
-            self._lately.appendleft((number, offset, data))
+            self._recent.appendleft((number, offset, data))
 
     def encode(self) -> bytes:
         """Serialized reads, for `decode`."""
@@ -72,29 +72,31 @@ class MemoizedReads:
     @classmethod
     def decode(cls, data: bytes) -> MemoizedReads:
         """Parse the output of `encode`."""
-        noted, at = cls(), 0
+        memo, at = cls(), 0
         while at + _ROW.size <= len(data):
             number, offset, length = _ROW.unpack_from(data, at)
             at += _ROW.size + length
-            noted.put(number, offset, data[at - length : at])
-        noted.is_new = False
-        return noted
+            memo.put(number, offset, data[at - length : at])
+        memo.is_new = False
+        return memo
 
 
-async def recalling(work: Callable[[], T], objects: Sequence[StoredFile], derived: ArtifactCache, worker: Worker) -> T:
+async def memoizing_reads(
+    work: Callable[[], T], objects: Sequence[StoredFile], derived: ArtifactCache, worker: Worker
+) -> T:
     """Run `work` in a worker thread and memoize its small reads of remote objects across processes."""
     parts = [part for stored in objects for part in stored.parts]
     distant = [(number, part) for number, part in enumerate(parts) if not part.is_near]
     if not distant:
         return await worker.bulk(work)
-    noted = MemoizedReads.decode(await derived.load(_NAME) or b"")
+    memo = MemoizedReads.decode(await derived.load(_NAME) or b"")
     for number, part in distant:
-        part.note_reads(number, noted)
+        part.memoize_reads(number, memo)
     try:
         done = await worker.bulk(work)
     finally:
         for number, part in distant:
-            part.note_reads(number, None)
-    if noted.is_new:
-        await derived.save(_NAME, await worker.run(noted.encode))
+            part.memoize_reads(number, None)
+    if memo.is_new:
+        await derived.save(_NAME, await worker.run(memo.encode))
     return done

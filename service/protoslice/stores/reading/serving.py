@@ -68,13 +68,13 @@ class Representation:
                 yield await _read(self.rope, self.sources, batch)
             start = batch.stop
 
-    def at_hand(self, start: int, end: int) -> bytes | memoryview | None:
+    def read_cached(self, start: int, end: int) -> bytes | memoryview | None:
         """Bytes from `start` up to `end`, verified, when one piece has them without waiting; else None."""
         rope = self.rope.slice(start, end)
         if rope.piece_count != 1:
             return None
         (piece,) = rope.pieces()
-        return piece if isinstance(piece, bytes) else self.sources[piece[0]].at_hand(piece[1], piece[2])
+        return piece if isinstance(piece, bytes) else self.sources[piece[0]].read_cached(piece[1], piece[2])
 
     async def read(self, limit: int) -> bytes:
         """All bytes; `LimitExceeded` when there are more than `limit`."""

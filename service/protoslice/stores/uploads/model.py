@@ -73,7 +73,7 @@ class NewUpload:
     """True for an upload to be joined with others, which makes no store by itself."""
     sha256: bytes | None = None
     """Expected SHA-256 of the whole upload."""
-    told: str = ""
+    client_metadata: str = ""
     """Raw `Upload-Metadata`, returned as it was sent."""
     client: str = ""
     """Client that the upload counts for, if clients are limited; never shown."""
@@ -122,7 +122,7 @@ class Upload:
     joined: tuple[str, ...] = ()
     """Ids of the uploads joined into this one."""
     sha256: str | None = None
-    told: str = ""
+    client_metadata: str = ""
     client: str = ""
     parts: tuple[ObjectLocation, ...] = ()
     saved: Saved | None = None
@@ -157,6 +157,7 @@ class Upload:
     def encode(self) -> bytes:
         """Serialize the upload to JSON in an envelope."""
         data: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        data["told"] = data.pop("client_metadata")  # its name in records of this version
         data["request"] = asdict(self.request)
         data["parts"] = [stored_as_dict(part) for part in self.parts]
         for name in ("saved", "failure"):
@@ -172,6 +173,7 @@ class Upload:
             raw = json.loads(unseal(sealed, "the record of an upload"))
             if raw.pop("version") != _VERSION:
                 raise IntegrityError("the record of an upload has a version this program does not read")
+            raw["client_metadata"] = raw.pop("told")
             raw["request"] = IngestRequest(**(raw["request"] | {"tags": tuple(raw["request"]["tags"])}))
             raw["parts"] = tuple(stored_from_dict(part) for part in raw["parts"])
             raw["joined"] = tuple(raw["joined"])

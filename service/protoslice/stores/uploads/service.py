@@ -31,7 +31,7 @@ from protoslice.stores.uploads.model import NewUpload, Upload, UploadOptions
 from protoslice.stores.uploads.parts import bytes_of, compacted, drop_parts, read_on, sweep, taken_up
 from protoslice.stores.uploads.records import Held, UploadRecords
 from protoslice.stores.uploads.room import Room
-from protoslice.stores.uploads.upload_lock import Turn, UploadLocks
+from protoslice.stores.uploads.upload_lock import LockHolder, UploadLocks
 
 __all__ = ["Body", "Checksum", "Uploads"]
 
@@ -78,7 +78,7 @@ class Uploads:
         self._types = types
         self._making = Making(storage, worker, ingest, types, options)
         self._records = UploadRecords(storage)
-        self._turns = UploadLocks()
+        self._locks = UploadLocks()
         self._means = Means(storage, worker, options.part_bytes, self._change)
         self._room = Room(storage, options)
 
@@ -100,7 +100,7 @@ class Uploads:
         held = await self._records.read(upload_id)
         if held.upload.state != "open":
             return held.upload
-        async with self._turns.take(upload_id):
+        async with self._locks.acquire(upload_id):
             return (await self._completed(await self._records.read(upload_id))).upload
 
     async def append(self, upload_id: str, body: Body) -> Upload:
@@ -109,20 +109,20 @@ class Uploads:
         Raises `WrongOffset`, `AlreadyComplete`, `JoinedUpload`, `InconsistentLength`, `LimitExceeded`,
         `ChecksumMismatch` or `Superseded`.
         """
-        async with self._turns.take(upload_id) as turn:
+        async with self._locks.acquire(upload_id) as holder:
             held = await self._records.read(upload_id)
             length = self._check_place(held.upload, body)
             if held.upload.state != "open":
-                async for _ in turn.pieces(body.pieces):
+                async for _ in holder.pieces(body.pieces):
                     raise AlreadyComplete
                 return held.upload
             if length != held.upload.length:
                 held = await self._change(held, replace(held.upload, length=length))
-            return (await self._completed(await self._append(held, turn, body))).upload
+            return (await self._completed(await self._append(held, holder, body))).upload
 
     async def remove(self, upload_id: str) -> None:
         """Remove an upload. Stores made of it stay."""
-        async with self._turns.take(upload_id):
+        async with self._locks.acquire(upload_id):
             held = await self._records.read(upload_id)
             upload = held.upload
             await self._records.change(held, replace(upload, state="gone", parts=(), saved=None))
@@ -173,7 +173,7 @@ class Uploads:
             length=wanted.length,
             partial=wanted.partial,
             sha256=wanted.sha256.hex() if wanted.sha256 else None,
-            told=wanted.told,
+            client_metadata=wanted.client_metadata,
         )
 
     async def _check(self, wanted: NewUpload) -> None:
@@ -210,14 +210,14 @@ class Uploads:
         if body.last and length is not None and end != length:
             raise InconsistentLength(f"the upload was to have {length} bytes, and ends at {end}")
 
-    async def _append(self, held: Held, turn: Turn, body: Body) -> Held:
+    async def _append(self, held: Held, holder: LockHolder, body: Body) -> Held:
         upload, checksum = held.upload, body.checksum
         async with self._records.unless_changed(held):
             examination = await self._examination(upload)
         watch = checksum.update if checksum is not None else None
         appender = Appender(self._means, held, examination, watch=watch)
         try:
-            size = await self._take(appender, turn, upload, body)
+            size = await self._take(appender, holder, upload, body)
             if checksum is not None:
                 await appender.flush()
                 if not checksum.matches():
@@ -239,12 +239,12 @@ class Uploads:
         await read_on(self._storage, self._worker, found, upload.parts)
         return found
 
-    async def _take(self, appender: Appender, turn: Turn, upload: Upload, body: Body) -> int:
+    async def _take(self, appender: Appender, holder: LockHolder, upload: Upload, body: Body) -> int:
         """Append the pieces of the body and return their size; after an interruption, keeps what has come."""
         room = (self.options.max_bytes if upload.length is None else upload.length) - upload.offset
         size = 0
         try:
-            async for piece in turn.pieces(body.pieces):
+            async for piece in holder.pieces(body.pieces):
                 if size + len(piece) > room:
                     self._check_end(body, upload.offset + size + len(piece), upload.length)
                 await appender.add(piece)

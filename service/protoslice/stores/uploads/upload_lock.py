@@ -8,38 +8,38 @@ from contextlib import asynccontextmanager
 
 from protoslice.stores.uploads.faults import Superseded
 
-__all__ = ["Turn", "UploadLocks"]
+__all__ = ["LockHolder", "UploadLocks"]
 
 
-class Turn:
-    """Turn of one request on one upload."""
+class LockHolder:
+    """Request that holds the lock of one upload."""
 
     def __init__(self) -> None:
-        self.over = asyncio.Event()
+        self.released = asyncio.Event()
         self._task = asyncio.current_task()
-        self._ended = False
+        self._preempted = False
         self._reading = False
 
-    def end(self) -> None:
-        """Ask the turn to end: at once while it waits for its client, else before it reads the next piece."""
-        if not self._ended and self._reading and self._task is not None:
+    def preempt(self) -> None:
+        """Ask for the lock: at once while the holder waits for its client, else before its next piece."""
+        if not self._preempted and self._reading and self._task is not None:
             self._task.cancel()
-        self._ended = True
+        self._preempted = True
 
-    def _was_ended(self) -> bool:
-        """True when only the next turn cancelled this task, and no shutdown did as well."""
-        return self._ended and self._task is not None and self._task.uncancel() == 0
+    def _was_preempted(self) -> bool:
+        """True when only the next holder cancelled this task, and no shutdown did as well."""
+        return self._preempted and self._task is not None and self._task.uncancel() == 0
 
     async def pieces(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The pieces of `body`; `Superseded` once the turn is asked to end."""
+        """The pieces of `body`; `Superseded` once the holder is pre-empted."""
         while True:
-            if self._ended:
+            if self._preempted:
                 raise Superseded
             self._reading = True
             try:
                 piece = await anext(body, None)
             except asyncio.CancelledError:
-                if self._was_ended():
+                if self._was_preempted():
                     raise Superseded from None
                 raise
             finally:
@@ -53,17 +53,17 @@ class UploadLocks:
     """Locks of all uploads within this process; between processes, compare-and-set of the records decides."""
 
     def __init__(self) -> None:
-        self._turns: dict[str, Turn] = {}
+        self._holders: dict[str, LockHolder] = {}
 
     @asynccontextmanager
-    async def take(self, upload_id: str) -> AsyncIterator[Turn]:
-        """Acquire an upload: ends the turn before and waits until that has cleaned up."""
-        while (before := self._turns.get(upload_id)) is not None:
-            before.end()
-            await before.over.wait()
-        turn = self._turns[upload_id] = Turn()
+    async def acquire(self, upload_id: str) -> AsyncIterator[LockHolder]:
+        """Acquire an upload: pre-empts the holder before and waits until that has cleaned up."""
+        while (before := self._holders.get(upload_id)) is not None:
+            before.preempt()
+            await before.released.wait()
+        holder = self._holders[upload_id] = LockHolder()
         try:
-            yield turn
+            yield holder
         finally:
-            del self._turns[upload_id]
-            turn.over.set()
+            del self._holders[upload_id]
+            holder.released.set()

@@ -13,7 +13,7 @@ from protoslice.server.api.openapi_fragments import SEEN, problems
 from protoslice.server.api.routes.views import lasting_headers
 from protoslice.server.http.json_answers import json_answer, page_answer
 from protoslice.server.middleware.body_limits import GuardedRoute
-from protoslice.server.middleware.disconnect import Leaving
+from protoslice.server.middleware.disconnect import CancelOnDisconnect
 from protoslice.server.services import Given
 
 router = APIRouter(tags=["chunks"], route_class=GuardedRoute)
@@ -29,7 +29,7 @@ router = APIRouter(tags=["chunks"], route_class=GuardedRoute)
 async def find_missing(request: Request, services: Given, body: AskMissing) -> Response:
     """Look for pieces by digest in the stores named, else in the newest whose pieces are known; say where they lie."""
     wanted = {piece.sha256: piece.size for piece in body.chunks}
-    async with Leaving(request.receive):
+    async with CancelOnDisconnect(request.receive):
         found = await services.stores.locate(wanted, body.stores)
     there = {place.sha256 for place in found}
     said = {

@@ -16,7 +16,7 @@ from protoslice.server.api.problems import UNSUPPORTED, HttpProblem
 from protoslice.server.http.json_answers import made_answer
 from protoslice.server.intake.uploads import counted, take_in
 from protoslice.server.middleware.body_limits import UPLOAD_BODY, GuardedRoute, takes_body
-from protoslice.server.middleware.disconnect import Leaving
+from protoslice.server.middleware.disconnect import CancelOnDisconnect
 from protoslice.server.services import Given
 from protoslice.stores import TAGS_AT_ONCE, IngestRequest
 
@@ -137,7 +137,7 @@ async def register_store(request: Request, services: Given, body: Register) -> R
     )
     try:
         with counted(services, request):
-            async with Leaving(request.receive):
+            async with CancelOnDisconnect(request.receive):
                 made = await services.stores.register(body.files, wanted)
     except StorageDenied as error:
         # Not our own storage: the source is the client's choice.

@@ -12,7 +12,7 @@ from protoslice.server.api.encoding import schema_json
 from protoslice.server.api.models import PageModel, SchemaModel
 from protoslice.server.api.openapi_fragments import BINARY, SEEN, header, problems
 from protoslice.server.api.problems import MEDIA, HttpProblem
-from protoslice.server.http.bytes_representation import WholeBytes
+from protoslice.server.http.bytes_representation import BytesRepresentation
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.json_answers import json_answer, page_answer
 from protoslice.server.http.plan import Planner, Terms
@@ -57,7 +57,9 @@ async def list_schemas(
 async def get_schema(request: Request, services: Given, name: str) -> Response:
     """The serialized `FileDescriptorSet`, as it was uploaded."""
     info, data = await services.stores.schema(name)
-    whole = WholeBytes(data, f"{name}.binpb", "google.protobuf.FileDescriptorSet", EntityTag.of(info.etag).opaque)
+    whole = BytesRepresentation(
+        data, f"{name}.binpb", "google.protobuf.FileDescriptorSet", EntityTag.of(info.etag).opaque
+    )
     terms = Terms(location=f"/v1/schemas/{name}", max_ranges=0)
     answer = Planner(whole, terms).answer(request.method, read_fields(request.scope))
     response = Response(data if answer.status == 200 else b"", answer.status)

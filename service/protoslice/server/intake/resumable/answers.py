@@ -60,8 +60,8 @@ def about(upload: Upload, settings: Settings) -> dict[str, str]:
         found["upload-defer-length"] = "1"
     else:
         found["upload-length"] = str(upload.length)
-    if upload.told:
-        found["upload-metadata"] = upload.told
+    if upload.client_metadata:
+        found["upload-metadata"] = upload.client_metadata
     if upload.partial:
         found["upload-concat"] = "partial"
     elif upload.joined:

@@ -20,8 +20,8 @@ __all__ = ["new_draft_upload", "new_tus_upload"]
 
 def new_tus_upload(fields: Fields, query: Query) -> NewUpload:
     """An upload as tus begins one."""
-    told = fields.get(b"upload-metadata", "")
-    words = pairs(told)
+    client_metadata = fields.get(b"upload-metadata", "")
+    words = pairs(client_metadata)
     length, deferred = number(fields, "upload-length"), fields.get(b"upload-defer-length")
     concat = fields.get(b"upload-concat", "")
     if deferred not in {None, "1"}:
@@ -38,7 +38,7 @@ def new_tus_upload(fields: Fields, query: Query) -> NewUpload:
         request=_request(words, query),
         partial=concat == "partial",
         sha256=parse_digest(fields.get(b"repr-digest")),
-        told=told,
+        client_metadata=client_metadata,
     )
 
 
@@ -49,15 +49,15 @@ def new_draft_upload(fields: Fields, query: Query) -> NewUpload:
         if length not in {None, size}:
             raise InconsistentLength("the body is the whole upload, and Upload-Length says otherwise")
         length = size
-    told = fields.get(b"upload-metadata", "")
-    words = pairs(told)
+    client_metadata = fields.get(b"upload-metadata", "")
+    words = pairs(client_metadata)
     name, disposition = words.get("filename") or query.one("filename"), fields.get(b"content-disposition")
     return NewUpload(
         length=length,
         path=raw_path(disposition, name) if name or disposition else None,
         request=_request(words, query),
         sha256=parse_digest(fields.get(b"repr-digest")),
-        told=told,
+        client_metadata=client_metadata,
     )
 
 
