@@ -19,6 +19,7 @@ from protoslice.formats.model import Format, Model, Tensor, Tensors
 from protoslice.formats.onnx import Onnx
 from protoslice.formats.outputs.listing import items
 from protoslice.formats.paddle.models import Paddle
+from protoslice.formats.paddle.parameters import PaddleParameters
 from protoslice.formats.selection import naming
 from protoslice.formats.tensorflow.bundle import Bundle
 from protoslice.formats.tensorflow.protos import TensorFlow
@@ -38,6 +39,7 @@ _BUILT_IN: Final[tuple[Format, ...]] = (
     Cntk(),
     Hlo(),
     Paddle(),
+    PaddleParameters(),
 )
 
 _OTHERWISE: Final[Format] = Anything()

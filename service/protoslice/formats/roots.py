@@ -22,7 +22,8 @@ _NAMES: Final = (
 )
 _PACKAGED: Final = "Data/com.apple.CoreML/model.mlmodel"
 _ENDINGS: Final = (".cpb", ".onnx", ".pdmodel", ".mlmodel", ".caffemodel", ".index")
-_LOOKS: Final = {"proto": 0, "riegeli": 0, "text": 1, "json": 1, "table": 1}
+_LOOKS: Final = {"proto": 0, "riegeli": 0, "text": 1, "json": 1, "table": 1, "paddle": 2}
+"""Ranks of kinds; parameters come after the JSON of a program, which has their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def tried(ranked: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _rank(file: Candidate, declared: Collection[str | None]) -> tuple[int, int, int, str]:
-    looks = _LOOKS.get(file.kind, 2)
+    looks = _LOOKS.get(file.kind, 3)
     return _named(file.path, file.path in declared) if looks < 2 else 100, looks, -file.size, file.path
 
 

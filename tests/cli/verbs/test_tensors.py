@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 from safetensors.numpy import load_file
 from tests.support.bundles import Variable, bundle
+from tests.support.golden import MODELS
 
 
 def test_an_array_is_written_as_one(call: Any, store: str, model: Path, tmp_path: Path) -> None:
@@ -40,3 +41,13 @@ def test_a_root_that_is_no_proto_is_told_by_its_tensors(call: Any, tmp_path: Pat
         told = json.loads(call("info", place, "--json").stdout)
         assert told["biggest"] == [{"path": "weight", "size": 400, "count": None}]
         assert "weight" in call("info", place).stdout
+
+
+def test_parameters_without_their_program_are_told_by_their_heads(call: Any) -> None:
+    path = MODELS / "paddle_combined" / "inference.pdiparams"
+    expected = json.loads((path.parent / "expected.json").read_text())["tensors"]
+    rows = json.loads(call("tensor", path, "--json").stdout)
+    assert [(row["dtype"], row["shape"]) for row in rows] == [(each["dtype"], each["shape"]) for each in expected]
+    told = json.loads(call("info", path, "--json").stdout)
+    assert told["why"] == f"no proto, but it tells of {len(expected)} tensors"
+    assert told["biggest"][0]["path"].startswith("tensor[")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import tarfile
@@ -218,3 +219,30 @@ def test_a_broken_tensor_is_listed_and_not_served(client: httpx.Client, broken: 
     _refused(answer, 422, "corrupt-part")
     assert answer.json()["path"] == "graph.initializer[0]"
     assert json.loads(client.get(f"{broken}/safetensors").content[8:])["__metadata__"]
+
+
+def test_parameters_without_their_program_are_a_model(client: httpx.Client) -> None:
+    file = MODELS / "paddle_combined" / "inference.pdiparams"
+    made = client.put("/v1/stores?filename=inference.pdiparams", content=file.read_bytes())
+    assert made.status_code == 201, made.text
+    assert (made.json()["root"], made.json()["chunks"]) == ("inference.pdiparams", 0)
+    expected = json.loads((file.parent / "expected.json").read_text())["tensors"]
+    rows = client.get(f"/v1/stores/{made.json()['id']}/tensors").json()["items"]
+    assert [(row["dtype"], row["shape"], row["kind"]) for row in rows] == [
+        (each["dtype"], each["shape"], "parameter") for each in expected
+    ]
+    for row, each in zip(rows, expected, strict=True):
+        answer = client.get(f"/v1/stores/{made.json()['id']}/tensors/{quote(row['address'])}")
+        assert hashlib.sha256(answer.content).hexdigest() == each["sha256"]
+
+
+def test_a_list_beside_parameters_names_them(client: httpx.Client) -> None:
+    folder = MODELS / "paddle_combined"
+    names = [each["name"] for each in json.loads((folder / "expected.json").read_text())["tensors"]]
+    files = {
+        "p.pdiparams": (folder / "inference.pdiparams").read_bytes(),
+        "p.pdiparams.names": "".join(f"{name}\n" for name in names).encode(),
+    }
+    made = client.post("/v1/stores", files=[("file", item) for item in files.items()])
+    rows = client.get(f"/v1/stores/{made.json()['id']}/tensors").json()["items"]
+    assert [row["name"] for row in rows] == names

@@ -9,11 +9,12 @@ from google.protobuf.message import DecodeError
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, ProtosliceError, Unsupported
+from protoslice.formats.model import Bytes, Stored
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.shapes import element_count
 from protoslice.sources import RangeSource
 
-__all__ = ["Blob", "Heads", "dtype_of"]
+__all__ = ["Blob", "Heads", "dtype_of", "stored"]
 
 _DESC: Final = "paddle.framework.proto.VarType.TensorDesc"
 _AHEAD: Final = 4096
@@ -39,6 +40,11 @@ class Blob:
     """Offset of the end of the elements, which is the end of the blob."""
 
 
+def stored(source: RangeSource, blob: Blob) -> Stored:
+    """The elements of `blob`, which lies in `source`."""
+    return Stored(Bytes.of(source, blob.start, blob.end))
+
+
 def dtype_of(number: int) -> Dtype | None:
     """The dtype of Paddle's type `number`; None for types without elements of a fixed width."""
     return DTYPES.get(_TYPES.get(number, ""))
@@ -47,10 +53,11 @@ def dtype_of(number: int) -> Dtype | None:
 class Heads:
     """A reader of one file that goes from header to header and skips the elements."""
 
-    def __init__(self, source: RangeSource, path: str) -> None:
+    def __init__(self, source: RangeSource, path: str, at: int = 0) -> None:
+        """Reader of `source`, the file at `path`, from the blob at offset `at` on."""
         self._source = source
         self._path = path
-        self._at = 0
+        self._at = at
         self._start = 0
         self._bytes = b""
         self._desc = schema.bundled().message_class(_DESC)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.model import Bytes, Data, MissingFile, Model, Stored, Tensor, Tensors
-from protoslice.formats.paddle.blobs import Blob, Heads
+from protoslice.formats.model import Data, MissingFile, Model, Tensor, Tensors
+from protoslice.formats.paddle.blobs import Blob, Heads, stored
 from protoslice.formats.paddle.programs import PROGRAM, Variable, is_json_program, variables
 from protoslice.formats.tensors.drafts import Draft
 from protoslice.formats.tensors.lazy import Lazy
@@ -82,7 +82,7 @@ def _from_one(source: RangeSource, path: str, wanted: Sequence[Variable]) -> Ite
 def _in_one(source: RangeSource, path: str, variable: Variable, blob: Blob) -> Tensor:
     """The tensor of `variable` from its blob in a combined file."""
     name, address = _called(variable)
-    return Tensor(name, address, blob.dtype, blob.shape, _KIND, path, _stored(source, blob))
+    return Tensor(name, address, blob.dtype, blob.shape, _KIND, path, stored(source, blob))
 
 
 def _called(variable: Variable) -> tuple[str, str]:
@@ -113,11 +113,7 @@ def _own(model: Model, variable: Variable, draft: Draft) -> Data:
     if (problem := _misfit(blob, variable)) is not None:
         raise CorruptModel(problem, path=path)
     draft.dtype, draft.shape = blob.dtype, blob.shape
-    return _stored(source, blob)
-
-
-def _stored(source: RangeSource, blob: Blob) -> Stored:
-    return Stored(Bytes.of(source, blob.start, blob.end))
+    return stored(source, blob)
 
 
 def _misfit(blob: Blob, variable: Variable) -> str | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from protoslice.schema.detection import magic, names, text
+from protoslice.schema.detection import magic, names, paddle, text
 from protoslice.schema.detection.agreement import agrees
 from protoslice.schema.detection.probe import Evidence, TypeLookup, probe
 from protoslice.schema.detection.roots import CANDIDATES, shows_marks
@@ -18,7 +18,7 @@ HEAD = 64 * 1024
 BY_NAME = 0.5
 """Confidence in a type that is known from the file's name alone."""
 
-Kind = Literal["proto", "riegeli", "table", "tfrecord", "text", "json", "refused", "unknown"]
+Kind = Literal["proto", "riegeli", "table", "tfrecord", "paddle", "text", "json", "refused", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class Detection:
     """Kind and type of a file, as detected.
 
     `kind` is `proto` (with its type when known), `riegeli` (chunked or split protos, records), `table` (a tensor
-    bundle's index), `tfrecord`, `text` (a proto in text format), `json`, `refused` (`why` says what to do instead) or
-    `unknown`. `confidence` runs from 0 to 1.
+    bundle's index), `tfrecord`, `paddle` (a parameter file), `text` (a proto in text format), `json`, `refused` (`why`
+    says what to do instead) or `unknown`. `confidence` runs from 0 to 1.
     """
 
     kind: Kind
@@ -50,6 +50,8 @@ def detect(head: bytes, filename: str | None = None, size: int | None = None) ->
         return Detection("tfrecord", type_name, "it begins with a checked TFRecord length", 1.0)
     if magic.is_table(head, size):
         return Detection("table", None, "it is laid out as the index of a tensor bundle", 0.95)
+    if paddle.is_parameters(head):
+        return Detection("paddle", None, "it is laid out as a parameter file of Paddle", 0.95)
     if head and not head.strip():
         return Detection("refused", None, "this is blank text", 0.9)
     content = text.decoded(head)

@@ -1,0 +1,96 @@
+"""Parameter files of Paddle without a program: types and shapes by their heads, names by a list."""
+
+from __future__ import annotations
+
+import posixpath
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from protoslice.errors import CorruptModel, LimitExceeded
+from protoslice.formats.model import Model, Tensor, Tensors
+from protoslice.formats.paddle.blobs import Heads, stored
+from protoslice.formats.tensors.lazy import Lazy
+from protoslice.schema.detection.detect import HEAD
+from protoslice.schema.detection.paddle import has_rows, is_parameters
+from protoslice.sources import RangeSource
+
+__all__ = ["PaddleParameters"]
+
+_KIND: Final = "parameter"
+_NAMES: Final = ".names"
+_JOINED: Final = (".pdiparams", "__params__")
+"""Endings of files that are called like their model, not like a tensor."""
+_MOST: Final = 1 << 18
+"""Limit of tensors in a file: their heads are read one after the other."""
+_MOST_NAMES: Final = 16 << 20
+
+
+class PaddleParameters:
+    """Parameter files by themselves."""
+
+    name = "paddle parameters"
+
+    def wants(self, model: Model) -> bool:
+        """True when the root is a parameter file."""
+        return model.proto is None and model.root in model.files and is_parameters(_head(model.files[model.root]))
+
+    def tensors(self, model: Model) -> Tensors:
+        """All tensors in the order of the file; reads their heads.
+
+        `CorruptModel` for a damaged head and for names that are not as many as the tensors, `LimitExceeded` for more
+        than 262,144 tensors.
+        """
+        source = model.beside(model.root)
+        rows = has_rows(_head(source))
+        starts = _starts(source, model.root, rows=rows)
+        names = _names(model.files, model.root, len(starts))
+
+        def make(number: int) -> Tensor:
+            blob = Heads(source, model.root, starts[number]).next(rows=rows)
+            name, address = called(number)
+            return Tensor(name, address, blob.dtype, blob.shape, _KIND, model.root, stored(source, blob))
+
+        def called(number: int) -> tuple[str, str]:
+            path = f"tensor[{number}]"
+            return names[number] if names else path, f"path:{path}"
+
+        return Lazy(len(starts), make, called)
+
+
+def _head(source: RangeSource) -> bytes:
+    return source.read(0, min(source.size, HEAD))
+
+
+def _starts(source: RangeSource, path: str, *, rows: bool) -> Sequence[int]:
+    """Offsets of all tensors of the file."""
+    heads, starts = Heads(source, path), array("Q")
+    while heads.at < heads.size:
+        if len(starts) == _MOST:
+            raise LimitExceeded(f"the file holds more than {_MOST} tensors", heads.at, path)
+        starts.append(heads.at)
+        heads.next(rows=rows)
+        if rows:
+            heads.finish()
+    return starts
+
+
+def _names(files: Mapping[str, RangeSource], path: str, count: int) -> Sequence[str]:
+    """Names of the `count` tensors; empty if unknown.
+
+    The file of names beside the parameters gives them, one in each line; a tensor alone in its file is called like it.
+    """
+    listed = files.get(path + _NAMES)
+    if listed is None:
+        return [posixpath.basename(path)] if count == 1 and not path.endswith(_JOINED) else []
+    if listed.size > _MOST_NAMES:
+        raise LimitExceeded(f"a list of names has at most {_MOST_NAMES} bytes, and this one {listed.size}", path=path)
+    try:
+        names = listed.read(0, listed.size).decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise CorruptModel("the list of names is not in UTF-8", error.start, path + _NAMES) from error
+    if len(names) != count:
+        raise CorruptModel(
+            f"there are {len(names)} names for {count} tensors: one line is due for each", 0, path + _NAMES
+        )
+    return [name.removesuffix("\r") for name in names]

@@ -1,0 +1,181 @@
+"""Parameter files of Paddle by themselves: tensors by their heads, names by a list beside them."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.golden import MODELS, folder
+from tests.support.paddle import TYPES, Parameter, blob, combined, json_program, program
+from tests.support.tensors import content
+
+from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError
+from protoslice.formats.model import Model, Tensors
+from protoslice.formats.paddle import parameters as parameters_module
+from protoslice.formats.registry import formats_of, tensors_of
+from protoslice.formats.tensors.dtypes import DTYPES
+from protoslice.formats.tensors.reading import read
+from protoslice.models import open_model, root_in
+from protoslice.schema import detect
+from protoslice.sources import BytesSource
+
+Files = dict[str, bytes]
+
+
+def filled(name: str, dtype: str = "F32", shape: tuple[int, ...] = (2, 3), **more: object) -> Parameter:
+    """A parameter of any bytes."""
+    size = DTYPES[dtype].width
+    for length in shape:
+        size *= length
+    return Parameter(name, dtype, shape, random.Random(name).randbytes(size), **more)  # type: ignore[arg-type]
+
+
+PARAMETERS = st.lists(
+    st.builds(
+        filled,
+        st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=5),
+        st.sampled_from(sorted(TYPES)),
+        st.lists(st.integers(0, 4), max_size=3).map(tuple),
+        levels=st.lists(st.lists(st.integers(0, 9), max_size=3).map(tuple), max_size=2).map(tuple),
+    ),
+    min_size=1,
+    max_size=9,
+    unique_by=lambda parameter: parameter.name,
+)
+THREE = [filled("a"), filled("b", "I64", (4,), levels=((0, 2, 4),)), filled("c", "U8", (5,))]
+
+
+def in_memory(files: Files) -> Model:
+    """The model that `files` are, the first of them its root."""
+    return Model(next(iter(files)), None, {path: BytesSource(data) for path, data in files.items()}, None)
+
+
+def tensors(files: Files) -> Tensors:
+    """The tensors of the model that `files` are."""
+    return tensors_of(in_memory(files))
+
+
+def names(found: Tensors) -> list[str]:
+    return [found[number].name for number in range(len(found))]
+
+
+@settings(max_examples=60)
+@given(PARAMETERS, st.booleans())
+def test_a_file_has_as_many_tensors_as_it_holds(parameters: list[Parameter], named: bool) -> None:
+    ordered = sorted(parameters, key=lambda parameter: parameter.name)
+    listed = "".join(f"{each.name}\n" for each in ordered).encode()
+    data = combined(parameters)
+    assert detect(data, "upload", len(data)).kind == "paddle"
+    found = tensors({"m.pdiparams": data} | ({"m.pdiparams.names": listed} if named else {}))
+    assert len(found) == len(parameters)
+    for number, parameter in enumerate(ordered):
+        tensor = found[number]
+        assert (tensor.dtype, tensor.shape) == (DTYPES[parameter.dtype], parameter.shape)
+        assert content(read(tensor).bytes) == parameter.data
+        assert tensor.address == f"path:tensor[{number}]"
+        assert tensor.name == (parameter.name if named else f"tensor[{number}]")
+        assert list(found.numbers(tensor.name)) == list(found.numbers(tensor.address)) == [number]
+
+
+def test_a_tensor_alone_in_its_file_is_called_like_it() -> None:
+    assert names(tensors({"sub/fc_0.w_0": blob(filled("fc_0.w_0"))})) == ["fc_0.w_0"]
+    assert names(tensors({"m.pdiparams": blob(filled("a"))})) == ["tensor[0]"]
+    assert names(tensors({"__params__": blob(filled("a"))})) == ["tensor[0]"]
+
+
+def test_selected_rows_alone() -> None:
+    data = (MODELS / "paddle_dtypes_separate" / "selected_rows.bin").read_bytes()
+    found = tensors({"selected_rows.bin": data})[0]
+    assert (found.name, found.shape, content(read(found).bytes)) == ("selected_rows.bin", (2, 3), data[50:74])
+    with pytest.raises(CorruptModel, match="bytes follow the last tensor"):
+        tensors({"selected_rows.bin": data + data})
+
+
+@pytest.mark.parametrize("case", ["paddle_combined", "paddle_dtypes_combined", "paddle_pir_json"])
+def test_a_file_of_paddles_own_without_its_program(case: str, tmp_path: Path) -> None:
+    (file,) = folder(case).glob("*.pdiparams")
+    (tmp_path / file.name).write_bytes(file.read_bytes())
+    (root,) = (
+        path for path in folder(case).iterdir() if path.suffix in {".pdmodel", ".json"} and path.stem == file.stem
+    )
+    with open_model(tmp_path) as alone, open_model(folder(case), root.name) as whole:
+        assert alone.model.root == file.name
+        assert [(each.dtype, each.shape, content(read(each).bytes)) for each in alone] == [
+            (each.dtype, each.shape, content(read(each).bytes)) for each in whole
+        ]
+
+
+@pytest.mark.parametrize("name", ["m.pdmodel", "m.json", "__model__"])
+def test_beside_a_program_the_program_is_the_root(name: str, tmp_path: Path) -> None:
+    parameters = [filled("a", shape=(1000,)), filled("b")]
+    (tmp_path / name).write_bytes(json_program(parameters) if name.endswith("json") else program(parameters))
+    (tmp_path / "m.pdiparams").write_bytes(combined(parameters))
+    (tmp_path / "a").write_bytes(blob(parameters[0]))
+    assert root_in(tmp_path) == name
+
+
+def test_names_are_as_many_as_tensors() -> None:
+    for text, offset in ((b"a\nb\n", 0), (b"a\nb\nc\n\n", 0), (b"a\n\xff\nc\n", 2)):
+        with pytest.raises(CorruptModel) as caught:
+            tensors({"m.pdiparams": combined(THREE), "m.pdiparams.names": text})
+        assert (caught.value.path, caught.value.offset) == ("m.pdiparams.names", offset)
+    assert names(tensors({"m.pdiparams": combined(THREE), "m.pdiparams.names": b"x\r\ny z\r\n\r\n"})) == [
+        "x",
+        "y z",
+        "",
+    ]
+
+
+def test_no_more_tensors_than_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parameters_module, "_MOST", 3)
+    assert len(tensors({"m.pdiparams": combined(THREE)})) == 3
+    with pytest.raises(LimitExceeded, match="more than 3 tensors"):
+        tensors({"m.pdiparams": combined([*THREE, filled("d")])})
+    monkeypatch.setattr(parameters_module, "_MOST_NAMES", 3)
+    with pytest.raises(LimitExceeded, match="at most 3 bytes, and this one 5"):
+        tensors({"m.pdiparams": combined(THREE), "m.pdiparams.names": b"a\nb\nc"})
+
+
+def test_what_is_no_parameter_file_is_not_taken_for_one() -> None:
+    good = combined(THREE)
+    assert detect(good, None, len(good)).kind == "paddle"
+    for data in (
+        bytes(10_000),
+        good[:21],
+        b"\1" + good[1:],
+        good[:12] + b"\1" + good[13:],
+        good[:20] + b"\x10" + good[21:],
+        good[:21] + b"\x7f" + good[22:],
+        good[:22] + b"\x18" + good[23:],
+    ):
+        assert detect(data, "m.pdiparams", len(data)).kind == "unknown", data[:30]
+        assert formats_of(in_memory({"m.pdiparams": data})) == []
+
+
+def test_damage_behind_the_first_head_is_told_with_its_place() -> None:
+    at = len(blob(THREE[0]))
+    data = combined(THREE)
+    with pytest.raises(CorruptModel, match="version 7") as caught:
+        tensors({"m.pdiparams": data[:at] + b"\7" + data[at + 1 :]})
+    assert (caught.value.offset, caught.value.path) == (at, "m.pdiparams")
+    with pytest.raises(CorruptModel, match="5 bytes are due where 4 are left"):
+        tensors({"m.pdiparams": data[:-1]})
+
+
+def test_damaged_files_raise_our_errors_and_no_others() -> None:
+    refused = 0
+    for seed in range(2000):
+        rng = random.Random(seed)
+        data = bytearray(combined(THREE))
+        for _ in range(rng.randint(1, 3)):
+            at = rng.randrange(len(data))
+            data[at : at + rng.choice([0, 1, 1, 4, 8])] = rng.choice([b"", b"\0", b"\xff" * 8, rng.randbytes(2)])
+        try:
+            for tensor in tensors({"m.pdiparams": bytes(data)}):  # type: ignore[attr-defined]
+                assert tensor.size == read(tensor).bytes.size
+        except ProtosliceError:
+            refused += 1
+    assert 500 < refused < 2000
