@@ -17,9 +17,9 @@ from protoslice.errors import InvalidInput
 
 _TAG: Final = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 _ESCAPED: Final = re.compile(r"[^A-Za-z0-9!#$&'*+\-./:;=?@^_`|~]+")
-"""Characters escaped in a storage's tag: those no entity tag may hold, the escape itself, and separators."""
+"""Characters escaped in a storage's tag: any not allowed in entity tags, the escape, separators."""
 _LIST: Final = re.compile(r'[ \t,]*(?:(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"(?:[ \t]*,[ \t,]*|[ \t]*\Z))*+')
-"""Longest valid prefix of a list of entity tags, in one match: a header of 64 KiB holds sixteen thousand tags."""
+"""Longest valid prefix of a list of entity tags, in one match: 64 KiB of header may hold 16,000 tags."""
 
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _TIME: Final = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
@@ -86,7 +86,7 @@ class Verdict(Enum):
     NOT_MODIFIED = auto()
     """304: the client has the current representation already."""
     FAILED = auto()
-    """412."""
+    """412: a precondition is false."""
 
 
 def evaluate(headers: Preconditions, current: Validators | None, *, reads: bool) -> Verdict:

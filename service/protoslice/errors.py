@@ -32,7 +32,7 @@ class ProtosliceError(Exception):
     """The id of the request that failed, where a service said so: its operator finds the cause by it."""
 
     retry_after_seconds: float | None = None
-    """How long to wait before trying again, where it was said."""
+    """Seconds to wait before trying again; None where nothing was said."""
 
     def __init__(self, message: str, offset: int | None = None, path: str | None = None) -> None:
         super().__init__(message, offset, path)
@@ -58,7 +58,7 @@ class NotFound(ProtosliceError, LookupError):
 
 
 class Gone(NotFound):
-    """What was here and is no more."""
+    """A name or path that matched something earlier and matches nothing now."""
 
 
 class NoRoot(NotFound):
@@ -98,14 +98,14 @@ class InconsistentChunks(CorruptModel):
 
 
 class UnsoundModel(CorruptModel):
-    """A model that lacks files it refers to, or fails checksums of its own, where only a sound one is taken."""
+    """A model that lacks files or fails its own checksums, where only a sound one is taken."""
 
 
 class IntegrityError(ProtosliceError):
-    """What is kept or sent is damaged, as a checksum or a length of ours tells; none that a model has of itself."""
+    """Damage of stored or sent bytes, found by a checksum or length of ours, not by those of the model."""
 
     object: str | None = None
-    """The name of the stored object at fault, where it is one."""
+    """Name of the damaged stored object, or None."""
 
 
 class StorageError(ProtosliceError):
@@ -125,4 +125,4 @@ class StorageFull(StorageError):
 
 
 OF_MODELS = (InvalidInput, NotFound, LimitExceeded, Unsupported, CorruptModel)
-"""What a model itself, or what is asked of it, can be the cause of. Others are about where it is kept, and may pass."""
+"""Errors that a model, or a request about one, can cause; others come from its storage and may pass."""

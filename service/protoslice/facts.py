@@ -1,4 +1,4 @@
-"""Facts about stores and what is in them, as library, stores, server and client share them. Plain values, no behaviour.
+"""Facts about stores and their contents, shared by library, stores, server and client; plain values.
 
 Things that hold bytes have classes of their own: `library.Chunk`, `formats.model.Tensor`. A listing of these is made of
 `ChunkEntry` and `TensorEntry`.
@@ -184,15 +184,15 @@ class TensorEntry:
     address: str
     """Unique in the model."""
     dtype: str | None
-    """None for a type that nobody knows."""
+    """Data type, such as `F32`; None for a type that no reader knows."""
     shape: tuple[int, ...] | None
-    """None for a shape that makes no sense."""
+    """Lengths per dimension; None where the model has no valid shape."""
     size: int | None
     """Bytes of its elements, one by one; None for strings."""
     file: str | None
     """Path of the file that holds its bytes; None for several, or none."""
     kind: str
-    """Its role in the model: `initializer`, `variable` …"""
+    """Role in the model: `initializer`, `variable` …"""
     problem: str | None = None
     """One sentence on why its bytes cannot be had; None for a sound tensor."""
 
@@ -208,7 +208,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReport:
-    """A model looked over. Lists are cut: `complete` is False then, and where not all tensors were looked at."""
+    """Findings of a check of a model. `complete` is False for cut lists and unchecked tensors."""
 
     type: str | None
     tensors: int | None

@@ -16,23 +16,26 @@ from typing import Final
 __all__ = ["CPB", "PIECES", "READERS", "RENDERING", "Policy", "is_id_of", "store_id"]
 
 READERS: Final = 1
-"""Version of the readers of models: tensors, their elements in every form, safetensors files and references."""
+"""Version of the readers of models: tensors, elements in every form, safetensors files, references."""
 
 CPB: Final = 1
 """Version of chunked files, as written from a store."""
 
 RENDERING: Final = 1
-"""Version of messages as JSON and text; the protobuf runtime and the bundled types have their own versions."""
+"""Version of messages as JSON and text; protobuf's runtime and the bundled types have their own."""
 
 PIECES: Final = 1
-"""Version of the cuts between pieces. A client of another version finds fewer equal pieces, and no wrong ones."""
+"""Version of the cuts between pieces.
+
+A client of another version finds fewer equal pieces, and no wrong ones.
+"""
 
 _SCHEME: Final = "protoslice store 2"
 _FIRST: Final = "protoslice store 1"
 """Scheme of stores made in the first layout and upgraded, which keep their ids."""
 
 FileFacts = tuple[str, int, str | Sequence[str | None]]
-"""Path, size, and hexadecimal SHA-256; for a file registered in place, URI and entity tag replace the digest."""
+"""Path, size in bytes, hexadecimal SHA-256; for an external file, URI and entity tag instead of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

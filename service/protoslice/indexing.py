@@ -32,7 +32,7 @@ __all__ = [
 Form = Literal["serialized", "chunked", "text"]
 
 SMALLEST_FLOOR: Final = 64
-"""Bytes; with a smaller floor an index may take twenty times its proto, so only small protos may have one."""
+"""Smallest floor in bytes of large protos: below, an index may take twenty times its proto."""
 _SMALL_PROTO: Final = 1 << 20
 """Bytes of a proto up to which any floor is allowed."""
 

@@ -1,4 +1,4 @@
-"""Checker of docstrings and Rust doc comments against the rule for prose in CONTRIBUTING.md.
+"""Checker of docstrings and comments, Python and Rust, against the rule for prose in CONTRIBUTING.md.
 
 `python -m tests.house.prose` compares the number of breaches in each room with `prose.json`; `make check` runs it.
 `python -m tests.house.prose ROOM` lists the breaches of a room, and `--lower` writes smaller numbers into `prose.json`.
@@ -7,12 +7,15 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import re
 import sys
+import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +35,7 @@ _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Breach:
-    """One docstring or doc comment that breaks the rule, its place and the reason."""
+    """One docstring or comment that breaks the rule, its place and the reason."""
 
     path: str
     line: int
@@ -67,28 +70,51 @@ def riddle(text: str) -> str | None:
 
 
 def python_texts(source: str) -> Iterator[tuple[int, str]]:
-    """Line number and text of each docstring in Python's `source`."""
+    """Line number and text of each docstring in Python's `source`, those below assignments included."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)) is not None:
             yield node.body[0].lineno, text
+        body = getattr(node, "body", None)
+        for assignment, below in pairwise(body if isinstance(body, list) else []):
+            match assignment, below:
+                case ast.Assign() | ast.AnnAssign(), ast.Expr(value=ast.Constant(value=str(text))):
+                    yield below.lineno, text
+
+
+def python_comments(source: str) -> Iterator[tuple[int, str]]:
+    """Line number and first line of each comment in Python's `source`; lines of one block are one comment."""
+    above = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT and not token.string.startswith("#!"):
+            number = token.start[0]
+            alone = token.line.lstrip().startswith("#")
+            if not alone or above != number - 1:
+                yield number, token.string.lstrip("# ")
+            above = number if alone else 0
 
 
 def rust_texts(source: str) -> Iterator[tuple[int, str]]:
-    """Line number and first line of each block of doc comments in Rust's `source`."""
-    inside = False
+    """Line number and first line of each block of comments in Rust's `source`, doc comments and others."""
+    kind = None
     for number, line in enumerate(source.splitlines(), 1):
-        comment = re.match(r"\s*//[/!](?!/)\s?(.*)", line)
-        if comment and not inside:
-            yield number, comment[1]
-        inside = comment is not None
+        comment = re.match(r"\s*(//(?:[/!](?!/))?)(?!/)\s?(.*)", line)
+        if comment and comment[1] != kind:
+            yield number, comment[2]
+        kind = comment[1] if comment else None
+
+
+def judged(path: str, source: str) -> Iterator[Breach]:
+    """Breaches of the rule in the file `path` that holds `source`."""
+    # Comments, and field names in Rust's structs, are short; formatters break their lines.
+    openings = [*python_comments(source)] if path.endswith(".py") else [*rust_texts(source)]
+    docstrings = [*python_texts(source)] if path.endswith(".py") else []
+    for texts, judge in ((docstrings, fault), (openings, riddle)):
+        yield from (Breach(path, line, reason) for line, text in texts if (reason := judge(text)))
 
 
 def breaches(path: str) -> list[Breach]:
     """Breaches of the rule in one file, given by its path below the root."""
-    source = (ROOT / path).read_text()
-    # Field names in Rust's structs are documented one by one, shortly; a formatter breaks the lines.
-    texts, judge = (python_texts(source), fault) if path.endswith(".py") else (rust_texts(source), riddle)
-    return [Breach(path, line, reason) for line, text in texts if (reason := judge(text))]
+    return sorted(judged(path, (ROOT / path).read_text()), key=lambda breach: breach.line)
 
 
 def sources() -> list[str]:
@@ -123,7 +149,7 @@ def main(arguments: list[str]) -> int:
     over = excess(found, allowed)
     print(*(breach for breach in found if breach.room in over), sep="\n", end="\n" if over else "")
     for room, count in over.items():
-        print(f"prose: {count} docstrings of {room} break the rule, {allowed.get(room, 0)} may")
+        print(f"prose: {count} docstrings and comments of {room} break the rule, {allowed.get(room, 0)} may")
     if over:
         print(ADVICE.lstrip("\n"))
     elif lowered(found, allowed) != allowed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.house.prose import Breach, excess, fault, lowered, python_texts, rust_texts
+from tests.house.prose import Breach, excess, fault, judged, lowered, python_comments, python_texts, rust_texts
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,38 @@ def test_every_docstring_of_a_file_is_read() -> None:
     assert sorted(python_texts(source)) == [(1, "A module."), (4, "A class."), (7, "A method.")]
 
 
+def test_the_string_below_an_assignment_is_a_docstring() -> None:
+    source = """
+LIMIT = 3
+"Bytes at most."
+print("no docstring")
+"nor this"
+
+class A:
+    size: int | None
+    "What it holds."
+    def b(self):
+        self.left = 1
+        "Bytes left."
+"""
+    assert sorted(python_texts(source)) == [(3, "Bytes at most."), (9, "What it holds."), (12, "Bytes left.")]
+
+
+def test_a_block_of_comments_is_one_text() -> None:
+    source = "#!/usr/bin/env python\n# first\n# second\n\nx = 1  # what it is\n# third\ny = '# none'\n"
+    assert list(python_comments(source)) == [(2, "first"), (5, "what it is"), (6, "third")]
+
+
 def test_a_block_of_doc_comments_is_one_text() -> None:
-    source = "//! A crate.\n//! More.\n\n/// A function.\n///\n/// More.\nfn f() {}\n// A comment.\n//// A rule.\n"
-    assert list(rust_texts(source)) == [(1, "A crate."), (4, "A function.")]
+    source = (
+        "//! A crate.\n//! More.\n\n/// A function.\n///\n/// More.\nfn f() {}\n// A comment.\n// More.\n//// A rule.\n"
+    )
+    assert list(rust_texts(source)) == [(1, "A crate."), (4, "A function."), (8, "A comment.")]
+
+
+def test_comments_are_judged_by_their_opening_alone() -> None:
+    found = list(judged("a.py", f"x = 1  # what it is\ny = 2  # bytes\n# {'many ' * 20}parts\n"))
+    assert found == [Breach("a.py", 1, "opens with 'what': 'what it is'")]
 
 
 def _found(*paths: str) -> list[Breach]:

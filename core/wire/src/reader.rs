@@ -21,12 +21,12 @@ impl<'a> Reader<'a> {
         self.offset
     }
 
-    /// How many bytes are left.
+    /// Number of bytes left.
     pub fn left(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether nothing is left.
+    /// True when no bytes are left.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub use batch::{Batch, Bounds, Found};
 pub use builder::RopeBuilder;
 
-/// Which of the caller's sources an extent lies in.
+/// Number of a source, given by the caller; an extent names its source by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceId(pub u32);
 
@@ -23,11 +23,11 @@ pub const IMAGE: SourceId = SourceId(0);
 pub enum Piece<'a> {
     /// `len` bytes of `source`, from `offset`.
     Extent {
-        /// Where they lie.
+        /// Source of the bytes.
         source: SourceId,
-        /// The first byte.
+        /// Offset of the first byte in `source`.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         len: u64,
     },
     /// Bytes that stand in no source.
@@ -35,7 +35,7 @@ pub enum Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// How many bytes it stands for.
+    /// Length in bytes.
     pub fn len(&self) -> u64 {
         match self {
             Self::Extent { len, .. } => *len,
@@ -43,7 +43,7 @@ impl Piece<'_> {
         }
     }
 
-    /// Whether it stands for none.
+    /// True for a piece without bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -86,17 +86,17 @@ impl Rope {
         builder.finish()
     }
 
-    /// How many bytes it stands for.
+    /// Length in bytes.
     pub fn len(&self) -> u64 {
         self.end - self.start
     }
 
-    /// Whether it stands for none.
+    /// True for a rope without bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes `range` of it, clamped to what there is.
+    /// The bytes `range` of the rope, clamped to its length.
     #[must_use]
     pub fn slice(&self, range: Range<u64>) -> Self {
         let start = self.start.saturating_add(range.start).min(self.end);
@@ -104,13 +104,13 @@ impl Rope {
         Self { shared: Arc::clone(&self.shared), start, end }
     }
 
-    /// Its pieces in order; none is empty.
+    /// Iterates over the pieces in order; none of them is empty.
     pub fn pieces(&self) -> Pieces<'_> {
         let at = self.shared.segments.partition_point(|segment| segment.end <= self.start);
         Pieces { shared: &self.shared, at, position: self.start, end: self.end }
     }
 
-    /// Where its extents of `source` that have `least` bytes or more lie there, in the order of the rope.
+    /// Ranges of `source` that the rope refers to by extents of `least` bytes or more, in the order of the rope.
     pub fn extents(&self, source: SourceId, least: u64) -> impl Iterator<Item = Range<u64>> {
         self.pieces().filter_map(move |piece| match piece {
             Piece::Extent { source: of, offset, len } if of == source && len >= least => {
@@ -120,7 +120,7 @@ impl Rope {
         })
     }
 
-    /// How many pieces it has.
+    /// Number of pieces.
     pub fn piece_count(&self) -> usize {
         let segments = &self.shared.segments;
         let first = segments.partition_point(|segment| segment.end <= self.start);

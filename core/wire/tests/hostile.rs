@@ -189,7 +189,7 @@ fn checked(index: &[u8], rng: &mut Rng) -> Vec<u8> {
     out
 }
 
-/// Whether the header, or the names of types, which are read when an index is opened, are not as they were.
+/// True when the header or the names of types differ from the sound index: both are read when an index is opened.
 fn head_is_odd(index: &[u8], sound: &[u8]) -> bool {
     let body = sealed::index_body(sound);
     let types = u64::from_le_bytes(sound[32..40].try_into().unwrap()) as usize;

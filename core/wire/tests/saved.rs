@@ -97,7 +97,7 @@ fn damage_is_noticed_and_hostile_states_harm_nobody() {
         let mut rng = Rng::new(seed);
         let mut case = damaged(body, body, &mut rng);
         case.extend_from_slice(&wire::blocks::crc32c(&case, 0).to_le_bytes());
-        // Whatever is accepted must go on or fail without a panic.
+        // An accepted state must go on or fail without a panic.
         if let Ok(mut scanner) = load(&case) {
             taken += 1;
             let _ = scanner.feed(&data).and_then(|()| scanner.finish(data.len() as u64));

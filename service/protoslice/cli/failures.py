@@ -43,11 +43,11 @@ _CODES: list[tuple[type[ProtosliceError], int]] = [
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Ends the program with a line on standard error and the right code, whatever is raised inside."""
+    """End the program with one line on standard error and an exit code, for any error raised inside."""
     try:
         yield
     except BrokenPipeError:
-        _drop(sys.stdout)  # whoever read it has had enough: we end as cat and ls do, without a word
+        _drop(sys.stdout)  # the reader has had enough: end as cat and ls do, without a message
         _end_by(signal.SIGPIPE)
     except KeyboardInterrupt as error:
         _end(_told(error), 130)
@@ -61,7 +61,7 @@ def one_line_errors() -> Iterator[None]:
 
 
 def end_on_signals() -> None:
-    """Ends the program by an exception when it is asked to end, so that what it began is tidied up."""
+    """Make SIGTERM and SIGHUP raise an exception, so that whatever was begun is tidied up on the way out."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # not where nohup or a caller says otherwise
             signal.signal(number, _leave)
@@ -93,7 +93,7 @@ def _told(error: BaseException) -> str:
 
 
 def _refused(error: OSError) -> str:
-    """What the system refused, and of which file. What has no name is what we print."""
+    """One line for an error of the system, with its file; a full disk without one is standard output's."""
     if error.errno == errno.EBADF:
         return "standard input or output is closed"
     name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
@@ -119,6 +119,6 @@ def _end(message: str, code: int) -> NoReturn:
 
 
 def _drop(stream: TextIO) -> None:
-    """Send what is left of a stream nowhere: Python would complain once more of what it cannot flush at the end."""
+    """Redirect a stream to /dev/null, so that Python at exit does not fail again to flush it."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

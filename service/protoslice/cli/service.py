@@ -1,4 +1,4 @@
-"""The settings of the service, for the verbs that stand on them. The web stack is imported when one of those runs."""
+"""Settings of the service, for verbs that need them; the web stack is imported when such a verb runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["check_environment", "service_settings"]
 
 
 def check_environment() -> None:
-    """Raise when the environment has names that look like settings and are none, where the service is installed."""
+    """Raise on names in the environment that look like settings and are none, if the service is installed."""
     try:
         from protoslice.server import settings
     except ImportError:

@@ -65,7 +65,7 @@ class DaemonPool:
         while (job := self._jobs.get()) is not None:
             if not self._ended:
                 job()
-            del job  # so that its result is not kept alive while waiting for the next job
+            del job  # releases its result while waiting for the next job
 
     def __enter__(self) -> Self:
         return self

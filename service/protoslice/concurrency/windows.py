@@ -13,7 +13,7 @@ LARGEST: Final = 1 << 20
 """Bounds on the bytes of one read."""
 _ROOM: Final = 64 << 20
 _GROWTH: Final = 2
-"""A client must have taken this many times the size of its next read: a client that stalls early costs little."""
+"""Multiple of the next read's size that a client must have taken: one that stalls early costs little."""
 
 
 class Windows:

@@ -20,7 +20,7 @@ _LAYERS: Final = frozenset({"caffe.LayerParameter", "caffe.V1LayerParameter", "c
 _FLOATS, _SHAPE, _DOUBLES = 5, 7, 8
 _OLD_DIMENSIONS: Final = ("num", "channels", "height", "width")
 _SMALL_FIELD: Final = 1024
-"""Bytes of the largest field of a blob that is read, which bounds its shape; Caffe takes 32 dimensions."""
+"""Limit in bytes of a blob's fields that are read, hence of its shape; Caffe takes 32 dimensions."""
 
 
 class Caffe:

@@ -47,7 +47,7 @@ class Model:
     """Message type of the root proto, or of the records in a TFRecord file; None if unknown."""
     files: Mapping[str, RangeSource]
     proto: RootProto | None
-    """None where the root is no proto, such as the index of a bundle or a program in JSON."""
+    """Root proto; None for a root of another kind, such as the index of a bundle or a program in JSON."""
 
     def beside(self, path: str) -> RangeSource:
         """The file at `path`, to which the model refers; `MissingFile` if absent."""
@@ -98,7 +98,7 @@ class Encoding(Enum):
     """Representation of a tensor's elements in its bytes."""
 
     PLAIN = auto()
-    """Row-major and little-endian. Types narrower than a byte take one byte each; signed ones are sign-extended."""
+    """Row-major, little-endian; types narrower than a byte take one byte each, signed ones sign-extended."""
     LOOSE = auto()
     """As PLAIN, but the upper bits of types narrower than a byte are undefined."""
     BIG_ENDIAN = auto()
@@ -120,8 +120,7 @@ class Stored:
     bytes: Bytes
     encoding: Encoding = Encoding.PLAIN
     compare: Callable[[], None] | None = None
-    """Reads all elements and raises `CorruptModel` if the model's checksum differs; None if the model has no checksum.
-    """
+    """Reads all elements, `CorruptModel` if the model's checksum differs; None for a model without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +187,9 @@ class Tensor:
     address: str
     """Unique in the model: `bundle:KEY`, or `path:` and the path from the root proto."""
     dtype: Dtype | None
-    """None where the model names an unknown type; `data` is then a Fault."""
+    """Data type; None where the model names an unknown type: `data` is then a Fault."""
     shape: tuple[int, ...] | None
-    """None where the model has no valid shape."""
+    """Lengths per dimension; None where the model has no valid shape."""
     kind: str
     """Role in the model: `initializer`, `constant`, `variable`, `parameter`, `weight` …"""
     file: str | None

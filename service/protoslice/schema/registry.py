@@ -60,9 +60,9 @@ class TypeSchema:
         return self.flat.weight + len(self.canonical)
 
 
+# The second one too: a file that was just serialized can fail to parse for no other reason.
 _NO_MEMORY: Final = ("out of memory", "parse file content")
-"""Parts of the runtime's errors that mean exhausted memory: a file that was just serialized can only fail to parse so.
-"""
+"""Parts of the runtime's errors that mean exhausted memory."""
 
 
 class MessageTypes:

@@ -16,7 +16,7 @@ from protoslice.splitting.planning.shape import INT_32, INT_64, UINT_32, UINT_64
 
 Key: TypeAlias = str | int | bool
 Fields: TypeAlias = Key | Sequence[Key]
-"""A place as in the guide: names or numbers of fields, each followed by the index or map key within the field."""
+"""Path as in TensorFlow's guide: field names or numbers, each followed by an index or map key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
-"""What a storage backend promises: the interface, its contract, and the facts it reports.
+"""Interface and contract of storage backends, and the facts that they report.
 
-Objects are named byte strings in one flat namespace. What every backend, and every wrapper round one, keeps:
+Objects are named byte strings in one flat namespace. Every backend, and every wrapper round one, keeps these promises:
 
 - Reads are exact. A range is answered with exactly its bytes or with an error, never short and never padded.
 - An object appears whole and durable, or not at all: once `put`, `put_if_absent` or `commit` has returned, it survives
-  a power cut (where `abilities.durable`); when one fails or is cancelled, what was there before is there still, or the
-  new object is, whole.
+  a power cut (where `abilities.durable`); when one fails or is cancelled, the key has what it had before, or the new
+  object, whole.
 - An entity tag names one content of one key for good: with `if_etag`, a replaced object is a `Conflict`, never a
   mixture.
 - Errors are those of `protoslice.errors`, and their messages hold the key and never a URL, a credential or a backend's
@@ -35,12 +35,12 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abilities:
-    """What a backend can do beyond reading, as data; a call it cannot serve raises `Unsupported`."""
+    """Abilities of a backend beyond reading, as data; a call that it cannot serve raises `Unsupported`."""
 
     write: bool = True
     listing: bool = True
     durable: bool = True
-    """What was acknowledged survives the process and a power cut."""
+    """Acknowledged objects survive the process and a power cut."""
     shared: bool = True
     """Another process that opens the same URI sees the same objects."""
     create_if_absent: bool = True
@@ -59,7 +59,7 @@ class Abilities:
 
 @dataclass(frozen=True, slots=True)
 class ObjectStat:
-    """What is known of an object without reading it; `etag` is opaque and compared as it stands."""
+    """Facts about an object, known without reading it; `etag` is opaque and compared as it stands."""
 
     key: ObjectKey
     size: int
@@ -76,7 +76,7 @@ class Page:
 
 
 class OpenFile(Protocol):
-    """An object of a local backend, held open: it stays readable and unchanged after the key is replaced or deleted."""
+    """Open object of a local backend: readable and unchanged after its key is replaced or deleted."""
 
     @property
     def stat(self) -> ObjectStat:
@@ -86,14 +86,14 @@ class OpenFile(Protocol):
         """The read-only descriptor, valid until `close`; for pread, mmap and sendfile."""
 
     def pread(self, start: int, end: int) -> bytes:
-        """Exactly the bytes from `start` to `end`; blocks the calling thread; `IntegrityError` when it ends early."""
+        """Exactly the bytes from `start` to `end`; blocks the thread; `IntegrityError` when it ends early."""
 
     def close(self) -> None:
         """Release the descriptor once no `pread` is under way; harmless when repeated."""
 
 
 class Writer(ABC):
-    """An object in the making: nothing of it is visible before `commit`, nothing is left of it after `abort`.
+    """Writer of one new object: nothing is visible before `commit`, nothing is left after `abort`.
 
     One task at a time uses a writer. As an async context manager it aborts on the way out unless it was committed.
     """
@@ -105,7 +105,7 @@ class Writer(ABC):
 
     @abstractmethod
     async def write(self, piece: Buffer) -> None:
-        """Append a piece, which the caller may reuse when this returns. Waits when storage is slower than the writer.
+        """Append a piece, which the caller may reuse afterwards; waits when storage is slower than the caller.
 
         `StorageFull` when there is no room. After any error only `abort` is of use.
         """
@@ -132,7 +132,7 @@ class Writer(ABC):
 
 
 class Storage(ABC):
-    """One namespace of objects. Methods may be called concurrently; the top of this module says what always holds."""
+    """Namespace of objects. Methods may be called concurrently; the top of this module has all promises."""
 
     interface: ClassVar[int] = INTERFACE
     """The version of this interface the backend was written for."""
@@ -140,7 +140,7 @@ class Storage(ABC):
     @property
     @abstractmethod
     def abilities(self) -> Abilities:
-        """What this backend can do."""
+        """Abilities of this backend."""
 
     @abstractmethod
     async def stat(self, key: ObjectKey) -> ObjectStat:

@@ -48,4 +48,4 @@ class Created:
     store: Store
     created: bool
     report: ModelReport | None = None
-    """None unless requested."""
+    """Report on the model; None unless requested."""

@@ -48,12 +48,12 @@ pub fn proto(data: &[u8]) {
     }
 }
 
-/// Whether `data` are a proto at every level, so far down as the schema leads.
+/// True when `data` are sound protos at every level that the schema describes.
 fn is_sound(data: &[u8]) -> bool {
     scanner(1).and_then(|scanner| scan::index_source(scanner, &Bytes(data))).is_ok()
 }
 
-/// What is made of a sound proto is sound: what is left of it, and what is merged from its chunks.
+/// Asserts that views and merged chunks of a sound proto are sound protos too.
 fn kept_sound(index: &[u8], data: &[u8]) -> Result<()> {
     let index = Index::open(Arc::new(index.to_vec()))?;
     let bytes = Bytes(data);
@@ -175,7 +175,7 @@ fn views(index: &[u8], data: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// What a search finds: its fields lie in the proto, and its path leads to it.
+/// Asserts that fields found by `query` lie within the proto, and that their paths resolve to the types found.
 fn found(document: &Document<'_>, query: &Query<'_>) -> Result<()> {
     for found in document.find(query)?.iter().take(200) {
         assert!(found.places.iter().all(|place| place.start <= place.end && place.end <= document.index.size()));
@@ -187,7 +187,7 @@ fn found(document: &Document<'_>, query: &Query<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What lies below `target`, and what lies below that, as far as a patient person would look.
+/// Lists the children of `target`, and theirs, down to `depth` further levels.
 fn look_around(document: &Document<'_>, target: &Target, depth: u32) -> Result<()> {
     let (children, total) = document.children(target, 0, 20)?;
     let _ = document.children(target, total / 2, 3)?;

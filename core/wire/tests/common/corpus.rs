@@ -99,7 +99,7 @@ pub fn framed(records: &[Vec<u8>]) -> Vec<u8> {
     gather(&framer.finish(), &[])
 }
 
-/// Where the records of [`framed`] are.
+/// Offsets of the records in the file that [`framed`] makes of them.
 pub fn positions(records: &[Vec<u8>]) -> Vec<u64> {
     let mut framer = Framer::new(&Limits::default());
     records.iter().map(|record| framer.push(&Rope::literal(record), 0).unwrap()).collect()
@@ -156,7 +156,7 @@ pub const PATHS: [&str; 14] = [
     "node[0].attr[1=\"é\"].tensor.longs[70]",
 ];
 
-/// That an index opens at all.
+/// True when `bytes` open as an index.
 pub fn opens(bytes: &[u8]) -> bool {
     Index::open(Arc::new(bytes.to_vec())).is_ok()
 }

@@ -31,7 +31,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// How much more memory `work` held at its worst than before it began.
+/// Bytes by which this thread's allocations during `work` exceeded those before it, at the peak.
 pub fn peak_of(work: impl FnOnce()) -> usize {
     let before = NOW.with(Cell::get);
     PEAK.with(|peak| peak.set(before));

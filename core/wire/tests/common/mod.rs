@@ -1,4 +1,4 @@
-//! What the tests of the engine share: a schema, protos of it, and damage.
+//! Shared fixtures of the engine's tests: a schema, protos of it, and damage.
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test uses a part")]
 
 use std::borrow::Cow;

@@ -1,5 +1,5 @@
-//! What is done to bytes that claim to be a riegeli file: everything a reader can do. Nothing of it may panic, hang
-//! or hold more than the limits allow.
+//! Every operation of a riegeli reader, tried on arbitrary bytes. No operation may panic, hang or hold more than the
+//! limits allow.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -9,7 +9,7 @@ use wire::riegeli::{self as records, ChunkHeader, Chunks, Next, RecordReader, he
 use wire::source::Source;
 use wire::{Limits, Result};
 
-/// What a chunk may unpack to here.
+/// Limit in bytes of an unpacked chunk, for these tests.
 pub const DECODED: u64 = 1 << 20;
 
 /// Small limits, so that exceeding them shows.

@@ -56,7 +56,7 @@ pub fn seal_index(index: &mut [u8], body: usize) {
     index[body - 4..body].copy_from_slice(&head.to_le_bytes());
 }
 
-/// Where the sections of an index begin that is as it should be.
+/// Offset at which the sections of a sound index begin.
 pub fn index_body(index: &[u8]) -> usize {
     index.len() - section_lengths(index).iter().sum::<usize>()
 }

@@ -18,13 +18,13 @@ pub fn entries(data: &[u8]) -> Entries {
     all
 }
 
-/// How a table is to be written.
+/// Layout of a written table.
 pub struct Shape {
     /// Entries of a block.
     pub block: usize,
-    /// Whether keys share their beginnings.
+    /// True to store keys without the prefix that they share with the key before.
     pub share: bool,
-    /// Whether blocks are packed.
+    /// True to compress blocks with Snappy.
     pub snappy: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use super::{bodies, descriptors, elements, riegeli, sealed};
 
-/// What is done to an input. It may not panic, hang, or take memory without bound.
+/// Fuzz target: operations on one input that may not panic, hang, or take memory without bound.
 pub type Body = fn(&[u8]);
 
 /// All of it.

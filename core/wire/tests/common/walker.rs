@@ -94,7 +94,7 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// That `part` has the fields that the walker finds from `from` to `to`, and so on below them.
+    /// Asserts that `part` has the fields that the walker finds from `from` to `to`, and likewise for all below.
     fn message(&mut self, part: &Part, type_id: Option<u32>, from: usize, to: usize) {
         self.nodes += u64::from(matches!(part, Part::Node(_)));
         let seen = fields(self.data, from, to);
@@ -129,7 +129,7 @@ impl Check<'_> {
         }
     }
 
-    /// That counts, sums and look-ups by position agree.
+    /// Asserts that counts, sums and look-ups by position agree.
     fn summary(&self, part: &Part, seen: &[Seen], type_id: Option<u32>) {
         let mut by_number: BTreeMap<u32, Vec<&Seen>> = BTreeMap::new();
         for each in seen {
@@ -157,7 +157,7 @@ impl Check<'_> {
     }
 }
 
-/// That an index of `data`, every level of which is sound, says what the walker finds.
+/// Asserts that an index of `data`, sound at every level, lists exactly the fields that the walker finds.
 pub fn check(data: &[u8], floor: u64) {
     let schema = Arc::new(super::schema::schema());
     let index = Index::open(Arc::new(corpus::index(data, floor))).unwrap();

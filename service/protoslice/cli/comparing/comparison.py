@@ -16,10 +16,10 @@ from protoslice.sources import RangeSource
 __all__ = ["ComparedPiece", "Comparison", "Cuts"]
 
 CHEAP: Final = 64 << 10
-"""So many bytes are read without much thought."""
+"""Bytes that are cheap to read, even from a service; longer parts are compared by digests if possible."""
 
 Extent = tuple[RangeSource, int]
-"""Where bytes begin: a source, and the offset in it."""
+"""First byte of an extent: a source, and the offset in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +51,21 @@ class Cuts:
             at += 1
 
     def at(self, start: int) -> ComparedPiece | None:
-        """The one that begins there."""
+        """The piece that begins at `start`, or None."""
         return self._by_start.get(start)
 
 
 Pieces = Callable[[RangeSource], Cuts | None]
-"""What tells the pieces of a file."""
+"""Looks up the pieces of a file; None for a file whose pieces are not known."""
 
 
 class Comparison:
-    """Knowledge of the files of two models, and a count of the bytes that have been looked at."""
+    """Comparison of bytes of two models; long results are remembered, compared bytes count as progress."""
 
     def __init__(self, before: Pieces, after: Pieces, progress: Progress, *, at_hand: bool) -> None:
         self._pieces = before, after
         self._progress = progress
-        self._at_hand = at_hand  # whether reading costs nothing but time
+        self._at_hand = at_hand  # True when reading costs time only, nothing is fetched
         self._seen: dict[tuple[object, ...], bool] = {}
 
     def same(self, one: Bytes, other: Bytes) -> bool:
@@ -74,11 +74,11 @@ class Comparison:
         if key is None:
             return self._same(one, other)
         if key not in self._seen:
-            self._seen[key] = self._same(one, other)  # what is long is read but once
+            self._seen[key] = self._same(one, other)  # long bytes are read only once
         return self._seen[key]
 
     def told(self, one: Bytes, other: Bytes) -> bool | None:
-        """The same, as far as that can be told for little; else None."""
+        """True or False when digests or a cheap read decide; None when only a costly read would."""
         if one.size != other.size:
             return False
         if one.size <= CHEAP:
@@ -87,7 +87,7 @@ class Comparison:
         return False if left is None else True if not left else None
 
     def alike(self, one: Bytes, other: Bytes) -> bool:
-        """True if both are known to be the same bytes; nothing much is fetched to find out."""
+        """True if both are known to be equal; reads everything only where reading costs nothing but time."""
         return self.same(one, other) if self._at_hand else bool(self.told(one, other))
 
     def _same(self, one: Bytes, other: Bytes) -> bool:
@@ -123,7 +123,7 @@ class Comparison:
         return left
 
     def _unknown(self, before: Extent, after: Extent, length: int) -> list[tuple[int, int]] | None:
-        """Stretches of `length` bytes that the pieces of both files leave open; None if they tell a difference."""
+        """Ranges, as offset and length, that the pieces of both files do not decide; None if pieces differ."""
         (source, start), (other, begin) = before, after
         if source is other and start == begin:
             return []
@@ -144,7 +144,7 @@ class Comparison:
 
 
 def _key(one: Bytes, other: Bytes) -> tuple[object, ...] | None:
-    """What tells two from any others; none for those that are short, or lie in many places."""
+    """Key under which a result is remembered; None for bytes that are short or in many extents."""
     if one.size < CHEAP or one.rope.piece_count + other.rope.piece_count > 8:
         return None
     return tuple(
@@ -155,7 +155,7 @@ def _key(one: Bytes, other: Bytes) -> tuple[object, ...] | None:
 
 
 def _side_by_side(one: Bytes, other: Bytes) -> Iterator[tuple[int, int, bytes | Extent, bytes | Extent]]:
-    """Both, cut where either of them goes on elsewhere: offset, length, and what stands there in each."""
+    """Both ropes, cut at the borders of either: offset, length, and each side's literal or first byte."""
     at, steps = 0, [_steps(one), _steps(other)]
     now = [next(each, None) for each in steps]
     while now[0] is not None and now[1] is not None:
@@ -169,7 +169,7 @@ def _side_by_side(one: Bytes, other: Bytes) -> Iterator[tuple[int, int, bytes | 
 
 
 Step = tuple[bytes | Extent, int]
-"""What stands somewhere, and how long it is."""
+"""Literal bytes or the first byte of an extent, and the length."""
 
 
 def _steps(bytes_: Bytes) -> Iterator[Step]:

@@ -28,7 +28,7 @@ class Difference:
     path: str
     change: Change
     before: int | None
-    """Its size in the first."""
+    """Size in the first model, in bytes; None for an addition."""
     after: int | None
     detail: str = ""
 

@@ -15,7 +15,7 @@ from protoslice.sources import RangeSource
 __all__ = ["Fetched", "Near", "Origin"]
 
 KEPT: Final = 4096
-"""So many blocks of what was fetched are kept, 64 MiB."""
+"""Number of fetched blocks that are kept: 64 MiB."""
 
 
 class Origin(Protocol):
@@ -40,7 +40,7 @@ class Near:
         self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
 
     def add(self, path: str, local: Local) -> None:
-        """Such a file lies here; the path of a root is empty."""
+        """Register a local file under its path; that of a root is empty."""
         self._files[path] = local
         for piece in local.cuts:
             self._places.setdefault(piece.sha256, (local.file, piece.start))
@@ -54,7 +54,7 @@ class Near:
                 self._places.setdefault(piece.sha256, place)
 
     def local(self, piece: ComparedPiece, start: int, length: int) -> bytes | None:
-        """So many bytes of the piece, if it lies here."""
+        """The `length` bytes at `start` of the piece, or None when no local file is known to hold it."""
         place = self._places.get(piece.sha256)
         return None if place is None else place[0].read(place[1] + start, length)
 
@@ -66,14 +66,14 @@ class Near:
         return found
 
     def keep(self, piece: ComparedPiece, number: int, data: bytes) -> None:
-        """A block of the piece has been fetched."""
+        """Remember a fetched block; the least recently used one is dropped."""
         self._blocks[piece.sha256, number] = data
         if len(self._blocks) > KEPT:
             self._blocks.popitem(last=False)
 
 
 class Fetched:
-    """A file of a store: what of it lies here is read here, and the rest fetched, verified, as it is asked for."""
+    """File of a store, read from local pieces where possible; the rest is fetched and verified on demand."""
 
     def __init__(self, side: Origin, path: str, size: int, near: Near) -> None:
         self.size = size

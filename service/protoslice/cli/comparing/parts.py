@@ -32,7 +32,7 @@ class DifferingPart:
 
 
 def parts_that_differ(before: Proto, after: Proto, comparison: Comparison, told: Set[str]) -> Iterator[DifferingPart]:
-    """The outermost parts that are on one side alone, and the innermost that changed; not what is `told` already."""
+    """Outermost parts on one side alone, and innermost changed parts; paths in `told` are left out."""
     yield from _Walk(before, after, comparison, told).below("", "", elements=False)
 
 
@@ -42,7 +42,7 @@ class _Walk:
     after: Proto
     comparison: Comparison
     told: Set[str]
-    """Paths in either of them of which nothing is to be said."""
+    """Paths on either side that are reported already, and skipped."""
 
     def below(self, here: str, there: str, *, elements: bool) -> Iterator[DifferingPart]:
         """Differences between the children of two places, which are `elements` of a repeated field or fields."""
@@ -52,7 +52,7 @@ class _Walk:
             yield from self._inside(one[key], other[key])
         kept = set(common)
         gone, new = ([node for key, node in nodes.items() if key not in kept] for nodes in (one, other))
-        if elements:  # those without a name stand for each other in turn
+        if elements:  # elements without a name are paired in order
             turns = list(zip(*([node for node in nodes if not _name(node)] for nodes in (gone, new)), strict=False))
             for old, now in turns:
                 yield from self._inside(old, now)
@@ -82,7 +82,7 @@ class _Walk:
 
 
 def _children(proto: Proto, path: str, elements: bool) -> dict[str, Node]:
-    """What lies below a place, by what it is known by there: its name, its content where it has none, or its step."""
+    """Nodes directly below `path`, by name; those without a unique name by step, elements by content."""
     nodes = proto.tree(path)
     names = Counter(_name(node) for node in nodes)
     found: dict[str, Node] = {}
@@ -105,11 +105,11 @@ def _children(proto: Proto, path: str, elements: bool) -> dict[str, Node]:
 def _bytes(proto: Proto, node: Node) -> Bytes:
     if node.count is None:
         return Bytes(proto.merge(node.path).core, proto.sources)
-    step = node.name or str(node.number)  # its elements do not lie in one piece
+    step = node.name or str(node.number)  # elements of a repeated field are not contiguous
     parent = node.path.removesuffix(step).removesuffix(".")
     return Bytes(proto.merge(parent, [step]).core, proto.sources)
 
 
 def _name(node: Node) -> str:
-    """By what a message is known, wherever it stands."""
+    """Number and text of a message that has a name, else the empty string: the same in any position."""
     return f"{node.number} {node.text}" if node.kind == "message" and node.text is not None else ""

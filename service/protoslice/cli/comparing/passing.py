@@ -9,23 +9,23 @@ from heapq import heapify, heappop, heappush
 __all__ = ["Passing", "watch"]
 
 Pieces = Iterable[bytes | tuple[int, int, int]]
-"""Of a rope over the file, which is its source 0."""
+"""Pieces of a rope over the file, which is source 0."""
 
 
 class Passing:
-    """A rope whose bytes are seen to pass."""
+    """SHA-256 of a rope over a file, computed while the file passes."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._left = list(pieces)[::-1]
         self._digest = hashlib.sha256()
         self.missed = False
-        """Whether bytes of it lie in another source, or were wanted when they had passed."""
+        """True when some bytes lie in another source, or had passed before they were needed."""
         self.wants = self._next(0)
-        """Where its next bytes stand in the file; none when it has them all."""
+        """Offset in the file of the next bytes needed; None when complete or missed."""
 
     @property
     def sha256(self) -> str | None:
-        """The digest, when all has been seen."""
+        """Hexadecimal digest; None before all bytes have passed, or when some were missed."""
         return None if self.missed or self._left else self._digest.hexdigest()
 
     def take(self, start: int, data: memoryview) -> None:
@@ -42,7 +42,7 @@ class Passing:
             self.wants = self._next(start)
 
     def _next(self, start: int) -> int | None:
-        """Where the next bytes stand that have not passed with those before `start`."""
+        """Offset of the next bytes needed that did not pass with those before `start`; None as in `wants`."""
         while self._left:
             piece = self._left[-1]
             if not isinstance(piece, bytes):

@@ -1,6 +1,6 @@
-"""Places of a file's pieces in a local file that bytes were put into or taken out of.
+"""Places of a file's pieces in a local file into or out of which bytes were moved.
 
-A digest tells only of bytes that are at hand whether they are the piece. So places are guessed here, and digested.
+Only the digest of local bytes tells if they are a piece: so places are guessed, and their bytes digested.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from protoslice.sources import RangeSource
 __all__ = ["FETCHED_BLOCK", "Local", "LocalPlace", "places_in"]
 
 FETCHED_BLOCK: Final = 16 << 10
-"""What is fetched at a time of a piece."""
+"""Bytes fetched at a time from a piece."""
 WINDOW: Final = 8 << 20
-"""So far from where it should be the beginning of a piece is looked for."""
+"""Bytes searched on each side of the expected beginning of a piece."""
 MISSES: Final = 4
-"""After so many pieces in a row that were looked for in vain no more are."""
+"""Consecutive pieces that may be searched for in vain; later ones are not searched for."""
 
 Fetch: TypeAlias = Callable[[ComparedPiece, int], bytes]
-"""What gives a block of a piece, by its number."""
+"""Fetches a block of a piece, by its number."""
 LocalPlace: TypeAlias = tuple[RangeSource, int]
-"""Where a piece begins."""
+"""First byte of a piece: a source, and the offset in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,9 @@ class Local:
 def places_in(
     local: Local, pieces: Sequence[ComparedPiece], fetch: Fetch
 ) -> Iterator[tuple[ComparedPiece, LocalPlace]]:
-    """Where each of the `pieces`, which cover a file in order, lies in the `local` one, unless it does not.
+    """Places of the `pieces`, which cover a file in order, in the `local` file, as far as they are there.
 
-    A piece with a change inside is put together of what lies here, on both sides of the change, and what is fetched.
+    A piece that changed inside is spliced: local bytes on both sides of the change, and fetched ones between.
     """
     behind = local.file.size - sum(piece.size for piece in pieces)
     starts = [*_starts(local, pieces, fetch, behind), _Start(behind, False)]
@@ -78,14 +78,14 @@ def places_in(
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """How far the beginning of a piece is shifted, and whether the whole piece is."""
+    """Shift in bytes of a piece's beginning, and True if the whole piece is shifted by it."""
 
     shift: int
     whole: bool
 
 
 def _starts(local: Local, pieces: Iterable[ComparedPiece], fetch: Fetch, behind: int) -> Iterator[_Start]:
-    """A piece is shifted as the one before it, or as what is behind all changes, or to where its first block is."""
+    """Yields the shift of each piece: like the piece before, like the file's end, or found by first block."""
     shift = misses = 0
     for piece in pieces:
         whole = _first(local, piece, (piece.start + each for each in dict.fromkeys((shift, behind))))
@@ -105,7 +105,7 @@ def _first(local: Local, piece: ComparedPiece, places: Iterable[int]) -> int | N
 
 
 def _spliced(local: Local, piece: ComparedPiece, shifts: tuple[int, int], fetch: Fetch) -> RangeSource | None:
-    """The piece, whose beginning and whose end lie here, shifted differently; none where it does not."""
+    """Source of a piece whose ends lie in the local file, shifted differently; None if they do not."""
     before, after = (piece.start + shift for shift in shifts)
     blocks = range(-(-piece.size // FETCHED_BLOCK))
 

@@ -35,11 +35,11 @@ class ComparedModel(Protocol):
 
     @property
     def files(self) -> Mapping[str, RangeSource]:
-        """Those that count: all of a store or a directory; of a model named by its root those it refers to."""
+        """Compared files: all of a store or a directory; of a model named by its root, those it refers to."""
 
     @property
     def model(self) -> LocalModel:
-        """What lies in them."""
+        """Reader of the model in the files."""
 
     @property
     def fetched(self) -> bool:

@@ -66,7 +66,8 @@ def service_url(given: str | None) -> str:
 
 
 def authorization() -> dict[str, str]:
-    """The header by which services know us, as PROTOSLICE_AUTHORIZATION has it: arguments are seen by everybody."""
+    """Authorization header of requests, from PROTOSLICE_AUTHORIZATION; empty where it is not set."""
+    # no argument of the command line: every user of the machine could read it in the list of processes
     value = os.environ.get("PROTOSLICE_AUTHORIZATION", "")
     if not value:
         return {}

@@ -34,7 +34,7 @@ class Extent:
 
 
 def extent_of(name: str, model: LocalModel, root_size: int) -> Extent:
-    """The extent of the model `name`: all files of a directory, or a file and those that its tensors lie in."""
+    """Extent of the model `name`: all files of a directory, else the root and the files of its tensors."""
     root, report = model.model.root, report_on(model.model, most=None)
     place, beside = (name, model.model.files) if os.path.isdir(name) else (os.path.dirname(name), report.files)
     others = (ExtentFile(path, os.path.getsize(os.path.join(place, path))) for path in beside if path != root)

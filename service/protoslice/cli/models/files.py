@@ -114,7 +114,7 @@ def _counted(content: Content, progress: Progress) -> Iterator[memoryview]:
 
 @contextmanager
 def _blaming(name: str) -> Iterator[None]:
-    """What the system refuses inside is told with this name, where it has none."""
+    """Set the file name of an `OSError` raised inside to `name`, where the error has none."""
     try:
         yield
     except OSError as error:

@@ -78,7 +78,7 @@ class LocalSubject:
         }
 
     def _facts_of_tensors(self) -> dict[str, object] | None:
-        """What is known of a root that is no proto, such as the index of a bundle; None where that is nothing."""
+        """Facts about a root that is no proto, such as the index of a bundle; None for one without tensors."""
         try:
             tensors = sorted(self._model, key=lambda tensor: -(tensor.size or 0))
         except Unsupported:

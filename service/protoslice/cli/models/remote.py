@@ -44,23 +44,23 @@ def store_facts(store: Any) -> dict[str, object]:
 
 
 class _Content:
-    """The bytes of a view."""
+    """Content of a view, streamed from the service."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
         self.size: int = source.size
 
     def read(self) -> bytes:
-        """All of them."""
+        """Whole content in memory."""
         return b"".join(self._source.parts(0, CONNECTIONS))
 
     def pieces(self) -> Iterator[memoryview]:
-        """All of them, in order."""
+        """Content in order, in pieces."""
         return map(memoryview, self._source.parts(0, CONNECTIONS))
 
 
 class RemoteSubject:
-    """A store."""
+    """Store on a service, as a subject of the verbs."""
 
     def __init__(self, client: Any, address: Address) -> None:
         self._client = client
@@ -115,6 +115,6 @@ class RemoteSubject:
 
 
 def _kind(headers: Any) -> str:
-    """What stands at a path, as far as the answer tells: enough to know whether a terminal may show it."""
+    """Kind of the value at a path, by the headers: enough to decide if a terminal may show it."""
     media = headers.get("content-type", "")
     return "string" if media.startswith("text/") else "message" if "x-protobuf-message" in headers else "bytes"

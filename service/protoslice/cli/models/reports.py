@@ -1,4 +1,4 @@
-"""What a service made of a model that was pushed, as lines for people."""
+"""Reports on pushed models, as lines for people."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class TreeListing:
 
     lines: Sequence[Node]
     total: int | None
-    """None where a service has more than it was asked for."""
+    """Number of places below; None where a service has more than were asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from protoslice.errors import InvalidInput, StorageUnavailable
 __all__ = ["TUS", "CannotTell", "Patient", "ProbeAnswer"]
 
 PATIENCE_SECONDS: Final = 5.0
-"""How long a service may take to refuse an upload of which it has seen the head."""
+"""Seconds that a service may take to refuse an upload once it has seen the head."""
 SECONDS: Final = 30.0
 TUS: Final = {"Tus-Resumable": "1.0.0"}
 REFUSED: Final = "/v1/stores?tag=%20"
-"""An upload that no service takes, as it can tell from the first line."""
+"""Target of an upload that every service refuses from the request line alone."""
 
 
 class CannotTell(Exception):
@@ -58,13 +58,13 @@ class Patient:
 
     url: str
     path: str
-    """Of a store."""
+    """Path of the store."""
     file: str
     size: int
     content: bytes | None
-    """What is in the file, where we know. Then the store is ours, and may have tags."""
+    """Content of the file, or None when unknown. If known, the store is ours, and may have tags."""
     large: tuple[str, int] | None
-    """The path of an answer that is larger than what lies in sockets on the way, and how long it is."""
+    """Path and size in bytes of an answer that exceeds all buffers on the way; None when there is none."""
 
     def ask(
         self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
@@ -110,7 +110,7 @@ class Patient:
 
     @contextmanager
     def upload(self, length: int) -> Iterator[str]:
-        """Where an upload goes on; it is removed in the end."""
+        """Context with the URL of a new upload, which is removed at the end."""
         place = self.begin_upload(length)[1]
         if place is None or self.ask("HEAD", place, TUS).status != 200:
             raise CannotTell("an upload that has been begun is not found again")
@@ -120,7 +120,7 @@ class Patient:
             self.ask("DELETE", place, TUS)
 
     def send_slowly(self, place: str, body: bytes, pause_seconds: float) -> ProbeAnswer:
-        """The answer to a body for an upload, between whose first byte and the others nothing comes for a while."""
+        """The answer to a body that pauses for `pause_seconds` between its first byte and the others."""
         with closing(_connection(place, SECONDS)) as connection:
 
             def send() -> None:

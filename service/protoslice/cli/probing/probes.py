@@ -27,12 +27,12 @@ class Probe:
 
     promise: str
     look: Callable[[Patient], str | None]
-    """What is found that is not as it should be."""
+    """Says in a sentence what is wrong; None when the promise holds."""
     advice: str
-    """In nginx's words."""
+    """Remedy, in the words of nginx's configuration."""
 
     def found(self, patient: Patient) -> str | None:
-        """What `look` finds; an answer that does not come is something found too. Raises `CannotTell`."""
+        """The fault that `look` finds, or None; a missing answer is a fault too. Raises `CannotTell`."""
         try:
             return self.look(patient)
         except TimeoutError:

@@ -14,7 +14,7 @@ from protoslice.errors import StorageUnavailable
 __all__ = ["answers_wait", "uploads_may_pause"]
 
 PAUSE_SECONDS: Final = 6.0
-"""Longer than any patience that somebody chose for web pages, and no longer than somebody waits for us."""
+"""Seconds of a pause: beyond any timeout chosen for web pages, yet bearable for a person who waits."""
 UNREAD_SECONDS: Final = 4.0
 AGAIN_SECONDS: Final = 0.25
 _SENT: Final = re.compile(r'^protoslice_sent_bytes_total\{.*/tensors/\{name:path\}".*\} (\S+)$', re.MULTILINE)
@@ -51,7 +51,8 @@ def answers_wait(patient: Patient) -> str | None:
 
 def _sent(patient: Patient) -> float:
     """Bytes of tensors that the service has sent, in answers that have ended."""
-    answer = patient.ask("GET", f"/metrics?{secrets.token_hex(6)}")  # which nobody on the way can have kept
+    # The query is random, so that no cache on the way can have the answer.
+    answer = patient.ask("GET", f"/metrics?{secrets.token_hex(6)}")
     if answer.status != 200 or b"protoslice_sent_bytes" not in answer.body:
         raise CannotTell("only the counts of /metrics tell, which do not come through here")
     return sum(map(float, _SENT.findall(answer.body.decode("utf-8", "replace"))))

@@ -38,13 +38,13 @@ class Progress:
         self._tell()
 
     def up_to(self, done: int, total: int | None) -> None:
-        """So many bytes are done, of so many where that is known."""
+        """Set the progress to `done`, of `total` where that is known."""
         self._done, self._total = done, total
         self._tell()
 
     def _tell(self) -> None:
         if self._first is None:
-            self._first = time.monotonic(), self._done  # what had been done before we began is not our speed
+            self._first = time.monotonic(), self._done  # bytes done before the start do not count for the speed
         if self._bar is None and self._watched and time.monotonic() - self._began > PATIENCE_SECONDS:
             self._show()
         if self._bar is not None and self._task is not None:

@@ -15,7 +15,10 @@ __all__ = [
 ]  # fmt: skip
 
 _STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Categories of what a terminal acts upon: controls, marks of direction, halves of pairs, separators of lines."""
+"""Unicode categories that terminals act upon.
+
+Controls, marks of direction, surrogates, separators of lines and paragraphs.
+"""
 LEAST: Final = 40
 """A terminal so narrow breaks lines rather than that they lose the number in the middle of a path."""
 Colour = Literal["red", "green", "yellow", "dim"]
@@ -66,7 +69,7 @@ def print_table(
     right: Sequence[int] = (),
     colours: Mapping[str, Colour] | None = None,
 ) -> None:
-    """A table with a heading; columns numbered in `right` are set to the right, the last takes what is left.
+    """Print a table with a heading; columns in `right` are right-aligned, the last takes the rest.
 
     A row is in the colour that `colours` has for its first cell.
     """

@@ -25,7 +25,7 @@ __all__ = ["doctor"]
 NOT_WELL: Final = 3
 _SIZE: Final = 256 << 10
 _LARGE: Final = 16 << 20
-"""So many numbers at least are more than what sockets and a proxy's memory hold."""
+"""Number of elements of a tensor that exceeds socket buffers and a proxy's memory."""
 
 
 def doctor(
@@ -60,7 +60,7 @@ def doctor(
 
 
 def _checked(probe: Probe, patient: Patient, *, quiet: bool) -> dict[str, str | None]:
-    """What a probe finds; told at once, as it may take seconds."""
+    """Result of a probe, printed at once unless `quiet`, as each may take seconds."""
     found = untold = None
     try:
         found = probe.found(patient)
@@ -92,9 +92,10 @@ def _patient(url: str, ref: str | None) -> Iterator[Patient]:
 
 
 def _content(count: int) -> bytes:
-    """A tensor of `count` numbers, of which only the first is written: TensorFlow means it to stand for all.
+    """Tensor of `count` numbers, of which only the first is stored: TensorFlow repeats it for the rest.
 
-    Behind it lie bytes unlike any other, so that nobody else's store is removed in the end; they are easily compressed.
+    An unknown field of 256 KiB follows: a random text, so that removing the store removes nobody else's, then zeros,
+    which compress well.
     """
     size = b"\x08" + varint(count)
     shape = b"\x12" + varint(len(size)) + size

@@ -22,7 +22,7 @@ from protoslice.sizes import format_size, parse_size
 __all__ = ["cat", "merge", "split"]
 
 LARGEST_FOR_OTHERS = (1 << 31) - 1
-"""What protobuf's own parsers take."""
+"""Size limit in bytes of protobuf's own parsers."""
 
 
 def cat(

@@ -26,7 +26,7 @@ _FORMS: Final = {
 
 
 def info(file: FileName, type_name: TypeName = None, as_json: Json = False) -> None:
-    """What a model is: type, size, chunks, biggest parts or files.
+    """Show what a model is: type, size, chunks, biggest parts or files.
 
     Example: protoslice info model.onnx
     """

@@ -107,7 +107,8 @@ def _advice(path: Path) -> str:
 
 
 def _there(name: str) -> Path:
-    """What is to be pushed. That it is not there is no matter of the service, with whose name errors are told."""
+    """Path of the file or directory to push; `InvalidInput`, `Unsupported`, `NotFound` for anything else."""
+    # Checked before the client is opened, which puts the name of the service in front of errors.
     if is_address(name):
         raise InvalidInput(f"{name} is a store already: push takes a file or a directory")
     if name == STDIO:
@@ -158,7 +159,7 @@ def pull(
 
 
 def _named_after(store: Any, ref: str, view: str | None) -> Path:
-    """Where a pull goes that nobody named a place for."""
+    """Default target of a pull, in the current directory."""
     stem = (store.root or "").rpartition("/")[2].rpartition(".")[0] or "model"
     if view is not None:
         last = view.rpartition("/")[2]

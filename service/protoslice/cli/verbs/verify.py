@@ -40,7 +40,7 @@ class Check:
     name: str
     size: int
     digest: bool
-    """Whether there was anything to compare it with."""
+    """True when there was a digest to compare with."""
     error: str | None
 
 
@@ -123,7 +123,7 @@ def _parts(source: Any) -> Iterator[bytes | memoryview]:
 
 
 def _digested(what: str, name: str, listed: Any, parts: Iterable[bytes | memoryview], progress: Progress) -> Check:
-    """What comes as `parts`, compared with the size and the sha-256 that are `listed`."""
+    """Check of the bytes of `parts` against the size and SHA-256 of `listed`."""
 
     def compare() -> None:
         digest, size = hashlib.sha256(), 0

@@ -32,7 +32,7 @@ class Cache:
             raise InvalidInput("max_bytes is a size in bytes, from 0 on")
         self.folder = Path(folder).expanduser()
         self.max_bytes = max_bytes
-        self._added = max_bytes  # so that the first addition checks the size
+        self._added = max_bytes  # the first addition checks the size
         self._lock = threading.Lock()
 
     def get(self, sha256: str, size: int) -> bytes | None:

@@ -63,7 +63,7 @@ class Download:
                     digest = self._mend(partial)
                 raise IntegrityError(f"{self.target.name} does not come as the service says it is")
             except (IntegrityError, Conflict):
-                partial.drop()  # its correct parts cannot be told from the others
+                partial.drop()  # correct parts cannot be told from others
                 raise
 
     def _fill(self, partial: PartialFile, parts: Generator[bytes, None, None]) -> str:

@@ -19,8 +19,10 @@ __all__ = ["PartialFile"]
 
 _STEP: Final = 1 << 20
 _WRITTEN: Final = 64 << 10
-"""Bytes in one `write` call at most. For longer calls the kernel looks for long runs of free memory, which was measured
-(Linux 6.18, ext4) to cost several times as much as the write itself.
+"""Bytes in one `write` call at most.
+
+For longer calls the kernel looks for long runs of free memory, which was measured (Linux 6.18, ext4) to cost several
+times as much as the write itself.
 """
 
 

@@ -52,7 +52,7 @@ class Item:
     path: str
     """Path in the store."""
     size: int | None
-    """None when unknown beforehand."""
+    """Size in bytes; None when unknown beforehand."""
     read: Callable[[int, int | None], Iterator[bytes]]
     """Yields `length` bytes from an offset, or all for None, in pieces."""
     local: Path | None = None

@@ -39,7 +39,7 @@ class FilePlan:
 
     item: Item
     steps: Sequence[LocalBytes | Copy] | None = None
-    """None for a file of unknown size, whose pieces are sent as they come."""
+    """Sequence of local and copied bytes; None for a file of unknown size, sent in pieces as they come."""
     sha256: str | None = None
     """Set when deduplication already hashed the file, else None."""
 

@@ -48,14 +48,17 @@ class PushOptions(TypedDict, total=False):
     max_chunk: int | str
     """Runs of repeated elements are cut at this size."""
     base: Sequence[str]
-    """Stores that may hold parts of it already, which are copied there and not sent. Unless given: those that a tag
-    given points to, or another one of the same name (`resnet50:3` for `resnet50:4`). Empty sends everything."""
+    """Stores to copy common parts from, which are then not sent; empty sends everything.
+
+    Unless given: those that a tag given points to, or another one of the same name (`resnet50:3` for `resnet50:4`).
+    """
     strict: bool
-    """True to refuse a model that lacks files it refers to or fails its own checksums; all are compared. `UnsoundModel`
-    names the faults.
+    """True to refuse a model that lacks files it refers to or fails its own checksums; all are compared.
+
+    `UnsoundModel` names the faults.
     """
     resume: bool
-    """True, the default, to resume a push of 64 MiB or more where an earlier one broke off, even of another process."""
+    """True, the default, to resume a push of 64 MiB or more that broke off, even one of another process."""
     progress: Progress | None
     """Receives the number of bytes sent, and the total or None."""
 

@@ -72,7 +72,7 @@ class Constants:
         self._proto = proto
         self._found = found
         self._operations: list[tuple[int, str]] = []
-        """Finding numbers and paths of the operations around the last finding passed to `owner`, outermost first."""
+        """Finding numbers and paths of the operations around the last argument of `owner`, outermost first."""
         types = schema.bundled()
         self._operation, self._value = types.message_class(_OPERATION), types.message_class(_VALUE)
 

@@ -42,7 +42,7 @@ class Variable:
     path: str
     """Path of the declaration in the program."""
     dtype: Dtype | None
-    """None where the program has no dtype, or an unknown one."""
+    """Data type; None where the program has none, or an unknown one."""
     shape: tuple[int, ...] | None
     """Lengths per dimension, -1 for any; None where the program has no shape."""
     rows: bool = False

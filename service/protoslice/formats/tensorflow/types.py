@@ -18,7 +18,7 @@ TYPES: Final = {
         28: "F8_E5M2FNUZ", 29: "I4", 30: "U4", 31: "I2", 32: "U2", 33: "F4_E2M1",
     }.items()
 }  # fmt: skip
-"""Number → dtype. Quantized types are plain integers; resources and variants are absent, as they are no arrays."""
+"""Number → dtype. Quantized types are plain integers; resources and variants, no arrays, are absent."""
 
 _OBJECTS: Final = {20: "resource", 21: "variant"}
 _REFERENCE: Final = 100

@@ -12,7 +12,10 @@ from protoslice.ropes import Rope
 __all__ = ["Place", "content", "contents", "fixed_count", "numbers", "places_of"]
 
 Place = tuple[int, int, int, int, int]
-"""Field number, wire type, start, end, count: of one field's content, or of a run of fields with their tags."""
+"""Field number, wire type, start, end, count.
+
+Start and end enclose one field's content, or a run of fields with their tags.
+"""
 
 _LENGTH = 2
 _WIDTHS = {1: 8, 5: 4}

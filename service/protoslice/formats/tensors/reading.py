@@ -24,7 +24,10 @@ from protoslice.sources import RangeSource
 __all__ = ["FORMS", "Form", "Place", "Reading", "is_ready", "looked_up", "place", "read", "ready"]
 
 Form = Literal["raw", "packed", "npy", "json"]
-"""`raw`: PLAIN elements; `packed`: narrow ones as a bit stream; `npy`: an `.npy` file; `json`: strings in base64."""
+"""Form of a tensor's bytes.
+
+`raw`: PLAIN elements; `packed`: narrow ones as a bit stream; `npy`: an `.npy` file; `json`: strings in base64.
+"""
 
 FORMS: Final[tuple[Form, ...]] = get_args(Form)
 

@@ -6,7 +6,7 @@ from protoslice._core import crc32c
 from protoslice.schema.varints import varint_at
 
 RIEGELI = bytes.fromhex("83af70d10d884a3f00000000000000004000000000000000")
-"""First block header of every riegeli file: its hash, no previous chunk, the end of the signature chunk."""
+"""First block header of every riegeli file: hash, no previous chunk, the end of the signature chunk."""
 
 TABLE_MAGIC = bytes.fromhex("57fb808b247547db")
 _EMPTY_KEY = b"\x00\x00"

@@ -9,7 +9,7 @@ from google.protobuf.descriptor import FieldDescriptor as F
 from protoslice._core import Schema
 
 FieldRow = tuple[int, str, int, bool, int, int]
-"""Number, name, type as in descriptor.proto, repeated, oneof counted from 1, number of the message or enum."""
+"""Number, name, type as in descriptor.proto, repeated, oneof from 1, number of the message or enum."""
 
 MAX_FIELDS = 600
 """Limit of fields in one walk, which bounds its time for a hostile file."""

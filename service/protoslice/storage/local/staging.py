@@ -15,8 +15,10 @@ from protoslice.storage.local.handle import describe
 from protoslice.storage.local.tree import Tree, explained
 
 _WRITTEN = 64 << 10
-"""Bytes in one `write` call at most. For longer calls the kernel looks for long runs of free memory, which was measured
-(Linux 6.18, ext4) to cost several times as much as the write itself.
+"""Bytes in one `write` call at most.
+
+For longer calls the kernel looks for long runs of free memory, which was measured (Linux 6.18, ext4) to cost several
+times as much as the write itself.
 """
 _AHEAD = 8 << 20
 """Bytes written between requests to the kernel to start write-back."""

@@ -31,11 +31,11 @@ __all__ = ["Claim", "Claims", "Collected", "Lease"]
 State = Literal["alive", "condemned", "doomed"]
 
 RENEW_SECONDS: Final = 600.0
-"""How often a writer at work renews its claim: far more often than the shortest sensible grace of a collector."""
+"""Seconds after which a busy writer renews its claim: far less than any sensible grace of a collector."""
 _TRIES: Final = 8
 _STATES: Final[tuple[State, ...]] = ("alive", "condemned", "doomed")
 _SIZE: Final = 26
-"""Bytes of every claim: the state, padded to nine letters, a space and sixteen hex digits that are never the same.
+"""Bytes of every claim: the state, padded to nine letters, a space, and sixteen random hex digits.
 
 Some storages make entity tags from contents, so a claim that is alive again must not look like the one before.
 """

@@ -18,7 +18,7 @@ from protoslice.stores.layout.indexes import owner_of
 __all__ = ["SETTLED_SECONDS", "Outdated"]
 
 SETTLED_SECONDS: Final = 2 * RENEW_SECONDS
-"""Least age in seconds of a tag's entry, removal mark or probe that is collected, however short the grace period.
+"""Age in seconds below which no tag entry, removal mark or probe is collected, whatever the grace is.
 
 No claim protects those. A writer of a tag that takes longer than half of this writes the entry again.
 """

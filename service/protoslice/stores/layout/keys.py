@@ -1,4 +1,4 @@
-"""Where everything lies in a storage: layout 2.
+"""Keys of all objects in a storage: layout 2.
 
 protoslice.json                     the layout's version
 stores/<id>                         a store's manifest: written last, in one step; with it the store exists
@@ -87,7 +87,7 @@ def new_attempt() -> str:
 
 
 def began_at(attempt: str) -> float:
-    """When an attempt began, in seconds since the epoch; 0 for a name that tells nothing."""
+    """Time at which an attempt began, in seconds since the epoch; 0 for a name without one."""
     try:
         return float(int(attempt.partition("-")[0], 16))
     except ValueError:
@@ -100,7 +100,7 @@ def store(store_id: str) -> ObjectKey:
 
 
 def new_removed(store_id: str) -> ObjectKey:
-    """Where the manifest of a store goes that is removed now: the store may come again and be removed again."""
+    """Key of a new tombstone; each removal of a store has its own, as the store may come again."""
     return REMOVED / store_id / new_attempt()
 
 
@@ -115,7 +115,7 @@ def reference(attempt: str, store_id: str) -> ObjectKey:
 
 
 def is_reference(key: ObjectKey) -> bool:
-    """Whether an object is the note of a store in an attempt."""
+    """True when an object is the note of a store in an attempt."""
     return key.segments[0] == "objects" and key.segments[-1].startswith("of-")
 
 
@@ -161,7 +161,7 @@ def derived(store_id: str, name: str) -> ObjectKey:
 
 
 def tag(name: str) -> ObjectKey:
-    """A tag."""
+    """The record of a tag."""
     return TAGS / quote(name)
 
 

@@ -157,7 +157,7 @@ class Upload:
     def encode(self) -> bytes:
         """Serialize the upload to JSON in an envelope."""
         data: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        data["told"] = data.pop("client_metadata")  # its name in records of this version
+        data["told"] = data.pop("client_metadata")  # name of the field in records of this version
         data["request"] = asdict(self.request)
         data["parts"] = [stored_as_dict(part) for part in self.parts]
         for name in ("saved", "failure"):

@@ -21,7 +21,7 @@ from protoslice.stores.uploads.model import Upload
 __all__ = ["bytes_of", "compacted", "drop_parts", "read_on", "sweep", "taken_up"]
 
 RUN = 16
-"""Number of small parts that are compacted into one, so that tiny requests do not leave countless parts.
+"""Number of small parts that are compacted into one, so that tiny requests do not leave many parts.
 
 Each byte is copied once for each power of this number, up to the size of a part.
 """
@@ -108,7 +108,7 @@ def _power(size: int) -> int:
 
 
 async def sweep(storage: Storage, upload: Upload) -> None:
-    """Delete unnamed objects of an upload that takes no more bytes, such as leftovers of interrupted requests."""
+    """Delete unnamed objects of an upload that takes no more bytes: leftovers of interrupted requests."""
     named = {key for part in upload.parts for key in part.keys}
     named |= {str(keys.sums_of(ObjectKey(key))) for key in named}
     named.add(str(keys.claim(upload.id)))

@@ -64,7 +64,7 @@ class UploadRecords:
 
     @asynccontextmanager
     async def unless_changed(self, held: Held) -> AsyncIterator[None]:
-        """Context for reading parts: an `IntegrityError` becomes `Conflict` if the record has changed meanwhile.
+        """Context for reading parts: `IntegrityError` becomes `Conflict` if the record has changed meanwhile.
 
         Another replica may have merged the parts into larger ones.
         """
@@ -96,7 +96,7 @@ async def load_record(storage: Storage, stat: ObjectStat) -> Held:
 
 
 async def end_uploads(storage: Storage, *, moment: datetime, before: datetime, dry_run: bool = False) -> set[str]:
-    """End uploads expired at `moment` and delete records ended before `before`; returns the ids of all others.
+    """End uploads expired at `moment`, delete records ended before `before`; returns ids of all others.
 
     An upload ended here cannot become a store any more. Its objects are needed until its record is deleted, as a store
     may be in the making that has read the record just before. A dry run changes nothing.
