@@ -1,4 +1,4 @@
-"""The client against curl, over loopback and to the same service; and what a second version of a model costs."""
+"""Benchmark of the client against curl over loopback, and of pushing a second version of a model."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _whole(folder: Path, url: str, ours: Client, size: int) -> Iterator[Row]:
         store = _push(ours, body) if mine else _curl_up(url, body)
         pushes[run % 2].append(time.perf_counter() - start)
         pair = [(pulls[0], _pull(ours, store, out)), (pulls[1], _curl_down(url, store, out))]
-        for kept, pull in pair if mine else reversed(pair):  # whoever comes first pays for what was written before
+        for kept, pull in pair if mine else reversed(pair):  # the first one pays for writes of the push before
             os.sync()
             start = time.perf_counter()
             pull()
@@ -69,7 +69,7 @@ def _whole(folder: Path, url: str, ours: Client, size: int) -> Iterator[Row]:
 
 
 def _resume(url: str, store: str, out: Path, size: int) -> Row:
-    """What a broken connection costs: the same download through a relay that breaks everything once, at half."""
+    """Cost of a broken connection: a download through a relay that breaks it once, at half, against none."""
     times = []
     for cut_at in (math.inf, size // 2):
         taken = []
@@ -85,7 +85,7 @@ def _resume(url: str, store: str, out: Path, size: int) -> Row:
 
 
 def _push_again(folder: Path, url: str, ours: Client, body: Path) -> Iterator[Row]:
-    """What it costs when a push breaks off at half, beyond sending again what had not been acknowledged."""
+    """Cost of a push that breaks off at half, beyond sending unacknowledged bytes again."""
     size = body.stat().st_size
     lost: dict[str, list[float]] = {"breaks off once": [], "is killed and run again": []}
     again = []
@@ -112,7 +112,7 @@ def _push_again(folder: Path, url: str, ours: Client, body: Path) -> Iterator[Ro
 
 
 def _program(relay: Relay, folder: Path, body: Path, *, killed: bool = False) -> tuple[float, int, int | None]:
-    """How long a program takes that pushes, and what it sends; killed when the relay holds, what the service has."""
+    """Seconds that `protoslice push` takes, bytes it sends, and the upload's offset if it was killed."""
     command = [sys.executable, "-m", "protoslice.cli", "push", str(body), "--url", relay.url, "--type", models.GRAPH]
     state = folder / "state"
     start = time.perf_counter()

@@ -143,7 +143,7 @@ def ropes(folder: Path, scale: float) -> Iterator[Row]:
 
 
 def memory(folder: Path, scale: float) -> Iterator[Row]:
-    """How much a process grows while a stream of 6 GiB is indexed."""
+    """Growth of a process that indexes a stream of 6 GiB."""
     count = max(1, round(6 * scale))
     grown = subprocess.run(
         [sys.executable, "-m", "bench.engine", str(count)],
@@ -157,7 +157,7 @@ def memory(folder: Path, scale: float) -> Iterator[Row]:
 
 
 def _grow(count: int) -> int:
-    """Kilobytes that indexing a stream of `count` GiB takes, at its peak; a first small stream does not count."""
+    """Peak growth in KiB while a stream of `count` GiB is indexed, not counting a small stream before it."""
     flat = schema.bundled().flat(models.GRAPH)
     _index(flat, 1, 1 << 20)
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here

@@ -1,4 +1,4 @@
-"""What the service is measured against: the barest applications that uvicorn runs, and nginx where it is installed."""
+"""Peers of the service in benchmarks: the barest uvicorn applications, and nginx where installed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATH = os.environ.get("PEER_FILE", "")
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """`/small`, `/large`: 4 KiB, 64 MiB from memory; `/file`: FileResponse; `/upload`: to a file, and an fsync."""
+    """Four routes: 4 KiB and 64 MiB from memory, a FileResponse, and an upload to a file with fsync."""
     if scope["type"] != "http":
         return
     if scope["path"] == "/file":

@@ -1,4 +1,4 @@
-"""The service against its peers, over loopback: `wrk` asks, and every figure of a pair is taken in turns.
+"""Benchmark of the service against its peers, over loopback: `wrk` asks, runs of a pair take turns.
 
 Needs Debian's `wrk` and `nginx-light`; says so when they are missing.
 """

@@ -1,4 +1,4 @@
-"""Timing two things against each other, turn and turn about, so that whatever else the machine does hits both."""
+"""Timings of two things in turns, so that other work of the machine slows down both alike."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Row:
 
     @property
     def met(self) -> bool:
-        """Whether the bar is reached."""
+        """True when the bar is reached."""
         return self.ratio >= self.bar if self.higher_is_better else self.ratio <= self.bar
 
     def as_dict(self) -> dict[str, object]:

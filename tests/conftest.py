@@ -12,7 +12,7 @@ from tests.support.backends import BACKENDS, VARIABLE, Backend, backend
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-# Whoever runs the tests may ignore these, as nohup and a shell's `&` do; programs that a test starts would inherit it.
+# nohup and a shell's `&` make this process ignore these signals; programs started by tests would inherit it.
 for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, action)

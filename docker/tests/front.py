@@ -35,7 +35,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
 
 
 def listening(port: int) -> bool:
-    """Whether somebody does."""
+    """True when a server listens on `port` of the loopback."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
@@ -62,7 +62,7 @@ def adapted(name: str, folder: Path, port: int, upstream: int, edit: Edit = str)
 
 @contextmanager
 def nginx(name: str, folder: Path, upstream: int, edit: Edit = str) -> Iterator[int]:
-    """The port of an nginx that runs by the file `name`, before one replica at `upstream` and one that is down."""
+    """Port of an nginx with the configuration `name`, before a replica at `upstream` and one that is down."""
     port = free_port()
     config = adapted(name, folder, port, upstream, edit)
     program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/bin")
@@ -87,7 +87,7 @@ class Answer:
 
 
 def ask(port: int, path: str, method: str = "GET", **headers: str) -> Answer:
-    """What the server at `port` answers; underscores in names of headers stand for hyphens."""
+    """The answer of the server at `port`; underscores in names of headers stand for hyphens."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
         connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
         response = connection.getresponse()
@@ -97,9 +97,9 @@ def ask(port: int, path: str, method: str = "GET", **headers: str) -> Answer:
         return Answer(response.status, kept, response.read())
 
 
-# What nginx says of itself and of the connection, not of the representation.
+# Headers about nginx and the connection, not about the representation.
 OWN = {"server", "date", "connection", "keep-alive", "cache-status", "x-request-id", "transfer-encoding"}
-# What the cache must say, by status, where the service's answer is put together from pieces of others.
+# Headers due from the cache, by status, where it joins the answer from pieces of the service's answers.
 DUE = {
     200: {"etag", "cache-control", "vary", "content-length", "content-type", "accept-ranges"},
     206: {"etag", "cache-control", "vary", "content-length", "content-type", "content-range"},
@@ -116,7 +116,7 @@ def same(answer: Answer, direct: Answer, cache: bool) -> None:
         due = due - {"content-length"}  # problems name their request, and ids differ in length
     kept, wanted = ({name: of.headers.get(name) for name in due} for of in (answer, direct))
     assert (answer.status, kept) == (direct.status, wanted)
-    if not (cache and answer.status == 416):  # where nginx knows the length, the page is its own
+    if not (cache and answer.status == 416):  # nginx knows the length then, and answers 416 with a page of its own
         assert _said(answer) == _said(direct)
 
 

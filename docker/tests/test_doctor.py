@@ -1,4 +1,4 @@
-"""`protoslice doctor` before a real nginx: what is right is well, and each thing that is wrong is named.
+"""Tests of `protoslice doctor` before a real nginx: each fault is named, and nothing else.
 
 Not part of `make test`, as `test_nginx.py` is not.
 """
@@ -43,7 +43,7 @@ def call(*args: str, code: int = 0, **environment: str) -> subprocess.CompletedP
 
 
 def bad(url: str) -> dict[str, str]:
-    """What the doctor finds, with its advice."""
+    """Advice of the doctor for each check that failed, by check."""
     done = subprocess.run([*PROGRAM, "doctor", url, "--json"], capture_output=True, text=True, check=False, timeout=120)
     told = json.loads(done.stdout)
     assert done.returncode == (0 if told["well"] else 3)

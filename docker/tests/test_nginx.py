@@ -1,4 +1,4 @@
-"""The nginx files, in a real nginx on the loopback: what goes through must be what the service itself would have said.
+"""Tests of the nginx files, in a real nginx on the loopback: answers are those of the service itself.
 
 Not part of `make test`: it needs nginx, which `make nginx-test` expects to be installed.
 """
@@ -192,7 +192,7 @@ def test_kinds_of_answers_are_kept_apart(site: Site) -> None:
 
 @cache_only
 def test_answers_to_pages_of_different_origins_are_kept_apart(site: Site) -> None:
-    """An answer that lets pages of one origin see it is worth nothing to another, nor is one that names none."""
+    """Answers readable by one origin are cached apart from those for another, or for none."""
     for again in (False, True):
         for origin in ("https://one.example", "https://two.example", None):
             said = {} if origin is None else {"Origin": origin}

@@ -1,4 +1,4 @@
-"""A service of a few lines with ranges and uploads, to stand behind nginx; it keeps a record of what reaches it."""
+"""Upstream of nginx: a service of a few lines with ranges and uploads, which records its requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people type by mistake: every verb says in a line what is wrong and where, and ends with the right code."""
+"""Mistakes on the command line: each is answered by a line that names it, and by its exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a terminal, a signal or a closed stream can do to the program, and the program to them."""
+"""Safety of terminal, signals and streams: no name steers a terminal, no end leaves half a file."""
 
 from __future__ import annotations
 

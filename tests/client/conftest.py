@@ -20,14 +20,14 @@ from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where this test's pushes note what they have begun."""
+    """Folder of the journals of this test's pushes."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "state" / "protoslice" / "uploads"
 
 
 @pytest.fixture(scope="package")
 def service() -> Iterator[LiveServer]:
-    """A service."""
+    """Service in this process, shared by the tests of the package."""
     settings = Settings(storage="memory://", log_level="error")
     with live_server(uvicorn_config(create_app(settings), settings)) as live:
         yield live

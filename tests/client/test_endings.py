@@ -1,4 +1,4 @@
-"""Every transfer ends, however it ends: with the right error, no more bytes than the service took, and no thread."""
+"""Ends of transfers: the right error, no more bytes than the service took, and no thread left."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ REFUSALS = pytest.mark.parametrize("refusal", [TOO_LARGE, UNAUTHORIZED, FULL], i
 
 
 class Stub:
-    """A service that reads a head and so much of a body, and then does as it is told. Counts what it has read."""
+    """Service that reads a head and `after` bytes of a body, then does what `then` says; `read` counts."""
 
     def __init__(self, then: Behaviour, after: int, tls: Any = None) -> None:
         self.read = 0
@@ -111,7 +111,7 @@ def stub(then: Behaviour, after: int = 1 << 20, tls: Any = None) -> Iterator[Stu
 
 
 def answers_and_closes(line: bytes) -> Behaviour:
-    """What is still under way makes the kernel reset the connection."""
+    """Answers and closes; unread bytes that are still under way make the kernel reset the connection."""
 
     def then(near: socket.socket) -> None:
         near.sendall(line + b"content-length: 0\r\nconnection: close\r\n\r\n")
@@ -176,7 +176,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def push(*args: object, **environment: str) -> tuple[int, str]:
-    """How `protoslice push` ends, and what it says; a program that does not end fails the test."""
+    """Exit code and standard error of `protoslice push`; a program that does not end fails the test."""
     command = [sys.executable, "-m", "protoslice.cli", "push", *map(str, args)]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=120, env=os.environ | environment
@@ -338,7 +338,7 @@ def test_an_error_of_the_callers_progress_is_the_callers(
 def test_a_pull_that_fails_leaves_no_thread(
     client: Client, versions: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its parts are fetched side by side, and there are more of them than have begun."""
+    """Parts are fetched side by side, and more of them are left than have begun."""
 
     def refuse(done: int, total: int | None) -> None:
         if done > 1 << 20:
@@ -354,7 +354,7 @@ def test_a_pull_that_fails_leaves_no_thread(
 
 
 def test_a_push_whose_task_is_cancelled_waits_for_nobody(service: LiveServer) -> None:
-    """Its pieces never come."""
+    """The pieces of the body never come."""
 
     async def pieces() -> AsyncIterator[bytes]:
         yield b"\x0a\x01a"

@@ -1,4 +1,4 @@
-"""What the service holds: stores, tags, schemas and trees, by the client and by the asynchronous one."""
+"""Listings of a service: stores, tags, schemas and trees, by the client and by the asynchronous one."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_whole_and_in_slices(client: Client, ref: str, arrays: dict[str, Any]) -
         assert_array_equal(found, array)
     found = client.tensor(ref, "large", "3:600:7,::3")
     assert_array_equal(found, arrays["large"][3:600:7, ::3])
-    found[0, 0] = 1  # it may be written to
+    found[0, 0] = 1  # arrays are writable
     for index in ((slice(1, None), -1), (0, slice(None), slice(None, None, 2)), 1, slice(1, 2)):
         assert_array_equal(client.tensor(ref, "F32", index), arrays["F32"][index])
     (large,) = client.tensors(ref, name="large")

@@ -1,4 +1,4 @@
-"""What costs to make is made once, however many ask for it, and kept within bounds."""
+"""Single flight and its cache: costly results are made once for all callers, and kept within bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every route's worst short request keeps within its budget, over a real socket; and no route is without one."""
+"""Budgets: the worst short request of every route keeps within its own, over a real socket."""
 
 from __future__ import annotations
 

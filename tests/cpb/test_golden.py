@@ -155,7 +155,7 @@ def test_the_metadata_is_found_with_a_handful_of_small_reads(case: dict[str, Any
     source = CountingSource((CHUNKED / case["file"]).read_bytes())
     _core.Chunked(source, Side())
     assert len(source.reads) <= 8 + 3 * len(case["metadata"]["chunks"]), source.reads
-    # What is compressed comes a riegeli chunk at a time: those of TensorFlow hold a mebibyte before compression.
+    # Compressed bytes are read a riegeli chunk at a time: those of TensorFlow hold 1 MiB before compression.
     assert max(length for _, length in source.reads) <= 1 << 20
 
 

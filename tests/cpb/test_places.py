@@ -1,4 +1,4 @@
-"""Where chunks go: as TensorFlow's Merger puts them, and in an order that is the same every time."""
+"""Places of chunks: the same as those of TensorFlow's Merger, in an order that never varies."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def test_elements_are_merged_into_or_added_at_the_end() -> None:
 
 
 def test_below_a_map_key_deeper_places_are_ordered_too() -> None:
-    """TensorFlow's order says nothing of what lies below the same key; ours puts parents first there as well."""
+    """TensorFlow's order does not cover places below one map key; ours puts parents first there as well."""
     key = ("s", "k")
     got = merged([M(), M(bytes=b"parent"), b"child"], 0, (["by_s", key, "bytes"], 2), (["by_s", key], 1))
     assert got.by_s["k"].bytes == b"child"
 
 
 def test_more_than_16_ties_keep_the_order_of_their_chunks() -> None:
-    """Where TensorFlow's sort is unstable, ours is not: chunk numbers decide, whatever the order of the list."""
+    """TensorFlow's sort is unstable here; ours orders by chunk number, whatever the order of the list."""
     numbers = list(range(1, 41))
     Random(3).shuffle(numbers)
     chunks = [M(), *(M(ints=[number]) for number in range(1, 41))]

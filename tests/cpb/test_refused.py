@@ -64,7 +64,7 @@ def test_tags_that_contradict_each_other_are_an_error() -> None:
     [[], [([], 0)], [(["sub"], 1)], [(["sub"], 0)], [(["subs", at(0)], 0)], [(["by_s", ("s", "k"), "sub"], 0)]],
 )
 def test_a_chunk_that_does_not_parse_is_an_error(fields: list[Any]) -> None:
-    """Where only the bytes of a message are off, that shows when they are looked at."""
+    """Damage inside the bytes of a message is found only when the message is looked at."""
     file = chunked([b"\xff\xff", M()], 0 if not fields or fields[0][1] else None, *fields)
     with pytest.raises(CorruptModel) as caught:
         protoslice.open(file, "t.M", types=TYPES, floor=1)

@@ -1,4 +1,4 @@
-"""Split protos of XLA: merged record by record as XLA reads them, refused with a reason where it would not."""
+"""Split protos of XLA: merged record by record as XLA reads them, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def merged(data: bytes, message_class: Any = GPU) -> Any:
 
 
 def by_xla(records: Sequence[Record], message_class: Any) -> Any:
-    """What XLA's reader makes of them."""
+    """Message that XLA's reader makes of the records."""
     result = message_class()
     for field, data in records:
         if field is None:

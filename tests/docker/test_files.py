@@ -1,4 +1,4 @@
-"""The image, compose and nginx files, as far as they can be judged without running them (`make nginx` runs nginx)."""
+"""The image, compose and nginx files, judged without running them (`make nginx` runs nginx)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def final_stage() -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """What the image sets."""
+    """Environment that the image sets, by name."""
     return dict(word.split("=", 1) for word in final_stage()["ENV"].split())
 
 

@@ -1,4 +1,4 @@
-"""The page about deployment is true: metrics, manifests, and a backup that is taken while the service works."""
+"""Truth of the page about deployment: metrics, manifests, and a backup taken while the service works."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def _backup(parts: list[str]) -> MemoryStorage:
 
 
 async def _restored(parts: list[str]) -> int:
-    """How many stores such a copy has; all of them have to be whole."""
+    """Number of stores in such a copy; asserts that each of them is whole."""
     copy = await _backup(parts)
     await upgrade(copy)
     async with opened(copy) as stores:

@@ -1,4 +1,4 @@
-"""The page about the HTTP API is true: every call, every fixed limit, and promises about requests of any kind."""
+"""Truth of the page about the HTTP API: every call, every fixed limit, promises about all requests."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_paths_and_queries_have_a_limit(client: httpx.Client) -> None:
 
 def test_messages_within_messages_have_a_limit(client: httpx.Client) -> None:
     def nested(levels: int) -> bytes:
-        """A `FileDescriptorSet` with a file, a message in that, one in that …: as many as `levels`, and a long name."""
+        """A `FileDescriptorSet` of messages nested in one another, `levels` in all, with a long file name."""
         data = field(1, b"x" * 100_000)
         for _ in range(levels - 2):
             data = field(3, data)

@@ -1,4 +1,4 @@
-"""The example of the README that wants a service; the rest of it is tried by the tests of the command line."""
+"""Example of the README that needs a service; the tests of the command line try the rest."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def at_places(proto: protoslice.Proto, found: Sequence[tuple[int, int, int, int,
 
 
 def skeleton_agrees(skeleton: bytes, whole: list[Field]) -> bool:
-    """Whether `skeleton` is `whole` without what is large: a field, or a run of scalars as a whole or in part."""
+    """True if `skeleton` is `whole` without large fields; runs of scalars may be left out in part."""
     kept = [field.whole for field in fields(skeleton)]
     told = {0}
     for number, field in enumerate(whole):
@@ -224,7 +224,7 @@ def large_graph() -> bytes:
 
 
 def found_in(data: bytes, root: str, wanted: str) -> tuple[Any, list[tuple[int, int]]]:
-    """What is found of an indexed message, and the reads that it takes."""
+    """Places found in an indexed message, and the reads that finding takes."""
     index = protoslice.open(data, root).index_bytes
     source = Recording(data)
     proto = protoslice.open(source, root, index=index)

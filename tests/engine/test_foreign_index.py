@@ -14,7 +14,7 @@ from protoslice.schema import bundled
 
 GRAPH = "tensorflow.GraphDef"
 LENGTHS = 32
-"""Where the header tells the lengths of the sections."""
+"""Offset in the header of the lengths of the sections."""
 HEADER = 88
 PAGE = 65536
 NODE = 80

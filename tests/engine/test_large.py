@@ -1,4 +1,4 @@
-"""A proto beyond 4 GiB, made on the fly: indexed from a stream and served from its middle, in constant memory."""
+"""Proto beyond 4 GiB, made on the fly, indexed as a stream and served in part, in constant memory."""
 
 import subprocess
 import sys

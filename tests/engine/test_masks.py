@@ -1,4 +1,4 @@
-"""What masks and omissions leave is what the protobuf runtime would leave, as it stood."""
+"""Masks and omissions leave the same bytes as the protobuf runtime would, in their order."""
 
 from random import Random
 from typing import Any

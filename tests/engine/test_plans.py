@@ -93,7 +93,7 @@ def test_neither_the_run_nor_the_floor_of_the_index_changes_the_plan(
 
 @given(cases(), policies())
 def test_large_singular_bytes_are_chunks(case: Case, policy: dict[str, int]) -> None:
-    """Where nothing is odd, every singular bytes or string field of the root that is large is a chunk of its own."""
+    """Each large singular bytes or string field of a root without oddities is a chunk of its own."""
     message = case.message()
     data = canonical(message)
     proto = protoslice.open(data, ROOT, types=from_descriptor_set(case.schema), floor=case.floor)

@@ -1,4 +1,4 @@
-"""However a proto is cut into pieces, and whether it is streamed or jumped through, its index is the same."""
+"""Scanner: streamed in pieces of any size or read at random, a proto has one and the same index."""
 
 from itertools import pairwise
 from random import Random
@@ -87,9 +87,9 @@ def test_every_truncation_is_an_error_with_its_place_or_a_smaller_proto(case: Ca
 
 @given(cases(budget=20), st.integers(0, 2**32))
 def test_bytes_the_runtime_takes_the_scanner_takes(case: Case, seed: int) -> None:
-    """Damaged anywhere: what is refused here, is refused by the runtime too, and no other error comes of it.
+    """Random damage: bytes that the scanner refuses the runtime refuses too; no other error is raised.
 
-    But for number 0, which the runtime does not look for in groups that it does not know.
+    The exception is field number 0, which the runtime does not look for in groups that it does not know.
     """
     rng = Random(seed)
     case.floor = 1

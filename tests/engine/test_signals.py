@@ -14,7 +14,7 @@ from protoslice.sources import FileSource
 
 
 class Stop(Exception):
-    """What the handler of the signal raises, as that of Ctrl-C raises KeyboardInterrupt."""
+    """Raised by the handler of the signal, as Ctrl-C's raises KeyboardInterrupt."""
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def variable(dictionary: Any, **texts: str) -> Array:
 
 
 def fill(array: Array, values: np.ndarray[Any, Any]) -> None:
-    """What CNTK writes of `values`: column-major, the dimensions in the other order."""
+    """Write `values` as CNTK does: column-major, with the dimensions in reverse order."""
     array.shape.shape_dim.extend(reversed(values.shape))
     kinds = {
         "f4": (1, "float_values"),

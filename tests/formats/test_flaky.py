@@ -1,4 +1,4 @@
-"""Storage that fails for now tells nothing of a model: it is never taken for a fault of its tensors, or of its type."""
+"""Failures of storage that may pass are never taken for faults of a model, its tensors or its type."""
 
 from __future__ import annotations
 

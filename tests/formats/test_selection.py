@@ -1,4 +1,4 @@
-"""Which tensors a name means: `*` against a regular expression, on names too short for that one to be slow."""
+"""Selection of tensors by name: `*` against regular expressions, on names too short to be slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A browser's fetch from a page of another origin: `make browser`. Needs Debian's chromium, so not in the suite."""
+"""A browser's fetch from a page of another origin: `make browser`; needs Debian's chromium."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Pages(BaseHTTPRequestHandler):
         super().__init__(*arguments)
 
     def do_GET(self) -> None:
-        """The page."""
+        """Serve the page."""
         self._answer(self._page.encode() if self.path == "/" else b"")
 
     def do_POST(self) -> None:
-        """The result."""
+        """Receive the result of the script."""
         self._results.put(self.rfile.read(int(self.headers["content-length"])).decode())
         self._answer(b"")
 
@@ -71,7 +71,7 @@ class Pages(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """Write no log lines."""
 
 
 @contextmanager
@@ -91,7 +91,7 @@ class Browser:
         self._command = [program, *FLAGS, f"--user-data-dir={folder}"]
 
     def run(self, base: str, script: str, port: int = 0) -> Any:
-        """What `script`, the body of an async function, returns in a page; `base` is the address of the service."""
+        """Result of `script`, the body of an async function, run in a page; `base` is the service's address."""
         results: Queue[str] = Queue()
         with served(PAGE % (json.dumps(base), script), results, port) as port:
             browser = subprocess.Popen(
@@ -123,7 +123,7 @@ def browser(tmp_path: Path) -> Browser:
 
 
 def metric(service: ServiceProcess, name: str, route: str) -> dict[str, float]:
-    """What the service has counted of GET at `route`, by status."""
+    """Values of a metric for GET at `route`, by status."""
     start = re.escape(f'protoslice_{name}{{method="GET",route="{route}",status="')
     text = httpx.get(f"{service.url}/metrics").text
     return {status: float(count) for status, count in re.findall(start + r'(\d+)"} (\S+)', text)}
@@ -196,7 +196,7 @@ def test_what_lies_under_an_id_is_fetched_once(browser: Browser, service: Servic
 
 
 def test_uploads(browser: Browser, service: ServiceProcess) -> None:
-    """A file as the body, and a form of several, of 32 MiB; with progress to show, which asks leave beforehand."""
+    """Uploads of 32 MiB, as the body and in a form; with progress events, which need a preflight."""
     script = """
       const head = new Uint8Array([0x0a, 0x80, 0x80, 0x80, 0x10]), rest = new Uint8Array(32 << 20).fill(7);
       const file = new File([head, rest], "browser.pb", {type: "application/protobuf"});
@@ -240,7 +240,7 @@ def test_tags_with_compare_and_set(browser: Browser, service: ServiceProcess, st
 
 
 def test_a_page_that_has_seen_enough(browser: Browser, service: ServiceProcess) -> None:
-    """What it reads comes piece by piece, and stops coming when it aborts."""
+    """The page reads piece by piece; nothing more comes after it aborts."""
     data = onnx(200 << 20)
     store = httpx.put(f"{service.url}/v1/stores?filename=large.onnx", content=data, timeout=60).json()["id"]
     script = """

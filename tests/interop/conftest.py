@@ -22,7 +22,7 @@ class StoredModel:
 
     @property
     def file(self) -> str:
-        """Where it is as a file."""
+        """URL of the model's file."""
         return f"{self.url}/files/model.onnx"
 
 

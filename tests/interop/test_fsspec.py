@@ -97,7 +97,7 @@ def test_what_has_no_ranges_is_streamed(files: Any, stored: Any) -> None:
         assert b'"producer_name"' in stream.read()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it leaves its own file open
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # blockcache leaves its own file open
 def test_a_chain_of_file_systems(stored: Any, tmp_path: Path) -> None:
     """`blockcache::http://` keeps the blocks it has read in a local folder."""
     options = {"blockcache": {"cache_storage": str(tmp_path), "block_size": BLOCK}}

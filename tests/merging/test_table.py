@@ -1,4 +1,4 @@
-"""The Merger case by case: as TensorFlow's where that one works, an error with the place where it does not."""
+"""The Merger case by case: as TensorFlow's where that one works, else an error that names the place."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ Tag = int | tuple[str, Any]
 
 
 def fill(message: Any, chunk: int | None, fields: Any = ()) -> Any:
-    """`fields` are (tags, chunk) or (tags, chunk, fields); a tag is a field number or ("index", i), (key kind, key)."""
+    """Fill `message`; `fields` are (tags, chunk) or (tags, chunk, fields).
+
+    A tag is a field number, ("index", i), or a map key as (kind, key).
+    """
     if chunk is not None:
         message.chunk_index = chunk
     for tags, number, *below in fields:

@@ -1,4 +1,4 @@
-"""Files of the reference implementation: records, positions, seeks, damage, and the same bytes when written again."""
+"""Files of the reference implementation: records, positions, seeks, damage, identical rewriting."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def damaged(damage: dict[str, Any]) -> bytes:
 
 
 def facts(status: str) -> tuple[str, int]:
-    """What is wrong, with chunk positions and hashes, and at which byte."""
+    """Fault, with chunk positions and hashes, and the byte at which it is."""
     what, _, rest = status.removeprefix("INVALID_ARGUMENT: ").partition("; reading FILE; at byte ")
     return what, int(rest.split(";")[0])
 

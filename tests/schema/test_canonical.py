@@ -1,4 +1,4 @@
-"""The one form of a type and all it reaches: what changes a view changes its fingerprint, and nothing else does."""
+"""Canonical form of a type and all it reaches: its fingerprint changes exactly when a view would."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_the_name_of_no_oneof_is_that_of_a_field() -> None:
 
 
 def test_every_bundled_type_is_its_own_canonical_form() -> None:
-    """What is kept with a store reads as what it was made of, to us and to the protobuf runtime."""
+    """The stored form reads as its source does, by our reader and by the protobuf runtime."""
     for name in bundled().names():
         again = from_descriptor_set(bundled().canonical(name))
         assert again.canonical(name) == bundled().canonical(name), name

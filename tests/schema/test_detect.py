@@ -116,7 +116,7 @@ def test_a_tensor_must_be_as_large_as_its_shape_says() -> None:
 
 
 def test_a_large_first_field_is_not_read_as_the_shape_of_a_tensor() -> None:
-    """No tensor has so many dimensions: to read them all took a third of a second, a program of Paddle begins so."""
+    """No tensor has so many dimensions; reading all took 0.3 seconds, and programs of Paddle begin so."""
     calls = 0
 
     def count(frame: object, event: str, arg: object) -> None:
@@ -134,7 +134,7 @@ def test_a_large_first_field_is_not_read_as_the_shape_of_a_tensor() -> None:
 
 @pytest.mark.parametrize("odd", ["b", '"\\', "'", "#\n", " ", "{"])
 def test_text_is_read_once_from_end_to_end(odd: str) -> None:
-    """To look at each place as far as the end took a minute for the head of a file, and nothing else ran meanwhile."""
+    """Scanning to the end from each place took a minute for the head of one file, and blocked everything."""
     assert "a" in (outer_fields("a: 1 " + odd * (1 << 20)) or set())
 
 

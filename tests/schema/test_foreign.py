@@ -1,4 +1,4 @@
-"""What detectors take foreign files for: a table of kinds of files, and what is told of each.
+"""Detection of foreign files: a table of kinds of files, and the answer for each.
 
 A mistake shows as a row that changes. No file here is a proto to be served, so none may become one by its name.
 """
@@ -149,7 +149,7 @@ def test_no_name_makes_a_message_of_it(file: str) -> None:
 
 
 def test_a_file_that_ends_early_is_told_for_what_its_beginning_is() -> None:
-    """However little has come: a prefix is never taken for a message of a type, whatever it is called."""
+    """A prefix of any length is never taken for a message of a type, whatever its name is."""
     for file, data in files().items():
         for end in (1, 2, 3, 5, 8, 13, 40, 100, 300):
             found = schema.detect(data[:end], None, end)
@@ -208,7 +208,7 @@ def test_no_name_makes_another_thing_of_what_other_programs_wrote() -> None:
 
 
 def test_files_of_weights_are_no_messages() -> None:
-    """They lie beside protos; in a tree from which its proto is missing only those are roots that hold heads."""
+    """Weights lie beside protos; without the proto, only files of weights with heads are roots."""
     weights = (".bin", "-of-00001", "-of-00003", ".pdiparams")
     paths = [(path, data) for path, data in _golden() if path.endswith(weights) or "paddle_separate/fc" in path]
     assert len(paths) > 20

@@ -33,7 +33,7 @@ def test_every_field_is_known(case: dict[str, Any]) -> None:
 
 
 def test_the_odd_ones_are_odd() -> None:
-    """So that the test above can fail: what it leaves out has unknown fields or does not parse."""
+    """The files left out above have unknown fields or do not parse, so the test above can fail."""
     odd = [case for case in PROTOS if "odd" in case]
     for case in odd:
         data = stored(case["file"]).read_bytes()

@@ -22,7 +22,7 @@ Table = tuple[list[MessageRow], list[dict[str, int]]]
 
 
 def flatten(root: Descriptor) -> Table:
-    """The table of `root` and all it reaches as the protobuf runtime tells it: what the engine's is compared with."""
+    """Table of `root` and all it reaches, built with the protobuf runtime, to compare the engine's with."""
     builder = _Builder()
     builder.message(root)
     messages = [builder.row(descriptor) for descriptor in builder.queue]
@@ -85,7 +85,7 @@ def _oneof(each: FieldDescriptor) -> int:
 
 
 def same(table: Schema, oracle: Table) -> bool:
-    """Whether two tables are equal but for the numbers of oneofs, which count for nothing but that they differ."""
+    """True if the tables are equal, except for the numbers of oneofs, which only need to be distinct."""
     return (_renumbered(table.messages), table.enums) == (_renumbered(oracle[0]), oracle[1])
 
 

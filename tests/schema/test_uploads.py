@@ -108,7 +108,7 @@ def test_files_that_import_each_other_harm_nobody() -> None:
 
 
 def _many(kind: str, count: int) -> Set:
-    """A set with as many of something: nothing of it takes more than some bytes, and a parser hundreds for each."""
+    """A set with `count` things of a kind: a few bytes each, for which a parser takes hundreds."""
     file = descriptor_pb2.FileDescriptorProto(name="x", syntax="proto3")
     if kind == "imports":
         file.dependency.extend(["x"] * count)
@@ -147,7 +147,7 @@ def _nested(depth: int, name: str = "M") -> Set:
 
 
 def test_names_are_limited() -> None:
-    """A type that is nested deep has a name that repeats all those around it: short sets would take gigabytes."""
+    """Full names repeat those of all enclosing types: nested deeply, a short set would take gigabytes."""
     deep = from_descriptor_set(_nested(64)).names()[-1]
     assert from_descriptor_set(_nested(64)).descriptor(deep).full_name == deep, "the protobuf runtime takes it too"
     for wrong in (_nested(65), _nested(3, "M" * 1000)):

@@ -1,4 +1,4 @@
-"""How the service starts and ends: one line when it cannot start; in order, or at once, when it is asked to end."""
+"""Start and end of the service: one line if it cannot start; in order, or at once, when told to end."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_start_that_hangs_can_be_given_up() -> None:
         running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         try:
             silent.settimeout(20)
-            silent.accept()[0].close()  # it has begun to ask
+            silent.accept()[0].close()  # the service is asking for its storage now
             running.terminate()
             _, said = running.communicate(timeout=10)
         finally:
@@ -159,7 +159,7 @@ def _lines(service: ServiceProcess) -> list[dict[str, Any]]:
 
 
 def _complaints(service: ServiceProcess) -> list[str]:
-    """What was logged above `info`; what follows the last comma of it."""
+    """Events logged above `info`; of each, the text after the last comma."""
     return [line["event"].rpartition(", ")[2] for line in _lines(service) if line["level"] != "info"]
 
 

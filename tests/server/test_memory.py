@@ -1,4 +1,4 @@
-"""A proto of any size goes in and out of a serving process that hardly grows; `make soak` takes one of 6 GiB."""
+"""Memory of a serving process, which hardly grows for protos of any size; `make soak` tries 6 GiB."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def reader(service: ServiceProcess) -> Iterator[Reader]:
 
 
 def test_a_descriptor_set_of_countless_parts(service: ServiceProcess) -> None:
-    """What takes two bytes in a body takes a hundred times as much when it is parsed."""
+    """Two bytes in a body may take a hundred times as much once parsed."""
     headers = {"content-type": "application/protobuf"}
     for body in (b"\x0a\x00" * (4 << 20), b"\x0a\x80\x80\x80\x04" + b"\x22\x00" * (4 << 20)):
         service.forget_peak()
@@ -178,7 +178,7 @@ def test_a_crowd_of_readers(service: ServiceProcess, stored: dict[str, Any]) -> 
 
 
 async def crowd(service: ServiceProcess, path: str, seed: int) -> int:
-    """How many ranges the crowd has read, each compared with what it must be."""
+    """Number of ranges read by the crowd, each compared with the expected bytes."""
     until = monotonic() + SECONDS / WINDOWS
     return sum(await asyncio.gather(*(reads(service, path, Random(seed * READERS + n), until) for n in range(READERS))))
 

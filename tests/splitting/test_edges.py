@@ -1,4 +1,4 @@
-"""Where exactly a message becomes too large, and a key too far."""
+"""Edges of splits: the exact sizes at which a message is too large, and a key too far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of chunks that TensorFlow's Merger could not read."""
+"""Warnings about chunks that TensorFlow's Merger could not read."""
 
 from __future__ import annotations
 

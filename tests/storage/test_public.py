@@ -1,4 +1,4 @@
-"""What the packages show, and what importing them costs."""
+"""Public names of the storage packages, and the cost of importing them."""
 
 import subprocess
 import sys

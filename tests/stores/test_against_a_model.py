@@ -1,4 +1,4 @@
-"""The stores do what a few dicts do, whatever is asked of them in whatever order, crashes and restarts included."""
+"""The stores behave like a few dicts, for calls in any order, crashes and restarts included."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""A storage that fails at call 1, 2, 3 …: no half store is seen, no acknowledged one lost, and all garbage collected.
+"""Storage that fails at call 1, 2, 3 …: stores are whole or absent, and all garbage is collected.
 
 After SQLite's anomaly tests: the fault moves on until the work gets through without meeting it.
 """
@@ -43,7 +43,7 @@ async def prepared() -> tuple[MemoryStorage, str]:
 async def with_each_fault(
     work: Work, judge: Callable[[Stores, str, object], Awaitable[None]], how: dict[str, bool]
 ) -> None:
-    """Do `work` while call 1, 2, 3 … fails; after each, `judge` what a new process sees: the old id, and the result."""
+    """Do `work` with call 1, 2, 3 … failing; after each, `judge` sees new stores, the old id, the result."""
     for fail_at in range(1, 200):
         inner, old = await prepared()
         faulty = FaultyStorage(inner, 1 << 40)

@@ -26,7 +26,7 @@ Truth = dict[str, dict[str, bytes]]
 
 
 async def everything(stores: Stores, tags: dict[str, str], truth: Truth | None = None) -> Truth:
-    """Every byte of every view of every store, found by its tag; compared with the truth piece by piece as it comes."""
+    """All bytes of all views of all stores, by tag, compared with the truth piece by piece."""
     found: Truth = {}
     for tag, store_id in tags.items():
         store = await stores.view(tag)
@@ -56,7 +56,7 @@ def flip(path: Path, random: Random) -> None:
 
 
 def is_harmless(path: Path) -> bool:
-    """Whether nobody need notice a flip there: nothing that is served depends on it."""
+    """True for files in which a flip may go unnoticed: nothing that is served depends on them."""
     # Facts can be made anew; entries and notes count by their keys, and a collector reads only those that no manifest
     # agrees with; a damaged claim counts as one that holds.
     return path.parts[0] in {"derived", "indexes"} or path.name == "claim" or path.name.startswith("of-")
@@ -162,7 +162,7 @@ def test_objects_of_another_length(name: str, change: str) -> None:
 
 
 def test_without_verification_the_disk_is_believed() -> None:
-    """What the option turns off: this is what the other tests would see if they could not fail."""
+    """Without verification, flips are served: the sight that would fail the other tests."""
 
     async def work(stores: Stores, storage: FileStorage) -> None:
         from protoslice.stores import StoreOptions

@@ -78,7 +78,7 @@ def test_an_upload_under_way_is_left_alone() -> None:
 
 
 def test_a_long_upload_that_gets_on_is_left_alone() -> None:
-    """It began two graces ago, and so did its first file; its last one is young."""
+    """The upload and its first file are two graces old; its last file is young."""
 
     async def work(_: Stores, storage: MemoryStorage) -> None:
         attempt = f"{int(time.time()) - 7200:010x}-abc"

@@ -23,7 +23,7 @@ PATHS = ("name", "key", "part", "part.name")
 
 
 def things(*names: str, kind: F.Type.ValueType = F.TYPE_MESSAGE) -> bytes:
-    """A descriptor set of `mine.Thing` with two strings of these names, and a part that is a message, or bytes."""
+    """Descriptor set of `mine.Thing`: strings of these names, and a part that is a message or bytes."""
     file = descriptor_pb2.FileDescriptorProto(name="mine.proto", package="mine")
     message = file.message_type.add(name="Thing")
     for number, name in enumerate(names, 1):
@@ -34,7 +34,7 @@ def things(*names: str, kind: F.Type.ValueType = F.TYPE_MESSAGE) -> bytes:
 
 
 class Seen:
-    """What URLs and entity tags have stood for: it must never be two things."""
+    """Contents seen for URLs and entity tags: each must stand for one content only."""
 
     def __init__(self) -> None:
         self.by_url: dict[str, bytes] = {}

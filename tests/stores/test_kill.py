@@ -1,4 +1,4 @@
-"""kill -9 at any moment of any call: what was acknowledged is there and whole, and nothing is half there.
+"""Tests with kill -9 at any moment: acknowledged stores are there and whole, none is there in part.
 
 `PROTOSLICE_KILLS=200` makes it the long version (`make soak`).
 """
@@ -21,7 +21,7 @@ KILLS = int(os.environ.get("PROTOSLICE_KILLS", "25"))
 
 
 def killed(writers: subprocess.Popen[str], seed: int, seconds: float) -> list[str]:
-    """What a writer said until it was killed, so long after it began to take in."""
+    """Lines of a writer that is killed so many seconds after it began."""
     assert writers.stdin is not None
     assert writers.stdout is not None
     writers.stdin.write(f"{seed}\n")
@@ -37,7 +37,7 @@ def killed(writers: subprocess.Popen[str], seed: int, seconds: float) -> list[st
 
 
 class Expected:
-    """What must be there, what may be, and what must not."""
+    """Stores that must, may, and must not be there."""
 
     def __init__(self) -> None:
         self.there: dict[str, int] = {}
@@ -63,7 +63,7 @@ async def look(folder: Path, expected: Expected, whole: set[str], *, last: bool)
         assert not expected.gone & found.keys(), "a store whose deletion was acknowledged is there"
         for store_id, info in found.items():
             if store_id in whole and not last:
-                continue  # it was read when it was new, and is read again in the end
+                continue  # read when new, and read again in the end
             views = await assert_whole(stores, info)
             seed = expected.there.get(store_id, expected.unsure.get(store_id))
             if seed is not None:
@@ -89,5 +89,5 @@ def test_kills(tmp_path: Path) -> None:
             expected.hear(killed(writers, seed, random.uniform(0, 0.2)))
             asyncio.run(look(tmp_path, expected, whole, last=seed == KILLS - 1))
     print(f"{KILLS} kills: {len(expected.there)} stores there, {len(expected.gone)} removed")
-    # How many they manage before they are killed depends on the disk; none at all would prove nothing.
+    # The number of stores before the kill depends on the disk; none at all would prove nothing.
     assert len(expected.there) + len(expected.gone) > 0, "the writers never came to write"

@@ -22,7 +22,7 @@ async def replicas(storage: list[Storage]) -> AsyncIterator[list[Stores]]:
 
 
 def storages(kind: str, folder: Path) -> list[Storage]:
-    """What three replicas have: a directory each opened by itself, or one memory."""
+    """Storages of three replicas: one directory opened three times, or one memory."""
     if kind == "files":
         return [FileStorage(str(folder)) for _ in range(3)]
     return [MemoryStorage()] * 3
@@ -92,7 +92,7 @@ def test_a_store_deleted_under_a_reader(kind: str, tmp_path: Path) -> None:
 
 @KINDS
 def test_coming_and_going_at_once(kind: str, tmp_path: Path) -> None:
-    """Uploads and deletions of the same few stores from everywhere: in the end each is there whole, or not at all."""
+    """Uploads and removals of the same stores from all replicas: in the end each is whole, or absent."""
 
     async def run() -> None:
         async def restless(stores: Stores, seed: int) -> None:

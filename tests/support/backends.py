@@ -1,4 +1,4 @@
-"""Storages that the HTTP contract is tried on: a directory, memory with odd entity tags, and an S3 server."""
+"""Storages that the HTTP contract is tested on: a directory, memory with odd entity tags, S3."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def backend(name: str, folder: Path) -> Iterator[Backend]:
 
 
 def bucket_folder(variable: str) -> tuple[str, Mapping[str, str]]:
-    """A new folder in the bucket that the environment names, empty when it names none, and the storage's options."""
+    """URI of a new folder in the environment's bucket, empty without one, and the storage's options."""
     base = os.environ.get(variable, "").rstrip("/")
     options: Mapping[str, str] = json.loads(os.environ.get(f"{variable}_OPTIONS") or "{}")
     return f"{base}/protoslice-{token_hex(8)}" if base else "", options

@@ -35,7 +35,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a table is laid out."""
+    """Layout of a table."""
 
     block: int = 4096
     """Entries are cut into blocks of about so many bytes."""
@@ -95,7 +95,7 @@ def _message(name: str, **fields: Any) -> Any:
 
 
 def string_data(strings: Sequence[bytes]) -> tuple[bytes, int]:
-    """How strings lie in a shard, and their checksum, which is not that of these bytes."""
+    """Strings as stored in a shard, and their checksum, which is not that of the stored bytes."""
     lengths = b"".join(struct.pack("<I", len(each)) for each in strings)
     check = struct.pack("<I", masked(crc32c(lengths)))
     content = b"".join(strings)
@@ -200,5 +200,5 @@ def crc32c(data: bytes) -> int:
 
 
 def masked(crc: int) -> int:
-    """How tables and record files keep a checksum."""
+    """Masked form of a checksum, as tables and record files store it."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

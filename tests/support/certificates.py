@@ -15,7 +15,7 @@ __all__ = ["certificate"]
 
 
 def certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, Path]:
-    """What a server called `name` speaks TLS with, and the file by which a client trusts it."""
+    """TLS context of a server called `name`, and the file by which a client trusts it."""
     secret = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)

@@ -116,7 +116,7 @@ def chunked(chunks: Sequence[Any], chunk: int | None, *fields: Any, options: str
 
 
 def merged(chunks: Sequence[Any], chunk: int | None, *fields: Any, options: str = "") -> Any:
-    """What such a file, opened, comes to."""
+    """Message that such a file is merged into when opened."""
     with open_proto(chunked(chunks, chunk, *fields, options=options), "t.M", types=TYPES) as proto:
         return M.FromString(proto.rope.read())
 

@@ -1,4 +1,4 @@
-"""Files of many kinds, most of them no protobuf: what detectors must tell apart. All are made here, none is read."""
+"""Files of many kinds, few of them protobuf, that detectors must tell apart; all are made here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAMES: Final = (
     "x.dnn", "x.desc", "x.binpb", "x.cpb", "saved_model.pbtxt", "saved_model.cpb", "tf_serving_warmup_requests",
     "keras_metadata.pb", "saved_model_debug_info.pb",
 )  # fmt: skip
-"""Names that say a type: no content becomes a message by them alone, unless nothing in it speaks against that."""
+"""Names that say a type; content that contradicts a name is never taken for a message by it."""
 
 
 def records_of(*contents: bytes, options: str = "") -> bytes:

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class InterruptedStorage(InterceptedStorage):
-    """Awaits `meanwhile` before its call number `at`, counted from `arm`, as another replica may act between any two.
+    """Awaits `meanwhile` before call number `at`, counted from `arm`: another replica may act there.
 
     A loop over `at` = 1, 2, 3 … that ends when `reached` is False has interrupted every call there is.
     """
@@ -31,7 +31,7 @@ class InterruptedStorage(InterceptedStorage):
 
     @property
     def reached(self) -> bool:
-        """Whether the call was made."""
+        """True once the call was made."""
         return 0 < self._at <= self._calls
 
     async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:

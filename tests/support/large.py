@@ -35,7 +35,7 @@ class LargeGraph:
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Size of the proto in bytes."""
         return sum(len(self.node_head(number)) + self.each for number in range(self.count))
 
     def pieces(self) -> Iterator[Buffer]:
@@ -68,7 +68,7 @@ class LargeGraph:
         return whole[start - first * PIECE : end - first * PIECE]
 
     def node_head(self, number: int) -> bytes:
-        """What stands before the content of `node[number]`, which ends it."""
+        """Bytes of `node[number]` in front of its content, which is at its end."""
         tensor = self._tensor_head()
         value = b"\x42" + varint(len(tensor) + self.each) + tensor
         entry = field(1, b"value") + b"\x12" + varint(len(value) + self.each) + value

@@ -17,7 +17,7 @@ __all__ = ["LiveServer", "RawAnswer", "exchange", "live_server", "read_answer"]
 
 @dataclass(frozen=True, slots=True)
 class LiveServer:
-    """Where the server listens."""
+    """Address of a running server."""
 
     host: str
     port: int
@@ -67,7 +67,7 @@ class RawAnswer:
     headers: dict[str, str]
     body: bytes
     complete: bool
-    """Whether all bytes that Content-Length announced have come."""
+    """True when all bytes that Content-Length announced have come."""
 
 
 def exchange(server: LiveServer, request: bytes, *, timeout_seconds: float = 10) -> RawAnswer:

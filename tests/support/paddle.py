@@ -22,16 +22,16 @@ _ROWS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter."""
+    """Parameter of a model: name, type, shape and bytes."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     data: bytes
     levels: tuple[tuple[int, ...], ...] = ()
-    """Where sequences begin among its rows."""
+    """Offsets of sequences among the rows, for each level."""
     rows: tuple[int, ...] | None = None
-    """Which rows it has, where those are not all."""
+    """Numbers of the stored rows; None when all are stored."""
 
 
 def blob(parameter: Parameter) -> bytes:
@@ -68,7 +68,7 @@ def variable(name: str, kind: int, **more: Any) -> Any:
 
 
 def json_program(parameters: Sequence[Parameter]) -> bytes:
-    """A program of Paddle 3 that has `parameters`, every other one inside an operation with a block of its own."""
+    """Program of Paddle 3 with `parameters`, every other one inside an operation with its own block."""
     operations: list[Any] = []
     for number, parameter in enumerate(parameters):
         operation = {

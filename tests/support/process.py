@@ -26,7 +26,7 @@ class ServiceProcess:
     running: subprocess.Popen[str]
     server: LiveServer
     log: Path
-    """Where its standard error goes."""
+    """Path of the process's standard error."""
 
     @property
     def url(self) -> str:
@@ -52,7 +52,7 @@ class ServiceProcess:
 
 @contextmanager
 def service_process(*arguments: str, settings: Mapping[str, str] | None = None) -> Iterator[ServiceProcess]:
-    """`protoslice serve` on a free port of the loopback; `settings` by the names that the environment has for them."""
+    """`protoslice serve` on a free port of the loopback; `settings` are variables of the environment."""
     command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0", *arguments]
     with tempfile.NamedTemporaryFile("w", suffix=".log") as log:
         running = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A proxy that does what broken ones do, by a script: one fault for each request that comes through it."""
+"""Faulty proxy: does by a script what broken ones do, one fault for each request that passes."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ _HOP: Final = {"connection", "keep-alive", "transfer-encoding", "host"}
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens to one request, or its answer."""
+    """Fault of one request, or of its answer."""
 
     kind: Kind = "pass"
     at: float = 0.5
-    """Where in the body, as a share of it."""
+    """Position in the body, as a share of its length."""
 
 
 @dataclass
 class FaultyProxy:
-    """Where the proxy listens, and what it has done."""
+    """Address of the proxy, its script, and the requests so far."""
 
     url: str
     upstream: str
     stall_seconds: float
     script: list[Fault] = field(default_factory=list)
-    """What is to happen to the next requests; those behind its end pass."""
+    """Faults of the next requests; requests after the last one pass."""
     done: list[tuple[str, str, Fault]] = field(default_factory=list)
     """Method, path and fault of each request so far."""
     lock: threading.Condition = field(default_factory=threading.Condition)

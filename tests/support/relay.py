@@ -17,7 +17,7 @@ Way = Literal["up", "down"]
 
 
 class Relay:
-    """Passes connections on to the service at `url`, until so many bytes have gone `up` to it, or come `down`.
+    """Relays connections to the service at `url`, up to a number of bytes `up` to it or `down` from it.
 
     Then all connections break, once; or, when it `holds`, nothing moves any more.
     """
@@ -74,7 +74,7 @@ class Relay:
     def _pump(self, source: socket.socket, sink: socket.socket, way: Way) -> None:
         over = self._over
         with suppress(OSError):
-            while (data := source.recv(_STEP)) and not over.is_set():  # what was still under way is not counted
+            while (data := source.recv(_STEP)) and not over.is_set():  # bytes under way at the end are not counted
                 due = self._take(way, len(data))
                 sink.sendall(data[:due])
                 if due < len(data):
@@ -83,7 +83,7 @@ class Relay:
         _shut(sink)
 
     def _take(self, way: Way, size: int) -> int:
-        """How many of `size` bytes go through."""
+        """Number of bytes, of `size`, that go through."""
         with self._lock:
             due = int(min(size, self._left[way]))
             self._left[way] -= due

@@ -68,7 +68,7 @@ class RawBucket:
 
     @property
     def uri(self) -> str:
-        """What opens the same namespace."""
+        """URI that opens the same namespace."""
         return f"s3://{self._bucket}/{self._folder}"
 
     async def get(self, key: ObjectKey) -> bytes | None:

@@ -141,7 +141,7 @@ async def every_view(store: OpenStore) -> AsyncIterator[tuple[str, Representatio
 
 
 async def assert_whole(stores: Stores, info: Store) -> dict[str, bytes]:
-    """Every view of the store, read whole: files have the digests they had, and the chunks those that are listed."""
+    """All views of the store by name, read whole and asserted to have the right digests and chunks."""
     store = await stores.view(info.id)
     found = {}
     async for name, view in every_view(store):

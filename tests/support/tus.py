@@ -58,11 +58,11 @@ class TusClient:
         return self.send("PATCH", url, body, **(headers | more))
 
     def head(self, url: str, /, **more: str | int | None) -> httpx.Response:
-        """How far it is."""
+        """The answer to HEAD of an upload."""
         return self.send("HEAD", url, **more)
 
     def offset(self, url: str) -> int:
-        """How many bytes are durable."""
+        """Durable bytes of an upload."""
         answer = self.head(url)
         assert answer.status_code == 200, answer.status_code
         return int(answer.headers["upload-offset"])

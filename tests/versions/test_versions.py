@@ -1,4 +1,4 @@
-"""What is made of a model stays the same, byte for byte, as long as the version of what makes it stays the same."""
+"""Versions: results made of a model stay the same, byte for byte, while their maker's version does."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def planned() -> Makes:
 
 
 def merged() -> Makes:
-    """What is merged at paths, under masks and without large fields: URLs by id give it for ever."""
+    """Merges at paths, under masks and without large fields: URLs by id serve them for ever."""
     asked: tuple[tuple[str, list[str] | None, int | None], ...] = (
         ("", None, None),
         ("", None, 100),
@@ -87,7 +87,7 @@ def chunked() -> Makes:
 
 
 def cut() -> Makes:
-    """Where files are cut, around extents and without."""
+    """Cuts of files into pieces, with extents and without."""
     for size in (0, 1, pieces.PIECE_BLOCK, 3 * pieces.PIECE_BLOCK + 5):
         for extents in ((), ((100_000, 300_000),), ((0, 70_000), (80_000, 9 << 20), (10 << 20, 11 << 20))):
             yield str(size), repr([*pieces.cut(size, extents)]).encode()
@@ -106,7 +106,7 @@ def rendered() -> Makes:
 
 
 def shown(root: Path) -> Makes:
-    """What a format makes of a model: what is listed, every tensor in every form, and all of them in one file."""
+    """Results of a format for a model: listing, every tensor in every form, and one file of all."""
     with open_model(root.parent, root.name) as model:
         found = model.tensors
         for tensor in _first(found):

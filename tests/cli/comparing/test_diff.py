@@ -132,7 +132,7 @@ def _within(done: Any) -> list[tuple[str, str, str]]:
 
 @pytest.fixture
 def both_ways(call: Any, tmp_path: Path) -> Callable[..., list[tuple[str, str, str]]]:
-    """What differs between two files, which is the same whichever of them is a store."""
+    """Differences between two files, asserted to be the same for each of them as a file and as a store."""
 
     def compare(one: Path, other: Path) -> list[tuple[str, str, str]]:
         for path, tag in ((one, "way:1"), (other, "way:2")):

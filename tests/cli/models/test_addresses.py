@@ -1,4 +1,4 @@
-"""Where things are, who asks for them, and where they go: nothing has to be typed twice, and no secret at all."""
+"""Addresses and credentials of the command line: nothing has to be typed twice, and no secret at all."""
 
 from __future__ import annotations
 

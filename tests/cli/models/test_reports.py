@@ -1,4 +1,4 @@
-"""A push says what it made of the model; with --strict it refuses one that lacks parts, or fails its own checksums."""
+"""Reports of pushes; with --strict a push refuses models that lack parts or fail their own checksums."""
 
 from __future__ import annotations
 

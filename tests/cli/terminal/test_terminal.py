@@ -1,4 +1,4 @@
-"""A terminal session: bars for what takes long, seen as the terminal shows them; nothing where nobody watches."""
+"""Terminal sessions: bars for long work, seen as a terminal shows them; none without a terminal."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def slow_line(upstream: str) -> Iterator[str]:
                 back.join(10)
 
     server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Line)
-    server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)  # what is under way counts as sent
+    server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)  # bytes under way count as sent
     with in_a_thread(server) as address:
         yield f"http://{address}"
 
@@ -94,7 +94,7 @@ def on_a_terminal(*args: object, columns: int = COLUMNS) -> Screen:
         os.execv(sys.executable, [*PROGRAM, *map(str, args)])
     ioctl(fd, TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
     screen = Screen()
-    with suppress(OSError):  # how a terminal says that nobody is left on it
+    with suppress(OSError):  # reading fails once the program has left the terminal
         while piece := os.read(fd, 65536):
             screen.take(piece.decode("utf-8", "ignore"))
     _, status = os.waitpid(pid, 0)
@@ -112,7 +112,7 @@ def large(tmp_path: Path) -> Path:
 
 
 def assert_bar(screen: Screen, what: str, *, moves: bool) -> None:
-    """It has shown a bar with sizes, rate and time left, which is gone now."""
+    """Assert that a bar showed sizes, rate and time left, and is gone in the end."""
     bar = re.compile(rf"^{what} +[━╸╺ ]+ +\d+\.\d+/20\.\d+ MiB +[\d.]+ [KM]iB/s +\d:\d\d:\d\d$", re.MULTILINE)
     shown = [bar.findall(each) for each in screen.seen]
     assert any(shown), screen.seen[-3:]
@@ -129,7 +129,7 @@ def test_what_takes_long_shows_a_bar_and_leaves_its_answer(service: str, large: 
     assert pushed.lines[0].startswith(f"{url}/v1/stores/")
     assert pushed.lines[1].startswith("protoslice: large.pb: a proto of unknown type")
     assert pushed.lines[2] == "protoslice: 20.0 MiB sent"
-    assert_bar(pulled, "pulling", moves=False)  # it is told of parts, which come at the same time
+    assert_bar(pulled, "pulling", moves=False)  # progress comes in parts, which arrive together
     assert pulled.lines[0] == f"{tmp_path / 'back.pb'}: 20.0 MiB"
     assert (tmp_path / "back.pb").read_bytes() == large.read_bytes()
 

@@ -15,7 +15,7 @@ VALUE = 'node[1].attr["value"].tensor.tensor_content'
 
 @pytest.fixture
 def both(call: Any, store: str, model: Path, service: str) -> Any:
-    """Asserts that a verb says the same of the file, of its store by tag, and of that by URL; gives what it says."""
+    """Runs a verb on the file, on its store by tag and by URL; asserts equal outputs, and returns one."""
 
     def both(verb: str, *args: str) -> bytes:
         names = [model, store, f"{service}/v1/stores/model:1"]

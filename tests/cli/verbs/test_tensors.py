@@ -1,4 +1,4 @@
-"""`tensor` as people try it: files are written as their names say, and what is no proto is looked at too."""
+"""Tests of `tensor`: files are written as their names say, and roots that are no protos are read too."""
 
 from __future__ import annotations
 

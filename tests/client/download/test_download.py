@@ -1,4 +1,4 @@
-"""Downloading: whole or in pieces, taken up again, in parallel; and what is said when it cannot be right."""
+"""Downloads: whole or in pieces, resumed, in parallel; and errors where the bytes cannot be right."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def part_files(folder: Path) -> list[Path]:
 
 
 def parts(length: int) -> Iterator[int]:
-    """How long the requests are for so many bytes, after the first, when one connection is not enough."""
+    """Lengths in bytes of the requests for `length` bytes over several connections, the first one aside."""
     yield min(length, MIB)
     for at in range(MIB, length, remote.PART):
         yield min(remote.PART, length - at)
 
 
 def longer_ones(length: int) -> Iterator[int]:
-    """How long they are when it is."""
+    """Lengths in bytes of the requests for `length` bytes over one connection: they double up to 4 MiB."""
     wanted = MIB
     while length:
         yield min(wanted, length)
@@ -81,7 +81,7 @@ def test_a_file_comes_by_as_many_connections_as_it_needs(
 
 
 def test_what_has_arrived_is_what_there_was_when_it_was_asked_for(tmp_path: Path) -> None:
-    """It is digested in a thread, while more is written."""
+    """Pieces are digested in a thread while more is written."""
     with PartialFile(tmp_path / "a", RemoteFacts(size=10, etag='"a"', sha256=None, headers={})) as partial:
         partial.write(b"12345")
         pieces = partial.pieces()
@@ -184,7 +184,7 @@ def test_the_cache_spares_what_is_the_same(
 def test_the_cache_and_a_download_that_broke_off(
     proxy: FaultyProxy, stores: tuple[Store, Store], versions: Any, tmp_path: Path
 ) -> None:
-    """It goes on in the middle of a piece."""
+    """The download goes on in the middle of a piece."""
     with Client(proxy.url, cache=tmp_path / "cache", attempts=2, backoff_seconds=0.001) as ours:
         facts = RemoteFacts(stores[0].size, f'"sha256-{stores[0].files[0].sha256}"', None, {})
         with PartialFile(tmp_path / "a", facts) as partial:

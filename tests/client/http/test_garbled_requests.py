@@ -1,4 +1,4 @@
-"""What is asked in JSON, with a bit flipped on its way: the service refuses it, and it is sent again."""
+"""Requests in JSON with a bit flipped on the way: refused by the service, repeated by the client."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_within_the_origin_they_stay(sites: tuple[Site, Site]) -> None:
 
 
 def test_they_do_not_come_back_either(sites: tuple[Site, Site]) -> None:
-    """Who leads there and back must not learn what it sends the second time."""
+    """A site that redirects back must not learn the headers of the second request."""
     one, other = sites
     places = iter([f"{other.url}/v1/tags", None])
     one.place, other.place = lambda: next(places), lambda: f"{one.url}/back"
@@ -117,7 +117,7 @@ def test_a_file_system_sends_them_nowhere_else(sites: tuple[Site, Site]) -> None
 
 
 def test_a_push_is_not_sent_elsewhere(sites: tuple[Site, Site]) -> None:
-    """Its body is gone when the redirect comes; and whose it is to have, its user says."""
+    """The body is used up when the redirect comes; only the user may say who else gets it."""
     one, other = sites
     one.place = lambda: f"{other.url}/v1/stores?token=1"
     with Client(one.url, headers=SECRETS) as client, pytest.raises(StorageDenied) as caught:

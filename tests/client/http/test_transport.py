@@ -1,4 +1,4 @@
-"""What lies below httpx: connections that are used again, proxies of the environment, certificates, refusals."""
+"""Transport below httpx: reused connections, proxies of the environment, certificates, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A push that broke off is pushed again: it goes on, in another process too, and what changed meanwhile goes anew."""
+"""Pushes resumed after one broke off, in another process too; anything that changed is sent anew."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MIB = 1 << 20
 GIVEN = 12 * MIB
 SIZE = GIVEN + 11
 RESUMED = 9 * MIB
-"""At most so much is sent when two of three parts are there: the third, and what of it was still under way before."""
+"""Most bytes that are sent when two of three parts are there: the third, and bytes under way before."""
 Seen = list[tuple[int, int | None]]
 
 
@@ -67,7 +67,7 @@ def ours(proxy: FaultyProxy) -> Iterator[Client]:
 
 
 def broken_off(ours: Client, what: Path, at: float = 0.7, **options: Any) -> BaseException:
-    """What a push says that somebody ends."""
+    """The exception of a push that is interrupted at the share `at` of its bytes."""
 
     def progress(done: int, total: int | None) -> None:
         if done > at * (total or 0):
@@ -159,7 +159,7 @@ def test_a_file_that_changed_goes_anew(
 def test_a_file_that_changed_unseen_makes_no_store(
     ours: Client, service: LiveServer, model: Path, client: Client, state: Path
 ) -> None:
-    """Whatever is believed of the file, its digest is that of what lies there now."""
+    """A resumed push digests the file as it is now, whatever the journal says of it."""
     broken_off(ours, model)
     stat = model.stat()
     with model.open("r+b") as file:
@@ -225,7 +225,7 @@ def test_another_type_or_another_service_is_another_push(
 
 
 def test_two_at_once(ours: Client, proxy: FaultyProxy, service: LiveServer, model: Path, state: Path) -> None:
-    """The second finds the journal in use: it sends everything itself, and leaves what the first has alone."""
+    """The second push finds the journal in use: it sends everything, and leaves the first one's parts be."""
     broken_off(ours, model)
     inner: list[tuple[Any, int]] = []
 
@@ -262,7 +262,7 @@ def test_a_disk_that_is_full_costs_the_journal_and_no_push(ours: Client, model: 
 
 
 def test_a_journal_that_its_owner_removes_meanwhile_is_not_taken_over(model: Path, state: Path) -> None:
-    """It was opened, and then its push came to its end: what is noted in it nobody would find."""
+    """The owner's push ends between opening and locking: notes in the removed journal would be lost."""
 
     def ended(fd: int, how: int) -> None:
         for path in state.iterdir():

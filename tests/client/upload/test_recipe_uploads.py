@@ -1,4 +1,4 @@
-"""Pushes of which the service has a part, or that are of very many files: a recipe that goes on where it broke off."""
+"""Pushes of known parts, or of very many files: the recipe goes on after a broken connection."""
 
 from __future__ import annotations
 

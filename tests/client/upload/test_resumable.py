@@ -83,7 +83,7 @@ def test_a_folder_with_large_files(ours: Client, proxy: FaultyProxy, tmp_path: P
 
 
 def test_what_breaks_off_goes_on_where_it_was(ours: Client, service: LiveServer, versions: Any) -> None:
-    """Here nothing lies between: the connection breaks while a part is on its way. The next ones are smaller."""
+    """The connection breaks while a part is on its way, with nothing in between; later parts are smaller."""
     sent: list[int] = []
 
     class Broken(httpx.HTTPTransport):

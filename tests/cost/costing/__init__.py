@@ -1,1 +1,1 @@
-"""What a request costs the service: the probe inside it, the client outside, and the table of the worst requests."""
+"""Costs of requests to the service: a probe inside it, a client, and the table of the worst requests."""

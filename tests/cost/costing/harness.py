@@ -28,7 +28,7 @@ _PATIENCE_SECONDS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a request cost the service."""
+    """Cost of a request to the service."""
 
     held: int
     """Steps of the callback that held the loop longest."""
@@ -41,7 +41,7 @@ class Cost:
     where: list[str]
     """The functions in which most of those steps were made, with how many thousand."""
     memory: int
-    """How far resident memory rose above what it was before, in bytes."""
+    """Bytes by which resident memory rose, at its peak."""
     written: int
     """Bytes given to the storage to keep."""
     calls: int
@@ -57,7 +57,7 @@ class Wire:
         self.got = 0
 
     def exchange(self, request: bytes) -> tuple[int, bytes]:
-        """The status and the beginning of what came back for a request that asks for its connection to be closed."""
+        """Status and beginning of the answer to a request that asks to close its connection."""
         with self.open() as connection:
             self.send(connection, request)
             return self.read(connection)
@@ -101,14 +101,14 @@ class Measured:
     _made: dict[Any, Any] = field(default_factory=dict)
 
     def given(self, make: Callable[[httpx.Client], T]) -> T:
-        """What `make` sets up, once for this service; nothing of it is measured."""
+        """The result of `make`, called once for this service; its cost is not measured."""
         if make not in self._made:
             self._made[make] = make(self.http)
         found: T = self._made[make]
         return found
 
     def cost(self, ask: Callable[[Wire], T]) -> tuple[T, Wire, Cost]:
-        """What `ask` gives, what went over its connections, and what it cost."""
+        """The result of `ask`, the bytes over its connections, and its cost."""
         wire = Wire(self.server)
         self._tell("begin")
         try:

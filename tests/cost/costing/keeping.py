@@ -1,4 +1,4 @@
-"""The worst requests that find, name and remove what is kept: stores, tags, schemas, and pieces by digest."""
+"""Worst requests that find, name and remove stored things: stores, tags, schemas, pieces by digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the worst requests are made of: stores, schemas and bodies, each of a kind that was once dear."""
+"""Materials of the worst requests: stores, schemas and bodies, each of a kind that once was expensive."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def bomb(mebibytes: int, compression: str = "brotli") -> bytes:
 
 
 def recipe_of_copies(store: str, size: int, copies: int) -> bytes:
-    """A recipe that copies a file of a store again and again, and then says another digest than that comes to."""
+    """A recipe that copies a file of a store `copies` times, and ends with a wrong digest."""
     writer = RecipeWriter()
     copy = Copy(store, "model.onnx", 0, size)
     lines = [writer.file("again.onnx"), *(writer.copy(copy) for _ in range(copies))]

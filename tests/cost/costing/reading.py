@@ -14,13 +14,13 @@ from costing.table import KIB, MIB, Budget, Row, get
 __all__ = ["READING"]
 
 _FACTS: Final = 64 * KIB
-"""Bytes the artifact cache may take beside a store of 40 kB: columns of tensors, about as long as the store."""
+"""Bytes that the artifact cache may take for a store of 40 kB: columns of tensors, of a similar size."""
 _STORE: Final = "/v1/stores/{ref}"
 _RANGES: Final = "bytes=" + ",".join(f"{n}-{n}" for n in range(0, 64 * 200_000, 200_000))
 _MANY_RANGES: Final = "bytes=" + ",".join(f"{n * 100}-" for n in range(5000))
 _MASKS: Final = "&".join(f"fields=graph.node[{n}:12000].name" for n in range(400))
 _ROUNDS: Final = 30
-"""Requests answered one after the other, during which an answer that nobody reads has got as far as it can."""
+"""Requests answered in sequence, during which an answer that nobody reads gets as far as it can."""
 _GLOBS: Final = "&".join(f"name=*a*b*{n:x}" for n in range(400))
 
 
@@ -59,7 +59,7 @@ def stalled(path: str, count: int) -> Any:
 
 
 def pipelined(path: str, count: int) -> Any:
-    """A play that asks for `path` many times over one connection, and reads nothing before all has been sent."""
+    """Exchange that asks for `path` `count` times over one connection, and reads only after sending all."""
 
     def play(wire: Wire, given: Any) -> int:
         asked = f"GET {path.format(store=given)} HTTP/1.1\r\nhost: localhost\r\n".encode()
@@ -226,7 +226,7 @@ READING: Final = (
     ),
     _view(
         "safetensors",
-        "20 000 empty tensors",  # whose work is more than is counted: 2 000 tell what one takes
+        "20 000 empty tensors",  # more work than is counted: 2 000 tensors tell the cost of one
         "",
         given=empty_tensors(11),
         status=(200, 413, 422),
@@ -258,7 +258,7 @@ READING: Final = (
     ),
     _view(
         "references.json",
-        "20 000 empty tensors",  # their work as above
+        "20 000 empty tensors",  # uncounted work, as above
         "",
         given=empty_tensors(12),
         status=(200, 413, 422),

@@ -12,7 +12,7 @@ __all__ = ["routes"]
 
 
 def routes(app: Application) -> set[str]:
-    """Every method and path template. HEAD is GET without its body, by the same way, and has no rows of its own."""
+    """Methods and path templates of all routes. HEAD goes the way of GET, and has no rows of its own."""
     found = {f"{method} {route.path}" for route in _each(app.router.routes) for method in route.methods - {"HEAD"}}
     return found | {f"GET {view.path}" for view in VIEWS}
 

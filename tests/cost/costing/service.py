@@ -66,7 +66,7 @@ class Probe:
         for line in sys.stdin:
             said = self._begin(loop) if line.strip() == "begin" else self._end(loop)
             print(json.dumps(said), flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)  # who started us is gone: nobody else would end us
+        os.kill(os.getpid(), signal.SIGKILL)  # the test process has gone, and nobody else would end this one
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
         assert self._storage is not None

@@ -14,14 +14,14 @@ from typing import Any, Final
 __all__ = ["MOST", "Steps", "Work"]
 
 MOST: Final = 2_000_000
-"""More steps than these are not counted, of a callback and of work: tracing makes Python ten times as slow."""
+"""Most steps that are counted of a callback or of work: counting makes Python ten times as slow."""
 _SAMPLE: Final = 1 << 10
 
 Trace = Callable[[FrameType, str, Any], Any]
 
 
 class Steps:
-    """The steps of the callback that held the loop longest: lines, calls and returns of Python, and what C did.
+    """Steps of the callback that held the loop longest: lines, calls, returns of Python, and calls into C.
 
     A callback is all that runs between two returns to the loop. A turn is all callbacks until the loop has polled:
     nobody waits longer than one turn.
@@ -112,7 +112,7 @@ class Steps:
 
 
 class Work:
-    """The steps of Python that threads of pools make for the loop, all together: each delays the loop a little."""
+    """Steps of Python that threads of pools make for the loop, in all: each one delays the loop a little."""
 
     def __init__(self) -> None:
         self.steps = 0

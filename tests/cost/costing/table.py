@@ -1,4 +1,4 @@
-"""What a row of the table says, and the words that rows are written in."""
+"""Rows of the table of worst requests, and the vocabulary that rows are written in."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class Row:
     """Sets up what is asked about."""
     settings: Mapping[str, str] = field(default_factory=dict)
     near: bool = False
-    """Whether storage is a folder with all it can do, rather than one that is read by calls alone."""
+    """True for storage in a folder with all its abilities, False for one that is read by calls alone."""
     fresh: bool = False
-    """Whether the service has never been asked anything."""
+    """True for a service that has not been asked anything before."""
     service: str = ""
     """Rows of one name share a service: those that would make others' dearer have one of their own."""
     mend: str | None = None
@@ -78,7 +78,7 @@ class Row:
         return wire.exchange(self.ask if isinstance(self.ask, bytes) else self.ask(given))[0]
 
     def over(self, wire: Wire, cost: Cost) -> list[str]:
-        """What it cost beyond its budget, each with what it might."""
+        """Costs beyond the budget, each with its limit."""
         budget = self.budget
         most = {
             "held": budget.held,
@@ -103,5 +103,5 @@ def request(method: str, target: str, body: bytes = b"", /, **headers: str) -> b
 
 
 def get(target: str, /, **headers: str) -> bytes:
-    """A GET."""
+    """A GET request; underscores in the names of headers stand for hyphens."""
     return request("GET", target, **headers)

@@ -26,7 +26,7 @@ NAMED = [dtype for dtype in DTYPES.values() if dtype.safetensors]
 
 
 def parsed(data: bytes) -> dict[str, dict[str, Any]]:
-    """What the library finds in a file."""
+    """Tensors that the safetensors library finds in a file."""
     return dict(deserialize(data))  # type: ignore[no-untyped-call]
 
 
@@ -170,7 +170,7 @@ def test_no_element_is_read_for_the_head() -> None:
         size = 4 << 40
 
         def read(self, offset: int, length: int, /) -> bytes:
-            """Fail."""
+            """Fail the test: nothing may be read."""
             raise AssertionError
 
     file = ours.safetensors(

@@ -1,4 +1,4 @@
-"""Paddle's models: what a fresh writer of its layout saves is what we list and read; what does not fit is refused."""
+"""Paddle's models: files of a fresh writer of the layout are listed and read; misfits are refused."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_only_heads_are_read() -> None:
         """Bytes that note who reads them."""
 
         def read(self, offset: int, length: int, /) -> bytes:
-            """As `RangeSource.read`."""
+            """Like `RangeSource.read`, and recorded in `read_at`."""
             read_at.append((offset, length))
             return super().read(offset, length)
 

@@ -64,7 +64,7 @@ def expected(case: str) -> dict[str, Any]:
     return loaded
 
 
-# What TensorFlow wrote
+# Bundles written by TensorFlow
 
 
 def test_all_of_nine_thousand_tensors() -> None:
@@ -113,7 +113,7 @@ def test_variables_are_found_by_the_names_that_programs_give_them() -> None:
 
 
 def test_flipped_bits_of_strings_and_numbers_are_told_with_their_place() -> None:
-    """It is the model that is damaged: no `IntegrityError`, which says that of what we keep."""
+    """The model is damaged: no `IntegrityError`, which is for damage of our own storage."""
     strings = open_model(MODELS / "corrupt_bundle_string_flip", "ck.index")
     with strings, pytest.raises(CorruptModel, match="'c'") as caught:
         strings.read("c", form="json")
@@ -143,7 +143,7 @@ def test_a_damaged_index_is_told_with_its_place(
     assert (caught.value.offset, caught.value.path) == (offset, "ck.index")
 
 
-# What any writer may do
+# Bundles that any writer may write
 
 
 @st.composite
@@ -298,7 +298,7 @@ def files_header(_: Mapping[str, bytes]) -> bytes:
     return b"\x08\x01\x1a\x02\x08\x01"
 
 
-# What must not be taken for good
+# Bundles that must be refused
 
 GRID: list[tuple[Box, list[int], bytes, int]] = [(((0, 2), (0, None)), [2, 3], bytes(6), 0)]
 FAULTS: list[tuple[Variable, type[ProtosliceError], str]] = [

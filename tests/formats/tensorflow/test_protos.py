@@ -1,4 +1,4 @@
-"""TensorFlow's protos: TensorProtos written in every way, wherever they stand; texts; warm-up requests."""
+"""TensorFlow's protos: TensorProtos in every encoding, at any path; texts; warm-up requests."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def expected(case: str) -> Any:
 
 @st.composite
 def arrays(draw: st.DrawFn) -> tuple[int, Any, Any]:
-    """A type, an array of it, and how many of its elements are written; the last of them stands for the others."""
+    """Type number, array, and number of elements written; the last of those stands for the rest."""
     number = draw(st.sampled_from(sorted(TYPED)))
     kind = np.dtype(TYPED[number][1])
     shape = tuple(draw(st.lists(st.integers(0, 5), max_size=3)))

@@ -1,4 +1,4 @@
-"""Tensors are made when they are asked for: a short file that declares many takes little time and memory."""
+"""Lazy tensors: a short file that declares many costs little time and memory, until one is read."""
 
 from __future__ import annotations
 
@@ -111,7 +111,8 @@ def test_no_object_is_kept_of_a_tensor(type_: str, made: list[str]) -> None:
     assert (list(found.numbers(last.address)), list(found.numbers("no such"))) == ([MANY - 1], [])
     assert MANY - 1 in found.numbers(last.name)
     assert len(made) <= 5
-    limit = 3 * MANY + 2000 if type_.startswith("paddle") else 2000  # what a program declares, in the order of names
+    # Declarations of a program are kept, in the order of names.
+    limit = 3 * MANY + 2000 if type_.startswith("paddle") else 2000
     assert objects() - before < limit, objects() - before
 
 

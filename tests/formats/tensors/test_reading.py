@@ -1,4 +1,4 @@
-"""Every way that elements are written is read back as NumPy sees them: whole, in slices, and by ranges of any slice."""
+"""Elements in every encoding are read as NumPy sees them: whole, in slices, by ranges of any slice."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def values(array: Array) -> list[int]:
 
 
 def one_by_one(array: Array, name: str) -> bytes:
-    """The elements as they are due: little-endian, narrow ones in a byte of their own, extended by their sign."""
+    """Expected bytes: little-endian, narrow elements in one byte each, sign-extended."""
     if DTYPES[name].narrow and DTYPES[name].signed:
         return np.ascontiguousarray(array).astype("i1").tobytes()
     return np.ascontiguousarray(array).tobytes()

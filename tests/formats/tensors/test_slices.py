@@ -21,7 +21,7 @@ SHAPES = st.lists(st.integers(0, 6), max_size=4).map(tuple)
 
 
 def selected(array: np.ndarray, found: Cut) -> np.ndarray:
-    """What `found` says, taken out of `array`."""
+    """Elements of `array` that `found` selects."""
     parts = zip(found.starts, found.steps, found.counts, strict=True)
     indices = [start + step * np.arange(count) for start, step, count in parts]
     return array[np.ix_(*indices)].reshape(found.shape) if indices else array

@@ -1,4 +1,4 @@
-"""Numbers of any length, wherever a request may hold one: refused or clamped, never a failure of the service."""
+"""Numbers of any length, anywhere in a request: refused or clamped, never a failure of the service."""
 
 from __future__ import annotations
 

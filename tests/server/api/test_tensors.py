@@ -1,4 +1,4 @@
-"""The tensors of a model over a real socket: listed, by name, by slice, by range, and as files of other formats."""
+"""Tensors of a model over a real socket: listed, by name, slice and range, and in other formats."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def broken(client: httpx.Client) -> str:
 
 
 def test_a_checksum_of_the_model_that_fails_is_the_models_fault(client: httpx.Client) -> None:
-    """What we keep is whole: no operator has to look for a damaged object."""
+    """Our storage is sound: no operator has to look for a damaged object."""
     folder, out = MODELS / "corrupt_bundle_data_flip", io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         tar.add(folder, ".")

@@ -1,4 +1,4 @@
-"""A digest that a request gives for its body is compared wherever a body is read, and nothing is done with another."""
+"""Digests of request bodies: compared for every body that is read; a wrong body has no effect."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def store(client: httpx.Client) -> str:
 
 
 def bodies(client: httpx.Client, store: str) -> list[tuple[str, str, bytes, dict[str, str]]]:
-    """Every request with a body that is read whole, well-formed: it succeeds unless something else is wrong."""
+    """Well-formed requests for each route that reads a body whole; a right digest makes them succeed."""
     headers = {"tus-resumable": "1.0.0", "upload-length": "2", "upload-concat": "partial"}
     headers |= {"content-type": "application/offset+octet-stream"}
     upload = client.post("/v1/uploads", headers=headers, content=b"\x08\x01").headers["location"]

@@ -1,4 +1,4 @@
-"""What a service makes of a model that is sent: told when asked, and a reason to refuse when a sound one is wanted."""
+"""Reports on sent models: given on demand, and a reason to refuse where only a sound one is wanted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose a request is, and that one client leaves room for others."""
+"""Clients: told apart by address, proxy or proof; limits of one leave room for others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def assert_over(answer: RawAnswer, said: str) -> None:
 
 
 def under_way(live: LiveServer) -> float:
-    """How many uploads are."""
+    """Number of uploads under way, by the metrics of the service."""
     lines = httpx.get(f"{live.url}/metrics").text.splitlines()
     return float(next(line for line in lines if line.startswith("protoslice_open_uploads ")).split()[1])
 
@@ -88,7 +88,7 @@ def test_uploads_under_way_of_one_client(serving: Any) -> None:
 
 
 def test_open_uploads_of_one_client(serving: Any) -> None:
-    """So many that nobody else could begin one for a day."""
+    """Without this limit, one client could take every place for a day."""
     with serving() as live:
         with connected(live, GREEDY) as connection:
             statuses = []

@@ -1,4 +1,4 @@
-"""Pages of other origins may use the service when the operator says so, and caches between keep that true."""
+"""CORS: pages of other origins may use the service if the operator says so, also through caches."""
 
 from __future__ import annotations
 

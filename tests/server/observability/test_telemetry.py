@@ -24,7 +24,7 @@ TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 @dataclass(slots=True)
 class Collector:
-    """What has come to a collector that answers with `status`."""
+    """Collector of spans that answers with `status`, and keeps all that it receives."""
 
     status: int = 200
     url: str = ""

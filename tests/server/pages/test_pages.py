@@ -19,7 +19,7 @@ PAGES = ["/", "/docs", *(f"/problems/{problem.slug}" for problem in PROBLEMS)]
 
 
 class Page(HTMLParser):
-    """What is on a page: tags, attributes, and text by the tag it stands in."""
+    """Content of a page: tags, attributes, and text by its tag."""
 
     def __init__(self, content: str) -> None:
         super().__init__()

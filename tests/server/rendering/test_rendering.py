@@ -1,4 +1,4 @@
-"""Processes that render: too slow, too large, gone. Each time there is an answer, and the next request is served."""
+"""Rendering processes that are too slow, too large, or gone: all is answered, the next request works."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_one_that_is_too_slow_is_replaced(serving: Any) -> None:
 
 @pytest.mark.parametrize("room", [2 << 20, 16 << 20, 64 << 20])
 def test_a_message_that_takes_too_much_memory(serving: Any, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
-    """Whichever step it is that finds no room: reading, parsing, or making JSON of it."""
+    """Memory may run out in any step: reading, parsing, or making JSON."""
     with shown(serving, max_rendered_bytes=4 << 20) as (client, small):
         assert_shown(client, small)
         (worker,) = workers()

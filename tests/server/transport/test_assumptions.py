@@ -95,7 +95,7 @@ def test_the_state_of_a_new_connection() -> None:
 
 
 def test_a_scope_may_be_made_after_the_head_was_parsed() -> None:
-    """`on_message_begin` makes scope and headers anew from the connection alone; the scope shares the headers."""
+    """`on_message_begin` makes scope and headers anew from the connection alone; they share the headers."""
 
     async def case() -> None:
         protocol, _ = await connect(never)

@@ -303,7 +303,7 @@ class Watched(RequestResponseCycle):
 def test_many_requests_sent_at_once_are_not_looked_through_for_each(
     service: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Thousands fit into what is read at once: with a look at each for each, they held up everybody for seconds."""
+    """One read may hold thousands of requests: a look at all for each blocked the loop for seconds."""
     monkeypatch.setattr(httptools_impl, "RequestResponseCycle", Watched)
     count, path = 2000, b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\n"
     with service.connect() as connection:

@@ -1,4 +1,4 @@
-"""The shortest way, which answers small reads while they are parsed, tells nothing else than the ordinary one."""
+"""Fast path: small reads answered while they are parsed get the same answers as on the ordinary way."""
 
 from __future__ import annotations
 

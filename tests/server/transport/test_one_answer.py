@@ -94,7 +94,7 @@ class Service:
         self.at_once = 0
 
     def ask(self, request: bytes) -> bytes:
-        """All that comes back, with the connection's end if that comes, without the date and ids that are made."""
+        """Bytes of the answer, `<end>` if the connection ends, with the date and made ids masked."""
         with self.live.connect() as connection:
             connection.sendall(request)
             received = b""

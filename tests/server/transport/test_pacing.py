@@ -61,7 +61,7 @@ def store_of(process: ServiceProcess, size: int) -> str:
 @pytest.mark.parametrize("connections", [1, 16])
 @pytest.mark.parametrize("what", ["ordinary", "express", "behind a long answer"])
 def test_who_sends_on_without_reading_takes_no_memory(process: ServiceProcess, connections: int, what: str) -> None:
-    """Each round sends what the socket takes and reads hardly anything; somebody else is answered in between."""
+    """Each round sends all that the socket takes and reads little; another client is answered between."""
     first, each = b"", PING
     if what == "express":
         each = ask(f"/v1/stores/{store_of(process, 60_000)}/files/model.pb")
@@ -259,7 +259,7 @@ def test_an_answer_on_its_way_keeps_the_connection_open() -> None:
 
 
 def test_half_a_head_behind_a_long_answer_is_not_waited_for_without_end(serving: Any) -> None:
-    """Its time runs out while the answer is under way, and begins anew after it."""
+    """The head's time runs out during the long answer, and begins anew after it."""
     body = b"\x0a" + varint(16 << 20) + bytes(16 << 20)
     with serving(header_timeout_seconds=0.2, keep_alive_seconds=1) as live:
         store = httpx.put(f"{live.url}/v1/stores", content=body).json()["id"]

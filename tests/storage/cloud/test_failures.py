@@ -233,7 +233,7 @@ def test_more_parts_than_a_bucket_takes_are_refused_at_once() -> None:
 
 
 def test_conditional_writes_by_version() -> None:
-    """How Google's storage is written to; the emulator is of S3, so this proves our half only."""
+    """Google's storage writes on conditions of versions; the emulator is of S3: this proves our half only."""
 
     async def work(raw: RawBucket, options: dict[str, str]) -> None:
         bodies = StorageConformance.bodies()

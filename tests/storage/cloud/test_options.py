@@ -1,4 +1,4 @@
-"""Options of buckets: each known one is taken, an unknown one is refused by name, and nothing makes obstore panic."""
+"""Options of buckets: all known ones are taken, others refused by name, and obstore never panics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only a directory can go wrong with: links, pipes, other processes, crashes, large files, full disks."""
+"""Hazards of directories: links, pipes, other processes, crashes, large files, full disks."""
 
 import asyncio
 import errno
@@ -321,7 +321,7 @@ def test_a_published_file_is_not_looked_for_among_the_spare_ones(
 
 
 def test_the_disk_begins_before_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each byte of a long object is handed on once, and soon; whoever waits for the end waits for the rest only."""
+    """Each byte of a long object goes to the disk once, and soon; the commit waits for the rest only."""
     handed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "posix_fadvise", lambda fd, offset, length, advice: handed.append((offset, length)))
     pieces = [bytes([number]) * (3 << 20) for number in range(10)]

@@ -1,4 +1,4 @@
-"""Where clients may send the service: prefixes by segment, addresses by what they are."""
+"""Address policy: prefixes are compared by segment, and addresses refused by their kind."""
 
 import asyncio
 import socket

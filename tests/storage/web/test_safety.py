@@ -1,4 +1,4 @@
-"""What a web server may try, and what becomes of it."""
+"""Attacks by web servers on the service that reads from them."""
 
 import asyncio
 import ssl

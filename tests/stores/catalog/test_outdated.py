@@ -146,7 +146,7 @@ def test_a_collector_leaves_the_probe_of_a_replica_that_starts() -> None:
 
 
 async def removed_by_half(stores: Stores, storage: Broken) -> str:
-    """The id of a store that was removed by a replica which failed before it had removed the tags `a` and `b`."""
+    """Id of a store removed by a replica that failed before it removed the tags `a` and `b`."""
     one, two = await some(stores, 2)
     for name in ("a", "b"):
         await stores.put_tag(name, one)

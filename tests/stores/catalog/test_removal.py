@@ -51,7 +51,7 @@ def test_a_store_deleted_elsewhere_and_sent_again_is_read_where_it_lies_now() ->
 
 
 class Forgetful(MemoryStorage):
-    """Loses the answer to the first creation of a manifest, as a remote storage may that tries again by itself."""
+    """Loses the answer to the first creation of a manifest, as a remote storage that retries may."""
 
     lost = False
 

@@ -48,7 +48,7 @@ def test_tags_are_set_and_compared() -> None:
 
 
 class Denying(MemoryStorage):
-    """Denies its own success in changing tags on a condition, as a storage may that tries again after a lost answer."""
+    """Reports its own success in changing a tag as a conflict, as a storage that retries may."""
 
     async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
         etag = await super().put(key, data, if_etag=if_etag)

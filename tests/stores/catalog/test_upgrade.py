@@ -1,4 +1,4 @@
-"""A storage of layout 1, written by protoslice 0.1, is brought to layout 2, whatever interrupts the upgrade.
+"""Upgrade of a storage of layout 1, written by protoslice 0.1, to layout 2, through interruptions.
 
 `tests/golden/storage/layout1.tar.xz` is a storage that commit ef13719 wrote: a model with two tags, a store of a type
 of its own, a chunked proto beside a text, a store that was removed, and an upload under way.

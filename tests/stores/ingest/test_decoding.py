@@ -1,4 +1,4 @@
-"""Files that stand for many more bytes than they have: what they decode to is bounded before it is decoded."""
+"""Files that decode to many more bytes than they have: bounded before they are decoded."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_each_object_of_a_store_in_turn(how: str) -> None:
 
 
 def _is_current(key: str, found: str) -> bool:
-    """Whether `found`, after a collection, is the object that bore the name of `key` in another attempt."""
+    """True if `found`, after a collection, is the object of the same name, in any attempt."""
     return found == key or (key.startswith("objects/") and found.split("/")[2:] == key.split("/")[2:])
 
 

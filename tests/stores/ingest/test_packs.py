@@ -1,4 +1,4 @@
-"""Small files share an object: taking in and opening a folder of many costs little more than one, and reads as ever."""
+"""Packs: a folder of many small files costs little more than one file, and reads the same."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_a_digest_that_only_the_bytes_tell() -> None:
 
 
 def test_the_last_line_is_wrong() -> None:
-    """Whatever stands before it, nothing of that is carried out."""
+    """A wrong last line stops the recipe before any line is carried out."""
 
     def lines(store: str, last: bytes) -> list[bytes]:
         return [file(RecipeWriter(), "a", [whole(store)], (len(MODEL), sha(MODEL))), last]

@@ -34,7 +34,7 @@ class Reads:
             await asyncio.sleep(0)
 
     async def quiet(self) -> int:
-        """How many there are once no more come."""
+        """Number of bytes once no more are read."""
         before = -1
         while before != self.bytes:
             before = self.bytes

@@ -147,7 +147,7 @@ def test_without_a_name_only_known_tables_are_looked_in() -> None:
 
 
 def test_a_file_that_is_one_piece_is_not_read_again() -> None:
-    """Its digest was taken when it came: a folder of thousands of small files took half a minute here."""
+    """The file's digest is known from its ingest; reading again took half a minute for thousands of files."""
 
     async def work(_: Stores, __: object) -> None:
         calls: list[str] = []

@@ -61,7 +61,7 @@ class Client:
         return self.random.choice(sorted(self.cluster.machines))
 
     async def ask(self, kind: str, work: Callable[[Stores], Awaitable[T]], replica: int | None = None) -> T:
-        """What a replica answers; `Unreachable` when it does not, or not in time."""
+        """The answer of a replica; `Unreachable` when none comes in time."""
         machine = self.cluster.machines[self.replica() if replica is None else replica]
         request = self.cluster.request(f"{self._label}.{self._requests}", kind)
         leaves = self.random.random() < 0.5
@@ -109,14 +109,14 @@ async def pieces(data: bytes, size: int = 40) -> AsyncIterator[bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action(ABC):
-    """What a client does next, after a while; it loses its patience with a replica that takes longer than that."""
+    """Next deed of a client, after `wait` seconds; it leaves a replica that takes longer than `patience`."""
 
     wait: float = 0.0
     patience: float = 60.0
 
     @abstractmethod
     async def run(self, client: Client) -> None:
-        """Do it. Whatever goes wrong as it may is borne; anything else is a `Violation`."""
+        """Do it. Expected failures are borne; anything else raises `Violation`."""
 
     def simpler(self) -> Iterator[Action]:
         """The same with less to it, for a history to be made shorter."""

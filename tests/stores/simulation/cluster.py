@@ -75,7 +75,7 @@ class Cluster:
         self.skew = skew
         """By how many seconds the clocks of machines may be wrong."""
         self.at_peace = False
-        """Whether calls of the storage take no time, and nothing befalls them: when all is over, and is looked at."""
+        """True once the history is over: calls then take no time and meet no trouble."""
         self.touched: set[str] = set()
         """The keys of objects that were read in peace."""
         self.machines: dict[int, Machine] = {}

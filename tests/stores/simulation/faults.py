@@ -1,4 +1,4 @@
-"""What befalls the calls of a storage: drawn from the seed, or given one by one when a history is made shorter."""
+"""Faults of storage calls: drawn from the seed, or given one by one to make a history shorter."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ CONDITIONAL = ("put_if_absent", "put_if_same", "delete_if_same")
 """Calls that, tried again after a lost answer, find that somebody was first: it was they."""
 
 Kind = Literal["slow", "fails", "lost", "denied", "late", "dies", "dies after", "still"]
-"""slow: the call, or its answer, takes long. fails: nothing was done. lost: it was done, and the answer says that it
+"""Kinds of trouble of a call.
+
+slow: the call, or its answer, takes long. fails: nothing was done. lost: it was done, and the answer says that it
 failed. denied: it was done, and the answer says that somebody else was first. late: the answer says that it failed,
 and it is done later. dies: the machine does, before the call is made or after it took effect. still: the machine stands
-still once the call took effect."""
+still once the call took effect.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What befalls one call. `there` and `back` are the seconds it takes, and `still` how long the machine stops."""
+    """Trouble of one call: `there` and `back` are its seconds, `still` those that the machine stops."""
 
     kind: Kind
     there: float = 0.0
@@ -32,7 +35,7 @@ class Fate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weather:
-    """How often what befalls calls, in a history."""
+    """Chance of each kind of trouble in a history."""
 
     slow: float = 0.0
     slow_seconds: float = 5.0
@@ -45,7 +48,7 @@ class Weather:
 
     @classmethod
     def drawn(cls, random: Random) -> Weather:
-        """Some weather. Each kind of trouble is often absent altogether, so that the others show what they can do."""
+        """Random weather. Each kind is often absent altogether, so that the others get to show."""
 
         def some(*choices: float) -> float:
             return random.choice((0.0, *choices))
@@ -63,12 +66,12 @@ class Weather:
 
 
 class Request:
-    """A request of a client to a machine, or the start of one: it names its calls, and draws what befalls them."""
+    """Request of a client to a machine, or its start: names its calls, and draws their fates."""
 
     def __init__(self, seed: int, label: str, kind: str) -> None:
         self.label = label
         self.kind = kind
-        """What the client does, such as `append`."""
+        """Action of the client, such as `append`."""
         self.random = Random(f"{seed} {label}")
         self.calls = 0
 
@@ -80,18 +83,18 @@ Place = tuple[str, int]
 
 
 class Fates:
-    """What befalls each call. Draws for one request do not depend on any other, so that others can be left out."""
+    """Fates of calls. Draws for a request depend on no other, so that others can be left out."""
 
     def __init__(self, weather: Weather, given: Mapping[Place, Fate] | None = None) -> None:
         self.calm = False
-        """Whether no more trouble comes."""
+        """True when no more trouble comes."""
         self.met: dict[Place, Fate] = {}
-        """What befell calls in this history."""
+        """Fates of the calls in this history."""
         self._weather = weather
         self._given = given
 
     def of(self, request: Request, name: str) -> tuple[float, float, Fate | None]:
-        """How long the next call takes to the storage and its answer back, and what befalls it, if anything does."""
+        """Seconds of the next call to the storage and of its answer, and its fate or None."""
         place = request.label, request.calls
         request.calls += 1
         chance, amount, there, back = (request.random.random() for _ in range(4))

@@ -1,4 +1,4 @@
-"""One history: clients do what the plan says while its troubles befall them; then all is looked at in peace."""
+"""One history: clients play the plan through its troubles; then all is checked in peace."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Setting = Callable[[Nature], None]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a history."""
+    """Outcome of a history."""
 
     violation: Violation | None
     journal: Journal
     met: dict[Place, Fate]
-    """What befell calls."""
+    """Fates of calls, by place."""
 
 
 def play(plan: Plan, settle: Setting, *, lines: bool = False) -> Outcome:

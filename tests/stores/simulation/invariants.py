@@ -1,4 +1,4 @@
-"""What must hold once all is quiet, whatever has happened."""
+"""Invariants that hold once all is quiet, whatever has happened."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def _at(cluster: Cluster, machine: Machine, work: Callable[[Stores], Await
 
 
 async def _check_stores(ledger: Ledger, stores: Stores) -> None:
-    """What must be there is there, what must be gone is gone, and all that is listed can be read in all its views."""
+    """Required stores are there, removed ones are gone, and all views of listed ones can be read."""
     listed = await visible(stores)
     moment = ledger.moment()
     for store, content in ledger.contents.items():
@@ -109,7 +109,7 @@ async def _check_tags(ledger: Ledger, stores: Stores) -> None:
 
 
 def _check_creators(ledger: Ledger) -> None:
-    """Of those who sent the same, one was told that it made the store; one more for each time it was removed."""
+    """One sender of equal content was told that it created the store, and one more after each removal."""
     for store, content in ledger.contents.items():
         creators = sum(entry.created for entry in ledger.sent if entry.store == store)
         removals = sum(entry.store == store for entry in [*ledger.removed, *ledger.damaged])
@@ -131,9 +131,9 @@ async def _collect(cluster: Cluster, fresh: Machine, grace: float, lifetime: flo
 
 
 async def _check_leftovers(cluster: Cluster, ledger: Ledger) -> None:
-    """What is needed is what is read when everything is read; all else is left over."""
+    """Needed objects are those read when everything is read; all others are leftovers."""
     if any(ledger.may_be_damaged(store) for store in ledger.contents):
-        return  # what is damaged is not read whole, so nobody knows what else of it is needed
+        return  # damaged stores are not read whole, so nobody knows their needed objects
     cluster.touched.clear()
     reader = await cluster.start(len(cluster.machines))
 
@@ -163,7 +163,7 @@ async def _check_leftovers(cluster: Cluster, ledger: Ledger) -> None:
 
 
 def _unaccounted(found: list[str], read: set[str], tags: set[str]) -> list[str]:
-    """The keys of objects that nothing needs, when `read` are those that were read, and `tags` the entries of tags."""
+    """Keys of objects that nothing needs, given the keys `read` and the entries of tags `tags`."""
     stores = {key.rpartition("/")[2] for key in read if key.startswith("stores/")} & {key[7:] for key in found}
     # Nothing of an empty object is read but its sums.
     contents = {key for key in found if {key, f"{key}.sums"} & read}

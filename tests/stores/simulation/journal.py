@@ -1,4 +1,4 @@
-"""What happened in a history: one line for each call of the storage, and for what clients were told."""
+"""Journal of a history: a line for each call of the storage, and for each answer to a client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Journal:
         self.lines: list[str] = []
         self.calls = 0
         self.struck: Counter[str] = Counter()
-        """How often each kind of trouble came."""
+        """Number of troubles, by kind."""
         self.interrupted: set[Point] = set()
         self._wanted = lines
         self._names: dict[str, str] = {}
@@ -59,7 +59,7 @@ class Journal:
 
 
 def kind_of(key: ObjectKey | None) -> str:
-    """What lies under such keys, whatever it is called."""
+    """Kind of objects with such keys, without their names."""
     if key is None:
         return "all"
     first, *rest = key.segments

@@ -1,4 +1,4 @@
-"""What clients were told, and what must be so because of it."""
+"""Ledger of the answers that clients got, and of all that must hold because of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Entry:
     made: int = -1
     """When its bytes came: when it was begun, unless it is an old store that is restored."""
     created: bool = False
-    """Whether that client was told that it made the store, which was not there before."""
+    """True if that client was told that it created the store."""
 
 
 class Ledger:
@@ -39,13 +39,13 @@ class Ledger:
 
     def __init__(self, contents: Mapping[str, Content]) -> None:
         self.contents = contents
-        """What the stores hold, by id."""
+        """Contents of stores, by id."""
         self.sent: list[Entry] = []
         self.removed: list[Entry] = []
         self.damaged: list[Entry] = []
         """Stores of which a stranger destroyed something."""
         self.late = False
-        """Whether what failed may have its effect later."""
+        """True if failed calls may take effect later."""
         self.tags: dict[str, list[Deed]] = {}
         self._moments = count(1)
 
@@ -81,7 +81,7 @@ class Ledger:
         return deed
 
     def end(self, entry: Entry | Deed, *, sure: bool) -> None:
-        """What was begun has ended; nothing of it happens any more."""
+        """End a deed, unless a late call may still carry it out."""
         if self.late and not (sure and (isinstance(entry, Entry) or entry.told != "unsure")):
             return
         entry.ended = self.moment()
@@ -89,7 +89,7 @@ class Ledger:
             entry.sure = sure
 
     def must_be(self, store: str, began: int, ended: int) -> bool:
-        """Whether a look between two moments must find a store: it was sent before, and not removed since."""
+        """True if a look between two moments must find a store: sent before, and not removed since."""
         return any(
             entry.sure
             and entry.store == store
@@ -100,7 +100,7 @@ class Ledger:
         )
 
     def may_be_damaged(self, store: str) -> bool:
-        """Whether a stranger destroyed something of a store, and nobody sent it again since."""
+        """True if a stranger destroyed something of a store that nobody sent again since."""
         return any(entry.store == store for entry in self.damaged) and not any(
             entry.sure and entry.store == store and not self._damaged(entry) for entry in self.sent
         )
@@ -114,7 +114,7 @@ class Ledger:
         )
 
     def may_be(self, store: str, began: int) -> bool:
-        """Whether a look that begins then may find a store: not if it was removed, and never sent since."""
+        """True if a look that begins then may find a store: not after a removal without another sending."""
         return any(
             entry.store == store
             and not any(

@@ -27,7 +27,7 @@ T = TypeVar("T")
 WORK_SECONDS = 0.001
 """The virtual time that a call in a worker thread takes."""
 FUNERALS = 20
-"""So often a task is cancelled that waits for something again."""
+"""Times that a task is cancelled which waits for something again."""
 
 
 class Owner(Protocol):
@@ -63,16 +63,16 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def __init__(self) -> None:
         self.now = 0.0
         self.errors: list[dict[str, Any]] = []
-        """What no task was told of."""
+        """Contexts of errors that no task was told of."""
         self._ready: deque[_Call] = deque()
         self._dropped: list[_Call] = []
-        """What dead machines would have done: it takes place when they are buried, without effect."""
+        """Calls of dead machines, made without effect when those are buried."""
         self._timers: list[tuple[float, int, _Call]] = []
         self._numbers = count()
         self._tasks: list[asyncio.Task[Any]] = []
         self._idle: list[LockstepThread] = []
         self.ending = False
-        """Whether the history is over, and what is left of it is only put away."""
+        """True when the history is over, and its remains are put away."""
 
     def run_until_complete(self, future: Coroutine[Any, Any, T]) -> T:  # type: ignore[override]
         """The result of a coroutine; `Stuck` when it can never come."""
@@ -174,7 +174,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return asyncio.wrap_future(self.submit(lambda: func(*args)), loop=self)
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """The result of `call`, made in a thread while the loop waits; what is cancelled before does not begin."""
+        """Future result of `call`, made in a thread while the loop waits; not begun if cancelled before."""
         future: Future[T] = Future()
         self.create_task(self._work(call, future))
         return future

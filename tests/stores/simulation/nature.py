@@ -23,11 +23,11 @@ from tests.stores.simulation.threads import SimulatedPool, run_coroutine_threads
 __all__ = ["Nature", "simulated"]
 
 SIZES = {"BATCH": 48, "HEAD": 160}
-"""So small that the little files of a simulation go the ways of large ones."""
+"""Limits of the package, so small that the short files of a simulation take the ways of large ones."""
 
 
 class Nature(Protocol):
-    """Where time and chance come from."""
+    """Source of time and chance."""
 
     def time(self) -> float:
         """Seconds since the epoch, by the clock of the machine that asks."""
@@ -93,7 +93,7 @@ def _globals() -> Iterator[tuple[object, str, object]]:
 
 
 def _everywhere() -> Iterator[tuple[object, str, object]]:
-    """What modules of the package hold under names of their own, defaults of functions included."""
+    """Global names of modules of the package, and defaults of functions, that stand for time and chance."""
     for module_name, module in list(sys.modules.items()):
         if not module_name.startswith(("protoslice.stores", "protoslice.storage", "protoslice.concurrency")):
             continue

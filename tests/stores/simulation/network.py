@@ -157,7 +157,7 @@ def _at_once(call: Callable[[], Awaitable[T]]) -> T:
 
 
 def _outcome(result: object, error: Exception | None, fate: Fate | None) -> str:
-    """What a reader is told of a call."""
+    """Result of a call and its trouble, as a line for readers."""
     said = type(error).__name__ if error is not None else f"{len(result)} B" if isinstance(result, bytes) else "ok"
     match fate:
         case None:

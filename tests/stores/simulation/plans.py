@@ -1,4 +1,4 @@
-"""What a history is made of, drawn from its seed."""
+"""Plans of histories, drawn from their seeds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["PROFILES", "Plan", "Script", "drawn"]
 
 LIFETIME_SECONDS = 6000.0
 GRACES = (0.0, 5.0, 100.0, 700.0, 2000.0)
-"""Shorter and longer than writers at work take to show a sign of life: acknowledged stores rest on neither."""
+"""Graces in seconds, shorter and longer than writers' signs of life: acknowledged stores need neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Plan:
     scripts: tuple[Script, ...]
     weather: Weather
     fates: Mapping[Place, Fate] | None = None
-    """What befalls calls, where it is not drawn from the weather."""
+    """Fates of calls, by place; None when they are drawn from the weather."""
     part_bytes: int = 64
     page: int = 1000
     conditional_delete: bool = True

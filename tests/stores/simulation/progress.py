@@ -35,15 +35,15 @@ class Sending:
         self.id = upload.id
         self.data = data
         self.entry = entry
-        """What is to become of it; None where that is up to those that it is joined with."""
+        """Entry of the store to be made; None for an upload that is joined with others."""
         self.offset = 0
-        """How many bytes were acknowledged."""
+        """Acknowledged bytes."""
         self.sent = 0
-        """How many may have arrived."""
+        """Bytes that may have arrived."""
         self.done = False
         self.ended = False
         self.left = False
-        """Whether its client has given it up."""
+        """True if the client has given up the upload."""
         self.moved = began
         """When it was last known to have got on."""
         self._client = client

@@ -1,4 +1,4 @@
-"""Whether what was told of a tag could have been true: linearizability of one name, after Wing and Gong."""
+"""Linearizability of one tag, after Wing and Gong: some order of the deeds explains all answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Deed:
     told: Literal["done", "refused", "missing", "unsure"] = "unsure"
     etag: str | None = None
     repeats: bool = False
-    """Whether it may happen any number of times."""
+    """True for a deed that may happen any number of times."""
 
     def __str__(self) -> str:
         condition = "" if self.condition is None else f" if {self.condition}"
@@ -37,11 +37,11 @@ class Deed:
 
 
 State = tuple[str, str] | None
-"""The store that the tag points at, and its entity tag; of one that nobody was told, a name made of `?`."""
+"""Store that the tag points at, and its entity tag, `?…` for one that no client knows; None if unset."""
 
 
 def linearizable(deeds: Sequence[Deed]) -> bool:
-    """Whether there is an order in which the deeds, each at one moment of its own, give what was told of them."""
+    """True if some order of the deeds, each at one moment of its own, explains all answers."""
     known = frozenset(deed.etag for deed in deeds if deed.what == "set" and deed.etag)
     hopeless: set[tuple[frozenset[int], State]] = set()
 
@@ -79,7 +79,7 @@ def _after(deed: Deed, number: int, state: State, known: frozenset[str | None]) 
 
 
 def _meets(deed: Deed, state: State, known: frozenset[str | None]) -> bool:
-    """Whether the conditions of a deed hold."""
+    """True if the conditions of a deed hold."""
     if deed.condition == "new":
         return state is None or state[0] == deed.of
     if state is None:
@@ -90,5 +90,5 @@ def _meets(deed: Deed, state: State, known: frozenset[str | None]) -> bool:
 
 
 def _may_be(etag: str, told: str | None, known: frozenset[str | None]) -> bool:
-    """Whether the entity tag of a state may be the one that was told."""
+    """True if a state's entity tag may be the one in the answer."""
     return etag == told or (etag.startswith("?") and told not in known)

@@ -1,4 +1,4 @@
-"""Many histories one after the other, in two processes: what they met, and the first that failed, made short."""
+"""Runs of many histories in two processes: their troubles, and the first failure, made short."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLLECTED_EVERY = 20
 
 @dataclass(slots=True)
 class Report:
-    """What many histories came to."""
+    """Totals of many histories."""
 
     histories: int = 0
     calls: int = 0
@@ -82,7 +82,7 @@ def run_in_two(first: int, count: int, profile: str) -> Iterable[Report]:
 
 
 def told(seed: int, profile: str) -> str:
-    """What a reader is told of the history of a seed: if it fails, the shortest that fails as it does."""
+    """Journal of the history of a seed; of a failed one, the shortest that fails alike."""
     with simulated() as settle:
         plan = drawn(seed, profile)
         outcome = play(plan, settle)

@@ -18,7 +18,7 @@ __all__ = ["DropTag", "Look", "SetTag"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTag(Action):
-    """Point a tag at a store: however it is (`any`), if there is none (`new`), or if it is as it was seen (`match`)."""
+    """Points a tag at a store: always (`any`), if unset (`new`), or if unchanged since a look (`match`)."""
 
     tag: str
     content: Content

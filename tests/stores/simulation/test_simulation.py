@@ -57,7 +57,7 @@ def test_one_seed_is_one_history_in_every_process() -> None:
             [sys.executable, "-c", _DIGEST], cwd=root, env=environment, capture_output=True, text=True, check=True
         ).stdout
 
-    run(range(3))  # whatever was played before
+    run(range(3))  # earlier runs must not matter
     assert digest(range(10, 15)) == digest(range(10, 15)) == elsewhere("1") == elsewhere("2")
 
 

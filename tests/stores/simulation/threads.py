@@ -1,4 +1,4 @@
-"""Worker threads in lockstep: one runs only while the loop waits for it, so that there is never a race."""
+"""Worker threads in lockstep: each runs only while the loop waits for it, so races cannot happen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Asking:
-    """What a thread says that needs `work` to be done on the loop before it can go on."""
+    """Message of a thread that needs `work` done on the loop before it goes on."""
 
     def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
         self.work = work
@@ -89,7 +89,7 @@ class LockstepThread:
 
 
 class _Handed:
-    """Stands for the future of work that a thread has handed to the loop; the work begins when it is waited for."""
+    """Stand-in for the future of work handed to the loop, which begins when its result is asked for."""
 
     def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
         self._work = work

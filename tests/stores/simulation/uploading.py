@@ -29,7 +29,7 @@ from protoslice.stores.uploads import AlreadyComplete, Body, NewUpload, WrongOff
 __all__ = ["Resumable"]
 
 TRIES = 40
-"""So often a client goes on with an upload before it leaves it alone."""
+"""Attempts of a client to go on with an upload before it leaves it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,19 +38,19 @@ class Resumable(Action):
 
     content: Content
     step: int
-    """How many bytes a request brings."""
+    """Bytes of a request."""
     streams: int = 1
     """As so many uploads at once, of which a store is made when all are there."""
     told_length: bool = True
-    """Whether the length is told at the beginning, or with the last request."""
+    """True to tell the length at the beginning, False with the last request."""
     checksums: bool = False
     watched: float = 0.0
     """If not 0, somebody else looks at the upload so often, in seconds, for as long as it goes on."""
     look: float = 0.2
-    """How often the client asks where the upload is, though it would not have to."""
+    """Chance that the client asks for the offset, though it would not have to."""
     lifetime: float
     ended: bool = False
-    """Whether the client ends the upload half-way."""
+    """True if the client ends the upload half-way."""
 
     def simpler(self) -> Iterator[Action]:
         """See `Action.simpler`."""
@@ -121,7 +121,7 @@ class Resumable(Action):
             except (Conflict, AlreadyComplete, StorageUnavailable, Unreachable) as error:
                 sure = False
                 if isinstance(error, Unreachable) and sending.entry is not None:
-                    client.ledger.sending(sending.entry.store)  # that request may come to its end much later
+                    client.ledger.sending(sending.entry.store)  # an unanswered request may still take effect much later
                 await asyncio.sleep(0.5)
             except (Gone, NotFound, IntegrityError) as error:
                 self._gone(client, [sending], error)

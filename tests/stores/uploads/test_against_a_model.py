@@ -1,4 +1,4 @@
-"""Uploads do what a dict of bytes does, whatever is asked in whatever order, restarts and lost requests included."""
+"""Uploads behave like a dict of bytes, for requests in any order, restarts and losses included."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class UploadsMachine(RuleBasedStateMachine):
         assert self.run(assert_whole(self.stores, store.info))["file joined.bin"] == whole
 
     def is_ready(self, upload: str) -> bool:
-        """Whether others may be joined with it: it is whole, and no store failed to come of it."""
+        """True if others may be joined with it: complete, and no store failed to be made of it."""
         whole = self.offset[upload] == len(self.content[upload]) and upload in self.told
         broken = upload not in self.partial and self.content[upload] == CONTENTS[2]
         return whole and not broken and upload not in self.gone

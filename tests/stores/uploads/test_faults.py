@@ -1,4 +1,4 @@
-"""A storage that fails at call 1, 2, 3 … of an upload: what was acknowledged stays, the rest can be sent again."""
+"""Storage that fails at call 1, 2, 3 … of an upload: acknowledged bytes stay, others can be resent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts: few however little comes at a time, read as one, never read again without need, and collected at the end."""
+"""Parts: few, however small the requests; read as one, never twice without need, collected at last."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_a_state_is_not_gone_on_from_by_another_schema() -> None:
 
 
 def test_a_state_of_an_older_program_is_gone_on_from() -> None:
-    """The file was written when SHA-256 was our own: an upload that pauses while the program is replaced goes on."""
+    """The state was saved when SHA-256 was our own code: uploads go on after an update of the program."""
     data = b"".join(b"\x0a\x64" + bytes((at + each) % 251 for each in range(100)) for at in range(1000))
     straight = Examination("x.bin", None, Types())
     straight.take(data)

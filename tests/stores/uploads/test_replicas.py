@@ -1,4 +1,4 @@
-"""Several processes over one storage, a bucket too: an upload goes on at any, and of two that append one does."""
+"""Several processes over one storage, also a bucket: each continues any upload, one of two appends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many uploads may be open: in all, for each client, and how long one keeps its place of which nothing comes."""
+"""Limits of open uploads: in all, by client, and the time that an idle one keeps its place."""
 
 from __future__ import annotations
 

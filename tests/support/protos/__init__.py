@@ -1,4 +1,4 @@
-"""Random message types, odd but valid bytes of them, and slow obvious answers to compare the engine's with.
+"""Random message types, odd but valid bytes of them, and slow, obvious answers to compare with.
 
 Only the protobuf runtime is used here, nothing of what is tested.
 """

@@ -41,7 +41,7 @@ class Case:
         return FileDescriptorSet(file=[self.file]).SerializeToString()
 
     def message(self) -> Message:
-        """What the protobuf runtime makes of the bytes."""
+        """Message that the protobuf runtime parses from the bytes."""
         return self.root.FromString(self.data)
 
 
@@ -62,7 +62,7 @@ def make_case(seed: int, *, types: int = 3, fields: int = 8, budget: int = 60, o
 
 
 def cases(*, odd: bool = True, budget: int = 60) -> st.SearchStrategy[Case]:
-    """Random cases. What is drawn is a seed and sizes, so that a failure shrinks to fewer types and fields."""
+    """Random cases. Only a seed and sizes are drawn, so that failures shrink to fewer types and fields."""
     return st.builds(
         make_case,
         st.integers(0, 2**64 - 1),

@@ -1,4 +1,4 @@
-"""What a field mask keeps of a parsed message, told the slow way."""
+"""Field masks applied to parsed messages, slowly and obviously."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Step:
         return f"{label}[*]" if self.star else label
 
     def takes(self, at: Value) -> bool:
-        """Whether it selects the element at position or under key `at`."""
+        """True if the step selects the element at position, or under key, `at`."""
         if self.key is not None:
             return bool(self.key == at)
         if self.bounds is not None:
@@ -84,7 +84,7 @@ def _step(field: FieldDescriptor, value: Value, rng: Random) -> tuple[Step, Valu
 
 
 def masked(message: Message, paths: Sequence[Sequence[Step]]) -> Message:
-    """What `paths` keep of `message`."""
+    """Copy of `message` with the parts at `paths` only."""
     if any(not path for path in paths):
         return message
     out = type(message)()
@@ -124,7 +124,7 @@ def _below(paths: list[Sequence[Step]], at: Value) -> list[Sequence[Step]]:
 
 
 def clear_large(message: Message, limit: int) -> None:
-    """Clear bytes and strings larger than `limit`, and numbers that repeat: only the wire tells which are large."""
+    """Clear bytes and strings above `limit`, and repeated numbers: only the wire tells which are large."""
     message.DiscardUnknownFields()
     for field, value in message.ListFields():
         if is_map(field):

@@ -29,7 +29,7 @@ class Place:
     value: Value
 
     def agrees(self, got: bytes) -> bool:
-        """Whether `got` is what the engine should give here."""
+        """True if the engine may answer `got` here."""
         if isinstance(self.value, Message):
             return canonical(type(self.value).FromString(got)) == canonical(self.value)
         if isinstance(self.value, bytes):

@@ -27,7 +27,7 @@ class Field:
         return known.message_type if known is not None else None
 
     def known(self, parent: Descriptor | None) -> FieldDescriptor | None:
-        """What `parent` declares of it, if it stands in a form that fits."""
+        """Declaration of the field in `parent`; None if there is none that fits the wire type."""
         known = parent.fields_by_number.get(self.number) if parent is not None else None
         if known is None:
             return None
@@ -92,13 +92,13 @@ def tokens(data: bytes, descriptor: Descriptor | None) -> list[bytes]:
 
 
 def is_subsequence(some: list[bytes], of: list[bytes]) -> bool:
-    """Whether `some` stand in `of`, in their order."""
+    """True if `some` occur in `of`, in their order."""
     rest = iter(of)
     return all(token in rest for token in some)
 
 
 def without_large(data: bytes, descriptor: Descriptor | None, limit: int) -> bytes:
-    """The merged message without its bytes, strings and packed fields larger than `limit`; keys of maps stay."""
+    """Merged message without bytes, strings and packed fields larger than `limit`; map keys are kept."""
     in_map = descriptor is not None and descriptor.has_options and descriptor.GetOptions().map_entry
     out = []
     for field in _merged(data, descriptor):
@@ -126,7 +126,7 @@ def _merged(data: bytes, descriptor: Descriptor | None) -> list[Field]:
 
 
 def _slot(known: FieldDescriptor | None) -> object:
-    """What holds one value at a time: a oneof, or a singular field."""
+    """Slot that holds one value at a time: a oneof's name or a field's number; None for repeated fields."""
     if known is None or known.is_repeated:
         return None
     return known.number if known.containing_oneof is None else known.containing_oneof.name

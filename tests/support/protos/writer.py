@@ -36,12 +36,12 @@ def wire_of(kind: int) -> int:
 
 
 def is_packable(field: FieldDescriptor) -> bool:
-    """Whether elements of `field` may stand packed."""
+    """True if elements of `field` may be packed."""
     return wire_of(field.type) not in (_LEN, _GROUP)
 
 
 def is_map(field: FieldDescriptor) -> bool:
-    """Whether `field` is a map."""
+    """True if `field` is a map."""
     message = field.message_type
     return message is not None and message.has_options and message.GetOptions().map_entry
 
@@ -85,7 +85,7 @@ class Writer:
         return b"".join(pieces)
 
     def odd_now(self, chance: float) -> bool:
-        """Whether to do something unusual here."""
+        """Decides at random if something unusual is done here."""
         return self.odd and self.rng.random() < chance
 
     def occurrences(self, field: FieldDescriptor, depth: int) -> list[bytes]:
@@ -216,5 +216,5 @@ class Writer:
         return self.tag(number, _LEN) + length + content
 
     def group(self, number: int, content: bytes) -> bytes:
-        """A group."""
+        """A group field: start tag, content, end tag."""
         return self.tag(number, _GROUP) + content + self.tag(number, _END)

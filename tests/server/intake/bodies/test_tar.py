@@ -1,4 +1,4 @@
-"""Archives by other hands (Python's tarfile, GNU tar) in every format, cut everywhere; and what must be refused."""
+"""Archives by other writers (Python's tarfile, GNU tar), in every format, cut anywhere; and refusals."""
 
 import io
 import random

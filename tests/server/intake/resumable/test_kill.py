@@ -1,4 +1,4 @@
-"""kill -9 of the service while clients resume and upload in parallel: no acknowledged byte is lost, no store is wrong.
+"""Tests with kill -9 during parallel resumed uploads: no acknowledged byte is lost, no store is wrong.
 
 `PROTOSLICE_KILLS=200` makes it the long version (`make soak`).
 """
@@ -61,7 +61,7 @@ class Killed:
 
 
 class Pusher:
-    """Uploads one file after the other, by pieces of random size, and goes on whenever the service comes back."""
+    """Uploads files in sequence, in pieces of random size; goes on whenever the service comes back."""
 
     def __init__(self, killed: Killed, seed: int) -> None:
         self.killed = killed

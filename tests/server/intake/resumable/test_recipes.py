@@ -1,4 +1,4 @@
-"""Recipes that are uploaded: a store is made as they say, of what they bring and of what other stores have."""
+"""Uploaded recipes: stores made of the bytes that they bring, and of bytes that other stores have."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def assemble(tus: TusClient, **said: Any) -> httpx.Response:
 
 @pytest.fixture
 def base(tus: TusClient) -> str:
-    """A store."""
+    """Id of a store to copy from."""
     made: str = tus.http.post("/v1/stores?filename=model.onnx", content=MODEL).json()["id"]
     return made
 

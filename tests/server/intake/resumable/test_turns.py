@@ -1,4 +1,4 @@
-"""Connections that break, hang, or come twice: what has arrived is kept, and the newest request goes on."""
+"""Connections that break, hang, or come twice: arrived bytes are kept, and the newest request goes on."""
 
 from __future__ import annotations
 

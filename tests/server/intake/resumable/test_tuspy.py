@@ -1,4 +1,4 @@
-"""tuspy, the client of the tus project for Python, against the live service, which is killed meanwhile."""
+"""The tus project's client for Python, tuspy, against the live service, which is killed meanwhile."""
 
 from __future__ import annotations
 
