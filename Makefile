@@ -102,7 +102,7 @@ $(GATEWAY):
 	mv $@.new/versitygw $@ && rmdir $@.new
 
 bucket: .venv/ready .venv/core $(GATEWAY) ## the HTTP contract and the storage suite on S3: Versity's gateway, built with Go
-	$(BIN)/python tests/bucket.py $(GATEWAY) -n 2
+	$(BIN)/python -m tests.bucket $(GATEWAY) -n 2
 
 nginx: .venv/ready .venv/core ## try the nginx files of docker/ in a real nginx (Debian's is installed if there is none)
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light

@@ -1,4 +1,4 @@
-"""Doors of the Makefile: packages that each installs, and how often it builds the core.
+"""Doors of the Makefile: what each installs, builds of the core, and names of programs and files.
 
 A Python that only notes the calls of pip and maturin stands in for the real one.
 """
@@ -6,8 +6,10 @@ A Python that only notes the calls of pip and maturin stands in for the real one
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,18 @@ def test_nothing_is_begun_on_a_machine_that_lacks_something(checkout: Path) -> N
     with pytest.raises(AssertionError, match=r"Python 3\.11 or later is needed"):
         make(checkout, "run")
     assert not (checkout / ".venv").exists()
+
+
+def test_programs_of_the_doors_are_modules() -> None:
+    """A file would not find the packages beside `tests`."""
+    calls = re.findall(r"\$\(BIN\)/python (.+)", (ROOT / "Makefile").read_text())
+    assert [call for call in calls if not call.startswith("-m ")] == []
+    modules = {call.split()[1] for call in calls}
+    assert {"tests.bucket", "bench.run"} <= modules
+    assert [module for module in modules if find_spec(module) is None] == []
+
+
+def test_files_that_doors_name_are_there() -> None:
+    named = re.findall(r"\b(?:tests|docker)/[\w/.]+", (ROOT / "Makefile").read_text())
+    assert "tests/server/test_memory.py" in named
+    assert [name for name in named if not (ROOT / name).exists()] == []

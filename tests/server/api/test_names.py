@@ -125,9 +125,10 @@ def test_tags_that_cannot_be(
 
 def test_tags_are_listed(client: httpx.Client, stores: list[str]) -> None:
     page = client.get("/v1/tags?limit=2").json()
-    assert len(page["items"]) == 2
-    rest = client.get(f"/v1/tags?cursor={page['next']}&limit=1000").json()
-    names = [tag["name"] for tag in page["items"] + rest["items"]]
+    found = page["items"]  # may be fewer: on S3 the marks of removed tags count
+    assert len(found) <= 2
+    found += client.get(f"/v1/tags?cursor={page['next']}&limit=1000").json()["items"]
+    names = [tag["name"] for tag in found]
     assert names == sorted(names)
     assert {f"named:{n}" for n in range(5)} <= set(names)
 
