@@ -61,6 +61,8 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
         "riegeli" => riegeli(),
         "chunk" => riegeli().iter().flat_map(|file| chunks(file)).collect(),
         "options" => options(&protos),
+        "stream" => common::streams::seeds(),
+        "records" => common::streams::saved_seeds(),
         other => unreachable!("{other} has no seeds"),
     }
 }

@@ -22,6 +22,8 @@ __all__ = [
     "Index",
     "Limits",
     "Plan",
+    "RecordScanner",
+    "Records",
     "RiegeliReader",
     "RiegeliWriter",
     "Rope",
@@ -31,6 +33,7 @@ __all__ = [
     "Sources",
     "crc32c",
     "first_bad_block",
+    "index_records",
     "index_source",
     "read_cached",
 ]
@@ -90,7 +93,43 @@ class Limits:
         steps: int | None = None,
         metadata: int | None = None,
         chunks: int | None = None,
+        records: int | None = None,
     ) -> Self: ...
+
+@final
+class RecordScanner:
+    """Indexes a stream of records that is fed in pieces."""
+
+    def __new__(cls, framing: str, *, limits: Limits | None = None) -> Self: ...
+    def feed(self, piece: bytes) -> None: ...
+    def finish(self, size: int) -> bytes: ...
+
+def index_records(
+    sources: Sources,
+    framing: str,
+    *,
+    limits: Limits | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> bytes: ...
+
+@final
+class Records:
+    """Records of one stream, by number."""
+
+    def __new__(cls, saved: bytes, *, limits: Limits | None = None) -> Self: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def framing(self) -> str: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def fault(self) -> tuple[int, str] | None: ...
+    def place(self, number: int) -> tuple[int, int, int, int]: ...
+    def rope(self, sources: Sources, ranges: Sequence[tuple[int, int]], form: str | None) -> Rope: ...
+    def read(self, sources: Sources, start: int, stop: int, most: int) -> list[bytes]: ...
 
 @final
 class Rope:

@@ -14,6 +14,7 @@ mod errors;
 mod find;
 mod index;
 mod limits;
+mod records;
 mod riegeli;
 mod rope;
 mod schema;
@@ -44,6 +45,8 @@ mod _core {
     use super::index::{Index, Scanner, index_source};
     #[pymodule_export]
     use super::limits::Limits;
+    #[pymodule_export]
+    use super::records::{RecordScanner, Records, index_records};
     #[pymodule_export]
     use super::riegeli::{RiegeliReader, RiegeliWriter};
     #[pymodule_export]

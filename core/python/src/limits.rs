@@ -10,7 +10,7 @@ pub(crate) struct Limits(pub(crate) wire::Limits);
 #[pymethods]
 impl Limits {
     #[new]
-    #[pyo3(signature = (*, depth=None, nodes=None, path=None, decoded=None, held=None, side=None, pieces=None, steps=None, metadata=None, chunks=None))]
+    #[pyo3(signature = (*, depth=None, nodes=None, path=None, decoded=None, held=None, side=None, pieces=None, steps=None, metadata=None, chunks=None, records=None))]
     #[allow(clippy::too_many_arguments, reason = "options with names")]
     fn new(
         depth: Option<u32>,
@@ -23,6 +23,7 @@ impl Limits {
         steps: Option<u64>,
         metadata: Option<u64>,
         chunks: Option<u64>,
+        records: Option<u64>,
     ) -> Self {
         let default = wire::Limits::default();
         Self(wire::Limits {
@@ -36,6 +37,7 @@ impl Limits {
             steps: steps.unwrap_or(default.steps),
             metadata: metadata.unwrap_or(default.metadata),
             chunks: chunks.unwrap_or(default.chunks),
+            records: records.unwrap_or(default.records),
         })
     }
 

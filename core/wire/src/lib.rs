@@ -30,6 +30,7 @@ pub mod path;
 pub mod plan;
 mod plan_file;
 pub mod reader;
+pub mod records;
 pub mod resolve;
 pub mod riegeli;
 pub mod rope;

@@ -30,6 +30,8 @@ pub struct Limits {
     pub metadata: u64,
     /// Chunks of a plan, in addition to one for every 4 KiB of the proto. Each takes about a kilobyte of memory.
     pub chunks: u64,
+    /// Bytes of memory for the index of a stream of records.
+    pub records: u64,
 }
 
 impl Default for Limits {
@@ -45,6 +47,7 @@ impl Default for Limits {
             steps: 1 << 24,
             metadata: 256 << 20,
             chunks: 1 << 14,
+            records: 1 << 32,
         }
     }
 }

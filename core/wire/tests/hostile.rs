@@ -9,7 +9,7 @@ use common::damage::{Rng, damaged};
 use common::memory::{Counting, peak_of};
 use common::sealed::INDEX_HEADER;
 use common::targets::TARGETS;
-use common::{bodies, corpus, sealed, tables};
+use common::{bodies, corpus, sealed, streams, tables};
 use wire::metadata::Metadata;
 
 #[global_allocator]
@@ -77,6 +77,16 @@ fn paths() {
 #[test]
 fn ropes() {
     hostile(&corpus::ropes(), bodies::rope);
+}
+
+#[test]
+fn streams() {
+    hostile(&streams::seeds(), streams::stream);
+}
+
+#[test]
+fn indexes_of_streams_with_sound_checksums() {
+    hostile(&streams::saved_seeds(), streams::saved);
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub mod memory;
 pub mod riegeli;
 pub mod schema;
 pub mod sealed;
+pub mod streams;
 pub mod tables;
 pub mod targets;
 pub mod walker;

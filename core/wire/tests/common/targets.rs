@@ -1,12 +1,12 @@
 //! Everything that takes foreign bytes, by name: what `core/fuzz` fuzzes.
 
-use super::{bodies, descriptors, elements, riegeli, sealed};
+use super::{bodies, descriptors, elements, riegeli, sealed, streams};
 
 /// Fuzz target: operations on one input that may not panic, hang, or take memory without bound.
 pub type Body = fn(&[u8]);
 
 /// All of it.
-pub const TARGETS: [(&str, Body); 18] = [
+pub const TARGETS: [(&str, Body); 20] = [
     ("proto", bodies::proto),
     ("untyped", bodies::untyped),
     ("view", sealed::view),
@@ -25,4 +25,6 @@ pub const TARGETS: [(&str, Body); 18] = [
     ("riegeli", riegeli::exercise),
     ("chunk", sealed::chunk),
     ("options", sealed::options),
+    ("stream", streams::stream),
+    ("records", streams::saved),
 ];

@@ -1,0 +1,158 @@
+//! `_core.RecordScanner`, `_core.Records`, and the index of a stream in one call.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+use wire::records::{self, Form, Framing, Index, Reading};
+use wire::{Kind, WireError};
+
+use crate::errors;
+use crate::limits::{self, Limits};
+use crate::rope::Rope;
+use crate::source::Sources;
+
+/// Indexes a stream of records that is fed in pieces.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct RecordScanner(Mutex<Option<records::Scanner>>);
+
+#[pymethods]
+impl RecordScanner {
+    #[new]
+    #[pyo3(signature = (framing, *, limits=None))]
+    fn new(py: Python<'_>, framing: &str, limits: Option<&Bound<'_, Limits>>) -> PyResult<Self> {
+        let made = framing_of(framing).and_then(|framing| records::Scanner::new(framing, &limits::of(limits)));
+        made.map(|scanner| Self(Mutex::new(Some(scanner)))).map_err(|error| errors::raise(py, error))
+    }
+
+    /// Takes the next piece of the stream; pieces may end anywhere.
+    fn feed(&self, py: Python<'_>, piece: &[u8]) -> PyResult<()> {
+        let fed = py.detach(|| {
+            let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            held.as_mut().ok_or_else(finished)?.feed(piece)
+        });
+        fed.map_err(|error| errors::raise(py, error))
+    }
+
+    /// The saved index of a stream that ends here, after `size` bytes.
+    fn finish<'py>(&self, py: Python<'py>, size: u64) -> PyResult<Bound<'py, PyBytes>> {
+        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let saved = py.detach(|| held.ok_or_else(finished)?.finish(size).map(|index| index.save()));
+        saved.map(|saved| PyBytes::new(py, &saved)).map_err(|error| errors::raise(py, error))
+    }
+}
+
+/// The saved index of the first source. Reads the heads of records; `progress` is called periodically with the bytes
+/// seen and the total.
+#[pyfunction]
+#[pyo3(signature = (sources, framing, *, limits=None, progress=None))]
+pub(crate) fn index_records<'py>(
+    py: Python<'py>,
+    sources: &Bound<'py, Sources>,
+    framing: &str,
+    limits: Option<&Bound<'py, Limits>>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let (sources, limits) = (sources.get(), limits::of(limits));
+    let saved = framing_of(framing).and_then(|framing| {
+        py.detach(|| sources.watched(None, progress, |source| records::index_source(framing, source, &limits)))
+            .map(|index| index.save())
+    });
+    saved.map(|saved| PyBytes::new(py, &saved)).map_err(|error| errors::raise(py, error))
+}
+
+/// Records of one stream, by number.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct Records(Reading);
+
+#[pymethods]
+impl Records {
+    #[new]
+    #[pyo3(signature = (saved, *, limits=None))]
+    fn new(py: Python<'_>, saved: &[u8], limits: Option<&Bound<'_, Limits>>) -> PyResult<Self> {
+        let limits = limits::of(limits);
+        let index = py.detach(|| Index::load(saved)).map_err(|error| errors::raise(py, error))?;
+        Ok(Self(Reading::new(index, limits)))
+    }
+
+    /// Number of whole records.
+    #[getter]
+    fn count(&self) -> u64 {
+        self.0.index().count()
+    }
+
+    /// Name of the framing.
+    #[getter]
+    fn framing(&self) -> &'static str {
+        self.0.index().framing().name()
+    }
+
+    /// End of the last whole record, in bytes.
+    #[getter]
+    fn end(&self) -> u64 {
+        self.0.index().end()
+    }
+
+    /// Bytes of the stream.
+    #[getter]
+    fn size(&self) -> u64 {
+        self.0.index().size()
+    }
+
+    /// Offset and description of the damage that ends the records; None for a sound stream.
+    #[getter]
+    fn fault(&self) -> Option<(u64, String)> {
+        self.0.index().fault().map(|fault| (fault.offset, fault.message.clone()))
+    }
+
+    /// Start of a record's frame, start and end of the record, and end of the frame.
+    fn place(&self, py: Python<'_>, number: u64) -> PyResult<(u64, u64, u64, u64)> {
+        let place = self.0.index().place(number).map_err(|error| errors::raise(py, error))?;
+        Ok((place.start, place.content, place.content_end, place.end))
+    }
+
+    /// The records of `ranges`, pairs of start and stop, in the framing `form`; None gives them bare.
+    fn rope(
+        &self,
+        py: Python<'_>,
+        sources: &Bound<'_, Sources>,
+        ranges: Vec<(u64, u64)>,
+        form: Option<&str>,
+    ) -> PyResult<Rope> {
+        let sources = sources.get();
+        let ranges: Vec<_> = ranges.into_iter().map(|(start, stop)| start..stop).collect();
+        let rope = form.map(framing_of).transpose().and_then(|framing| {
+            let form = framing.map_or(Form::Bare, Form::Framed);
+            py.detach(|| sources.with(None, |source| self.0.ropes(source, &ranges, form)))
+        });
+        rope.map(Rope).map_err(|error| errors::raise(py, error))
+    }
+
+    /// As many records from `start` on as lie within `most` bytes, and before `stop`; one at least. Checksums of
+    /// TFRecords are compared.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        sources: &Bound<'py, Sources>,
+        start: u64,
+        stop: u64,
+        most: u64,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let sources = sources.get();
+        let read = py.detach(|| sources.with(None, |source| self.0.read(source, start..stop, most)));
+        let batch = read.map_err(|error| errors::raise(py, error))?;
+        PyList::new(py, batch.records().map(|record| PyBytes::new(py, record)).collect::<Vec<_>>())
+    }
+}
+
+fn framing_of(name: &str) -> wire::Result<Framing> {
+    let unknown = || {
+        let message = format!("{name:?} is no framing: tfrecord, delimited, u32le, u32be, u64le, u64be or riegeli");
+        WireError::new(Kind::Syntax, message)
+    };
+    Framing::named(name).ok_or_else(unknown)
+}
+
+fn finished() -> WireError {
+    WireError::new(Kind::Unsupported, "this stream is finished; begin anew")
+}

@@ -1,0 +1,78 @@
+//! Records in memory, a batch at a time: one read for those that lie side by side.
+
+use std::ops::Range;
+
+use super::framing::{Framing, masked};
+use super::output::Reading;
+use crate::error::{Result, WireError};
+use crate::rope::Rope;
+use crate::source::{RopeSource, Source};
+
+/// Consecutive records.
+#[derive(Debug, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    places: Vec<Range<usize>>,
+}
+
+impl Batch {
+    /// The records, in order.
+    pub fn records(&self) -> impl Iterator<Item = &[u8]> {
+        self.places.iter().map(|place| self.bytes.get(place.clone()).unwrap_or_default())
+    }
+}
+
+impl Reading {
+    /// As many records of `range` as lie within `most` bytes; one at least. Of a riegeli file, those of one chunk at
+    /// most. `Corrupt` for a TFRecord that differs from its checksum.
+    pub fn read(&self, source: &dyn Source, range: Range<u64>, most: u64) -> Result<Batch> {
+        if range.is_empty() {
+            return Ok(Batch::default());
+        }
+        if self.index().framing() == Framing::Riegeli {
+            return self.read_chunk(source, range, most);
+        }
+        let stop = self.index().within(range.start, most)?.min(range.end);
+        let start = self.index().start(range.start)?;
+        let len = self.index().start(stop)? - start;
+        let bytes = source.read(start, length(len)?)?.into_owned();
+        let (mut places, checked) = (Vec::new(), self.index().framing() == Framing::TfRecord);
+        self.index().each(range.start..stop, |place| {
+            let at = (place.content - start) as usize..(place.content_end - start) as usize;
+            let sum = bytes.get(at.end..at.end + 4).filter(|_| checked);
+            let content = bytes.get(at.clone()).unwrap_or_default();
+            if sum.is_some_and(|sum| sum != masked(crc32c::crc32c(content)).to_le_bytes()) {
+                return Err(WireError::corrupt(place.start, "a record differs from its checksum"));
+            }
+            places.push(at);
+            Ok(())
+        })?;
+        Ok(Batch { bytes, places })
+    }
+
+    fn read_chunk(&self, source: &dyn Source, range: Range<u64>, most: u64) -> Result<Batch> {
+        let mut batch = Batch::default();
+        self.of_chunk(source, range, |record| {
+            let held = (batch.bytes.len() as u64).saturating_add(record.len());
+            let fits = batch.places.is_empty() || held <= most;
+            if fits {
+                batch.take(source, &record)?;
+            }
+            Ok(fits)
+        })?;
+        Ok(batch)
+    }
+}
+
+impl Batch {
+    fn take(&mut self, source: &dyn Source, record: &Rope) -> Result<()> {
+        let (sources, start) = ([source], self.bytes.len());
+        self.bytes.extend_from_slice(&RopeSource::new(record, &sources).read(0, length(record.len())?)?);
+        self.places.push(start..self.bytes.len());
+        Ok(())
+    }
+}
+
+fn length(bytes: u64) -> Result<usize> {
+    usize::try_from(bytes).map_err(|_| WireError::corrupt(0, "a record does not fit into memory"))
+}

@@ -1,0 +1,40 @@
+//! Index of a riegeli file: the chunks that hold records, and the number of the first record of each.
+
+use super::framing::Framing;
+use super::index::{Builder, Index, broken};
+use crate::error::Result;
+use crate::limits::Limits;
+use crate::riegeli::{ChunkRef, chunk_at};
+use crate::source::Source;
+
+/// The index of a riegeli file; reads its chunk headers.
+pub fn index_source(source: &dyn Source, limits: &Limits) -> Result<Index> {
+    let (size, mut at) = (source.len(), 0);
+    let mut builder = Builder::new(Framing::Riegeli, limits);
+    loop {
+        source.carry_on()?;
+        match chunk_at(source, at) {
+            Ok(Some(chunk)) => {
+                builder.push_chunk(chunk.header.records, chunk.begin, chunk.end)?;
+                at = chunk.end;
+            }
+            Ok(None) => return Ok(builder.finish(size)),
+            Err(fault) if fault.resume == crate::riegeli::Resume::Never => return Err(fault.error),
+            Err(fault) => {
+                builder.fail(at, fault.error.message().to_owned());
+                return Ok(builder.finish(size));
+            }
+        }
+    }
+}
+
+impl Index {
+    /// The chunk of record `number` of a riegeli file, and the number of its first record.
+    pub(super) fn chunk<S: Source + ?Sized>(&self, number: u64, source: &S) -> Result<(ChunkRef, u64)> {
+        self.check(number)?;
+        let row = self.rows.partition_point(|row| row.first <= number);
+        let row = row.checked_sub(1).and_then(|row| self.rows.get(row)).ok_or_else(broken)?;
+        let chunk = chunk_at(source, row.offset)?.filter(|chunk| number - row.first < chunk.header.records);
+        chunk.map(|chunk| (chunk, row.first)).ok_or_else(broken)
+    }
+}

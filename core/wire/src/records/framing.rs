@@ -1,0 +1,139 @@
+//! Framings: what stands before and behind each record of a stream.
+
+use crate::error::{Result, WireError};
+use crate::varint::{self, Varint};
+
+/// Framing of a stream: the bytes that tell its records apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// TFRecord: a length of eight bytes and its checksum, the record, its checksum.
+    TfRecord,
+    /// A varint length before each record, as protobuf's `writeDelimitedTo` writes.
+    Delimited,
+    /// A length of four bytes, little-endian.
+    U32Le,
+    /// A length of four bytes, big-endian.
+    U32Be,
+    /// A length of eight bytes, little-endian.
+    U64Le,
+    /// A length of eight bytes, big-endian.
+    U64Be,
+    /// Riegeli/records: chunks of records.
+    Riegeli,
+}
+
+/// Every framing with its name, in the order of their numbers.
+const NAMES: [(Framing, &str); 7] = [
+    (Framing::TfRecord, "tfrecord"),
+    (Framing::Delimited, "delimited"),
+    (Framing::U32Le, "u32le"),
+    (Framing::U32Be, "u32be"),
+    (Framing::U64Le, "u64le"),
+    (Framing::U64Be, "u64be"),
+    (Framing::Riegeli, "riegeli"),
+];
+
+/// Bytes of the longest head.
+pub const MAX_HEAD: usize = 12;
+
+/// Head of a record: its own bytes, and the length that it tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Bytes of the head.
+    pub len: u64,
+    /// Bytes of the record.
+    pub content: u64,
+}
+
+impl Framing {
+    /// The framing called `name`; None for no name of one.
+    pub fn named(name: &str) -> Option<Self> {
+        NAMES.iter().find(|(_, known)| *known == name).map(|(framing, _)| *framing)
+    }
+
+    /// Name of the framing.
+    pub fn name(self) -> &'static str {
+        NAMES.iter().find(|(framing, _)| *framing == self).map_or("", |(_, name)| name)
+    }
+
+    pub(super) fn number(self) -> u8 {
+        self as u8
+    }
+
+    pub(super) fn numbered(number: u8) -> Option<Self> {
+        NAMES.get(usize::from(number)).map(|(framing, _)| *framing)
+    }
+
+    /// Bytes behind each record.
+    pub(super) fn tail(self) -> u64 {
+        if self == Self::TfRecord { 4 } else { 0 }
+    }
+
+    /// Bytes of the shortest head of a record of `content` bytes.
+    pub(super) fn least_head(self, content: u64) -> u64 {
+        match self {
+            Self::TfRecord => 12,
+            Self::Delimited => varint::len(content) as u64,
+            Self::U32Le | Self::U32Be => 4,
+            Self::U64Le | Self::U64Be => 8,
+            Self::Riegeli => 0,
+        }
+    }
+
+    /// The head at the start of `bytes`, which stand at `offset`; None when more bytes are needed.
+    #[inline]
+    pub(super) fn head(self, bytes: &[u8], offset: u64) -> Result<Option<Head>> {
+        match self {
+            Self::TfRecord => checked_length(bytes, offset),
+            Self::Delimited => match varint::read(bytes) {
+                Varint::Value(content, len) => Ok(Some(Head { len: len as u64, content })),
+                Varint::Truncated => Ok(None),
+                Varint::Overlong => Err(WireError::corrupt(offset, "the length of a record has more than 64 bits")),
+            },
+            Self::U32Le => Ok(bytes.first_chunk().map(|b| Head { len: 4, content: u32::from_le_bytes(*b).into() })),
+            Self::U32Be => Ok(bytes.first_chunk().map(|b| Head { len: 4, content: u32::from_be_bytes(*b).into() })),
+            Self::U64Le => Ok(bytes.first_chunk().map(|b| Head { len: 8, content: u64::from_le_bytes(*b) })),
+            Self::U64Be => Ok(bytes.first_chunk().map(|b| Head { len: 8, content: u64::from_be_bytes(*b) })),
+            Self::Riegeli => Err(WireError::corrupt(offset, "records of riegeli files have no heads")),
+        }
+    }
+
+    /// Appends the head of a record of `content` bytes.
+    pub fn put_head(self, content: u64, out: &mut Vec<u8>) {
+        // A length beyond 32 bits is refused before it comes here: see `Framing::fits`.
+        let short = u32::try_from(content).unwrap_or(u32::MAX);
+        match self {
+            Self::TfRecord => {
+                let length = content.to_le_bytes();
+                out.extend_from_slice(&length);
+                out.extend_from_slice(&masked(crc32c::crc32c(&length)).to_le_bytes());
+            }
+            Self::Delimited => varint::write(content, out),
+            Self::U32Le => out.extend_from_slice(&short.to_le_bytes()),
+            Self::U32Be => out.extend_from_slice(&short.to_be_bytes()),
+            Self::U64Le => out.extend_from_slice(&content.to_le_bytes()),
+            Self::U64Be => out.extend_from_slice(&content.to_be_bytes()),
+            Self::Riegeli => {}
+        }
+    }
+
+    /// True when the head has room for the length `content`.
+    pub fn fits(self, content: u64) -> bool {
+        !matches!(self, Self::U32Le | Self::U32Be) || u32::try_from(content).is_ok()
+    }
+}
+
+/// A CRC-32C in TensorFlow's masked form.
+pub fn masked(crc: u32) -> u32 {
+    crc.rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+#[inline]
+fn checked_length(bytes: &[u8], offset: u64) -> Result<Option<Head>> {
+    let Some((length, rest)) = bytes.split_first_chunk::<8>() else { return Ok(None) };
+    let Some(sum) = rest.first_chunk() else { return Ok(None) };
+    if masked(crc32c::crc32c(length)) != u32::from_le_bytes(*sum) {
+        return Err(WireError::corrupt(offset, "the length of a record differs from its checksum"));
+    }
+    Ok(Some(Head { len: 12, content: u64::from_le_bytes(*length) }))
+}

@@ -1,0 +1,285 @@
+//! Index of a stream: where each record lies, in a table of rows with the lengths between them.
+
+use std::ops::Range;
+
+use super::framing::Framing;
+use super::lengths::{self, Run};
+use crate::error::{Kind, Result, WireError};
+use crate::limits::Limits;
+use crate::reader::Reader;
+
+/// Codes between two rows: what a search decodes at most.
+const CODES: u32 = 256;
+
+/// Place of a record and of its frame in the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Beginning of the frame, which is the end of the frame before.
+    pub start: u64,
+    /// Beginning of the record.
+    pub content: u64,
+    /// End of the record.
+    pub content_end: u64,
+    /// End of the frame.
+    pub end: u64,
+}
+
+/// Why a stream has no records from an offset on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Offset of the record that is cut off or damaged.
+    pub offset: u64,
+    /// Reason, without the offset.
+    pub message: String,
+}
+
+/// One row of the table: a record, and where its frame (of a riegeli file: its chunk) and its code begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) first: u64,
+    pub(super) offset: u64,
+    pub(super) at: u64,
+}
+
+/// Index of a stream.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Index {
+    pub(super) framing: Framing,
+    pub(super) count: u64,
+    /// End of the last whole record.
+    pub(super) end: u64,
+    pub(super) size: u64,
+    pub(super) fault: Option<Fault>,
+    pub(super) rows: Vec<Row>,
+    pub(super) codes: Vec<u8>,
+}
+
+impl Index {
+    /// Framing of the stream.
+    pub fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// Number of whole records.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// End of the last whole record, in bytes.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Bytes of the stream.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Damage that ends the records before the end of the stream; None for a sound one.
+    pub fn fault(&self) -> Option<&Fault> {
+        self.fault.as_ref()
+    }
+
+    /// Place of record `number`, which takes no read; `Unsupported` for a riegeli file.
+    pub fn place(&self, number: u64) -> Result<Place> {
+        self.check(number)?;
+        let mut place = None;
+        self.each(number..number + 1, |found| {
+            place = Some(found);
+            Ok(())
+        })?;
+        place.ok_or_else(broken)
+    }
+
+    /// Offset at which the frame of record `number` begins; the end of the records for the one behind the last.
+    pub fn start(&self, number: u64) -> Result<u64> {
+        if number == self.count { Ok(self.end) } else { self.place(number).map(|place| place.start) }
+    }
+
+    /// End of the longest run of records from `number` on whose frames take at most `bytes` together; one record at
+    /// least.
+    pub fn within(&self, number: u64, bytes: u64) -> Result<u64> {
+        let limit = self.place(number)?.start.saturating_add(bytes);
+        let mut last = number + 1;
+        self.runs(number..self.count, |run, start, first| {
+            let fits = limit.saturating_sub(start).checked_div(self.frame(run)?).unwrap_or(0);
+            last = last.max(first.saturating_add(fits.min(run.count)));
+            Ok(fits >= run.count)
+        })?;
+        Ok(last)
+    }
+
+    /// Calls `take` with the place of each record of `range`, in order.
+    pub(super) fn each(&self, range: Range<u64>, mut take: impl FnMut(Place) -> Result<()>) -> Result<()> {
+        self.runs(range, |run, mut start, _| {
+            let head = self.framing.least_head(run.len).checked_add(run.extra);
+            let frame = self.frame(run)?;
+            for _ in 0..run.count {
+                let content = head.and_then(|head| start.checked_add(head)).ok_or_else(broken)?;
+                let content_end = content.checked_add(run.len).ok_or_else(broken)?;
+                let end = start.checked_add(frame).ok_or_else(broken)?;
+                take(Place { start, content, content_end, end })?;
+                start = end;
+            }
+            Ok(true)
+        })
+    }
+
+    /// Calls `take` with each run of records of `range`, where it starts, and the number of its first; ends when `take`
+    /// returns false.
+    fn runs(&self, range: Range<u64>, mut take: impl FnMut(Run, u64, u64) -> Result<bool>) -> Result<()> {
+        if self.framing == Framing::Riegeli {
+            return Err(WireError::new(Kind::Unsupported, "records of a riegeli file lie in chunks"));
+        }
+        let mut row = self.rows.partition_point(|row| row.first <= range.start);
+        let mut number = range.start;
+        while number < range.end {
+            let (begin, mut reader, stop) = self.row(row)?;
+            let (mut first, mut start, mut last) = (begin.first, begin.offset, 0);
+            while first < stop.min(range.end) {
+                let mut run = lengths::next(&mut reader, last)?;
+                last = run.len;
+                let frame = self.frame(run)?;
+                let next = first.checked_add(run.count).filter(|next| *next <= stop).ok_or_else(broken)?;
+                let end = frame.checked_mul(run.count).and_then(|all| start.checked_add(all));
+                let end = end.filter(|end| *end <= self.end).ok_or_else(broken)?;
+                if next > number {
+                    let skipped = number - first;
+                    run.count = next.min(range.end) - number;
+                    if !take(run, start + frame * skipped, number)? {
+                        return Ok(());
+                    }
+                    number = next.min(range.end);
+                }
+                (first, start) = (next, end);
+            }
+            row += 1;
+        }
+        Ok(())
+    }
+
+    /// The row before number `row`, its codes, and the first record behind it.
+    fn row(&self, row: usize) -> Result<(Row, Reader<'_>, u64)> {
+        let begin = row.checked_sub(1).and_then(|row| self.rows.get(row)).ok_or_else(broken)?;
+        let next = self.rows.get(row);
+        let end = next.map_or(self.codes.len() as u64, |next| next.at);
+        let codes = usize::try_from(begin.at).ok().zip(usize::try_from(end).ok());
+        let codes = codes.and_then(|(begin, end)| self.codes.get(begin..end)).ok_or_else(broken)?;
+        Ok((*begin, Reader::new(codes, begin.at), next.map_or(self.count, |next| next.first)))
+    }
+
+    fn frame(&self, run: Run) -> Result<u64> {
+        let around = self.framing.least_head(run.len) + run.extra + self.framing.tail();
+        run.len.checked_add(around).ok_or_else(broken)
+    }
+
+    pub(super) fn check(&self, number: u64) -> Result<()> {
+        if number < self.count {
+            return Ok(());
+        }
+        let message = format!("there is no record {number}: the stream has {}", self.count);
+        Err(WireError::new(Kind::NotFound, message))
+    }
+}
+
+pub(super) fn broken() -> WireError {
+    WireError::corrupt(0, "an index of records does not fit together")
+}
+
+/// Makes an index, record by record.
+#[derive(Debug)]
+pub(super) struct Builder {
+    index: Index,
+    most: u64,
+    /// Codes since the last row.
+    codes: u32,
+    last: u64,
+    /// Records of the last length that have no code yet.
+    run: u64,
+}
+
+impl Builder {
+    pub(super) fn new(framing: Framing, limits: &Limits) -> Self {
+        let index = Index { framing, count: 0, end: 0, size: 0, fault: None, rows: Vec::new(), codes: Vec::new() };
+        Self { index, most: limits.records, codes: CODES, last: 0, run: 0 }
+    }
+
+    /// End of the last record.
+    pub(super) fn end(&self) -> u64 {
+        self.index.end
+    }
+
+    pub(super) fn fault(&self) -> Option<&Fault> {
+        self.index.fault.as_ref()
+    }
+
+    /// Appends a record of `len` bytes whose frame ends at `end`, and whose head is `extra` bytes longer than need be.
+    #[inline]
+    pub(super) fn push(&mut self, len: u64, extra: u64, end: u64) -> Result<()> {
+        if self.codes >= CODES {
+            self.begin_row()?;
+        }
+        if len == self.last && extra == 0 {
+            self.run += 1;
+        } else {
+            self.close_run();
+            lengths::put(len, extra, self.last, &mut self.index.codes);
+            self.codes += 1;
+            self.last = len;
+        }
+        self.index.count += 1;
+        self.index.end = end;
+        Ok(())
+    }
+
+    /// Appends a chunk of `count` records at `offset`.
+    pub(super) fn push_chunk(&mut self, count: u64, offset: u64, end: u64) -> Result<()> {
+        if count > 0 {
+            self.index.rows.push(Row { first: self.index.count, offset, at: 0 });
+            self.check()?;
+        }
+        self.index.count = self.index.count.checked_add(count).ok_or_else(broken)?;
+        self.index.end = end;
+        Ok(())
+    }
+
+    pub(super) fn fail(&mut self, offset: u64, message: String) {
+        self.index.fault.get_or_insert(Fault { offset, message });
+    }
+
+    /// The index of a stream that ends here, after `size` bytes.
+    pub(super) fn finish(mut self, size: u64) -> Index {
+        self.close_run();
+        self.index.size = size;
+        self.index.rows.shrink_to_fit();
+        self.index.codes.shrink_to_fit();
+        self.index
+    }
+
+    fn close_run(&mut self) {
+        if self.run > 0 {
+            lengths::put_run(self.run, &mut self.index.codes);
+            (self.run, self.codes) = (0, self.codes + 1);
+        }
+    }
+
+    fn begin_row(&mut self) -> Result<()> {
+        self.close_run();
+        let at = self.index.codes.len() as u64;
+        self.index.rows.push(Row { first: self.index.count, offset: self.index.end, at });
+        (self.codes, self.last) = (0, 0);
+        self.check()
+    }
+
+    fn check(&self) -> Result<()> {
+        let held = self.index.codes.len() as u64 + (self.index.rows.len() * size_of::<Row>()) as u64;
+        if held <= self.most {
+            return Ok(());
+        }
+        let message = format!(
+            "the index of {} records would take more than {} bytes; cut the stream into shards",
+            self.index.count, self.most
+        );
+        Err(WireError::new(Kind::Limit, message).at(self.index.end))
+    }
+}

@@ -1,0 +1,19 @@
+//! Streams of records: how each is framed, where each lies, and any of them as a rope.
+//!
+//! [`framing`] knows the heads, [`scanner`] indexes a stream as its bytes pass, [`index`] is where each record lies in
+//! one or two bytes for each, [`chunks`] the same for riegeli files, whose records are numbered chunk by chunk.
+
+pub mod batch;
+pub mod chunks;
+pub mod framing;
+pub mod index;
+mod lengths;
+pub mod output;
+mod saved;
+pub mod scanner;
+
+pub use batch::Batch;
+pub use framing::Framing;
+pub use index::{Fault, Index, Place};
+pub use output::{Form, Reading};
+pub use scanner::{Scanner, index_source};

@@ -1,0 +1,182 @@
+//! Records as ropes: extents where the bytes lie as they are wanted, literals for heads and for what was compressed.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use super::framing::{Framing, masked};
+use super::index::{Index, broken};
+use crate::error::{Kind, Result, WireError};
+use crate::limits::Limits;
+use crate::riegeli::{self, Decoded};
+use crate::rope::{IMAGE, Piece, Rope, RopeBuilder};
+use crate::source::{RopeSource, Source};
+
+/// Bytes read at a time for the checksum of a record.
+const STRIDE: u64 = 1 << 20;
+
+/// Form of records that are given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The records alone, one behind the other.
+    Bare,
+    /// Each framed: any framing but that of riegeli.
+    Framed(Framing),
+}
+
+/// Reads records of one stream, with the chunk that was decoded last in memory.
+#[derive(Debug)]
+pub struct Reading {
+    index: Index,
+    limits: Limits,
+    decoded: Mutex<Option<(u64, Decoded)>>,
+}
+
+impl Reading {
+    /// Reads by `index`.
+    pub fn new(index: Index, limits: Limits) -> Self {
+        Self { index, limits, decoded: Mutex::default() }
+    }
+
+    /// The index.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// The records `range` of `source` in `form`. Reads nothing for uncompressed records, but for TFRecords made of
+    /// others, whose checksums take the bytes; `Limit` for more than `limits.held` bytes that have to be read.
+    pub fn rope(&self, source: &dyn Source, range: Range<u64>, form: Form) -> Result<Rope> {
+        let mut out = RopeBuilder::new(&self.limits);
+        self.append(source, range, form, &mut out)?;
+        out.check()?;
+        Ok(out.finish())
+    }
+
+    /// Like [`Reading::rope`], of several ranges.
+    pub fn ropes(&self, source: &dyn Source, ranges: &[Range<u64>], form: Form) -> Result<Rope> {
+        let mut out = RopeBuilder::new(&self.limits);
+        for range in ranges {
+            self.append(source, range.clone(), form, &mut out)?;
+        }
+        out.check()?;
+        Ok(out.finish())
+    }
+
+    fn append(&self, source: &dyn Source, range: Range<u64>, form: Form, out: &mut RopeBuilder) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        self.index.check(range.end - 1)?;
+        if self.index.framing() == Framing::Riegeli {
+            return self.append_chunks(source, range, form, out);
+        }
+        if form == Form::Framed(self.index.framing()) {
+            let (start, end) = (self.index.start(range.start)?, self.index.start(range.end)?);
+            out.extent(IMAGE, start, end - start);
+            return Ok(());
+        }
+        let mut room = self.limits.held;
+        self.index.each(range, |place| {
+            let record = Rope::extent(IMAGE, place.content, place.content_end - place.content);
+            put(source, &record, form, &mut room, out)
+        })
+    }
+
+    fn append_chunks(&self, source: &dyn Source, range: Range<u64>, form: Form, out: &mut RopeBuilder) -> Result<()> {
+        let (mut number, mut room) = (range.start, self.limits.held);
+        while number < range.end {
+            source.carry_on()?;
+            number = self.of_chunk(source, number..range.end, |record| {
+                let literals = record.pieces().filter(|piece| matches!(piece, Piece::Literal(_)));
+                take(&mut room, literals.map(|piece| piece.len()).sum())?;
+                put(source, &record, form, &mut room, out).map(|()| true)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Calls `give` with the records of `range` that lie in the chunk of its first, until it returns false; returns the
+    /// number of the record that was not given.
+    pub(super) fn of_chunk(
+        &self,
+        source: &dyn Source,
+        range: Range<u64>,
+        mut give: impl FnMut(Rope) -> Result<bool>,
+    ) -> Result<u64> {
+        let (chunk, first) = self.index.chunk(range.start, source)?;
+        let spans = riegeli::spans(source, &chunk, &self.limits)?;
+        let end = range.end.min(first.saturating_add(chunk.header.records));
+        for number in range.start..end {
+            let at = usize::try_from(number - first).unwrap_or(usize::MAX);
+            let record = match &spans {
+                Some(spans) => {
+                    let mut record = RopeBuilder::default();
+                    spans.extents(&chunk, at, IMAGE, &mut record);
+                    record.finish()
+                }
+                None => {
+                    self.decoded(source, &chunk, |decoded| Ok(Rope::literal(decoded.get(at).unwrap_or_default())))?
+                }
+            };
+            if !give(record)? {
+                return Ok(number);
+            }
+        }
+        Ok(end)
+    }
+
+    fn decoded<R>(
+        &self,
+        source: &dyn Source,
+        chunk: &riegeli::ChunkRef,
+        work: impl FnOnce(&Decoded) -> Result<R>,
+    ) -> Result<R> {
+        let mut held = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.as_ref().is_none_or(|(begin, _)| *begin != chunk.begin) {
+            *held = Some((chunk.begin, riegeli::decode(source, chunk, &self.limits)?));
+        }
+        held.as_ref().map_or_else(|| Err(broken()), |(_, decoded)| work(decoded))
+    }
+}
+
+/// Appends `record` in `form`.
+fn put(source: &dyn Source, record: &Rope, form: Form, room: &mut u64, out: &mut RopeBuilder) -> Result<()> {
+    let Form::Framed(framing) = form else {
+        out.rope(record);
+        return out.check();
+    };
+    if framing == Framing::Riegeli {
+        return Err(WireError::new(Kind::Unsupported, "records are not given out as riegeli files"));
+    }
+    if !framing.fits(record.len()) {
+        let message = format!("a record of {} bytes has a length beyond 32 bits: take another framing", record.len());
+        return Err(WireError::new(Kind::Limit, message));
+    }
+    let mut head = Vec::with_capacity(12);
+    framing.put_head(record.len(), &mut head);
+    out.literal(&head);
+    out.rope(record);
+    if framing == Framing::TfRecord {
+        take(room, record.len())?;
+        out.literal(&masked(checksum(source, record)?).to_le_bytes());
+    }
+    out.check()
+}
+
+fn take(room: &mut u64, bytes: u64) -> Result<()> {
+    *room = room.checked_sub(bytes).ok_or_else(|| {
+        WireError::new(Kind::Limit, "so many records have to be read for the answer: ask for fewer at a time")
+    })?;
+    Ok(())
+}
+
+fn checksum(source: &dyn Source, record: &Rope) -> Result<u32> {
+    let sources = [source];
+    let whole = RopeSource::new(record, &sources);
+    let (mut at, mut sum) = (0, 0);
+    while at < record.len() {
+        let len = STRIDE.min(record.len() - at);
+        sum = crc32c::crc32c_append(sum, &whole.read(at, len as usize)?);
+        at += len;
+    }
+    Ok(sum)
+}

@@ -1,0 +1,174 @@
+//! Scanner: indexes a stream of records as its bytes pass.
+//!
+//! Like the scanner of protos, it reads nothing itself and takes pieces cut anywhere; with random access
+//! [`Scanner::jump`] passes over records. A record that is damaged or cut off is no error: the records before it are
+//! kept, and the index says where they end and why.
+
+use super::framing::{Framing, MAX_HEAD};
+use super::index::{Builder, Index};
+use crate::error::{Kind, Result, WireError};
+use crate::limits::Limits;
+use crate::source::Source;
+
+/// Bytes of a read with random access: small where records are long, so that reads pass over them.
+const FIRST_READ: usize = 4 << 10;
+const LARGEST_READ: usize = 256 << 10;
+
+/// The index of all of `source`; reads the heads of records, and what lies between near ones.
+pub fn index_source(framing: Framing, source: &dyn Source, limits: &Limits) -> Result<Index> {
+    if framing == Framing::Riegeli {
+        return super::chunks::index_source(source, limits);
+    }
+    let size = source.len();
+    let mut scanner = Scanner::new(framing, limits)?;
+    let mut buffer = vec![0; LARGEST_READ];
+    let mut len = FIRST_READ;
+    loop {
+        let at = scanner.jump();
+        let left = usize::try_from(size.saturating_sub(at)).unwrap_or(usize::MAX);
+        let Some(window) = buffer.get_mut(..len.min(left)).filter(|window| !window.is_empty()) else {
+            return scanner.finish(size);
+        };
+        source.read_into(at, window)?;
+        scanner.feed(window)?;
+        let far = scanner.skip > LARGEST_READ as u64;
+        len = if far { FIRST_READ } else { (len * 2).min(LARGEST_READ) };
+    }
+}
+
+/// Indexes one stream.
+#[derive(Debug)]
+pub struct Scanner {
+    framing: Framing,
+    builder: Builder,
+    /// Offset of the next byte that `feed` expects.
+    position: u64,
+    /// Bytes of a record to pass over before the next head.
+    skip: u64,
+    /// Length and further bytes of the head of the record that is passed over; None between records.
+    open: Option<(u64, u64)>,
+    pending: Vec<u8>,
+}
+
+impl Scanner {
+    /// A scanner of an empty stream; `Unsupported` for riegeli files, which are indexed from a source.
+    pub fn new(framing: Framing, limits: &Limits) -> Result<Self> {
+        if framing == Framing::Riegeli {
+            return Err(WireError::new(Kind::Unsupported, "a riegeli file is indexed from its chunk headers"));
+        }
+        let builder = Builder::new(framing, limits);
+        Ok(Self { framing, builder, position: 0, skip: 0, open: None, pending: Vec::with_capacity(MAX_HEAD) })
+    }
+
+    /// Passes over what need not be seen; returns the offset at which the next piece must begin.
+    pub fn jump(&mut self) -> u64 {
+        let passed = if self.builder.fault().is_some() { u64::MAX } else { self.position.saturating_add(self.skip) };
+        self.skip -= (passed - self.position).min(self.skip);
+        self.position = passed;
+        passed
+    }
+
+    /// Takes the next piece of the stream; pieces may end anywhere. `Limit` when the index grows too large.
+    pub fn feed(&mut self, mut piece: &[u8]) -> Result<()> {
+        while !piece.is_empty() && self.builder.fault().is_none() {
+            let taken = self.take(piece)?;
+            self.position += taken as u64;
+            piece = piece.get(taken..).unwrap_or_default();
+        }
+        self.position = self.position.saturating_add(piece.len() as u64);
+        Ok(())
+    }
+
+    /// The index of a stream that ends here, after `size` bytes.
+    pub fn finish(mut self, size: u64) -> Result<Index> {
+        if self.skip == 0 && self.position <= size {
+            self.close()?;
+        }
+        let end = self.builder.end();
+        if end != size && self.builder.fault().is_none() {
+            let message = match self.open {
+                Some((len, _)) => format!("the stream ends within a record of {len} bytes"),
+                None => "the stream ends within the length of a record".to_owned(),
+            };
+            self.builder.fail(end, message);
+        }
+        Ok(self.builder.finish(size))
+    }
+
+    /// Takes bytes from the front of `piece`; returns their number.
+    fn take(&mut self, piece: &[u8]) -> Result<usize> {
+        if self.skip > 0 {
+            let passed = usize::try_from(self.skip).map_or(piece.len(), |skip| skip.min(piece.len()));
+            self.skip -= passed as u64;
+            return Ok(passed);
+        }
+        self.close()?;
+        if self.pending.is_empty() {
+            let taken = self.whole(piece)?;
+            if taken > 0 || self.open.is_some() || self.builder.fault().is_some() {
+                return Ok(taken);
+            }
+        }
+        self.pend(piece)
+    }
+
+    /// Takes whole records from the front of `piece`, and the head of the next one if it is whole.
+    fn whole(&mut self, piece: &[u8]) -> Result<usize> {
+        let (mut at, tail) = (0, self.framing.tail());
+        loop {
+            let rest = piece.get(at..).unwrap_or_default();
+            let start = self.position + at as u64;
+            let head = match self.framing.head(rest, start) {
+                Ok(Some(head)) => head,
+                Ok(None) => return Ok(at),
+                Err(error) => {
+                    self.builder.fail(start, error.message().to_owned());
+                    return Ok(at);
+                }
+            };
+            let extra = head.len - self.framing.least_head(head.content);
+            let frame = head.content.checked_add(head.len + tail);
+            match frame.and_then(|frame| usize::try_from(frame).ok()).filter(|frame| *frame <= rest.len()) {
+                Some(frame) => {
+                    at += frame;
+                    self.builder.push(head.content, extra, self.position + at as u64)?;
+                }
+                None => {
+                    self.open = Some((head.content, extra));
+                    self.skip = head.content.saturating_add(tail);
+                    return Ok(at + head.len as usize);
+                }
+            }
+        }
+    }
+
+    /// Collects the bytes of a head that is cut by the end of a piece.
+    fn pend(&mut self, piece: &[u8]) -> Result<usize> {
+        let start = self.position - self.pending.len() as u64;
+        for (taken, byte) in piece.iter().enumerate() {
+            self.pending.push(*byte);
+            match self.framing.head(&self.pending, start) {
+                Ok(None) => {}
+                Ok(Some(head)) => {
+                    self.pending.clear();
+                    self.open = Some((head.content, head.len - self.framing.least_head(head.content)));
+                    self.skip = head.content.saturating_add(self.framing.tail());
+                    return Ok(taken + 1);
+                }
+                Err(error) => {
+                    self.builder.fail(start, error.message().to_owned());
+                    return Ok(taken + 1);
+                }
+            }
+        }
+        Ok(piece.len())
+    }
+
+    /// Appends the record that has been passed over.
+    fn close(&mut self) -> Result<()> {
+        match self.open.take() {
+            Some((len, extra)) => self.builder.push(len, extra, self.position),
+            None => Ok(()),
+        }
+    }
+}
