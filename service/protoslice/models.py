@@ -12,6 +12,7 @@ from typing import Self
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NoRoot, NotFound, Unsupported
+from protoslice.folder import Folder
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.model import RootProto as Root
 from protoslice.formats.registry import formats_of, tensors_of
@@ -22,7 +23,7 @@ from protoslice.library import Proto
 from protoslice.opening import look_at, open_looked_at
 from protoslice.ropes import Rope
 from protoslice.schema.detection.detect import BY_NAME
-from protoslice.sources import FileSource, RangeSource
+from protoslice.sources import RangeSource
 
 __all__ = ["LocalModel", "files_in", "model_around", "model_over", "open_model", "root_in"]
 
@@ -95,7 +96,7 @@ def open_model(
     if not place.is_dir():
         place, root = place.parent, root or place.name
     with ExitStack() as held:
-        files = _Folder(place, held)
+        files = held.enter_context(Folder(place))
         chosen, found = (root, _looked_at(files, root)) if root else _likeliest(files, named=type is not None)
         model = held.enter_context(_opened(files, chosen, found, type, progress))
         return LocalModel(model.model, model.proto, held.pop_all())
@@ -104,15 +105,16 @@ def open_model(
 
 def files_in(folder: str | os.PathLike[str]) -> LocalModel:
     """The files in `folder` as a model without a root: `model.root` is empty, and no format applies."""
-    held = ExitStack()
-    return LocalModel(Model("", None, _Folder(Path(folder), held), None), None, held)
+    with ExitStack() as held:
+        return LocalModel(Model("", None, held.enter_context(Folder(folder)), None), None, held.pop_all())
+    raise AssertionError("a with block that returns")  # pragma: no cover
 
 
 def root_in(folder: str | os.PathLike[str], type: str | None = None) -> str:
     """The path in `folder` of the model's root, chosen as in `open_model`; `NoRoot` if there is none."""
     # Detection settles most folders by first bytes; a candidate in doubt is indexed.
-    with ExitStack() as held:
-        return _likeliest(_Folder(Path(folder), held), named=type is not None)[0]
+    with Folder(folder) as files:
+        return _likeliest(files, named=type is not None)[0]
     raise AssertionError("a with block that returns")  # pragma: no cover
 
 
@@ -122,7 +124,8 @@ def model_around(proto: Proto, place: str | os.PathLike[str], root: str) -> Loca
     Closing the model leaves `proto` open.
     """
     with ExitStack() as held:
-        model = Model(root, proto.type, _Folder(Path(place), held), Root(proto.document, proto.sources))
+        files = held.enter_context(Folder(place))
+        model = Model(root, proto.type, files, Root(proto.document, proto.sources))
         return LocalModel(model, proto, held.pop_all())
     raise AssertionError("a with block that returns")  # pragma: no cover
 
@@ -132,50 +135,13 @@ def model_over(files: Mapping[str, RangeSource], root: str, type: str | None = N
     return _opened(files, root, _looked_at(files, root), type, None)
 
 
-class _Folder(Mapping[str, FileSource]):
-    """Files below a directory by path, opened on access, without those whose links lead out of it."""
-
-    def __init__(self, place: Path, held: ExitStack) -> None:
-        # Not Path.resolve(), which raises for circular links.
-        self._place = Path(os.path.realpath(place))
-        self._held = held
-        self._open: dict[str, FileSource] = {}
-
-    def __getitem__(self, path: str) -> FileSource:
-        if path not in self._open:
-            if not self._has(path):
-                raise KeyError(path)
-            self._open[path] = self._held.enter_context(FileSource(self._place / path))
-        return self._open[path]
-
-    def __contains__(self, path: object) -> bool:
-        return isinstance(path, str) and (path in self._open or self._has(path))
-
-    def __iter__(self) -> Iterator[str]:
-        for folder, folders, names in os.walk(self._place):
-            folders.sort()
-            for name in sorted(names):
-                path = Path(folder, name).relative_to(self._place).as_posix()
-                if self._has(path):
-                    yield path
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def _has(self, path: str) -> bool:
-        if "\0" in path:
-            return False
-        found = Path(os.path.realpath(self._place / path))
-        return found.is_relative_to(self._place) and found.is_file()
-
-
 def _looked_at(files: Mapping[str, RangeSource], root: str) -> schema.Detection:
     if root not in files:
         raise NotFound(f"there is no file {root!r}")
     return look_at(files[root], root.rpartition("/")[2])
 
 
-def _likeliest(files: Mapping[str, FileSource], *, named: bool = False) -> tuple[str, schema.Detection]:
+def _likeliest(files: Mapping[str, RangeSource], *, named: bool = False) -> tuple[str, schema.Detection]:
     """The likeliest root, chosen as by the service, with its detection.
 
     `named` is True when the caller gave the root's type: the likeliest file is then taken unchecked. `NoRoot` if no
@@ -196,7 +162,7 @@ def _likeliest(files: Mapping[str, FileSource], *, named: bool = False) -> tuple
     raise NoRoot(f"none of the {len(ranked)} files is taken for a proto; {path}: {found[path].why}")
 
 
-def _is_root(file: FileSource, path: str, found: schema.Detection) -> bool:
+def _is_root(file: RangeSource, path: str, found: schema.Detection) -> bool:
     """True when the file can be a root that no caller named; opens it where its detection leaves a doubt."""
     sure = found.kind == "proto" and found.confidence > BY_NAME
     if sure or (found.kind == "text" and found.type_name is not None):
