@@ -13,7 +13,7 @@ __all__ = ["SLICE", "Worker"]
 T = TypeVar("T")
 
 _INLINE: Final = 32 << 10
-"""JSON of this size is handled faster on the loop than by a thread."""
+"""Data of this size is handled faster on the loop than by a thread."""
 
 SLICE: Final = 8 << 20
 """Approximate number of bytes that one slice of long work reads."""
@@ -36,7 +36,7 @@ class Worker:
         return await self.loop.run_in_executor(self._pool, call)
 
     async def sized(self, weight: int, call: Callable[[], T]) -> T:
-        """Result of `call`, which handles about `weight` bytes of JSON; run in a thread when large."""
+        """Result of `call`, which handles about `weight` bytes; run in a thread when they are many."""
         return call() if weight <= _INLINE else await self.run(call)
 
     async def bulk(self, call: Callable[[], T]) -> T:

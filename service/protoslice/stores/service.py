@@ -8,12 +8,21 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import compress
 
 from protoslice import schema
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.defaults import MAX_UPLOAD_BYTES, OPEN_STORES, SPACE_WATERMARK_BYTES, WORKER_THREADS
-from protoslice.errors import Conflict, InvalidInput, NotFound, StorageFull, UnsoundModel, Unsupported
+from protoslice.errors import (
+    Conflict,
+    InvalidInput,
+    NotFound,
+    ProtosliceError,
+    StorageFull,
+    UnsoundModel,
+    Unsupported,
+)
 from protoslice.facts import UNKNOWN, ModelReport, Piece, PiecePlace, Removed, Restored, Store
 from protoslice.storage import Storage, probe
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
@@ -271,9 +280,25 @@ class Stores:
         if refs is not None:
             return await self._pieces.locate(wanted, [await self.view(ref) for ref in refs])
         # The answer reveals no more than `list` and `pieces` do.
-        newest = (await self.list(limit=NEWEST)).items
-        known = [store.id for store in newest if await self._pieces.known(store.id)]
-        return await self._pieces.locate(wanted, [await self.view(store_id) for store_id in known])
+        newest = [store.id for store in (await self.list(limit=NEWEST)).items]
+        known = await side_by_side(self._pieces.known, newest)
+        left, found = dict(wanted), list[PiecePlace]()
+        for store_id in compress(newest, known):
+            places = await self._located(left, store_id) if left else ()
+            found += places
+            for place in places:
+                del left[place.sha256]
+        return found
+
+    async def _located(self, wanted: Mapping[str, int], store_id: str) -> Sequence[PiecePlace]:
+        """Places in a store that the client did not name; none when it is damaged or was removed meanwhile."""
+        try:
+            return await self._pieces.locate(wanted, [await self.view(store_id)])
+        except NotFound:
+            pass
+        except ProtosliceError:
+            _log.exception("no pieces are looked for in the store %s", store_id)
+        return ()
 
     async def tags(
         self, *, store: str | None = None, limit: int = 100, cursor: str | None = None
@@ -395,7 +420,7 @@ class Stores:
             for opened in files:
                 opened.close()
             raise
-        return OpenStore(manifest, files, proto, self._worker, ArtifactCache(self._storage, manifest.id))
+        return OpenStore(manifest, files, proto, self._worker, ArtifactCache(self._storage, manifest.id, self._worker))
 
     async def _open_object(self, stored: ObjectLocation, shared: dict[ObjectLocation, StoredObject]) -> StoredFile:
         if stored.uri is not None:

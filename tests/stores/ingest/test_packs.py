@@ -152,8 +152,9 @@ def test_a_store_is_not_opened_with_a_file_too_few() -> None:
         store = await stores.view(info.id)
         worker = Worker(1)
         opened_files = [store.file(file.path).sources[0] for file in store.manifest.files]
+        derived = ArtifactCache(storage, info.id, worker)
         with pytest.raises(ValueError, match="shorter"):
-            OpenStore(store.manifest, opened_files[:-1], None, worker, ArtifactCache(storage, info.id))  # type: ignore[arg-type]
+            OpenStore(store.manifest, opened_files[:-1], None, worker, derived)  # type: ignore[arg-type]
         await worker.close()
 
     in_memory(work)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from tests.support.golden import CHUNKED
 from tests.support.stores import in_memory, onnx, opened, read, upload
 
-from protoslice.errors import InvalidInput, NotFound
+from protoslice.errors import IntegrityError, InvalidInput, NotFound
 from protoslice.facts import Piece
 from protoslice.pieces import PIECE_BLOCK
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.metered import MeteredStorage
 from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.catalog import artifact_cache
+from protoslice.stores.envelope import unseal
+from protoslice.stores.layout.keys import object_key
 from protoslice.testing.faults import FaultyStorage, InjectedFault
 
 MODEL = onnx(100, 70_000, 2_300_000, 10, PIECE_BLOCK + 5, 1_048_576)
@@ -144,6 +148,67 @@ def test_without_a_name_only_known_tables_are_looked_in() -> None:
         assert await stores.locate({sha256: 6}, None) == [place]
 
     in_memory(work)
+
+
+def test_without_a_name_a_damaged_store_is_passed_over() -> None:
+    async def run() -> None:
+        storage = MemoryStorage()
+        sha256 = hashlib.sha256(b"a text").hexdigest()
+        async with opened(storage) as stores:
+            sound = (await upload(stores, FILES["raw"], REQUEST)).store
+            damaged = (await upload(stores, FILES["chunked"], REQUEST)).store
+            for store in (sound, damaged):
+                await pieces_of(stores, store.id)
+        async with opened(storage) as stores:
+            manifest = (await stores.view(damaged.id)).manifest
+            await storage.put(object_key(manifest.attempt, "index"), b"damaged")
+        async with opened(storage) as stores:
+            (place,) = await stores.locate({sha256: 6}, None)
+            assert place.store == sound.id
+            with pytest.raises(IntegrityError):
+                await stores.locate({sha256: 6}, [damaged.id])
+
+    asyncio.run(run())
+
+
+def test_without_a_name_a_store_removed_meanwhile_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(stores: Stores, _: object) -> None:
+        kept = (await upload(stores, FILES["raw"], REQUEST)).store
+        removed = (await upload(stores, FILES["chunked"], REQUEST)).store
+        for store in (kept, removed):
+            await pieces_of(stores, store.id)
+        page = stores.list
+
+        async def removing(**given: Any) -> Any:
+            listed = await page(**given)
+            await stores.delete(removed.id)
+            return listed
+
+        monkeypatch.setattr(stores, "list", removing)
+        (place,) = await stores.locate({hashlib.sha256(b"a text").hexdigest(): 6}, None)
+        assert place.store == kept.id
+
+    in_memory(work)
+
+
+def test_a_table_is_digested_once_for_all_of_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        storage = MemoryStorage()
+        async with opened(storage) as stores:
+            store = (await upload(stores, FILES["raw"], REQUEST)).store
+            pieces = await pieces_of(stores, store.id)
+        loaded = list[str]()
+
+        def noting(sealed: bytes, name: str) -> bytes:
+            loaded.append(name)
+            return unseal(sealed, name)
+
+        monkeypatch.setattr(artifact_cache, "unseal", noting)
+        async with opened(storage) as stores:
+            assert await pieces_of(stores, store.id, limit=1) == pieces
+            assert loaded == ["pieces-1"]
+
+    asyncio.run(run())
 
 
 def test_a_file_that_is_one_piece_is_not_read_again() -> None:

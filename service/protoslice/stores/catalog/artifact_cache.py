@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from protoslice.concurrency.executor import Worker
 from protoslice.errors import Conflict, IntegrityError, NotFound, ProtosliceError
 from protoslice.storage import Storage
 from protoslice.stores.envelope import seal, unseal
@@ -15,9 +16,10 @@ __all__ = ["ArtifactCache"]
 class ArtifactCache:
     """Artifacts of one store, by name."""
 
-    def __init__(self, storage: Storage, store_id: str) -> None:
+    def __init__(self, storage: Storage, store_id: str, worker: Worker) -> None:
         self._storage = storage
         self._store_id = store_id
+        self._worker = worker
 
     async def has(self, name: str) -> bool:
         """True when an artifact called `name` exists, even a damaged one."""
@@ -31,11 +33,13 @@ class ArtifactCache:
         """The artifact called `name`; None when it is missing or damaged, so that the caller computes it anew."""
         key = keys.derived(self._store_id, name)
         with suppress(NotFound, IntegrityError, Conflict):
-            return unseal(await self._storage.get_range(key, 0, (await self._storage.stat(key)).size), name)
+            sealed = await self._storage.get_range(key, 0, (await self._storage.stat(key)).size)
+            return await self._worker.sized(len(sealed), lambda: unseal(sealed, name))
         return None
 
     async def save(self, name: str, data: bytes) -> None:
         """Write an artifact; storage errors are ignored."""
         # Losing an artifact costs only time, and another replica can only have written the same bytes.
         with suppress(ProtosliceError):
-            await self._storage.put(keys.derived(self._store_id, name), seal(data))
+            sealed = await self._worker.sized(len(data), lambda: seal(data))
+            await self._storage.put(keys.derived(self._store_id, name), sealed)

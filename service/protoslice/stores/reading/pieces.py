@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import IntegrityError
 from protoslice.facts import File, Piece, PiecePlace
 from protoslice.identity import PIECES
@@ -29,6 +29,9 @@ _NAME: Final = f"pieces-{PIECES}"
 _CUTS: Final = 256
 """Pieces cut in one slice of work."""
 _MOST_BEGUN: Final = 16
+_TABLES: Final = 256
+_ROOM: Final = 64 << 20
+"""Bytes of all tables in memory: those of some 5 TB of large files."""
 _WEIGHT: Final = 140
 """Bytes of JSON per piece beside the path of its file, about."""
 
@@ -68,7 +71,8 @@ class Pieces:
     def __init__(self, storage: Storage, worker: Worker) -> None:
         self._storage = storage
         self._worker = worker
-        self._making: SingleFlight[str, bytes] = SingleFlight(stops=True)
+        self._tables: CachedFlight[str, bytes] = CachedFlight(most=_TABLES, room=_ROOM, stops=True)
+        """Rows by store, digested when they were loaded: a page costs no second look at the others."""
         self._begun: dict[str, bytearray] = {}
         """First rows of tables whose calculation was cancelled, by store."""
 
@@ -77,15 +81,12 @@ class Pieces:
 
         The work stops when no caller waits any more.
         """
-        store_id = store.info.id
-        rows = await ArtifactCache(self._storage, store_id).load(_NAME)
-        if rows is None:
-            rows = await self._making.get(store_id, lambda: self._make(store))
+        rows = await self._tables.get(store.info.id, lambda: self._load(store))
         return PieceTable(rows, [file.path for file in store.info.files])
 
     async def known(self, store_id: str) -> bool:
         """True when the table of a store has been computed and saved."""
-        return await ArtifactCache(self._storage, store_id).has(_NAME)
+        return await self._derived(store_id).has(_NAME)
 
     async def locate(self, wanted: Mapping[str, int], stores: Sequence[OpenStore]) -> list[PiecePlace]:
         """One place for each piece of `wanted` (digest to size) that lies in `stores`."""
@@ -98,6 +99,15 @@ class Pieces:
             found += await self._worker.bulk(lambda table=table, store=store: list(_found(table, store.info.id, left)))  # type: ignore[misc]
         return found
 
+    def _derived(self, store_id: str) -> ArtifactCache:
+        return ArtifactCache(self._storage, store_id, self._worker)
+
+    async def _load(self, store: OpenStore) -> tuple[bytes, int]:
+        rows = await self._derived(store.info.id).load(_NAME)
+        if rows is None:
+            rows = await self._make(store)
+        return rows, len(rows)
+
     async def _make(self, store: OpenStore) -> bytes:
         rows = self._begun.pop(store.info.id, bytearray())
         try:
@@ -107,7 +117,7 @@ class Pieces:
             while len(self._begun) > _MOST_BEGUN:
                 self._begun.pop(next(iter(self._begun)))
             raise
-        await ArtifactCache(self._storage, store.info.id).save(_NAME, bytes(rows))
+        await self._derived(store.info.id).save(_NAME, bytes(rows))
         return bytes(rows)
 
     async def _fill(self, rows: bytearray, store: OpenStore) -> None:
