@@ -89,6 +89,16 @@ def test_chunks(fs: Any, root: str, given: dict[str, bytes]) -> None:
     assert fresh.info(f"{root}/chunks/0")["size"] == 3
 
 
+def test_a_chunk_that_is_missing_from_the_list_is_no_folder(fs: Any, root: str) -> None:
+    for _ in ("before the list is known", "and after"):
+        for path in (f"{root}/chunks/9", f"{root}/chunks/0/x"):
+            with pytest.raises(FileNotFoundError):
+                fs.info(path)
+            with pytest.raises(FileNotFoundError):
+                fs.ls(path)
+        assert fs.ls(f"{root}/chunks/0") == fs.ls(f"{root}/chunks")
+
+
 def test_copies_go_to_local_files(fs: Any, root: str, given: dict[str, bytes], tmp_path: Path) -> None:
     fs.get(f"{root}/files", str(tmp_path / "copy"), recursive=True)
     assert {
@@ -104,6 +114,10 @@ def test_what_is_not_there(fs: Any, root: str) -> None:
             fs.cat_file(path)
     with pytest.raises(FileNotFoundError):
         fs.ls(f"{root}/files/none")
+    for path in (f"{root}x", f"{root}x/chunks", f"{root}x/chunks/0", f"{root}x/files/a"):
+        for call in (fs.info, fs.ls):
+            with pytest.raises(FileNotFoundError):
+                call(path)
     with pytest.raises(InvalidInput, match="host"):
         fs.ls("protoslice://")
 

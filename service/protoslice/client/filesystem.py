@@ -54,20 +54,25 @@ class StoreFileSystem(AbstractFileSystem):
         path = self._strip_protocol(path)
         found = self._listed(path)
         if found is None:
-            found = self.dircache[path] = self._look(path)
+            try:
+                found = self.dircache[path] = self._look(path)
+            except NotFound as error:
+                raise FileNotFoundError(path) from error
         return found if detail else sorted(each["name"] for each in found)
 
     def info(self, path: str, **more: Any) -> Info:
         """Entry of `path`: name, size and type."""
         path = self._strip_protocol(path)
         host, ref, kind, rest = _split(path)
-        if kind in {"chunks", "tensors"} and rest and self._listed(f"{host}/{ref}/{kind}") is None:
-            return _file(path, self._remote(path).size)
-        if not ref or not kind:
+        if not rest:
             if ref:
-                self._client(host).store(ref)
+                self.ls(f"{host}/{ref}")  # raises unless there is such a store
             return _folder(path)
-        return _one(path, self.ls(f"{host}/{ref}/{kind}/{rest}" if kind == "files" else f"{host}/{ref}/{kind}"))
+        if kind == "files":
+            return _listed_as(path, self.ls(path)) or _folder(path)
+        # The listing spares a request, but lacks the other names of a tensor.
+        listed = self._listed(f"{host}/{ref}/{kind}") or []
+        return _listed_as(path, listed) or _file(path, self._remote(path).size)
 
     def _open(self, path: str, mode: str = "rb", block_size: Any = None, **more: Any) -> StoreFile:
         if mode != "rb":
@@ -112,7 +117,7 @@ class StoreFileSystem(AbstractFileSystem):
             files = {file.path: file.size for file in client.store(ref).files}
             return _children(f"{host}/{ref}/files", rest, files)
         if rest:
-            return [_one(path, self.ls(f"{host}/{ref}/{kind}"))]
+            return [self.info(path)]
         try:
             if kind == "chunks":
                 return [_file(f"{path}/{chunk.index}", chunk.size) for chunk in client.chunks(ref)]
@@ -166,12 +171,9 @@ def _file(name: str, size: int | None) -> Info:
     return {"name": name, "size": size, "type": "file"}
 
 
-def _one(path: str, listed: list[Info]) -> Info:
-    """Entry of `path` in a listing, else a folder."""
-    found = next((each for each in listed if each["name"] == path), None)
-    if found is not None:
-        return found
-    return _folder(path)
+def _listed_as(path: str, listed: list[Info]) -> Info | None:
+    """Entry of `path` in a listing; None when there is none."""
+    return next((each for each in listed if each["name"] == path), None)
 
 
 def _children(root: str, folder: str, files: dict[str, int]) -> list[Info]:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from queue import SimpleQueue
-from threading import Thread
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
 from types import TracebackType
-from typing import Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
+
+from protoslice.errors import InvalidInput
 
 __all__ = ["DaemonPool"]
 
@@ -38,33 +41,41 @@ class _Job(Generic[T]):
             self._coming.set_exception(error)
             del self  # else the error, its traceback and this frame keep each other alive, with all the work's data
 
+    def drop(self, error: Exception) -> None:
+        """Raise `error` in the caller that waits for the result, instead of the work."""
+        if self._coming.set_running_or_notify_cancel():
+            self._coming.set_exception(error)
+
 
 class DaemonPool:
     """Pool of at most `size` threads, each started on demand.
 
-    The end of the pool drops work that has not begun.
+    The end of the pool drops work that has not begun; its futures raise `InvalidInput`.
     """
 
     def __init__(self, size: int, name: str) -> None:
         self._size = size
         self._name = name
         self._threads: list[Thread] = []
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        self._lock = Lock()
         self._ended = False
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Future of `work`; cancelled work that has not begun never runs."""
+        """Future of `work`; cancelled work that has not begun never runs. `InvalidInput` after the pool's end."""
         coming: Future[T] = Future()
-        self._jobs.put(_Job(work, coming).run)
-        if len(self._threads) < self._size:
-            self._threads.append(Thread(target=self._work, name=self._name, daemon=True))
-            self._threads[-1].start()
+        with self._lock:  # work given later than the end would wait for threads that are gone
+            if self._ended:
+                raise self._closed()
+            self._jobs.put(_Job(work, coming))
+            if len(self._threads) < self._size:
+                self._threads.append(Thread(target=self._work, name=self._name, daemon=True))
+                self._threads[-1].start()
         return coming
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            if not self._ended:
-                job()
+            job.run()
             del job  # releases its result while waiting for the next job
 
     def __enter__(self) -> Self:
@@ -75,9 +86,16 @@ class DaemonPool:
 
     def end(self) -> None:
         """Drop work that has not begun and end the threads; a thread still busy after a second is left alone."""
-        self._ended = True
+        with self._lock:
+            self._ended = True
+        with suppress(Empty):
+            while (job := self._jobs.get_nowait()) is not None:
+                job.drop(self._closed())
         for _ in self._threads:
             self._jobs.put(None)
         end = time.monotonic() + _GRACE_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
+
+    def _closed(self) -> InvalidInput:
+        return InvalidInput(f"{self._name} has been closed; make another one to go on")

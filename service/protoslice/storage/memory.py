@@ -121,13 +121,15 @@ class _MemoryWriter(Writer):
         self._storage = storage
         self._key = key
         self._data: bytearray | None = bytearray()
+        self._size = 0
 
     @property
     def size(self) -> int:
-        return len(self._data or b"")
+        return self._size
 
     async def write(self, piece: Buffer) -> None:
         self._open().extend(piece)
+        self._size = len(self._open())
         await asyncio.sleep(0)  # yields to other tasks, as a backend that waits would
 
     async def commit(self) -> str:

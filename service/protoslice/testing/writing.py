@@ -182,6 +182,7 @@ class WriterConformance(Suite):
                 await writer.write(piece)
             equal(writer.size, 11)
             etag = await writer.commit()
+            equal(writer.size, 11, "the size after the commit")
         equal(await raw.get(KEY), b"onetwothree")
         equal((await storage.stat(KEY)).etag, etag)
 
