@@ -109,7 +109,7 @@ def test_our_own_objects_far_away_are_read_once_too() -> None:
 
 @pytest.mark.parametrize(("count", "size"), [(150, 1000), (150, 20_000), (100, 70_000), (30, 300_000)])
 def test_a_list_reads_no_block_twice(count: int, size: int, tmp_path: Path, calls: list[Call]) -> None:
-    """Bytes after a tensor and bytes before the next one lie in the same blocks."""
+    """Bytes after a tensor and bytes before the next one lie side by side, often in one block."""
     model = onnx(*[size] * count)
     (tmp_path / "model.onnx").write_bytes(model)
     most = min(-(-len(model) // SUM_BLOCK), count) + 3

@@ -93,7 +93,7 @@ def _globals() -> Iterator[tuple[object, str, object]]:
 
 
 def _everywhere() -> Iterator[tuple[object, str, object]]:
-    """Global names of modules of the package, and defaults of functions, that stand for time and chance."""
+    """Places in the package that hold time, chance or a limit, defaults of functions included."""
     for module_name, module in list(sys.modules.items()):
         if not module_name.startswith(("protoslice.stores", "protoslice.storage", "protoslice.concurrency")):
             continue

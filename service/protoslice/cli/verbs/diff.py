@@ -30,7 +30,7 @@ def diff(
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
-    """In what two models differ: files, tensors, other parts by path.
+    """Compare two models: files, tensors, other parts by path.
 
     What digests tell is not fetched. Ends with 0 when both are the same, and with 8 when they differ.
 

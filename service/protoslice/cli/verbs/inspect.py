@@ -116,7 +116,7 @@ def tree(
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
-    """The structure below a place, with sizes.
+    """Show the structure below a path, with sizes.
 
     Example: protoslice tree model.onnx graph --depth 2
     """
@@ -171,7 +171,7 @@ def chunks(
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
-    """The chunks that a split would give, or those of a store.
+    """List the chunks that a split would make, or those of a store.
 
     Example: protoslice chunks model.onnx --min-chunk 64KiB
     """

@@ -176,7 +176,7 @@ def ls(
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
-    """The stores of a service, newest first.
+    """List the stores of a service, newest first.
 
     Example: protoslice ls --url http://127.0.0.1:8000 --tag resnet
     """
