@@ -33,7 +33,7 @@ def cat(
     ] = STDIO,
     type_name: TypeName = None,
 ) -> None:
-    """Print the bytes at a path: a message, the content of bytes or text.
+    """Print the bytes at a path: a message, or what bytes or text hold.
 
     A message comes serialized, a number as text.
 
