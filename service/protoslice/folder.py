@@ -1,4 +1,7 @@
-"""Files below a directory by path: any number of them, of which few are open at a time."""
+"""Files below a directory by path: any number of them, of which few are open at a time.
+
+`files_at` gives the files of a folder in a storage, too.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +15,25 @@ from typing import Final, Self
 from protoslice._core import CoreFile
 from protoslice.concurrency.lru import LruCache
 from protoslice.errors import InvalidInput, StorageError
-from protoslice.sources import FileSource
+from protoslice.sources import FileSet, FileSource, is_uri
 
-__all__ = ["MOST_OPEN", "Folder", "FolderFile"]
+__all__ = ["MOST_OPEN", "Folder", "FolderFile", "files_at"]
 
 MOST_OPEN: Final = 32
 """Files of a folder that stay open; each may take two descriptors, one of them the engine's."""
 
 
-class Folder(Mapping[str, "FolderFile"]):
+class Folder(FileSet):
     """Files below a directory by path, without those whose links lead out of it.
 
-    The files used last stay open; others are opened again when they are read.
+    The files used last stay open; others are opened again when they are read. The file that the caller has `named` may
+    be such a link, or missing: opening it says so.
     """
 
-    def __init__(self, place: str | os.PathLike[str]) -> None:
+    def __init__(self, place: str | os.PathLike[str], named: str | None = None) -> None:
         # Not Path.resolve(), which raises for circular links.
         self._place = Path(os.path.realpath(place))
+        self._named = named
         self._files: dict[str, FolderFile] = {}
         self._open = _OpenFiles()
 
@@ -53,6 +58,12 @@ class Folder(Mapping[str, "FolderFile"]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def size_of(self, path: str) -> int:
+        """See `FileSet.size_of`."""
+        if not self._has(path):
+            raise KeyError(path)
+        return os.path.getsize(self._place / path)
+
     def close(self) -> None:
         """Close the files; reading them raises `InvalidInput` from now on."""
         self._open.close()
@@ -64,8 +75,8 @@ class Folder(Mapping[str, "FolderFile"]):
         self.close()
 
     def _has(self, path: str) -> bool:
-        if "\0" in path:
-            return False
+        if path == self._named or "\0" in path:
+            return path == self._named
         found = Path(os.path.realpath(self._place / path))
         return found.is_relative_to(self._place) and found.is_file()
 
@@ -79,6 +90,11 @@ class FolderFile:
         found = opened.get(path, None)
         self._identity = _identity(found)
         self.size = found.size
+
+    @property
+    def name(self) -> str:
+        """Path of the file, as that of any file object."""
+        return self._path
 
     def core_file(self) -> CoreFile | None:
         """See `FileSource.core_file`."""
@@ -129,3 +145,22 @@ def _identity(file: FileSource) -> _Identity:
     """Device, inode, size and time of modification in nanoseconds."""
     found = os.fstat(file.fileno())
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def files_at(
+    name: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
+) -> tuple[FileSet, str | None]:
+    """The folder at the path or URI `name` and None, or that around the file there and the file's name.
+
+    `NotFound` for a URI that names neither; a missing local file is reported when it is opened.
+    """
+    if is_uri(name):
+        from protoslice.storage.blocking import local_path, open_folder
+
+        uri = os.fspath(name)
+        path = local_path(uri)
+        if path is None:
+            return open_folder(uri, storage_options)
+        name = path
+    place = Path(name)
+    return (Folder(place), None) if place.is_dir() else (Folder(place.parent, place.name), place.name)

@@ -1,4 +1,4 @@
-"""Models in local files: tensors by name and slice, as ropes."""
+"""Models in files, local or at a URI: tensors by name and slice, as ropes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cached_property
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NoRoot, NotFound, Unsupported
-from protoslice.folder import Folder
+from protoslice.folder import files_at
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.model import RootProto as Root
 from protoslice.formats.registry import formats_of, tensors_of
@@ -23,7 +22,7 @@ from protoslice.library import Proto
 from protoslice.opening import look_at, open_looked_at
 from protoslice.ropes import Rope
 from protoslice.schema.detection.detect import BY_NAME
-from protoslice.sources import RangeSource
+from protoslice.sources import FileSet, RangeSource
 
 __all__ = ["LocalModel", "files_in", "model_around", "model_over", "open_model", "root_in"]
 
@@ -31,7 +30,7 @@ Progress = Callable[[int, int], object]
 
 
 class LocalModel:
-    """A model in local files; close it after use, or use it in a `with`."""
+    """A model in files that are read here; close it after use, or use it in a `with`."""
 
     def __init__(self, model: Model, proto: Proto | None, held: ExitStack) -> None:
         self.model = model
@@ -84,55 +83,51 @@ class LocalModel:
 
 
 def open_model(
-    path: str | os.PathLike[str], root: str | None = None, type: str | None = None, *, progress: Progress | None = None
+    path: str | os.PathLike[str],
+    root: str | None = None,
+    type: str | None = None,
+    *,
+    progress: Progress | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> LocalModel:
-    """Open the model in the file or directory `path`.
+    """Open the model in the file or directory at `path`, a path or a URI.
 
     Files beside the root belong to the model: for a file those of its directory. For a directory, `root` is the path of
     the root in it; without one, the likeliest file is taken, and `NoRoot` raised if there is none. `type` is the root's
-    message type, if detection fails. `progress` is called as in `open_proto`.
+    message type, if detection fails. `progress` is called as in `open_proto`. `storage_options` are those of the
+    storage at a URI.
     """
-    place = Path(path)
-    if not place.is_dir():
-        place, root = place.parent, root or place.name
     with ExitStack() as held:
-        files = held.enter_context(Folder(place))
+        files, named = files_at(path, storage_options)
+        held.callback(files.close)
+        root = root or named
         chosen, found = (root, _looked_at(files, root)) if root else _likeliest(files, named=type is not None)
         model = held.enter_context(_opened(files, chosen, found, type, progress))
         return LocalModel(model.model, model.proto, held.pop_all())
     raise AssertionError("a with block that returns")  # pragma: no cover
 
 
-def files_in(folder: str | os.PathLike[str]) -> LocalModel:
+def files_in(folder: FileSet) -> LocalModel:
     """The files in `folder` as a model without a root: `model.root` is empty, and no format applies."""
-    with ExitStack() as held:
-        return LocalModel(Model("", None, held.enter_context(Folder(folder)), None), None, held.pop_all())
-    raise AssertionError("a with block that returns")  # pragma: no cover
+    return LocalModel(Model("", None, folder, None), None, ExitStack())
 
 
-def root_in(folder: str | os.PathLike[str], type: str | None = None) -> str:
+def root_in(folder: FileSet, type: str | None = None) -> str:
     """The path in `folder` of the model's root, chosen as in `open_model`; `NoRoot` if there is none."""
     # Detection settles most folders by first bytes; a candidate in doubt is indexed.
-    with Folder(folder) as files:
-        return _likeliest(files, named=type is not None)[0]
-    raise AssertionError("a with block that returns")  # pragma: no cover
+    return _likeliest(folder, named=type is not None)[0]
 
 
-def model_around(proto: Proto, place: str | os.PathLike[str], root: str) -> LocalModel:
-    """The model whose root is `proto`, opened from the file `root` in the directory `place`.
-
-    Closing the model leaves `proto` open.
-    """
-    with ExitStack() as held:
-        files = held.enter_context(Folder(place))
-        model = Model(root, proto.type, files, Root(proto.document, proto.sources))
-        return LocalModel(model, proto, held.pop_all())
-    raise AssertionError("a with block that returns")  # pragma: no cover
+def model_around(proto: Proto, files: Mapping[str, RangeSource], root: str) -> LocalModel:
+    """The model of `proto`, opened from the file `root` in `files`; closing it leaves both open."""
+    return LocalModel(Model(root, proto.type, files, Root(proto.document, proto.sources)), proto, ExitStack())
 
 
-def model_over(files: Mapping[str, RangeSource], root: str, type: str | None = None) -> LocalModel:
+def model_over(
+    files: Mapping[str, RangeSource], root: str, type: str | None = None, *, progress: Progress | None = None
+) -> LocalModel:
     """The model with `root` in `files`, any sources by path; closing the model leaves `files` open."""
-    return _opened(files, root, _looked_at(files, root), type, None)
+    return _opened(files, root, _looked_at(files, root), type, progress)
 
 
 def _looked_at(files: Mapping[str, RangeSource], root: str) -> schema.Detection:

@@ -1,10 +1,10 @@
-"""Opening of protos: a path, bytes or any object with range reads becomes a `Proto`."""
+"""Opening of protos: a path, a URI, bytes or any object with range reads becomes a `Proto`."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO, Final, cast
 
@@ -13,7 +13,7 @@ from protoslice.errors import CorruptModel, Unsupported
 from protoslice.indexing import Form, IndexingTerms, ProtoFile, decode, index
 from protoslice.library import Proto
 from protoslice.schema.detection.detect import HEAD
-from protoslice.sources import BytesSource, FileObjectSource, FileSource, RangeSource, SourceLike, as_source
+from protoslice.sources import BytesSource, FileObjectSource, RangeSource, SourceLike, as_source, opened_by
 
 __all__ = ["look_at", "open_looked_at", "open_proto"]
 
@@ -33,17 +33,18 @@ def open_proto(
     floor: int = _core.DEFAULT_FLOOR,
     limits: _core.Limits | None = None,
     progress: Progress | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> Proto:
-    """Open a proto, serialized, chunked or text: a path, bytes, a seekable file or a range source.
+    """Open a proto, serialized, chunked or text: a path, a URI, bytes, a seekable file or a range source.
 
     `type` names the root's message type where detection fails; `types` declares it if it is not a bundled one. `index`,
     from `Proto.index_bytes` for the same bytes, spares the scan. Messages below `floor` bytes are parsed on demand: a
     smaller floor makes a larger index.
 
-    `progress(done, total)` is called now and then, in bytes.
+    `progress(done, total)` is called now and then, in bytes. `storage_options` are those of the storage at a URI.
     """
-    opening, filename = as_source(source), _filename(source)
-    owned = [opening] if opening is not source and isinstance(opening, FileSource) else []
+    opening, filename = as_source(source, storage_options), _filename(source)
+    owned = opened_by(opening, source)
     terms = IndexingTerms(_Types(types), limits=limits, decoding=limits, floor=floor, index=index, progress=progress)
     try:
         proto = _open(opening, look_at(opening, filename), filename, type, terms)

@@ -1,19 +1,27 @@
-"""Sources of range reads: files, bytes in memory, file objects, and the protocol for others."""
+"""Sources of range reads: files, URIs, bytes in memory, file objects, and the protocol for others."""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
+import re
 import stat
 import threading
-from typing import BinaryIO, Protocol, Self, cast, runtime_checkable
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import BinaryIO, Final, Protocol, Self, cast, runtime_checkable
 
 from protoslice._core import CoreFile
 from protoslice.errors import CorruptModel, InvalidInput, NotFound, ProtosliceError, StorageDenied, StorageError
 
-__all__ = ["BytesSource", "FileObjectSource", "FileSource", "RangeSource", "SourceLike", "as_source"]
+__all__ = [
+    "BytesSource", "Closable", "FileObjectSource", "FileSet", "FileSource", "RangeSource", "SourceLike", "as_source",
+    "is_uri", "opened_by",
+]  # fmt: skip
 
+_URI: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+"""Begin of a URI; a scheme of one letter is a drive of Windows."""
 _LONGEST_READ = 1 << 30  # bytes per call; the kernel stops at 2 GiB
 
 
@@ -27,6 +35,26 @@ class RangeSource(Protocol):
 
     def read(self, offset: int, length: int, /) -> bytes:
         """Exactly `length` bytes at `offset`; raises an error for any fewer."""
+
+
+@runtime_checkable
+class Closable(Protocol):
+    """Object that holds files or connections."""
+
+    def close(self) -> None:
+        """Release what is held; may be called twice."""
+
+
+class FileSet(Mapping[str, RangeSource]):
+    """Files by path, each opened when it is asked for and closed with the others."""
+
+    @abstractmethod
+    def size_of(self, path: str) -> int:
+        """Size in bytes of the file at `path`, which is not opened; `KeyError` when there is none."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the opened files; may be called twice."""
 
 
 SourceLike = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | RangeSource
@@ -47,6 +75,11 @@ class FileSource:
         except OSError as error:
             self.close()
             raise _cannot_open(self.path, error) from error
+
+    @property
+    def name(self) -> str:
+        """The path, as that of any file object."""
+        return self.path
 
     def fileno(self) -> int:
         """The file descriptor; it remains owned by this object."""
@@ -150,11 +183,23 @@ class FileObjectSource:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def as_source(x: SourceLike) -> RangeSource:
-    """A range source over a path, bytes or a seekable binary file; range sources are returned as they are.
+def is_uri(name: object) -> bool:
+    """True for a text such as `s3://bucket/key`, unless a file of that name exists."""
+    return isinstance(name, str) and _URI.match(name) is not None and not os.path.lexists(name)
 
-    `InvalidInput` for any other object.
+
+def as_source(x: SourceLike, storage_options: Mapping[str, str] | None = None) -> RangeSource:
+    """A range source over a path, a URI, bytes or a seekable binary file.
+
+    Range sources are returned as they are. `storage_options` are those of the storage at a URI; without them
+    PROTOSLICE_STORAGE_OPTIONS counts. `InvalidInput` for any other object, or an unknown scheme.
     """
+    if is_uri(x):
+        from protoslice.storage.blocking import local_path, open_object
+
+        uri = cast(str, x)
+        path = local_path(uri)
+        return open_object(uri, storage_options) if path is None else FileSource(path)
     if isinstance(x, str | os.PathLike):
         return FileSource(x)
     if isinstance(x, bytes | bytearray | memoryview):
@@ -164,9 +209,14 @@ def as_source(x: SourceLike) -> RangeSource:
     if hasattr(x, "size") and hasattr(x, "read"):
         return cast(RangeSource, x)
     raise InvalidInput(
-        f"{type(x).__name__} is not a source: give a path, bytes, a seekable binary file, "
+        f"{type(x).__name__} is not a source: give a path, a URI, bytes, a seekable binary file, "
         "or an object with `size` and `read(offset, length)`"
     )
+
+
+def opened_by(source: RangeSource, x: SourceLike) -> list[Closable]:
+    """`source`, to be closed, when `as_source(x)` has opened a file or a storage; else nothing."""
+    return [source] if source is not x and isinstance(source, Closable) else []
 
 
 def _as_file(x: object) -> BinaryIO | None:

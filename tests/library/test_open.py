@@ -71,7 +71,7 @@ def test_a_source_that_gives_less_than_asked_is_an_error() -> None:
 
 
 def test_what_is_no_source_is_refused_with_what_would_do() -> None:
-    with pytest.raises(InvalidInput, match="give a path, bytes"):
+    with pytest.raises(InvalidInput, match="give a path, a URI, bytes"):
         protoslice.open(5, KIND)  # type: ignore[arg-type]
 
 

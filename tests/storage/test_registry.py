@@ -60,7 +60,7 @@ def test_a_file_uri_names_a_directory(tmp_path: Path) -> None:
         "file:relative",
         "file:///a?b",
         "file:///a#b",
-        "memory://x",
+        "memory:///x",
     ],
 )
 def test_uris_that_open_nothing(uri: str) -> None:

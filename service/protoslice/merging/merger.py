@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError, Message
 
-from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded, NotFound, StorageError
+from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded, NotFound
 from protoslice.merging.order import in_order
 from protoslice.merging.records import open_chunks
 from protoslice.merging.values import key_of, value_of
+from protoslice.sources import RangeSource, as_source, opened_by
 from protoslice.splitting.planning.shape import Shape, descriptor_of, field_by_number, shape
 from protoslice.splitting.policy import LARGEST_MESSAGE
 from protoslice.splitting.tags import Path, Step, show
 
 Chunk: TypeAlias = Message | bytes
+Options: TypeAlias = Mapping[str, str] | None
 DEPTH = 100
 
 
@@ -34,42 +36,62 @@ class Merger:
             _Merge(chunks, list, depth).apply(into, chunked_message, (), 0)
 
     @staticmethod
-    def read(prefix: str | os.PathLike[str], into: Message, *, depth: int = DEPTH) -> None:
-        """Merge `<prefix>.cpb` into `into`, or else `<prefix>.pb`; `NotFound` when neither exists."""
+    def read(
+        prefix: str | os.PathLike[str], into: Message, *, depth: int = DEPTH, storage_options: Options = None
+    ) -> None:
+        """Merge `<prefix>.cpb` into `into`, or else `<prefix>.pb`; `NotFound` when neither exists.
+
+        `prefix` is a path or a URI; `storage_options` are those of the storage at a URI.
+        """
         path = os.fspath(prefix)
-        if os.path.exists(f"{path}.cpb"):
-            _read_chunked(f"{path}.cpb", None, into, depth)
-        elif os.path.exists(f"{path}.pb"):
-            _read_whole(f"{path}.pb", into)
-        else:
-            raise NotFound(f"there is neither {path}.cpb nor {path}.pb")
+        with _opened([f"{path}.cpb", f"{path}.pb"], storage_options) as (source, found):
+            if found.endswith(".cpb"):
+                _read_chunked(source, None, into, depth)
+            else:
+                _read_whole(source, found, into)
 
     @staticmethod
-    def read_partial(prefix: str | os.PathLike[str], metadata: Any, into: Message, *, depth: int = DEPTH) -> None:
+    def read_partial(
+        prefix: str | os.PathLike[str],
+        metadata: Any,
+        into: Message,
+        *,
+        depth: int = DEPTH,
+        storage_options: Options = None,
+    ) -> None:
         """Merge the parts of `<prefix>.cpb` that `metadata` keeps; `NotFound` when there is no such file.
 
-        `metadata` is the file's `ChunkMetadata` with some `chunked_fields` removed.
+        `metadata` is the file's `ChunkMetadata` with some `chunked_fields` removed. Otherwise as `read`.
         """
-        path = f"{os.fspath(prefix)}.cpb"
-        if not os.path.exists(path):
-            raise NotFound(f"there is no {path}")
-        _read_chunked(path, metadata, into, depth)
+        with _opened([f"{os.fspath(prefix)}.cpb"], storage_options) as (source, _):
+            _read_chunked(source, metadata, into, depth)
 
 
-def _read_chunked(path: str, metadata: Any, into: Message, depth: int) -> None:
-    with _unharmed(into), open_chunks(path, metadata) as (chunks, found):
+@contextmanager
+def _opened(paths: Sequence[str], storage_options: Options) -> Iterator[tuple[RangeSource, str]]:
+    """The first of the files that exists, and its path; closed in the end."""
+    for path in paths:
+        try:
+            source = as_source(path, storage_options)
+        except NotFound:
+            continue
+        with ExitStack() as held:
+            for opened in opened_by(source, path):
+                held.callback(opened.close)
+            yield source, path
+            return
+    raise NotFound(f"there is {'neither ' if len(paths) > 1 else 'no '}{' nor '.join(paths)}")
+
+
+def _read_chunked(source: RangeSource, metadata: Any, into: Message, depth: int) -> None:
+    with _unharmed(into), open_chunks(source, metadata) as (chunks, found):
         _Merge(chunks, in_order, depth).apply(into, found.message, (), 0)
 
 
-def _read_whole(path: str, into: Message) -> None:
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error.strerror or error}") from error
+def _read_whole(source: RangeSource, path: str, into: Message) -> None:
     with _unharmed(into):
         try:
-            into.MergeFromString(data)
+            into.MergeFromString(source.read(0, source.size))
         except DecodeError as error:
             raise CorruptModel(f"{path} is no {descriptor_of(into).full_name}: {error}") from error
 

@@ -9,6 +9,7 @@ from typing import Any, overload
 from protoslice import _core
 from protoslice.errors import InconsistentChunks, NotFound, Unsupported
 from protoslice.riegeli import RecordReader
+from protoslice.sources import SourceLike
 from protoslice.splitting.metadata import chunk_metadata
 
 
@@ -50,13 +51,13 @@ class ChunkRecords(Sequence[bytes]):
 
 
 @contextmanager
-def open_chunks(path: str, metadata: Any = None) -> Iterator[tuple[ChunkRecords, Any]]:
-    """Chunks of the file at `path`, and `metadata`, by default the file's own `ChunkMetadata`.
+def open_chunks(src: SourceLike, metadata: Any = None) -> Iterator[tuple[ChunkRecords, Any]]:
+    """Chunks of the file `src`, and `metadata`, by default the file's own `ChunkMetadata`.
 
     `Unsupported` for a riegeli file without such metadata.
     """
-    with RecordReader(path) as reader:
-        found = _metadata(reader, path) if metadata is None else metadata
+    with RecordReader(src) as reader:
+        found = _metadata(reader, str(getattr(src, "name", src))) if metadata is None else metadata
         yield ChunkRecords(reader, found), found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Self, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -11,7 +11,7 @@ from protoslice import _core
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound
 from protoslice.riegeli._metadata import RecordsMetadata
 from protoslice.riegeli._positions import RecordPosition, SkippedRegion
-from protoslice.sources import FileSource, SourceLike, as_source
+from protoslice.sources import SourceLike, as_source, opened_by
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
@@ -21,15 +21,21 @@ Recovery = Callable[[SkippedRegion], object]
 
 
 class RecordReader:
-    """Reads the records of a riegeli file, one chunk in memory at a time.
+    """Reads the records of a riegeli file, a path, a URI or a source, with one chunk in memory.
 
     Without `recovery`, damage raises `CorruptModel`; with `recovery`, the damaged region is skipped and reported. Only
     `close` reports a file that ends within a chunk, because the file may still be growing.
     """
 
-    def __init__(self, src: SourceLike, *, recovery: Recovery | None = None) -> None:
-        self._source = as_source(src)
-        self._owned = self._source if isinstance(self._source, FileSource) and self._source is not src else None
+    def __init__(
+        self,
+        src: SourceLike,
+        *,
+        recovery: Recovery | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self._source = as_source(src, storage_options)
+        self._owned = opened_by(self._source, src)
         self._core: _core.RiegeliReader | None = _core.RiegeliReader(self._source)
         self._recovery = recovery
 
@@ -158,8 +164,8 @@ class RecordReader:
 
     def _release(self) -> None:
         self._core = None
-        if self._owned is not None:
-            self._owned.close()
+        while self._owned:
+            self._owned.pop().close()
 
     def _recovering(self, work: Callable[[], T]) -> T | None:
         """Result of `work`; None when `work` met damage that recovery skipped."""

@@ -17,7 +17,7 @@ from protoslice.storage.memory import MemoryStorage
 from protoslice.storage.metered import Call, MeteredStorage
 from protoslice.storage.prefix import PrefixStorage
 from protoslice.storage.probe import probe
-from protoslice.storage.registry import open_storage, schemes
+from protoslice.storage.registry import open_storage, register, schemes
 
 __all__ = [
     "INTERFACE",
@@ -38,6 +38,7 @@ __all__ = [
     "open_storage",
     "probe",
     "quote",
+    "register",
     "schemes",
     "unquote",
 ]

@@ -1,4 +1,7 @@
-"""`memory://`: objects in the memory of this process, for tests and for services without persistence."""
+"""`memory://`: objects in the memory of this process, for tests and for services without persistence.
+
+`memory://` is a namespace of its own each time, `memory://name` one that all of the process share.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from bisect import bisect_right, insort
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from itertools import count, islice
 
 from protoslice.errors import Conflict, InvalidInput, NotFound
@@ -114,6 +118,12 @@ class MemoryStorage(Storage):
             insort(self._keys, key)
         self._objects[key] = _Object(data, stat)
         return stat.etag
+
+
+@cache
+def shared_memory(name: str) -> MemoryStorage:
+    """The storage at `memory://name`, the same for all of this process."""
+    return MemoryStorage()
 
 
 class _MemoryWriter(Writer):

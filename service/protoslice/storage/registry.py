@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Final
 
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.storage.interface import INTERFACE, Storage
+from protoslice.storage.keys import ObjectKey
 from protoslice.storage.locations import parse_root
 
 GROUP: Final = "protoslice.storage"
@@ -33,12 +35,28 @@ def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
 
 def schemes() -> list[str]:
     """URI schemes with a backend, even if the extra that the backend needs is missing."""
-    return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
+    return sorted({*_BUILT_IN, *_registered, *(point.name for point in entry_points(group=GROUP))})
+
+
+def register(scheme: str, factory: Factory) -> None:
+    """Make `factory` the backend of `scheme` in this process; `InvalidInput` for a scheme that is taken."""
+    if not _SCHEME.fullmatch(scheme):
+        raise InvalidInput(f"{scheme!r} is no scheme: two or more of a-z, 0-9, '+', '.' and '-', a letter first")
+    if scheme in schemes():
+        raise InvalidInput(f"the scheme {scheme!r} has a backend already")
+    _registered[scheme] = factory
+
+
+def unregister(scheme: str) -> None:
+    """Take back `register`; a scheme that is not registered is left alone."""
+    _registered.pop(scheme, None)
 
 
 def _factory(scheme: str) -> Factory:
     if scheme in _BUILT_IN:
         return _BUILT_IN[scheme]
+    if scheme in _registered:
+        return _registered[scheme]
     (point, *others) = entry_points(group=GROUP, name=scheme)
     if others:
         raise InvalidInput(f"several installed packages bring a storage backend for scheme {scheme!r}")
@@ -54,12 +72,15 @@ def _open_files(uri: str, options: Mapping[str, str]) -> Storage:
 
 
 def _open_memory(uri: str, options: Mapping[str, str]) -> Storage:
-    from protoslice.storage.memory import MemoryStorage
+    from protoslice.storage.memory import MemoryStorage, shared_memory
+    from protoslice.storage.prefix import PrefixStorage
 
     _refuse_options("memory", options)
-    if uri.rstrip("/") != "memory:":
-        raise InvalidInput("the memory URI is memory://, with nothing behind")
-    return MemoryStorage()
+    if uri.rstrip("/") == "memory:":
+        return MemoryStorage()
+    place = parse_root(uri)
+    shared = shared_memory(place.authority)
+    return PrefixStorage(shared, ObjectKey("/".join(place.segments))) if place.segments else shared
 
 
 def _open_cloud(uri: str, options: Mapping[str, str]) -> Storage:
@@ -83,6 +104,9 @@ def _refuse_options(scheme: str, options: Mapping[str, str]) -> None:
     if options:
         raise InvalidInput(f"{scheme} storage has no options")
 
+
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]+")
+_registered: dict[str, Factory] = {}
 
 _BUILT_IN: Final[dict[str, Factory]] = {
     "file": _open_files,

@@ -13,6 +13,7 @@ from tests.support.paddle import TYPES, Parameter, blob, combined, json_program,
 from tests.support.tensors import content
 
 from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError
+from protoslice.folder import Folder
 from protoslice.formats.model import Model, Tensors
 from protoslice.formats.paddle import parameters as parameters_module
 from protoslice.formats.registry import formats_of, tensors_of
@@ -114,7 +115,7 @@ def test_beside_a_program_the_program_is_the_root(name: str, tmp_path: Path) -> 
     (tmp_path / name).write_bytes(json_program(parameters) if name.endswith("json") else program(parameters))
     (tmp_path / "m.pdiparams").write_bytes(combined(parameters))
     (tmp_path / "a").write_bytes(blob(parameters[0]))
-    assert root_in(tmp_path) == name
+    assert root_in(Folder(tmp_path)) == name
 
 
 def test_names_are_as_many_as_tensors() -> None:

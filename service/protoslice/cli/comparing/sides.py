@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Protocol
 
 from protoslice import LocalModel, schema
@@ -14,7 +13,7 @@ from protoslice.cli.comparing.comparison import ComparedPiece, Cuts
 from protoslice.cli.comparing.fetched import Fetched, Near
 from protoslice.cli.comparing.shifts import Local
 from protoslice.cli.models.addresses import address_of, is_address
-from protoslice.cli.models.files import open_named
+from protoslice.cli.models.files import NamedFiles, place_of
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import CorruptModel, NoRoot, Unsupported
@@ -67,28 +66,24 @@ def both_sides(names: tuple[str, str], type_name: str | None) -> Iterator[tuple[
         policy = next(((store.min_chunk, store.max_chunk) for _, store in stores.values()), None)
         for name in dict.fromkeys(names):
             if name not in stores:
-                sides[name] = _Local(name, held.enter_context(_local(name, type_name)), policy, near)
+                sides[name] = _Local(held.enter_context(place_of(name, type_name)), policy, near, held)
         for name, (client, store) in stores.items():
             sides[name] = _Remote(client, store, near, held)
         yield sides[names[0]], sides[names[1]]
 
 
-def _local(name: str, type_name: str | None) -> LocalModel:
-    """The model that a name means; of a directory without a root, its files."""
-    try:
-        return open_named(name, type_name)
-    except NoRoot:
-        return files_in(name)
-
-
 class _Local:
     fetched = False
 
-    def __init__(self, name: str, model: LocalModel, policy: tuple[int, int] | None, near: Near) -> None:
-        self.root, self.model = model.model.root or None, model
-        found = model.model.files
-        named = {model.model.root, *(each.file for each in self.tensors() if each.file)}
-        counting = found if Path(name).is_dir() else named
+    def __init__(self, place: NamedFiles, policy: tuple[int, int] | None, near: Near, held: ExitStack) -> None:
+        try:
+            self.model = held.enter_context(place.model())
+        except NoRoot:  # a folder without a root counts as its files
+            self.model = files_in(place.files)
+        self.root = self.model.model.root or None
+        found = self.model.model.files
+        named = {self.model.model.root, *(each.file for each in self.tensors() if each.file)}
+        counting = found if place.named is None else named
         self.files = {path: found[path] for path in counting if path in found}
         self._cuts = {} if policy is None else self._cut_up(policy, near)
 

@@ -1,11 +1,11 @@
-"""The files on the disk that a model takes, with their sizes."""
+"""Extent of a model: its files with their sizes."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from protoslice import LocalModel
+from protoslice.cli.models.files import NamedFiles
 from protoslice.formats.report import report_on
 
 __all__ = ["Extent", "ExtentFile", "extent_of"]
@@ -33,10 +33,13 @@ class Extent:
     """Files that the model refers to, and that are not there."""
 
 
-def extent_of(name: str, model: LocalModel, root_size: int) -> Extent:
-    """Extent of the model `name`: all files of a directory, else the root and the files of its tensors."""
+def extent_of(place: NamedFiles | None, model: LocalModel, root_size: int) -> Extent:
+    """Extent of `model`: all files of the folder `place`, or the root and the files with its tensors."""
     root, report = model.model.root, report_on(model.model, most=None)
-    place, beside = (name, model.model.files) if os.path.isdir(name) else (os.path.dirname(name), report.files)
-    others = (ExtentFile(path, os.path.getsize(os.path.join(place, path))) for path in beside if path != root)
+    if place is not None and place.named is None:
+        sizes = {path: place.files.size_of(path) for path in place.files}
+    else:
+        sizes = {path: model.model.files[path].size for path in report.files}
+    others = (ExtentFile(path, size) for path, size in sizes.items() if path != root)
     parts = (ExtentFile(root, root_size), *others)
     return Extent(sum(part.size for part in parts), root, root_size, parts, report.missing)

@@ -6,64 +6,118 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import cached_property
 from typing import IO, BinaryIO, cast
 
 import protoslice
-from protoslice import LocalModel, Proto, open_model
+from protoslice import LocalModel, Proto
 from protoslice._core import DEFAULT_FLOOR
 from protoslice.cli.models.addresses import perhaps_meant
 from protoslice.cli.models.subjects import Content
 from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
-from protoslice.models import root_in
+from protoslice.folder import files_at
+from protoslice.indexing import SMALLEST_FLOOR
+from protoslice.models import model_over, root_in
+from protoslice.sources import FileSet, RangeSource
 
-__all__ = ["STDIO", "naming", "open_named", "opened", "opened_model", "write_content"]
+__all__ = [
+    "STDIO", "NamedFiles", "is_stream", "naming", "opened", "opened_model", "place_of", "write_content",
+]  # fmt: skip
 
 STDIO = "-"
 _IN_MEMORY = 64 << 20
 
 
+class NamedFiles:
+    """Files that a name of the command line means: those of a folder, or those beside the file `named`."""
+
+    def __init__(self, name: str, files: FileSet, named: str | None, type_name: str | None) -> None:
+        self.files = files
+        self.named = named
+        self._name = name
+        self._type = type_name
+
+    @cached_property
+    def root(self) -> str:
+        """Path of the file that is named, or of the folder's root."""
+        return self.named or root_in(self.files, self._type)
+
+    @contextmanager
+    def proto(self, *, close_look: bool = False) -> Iterator[Proto]:
+        """The proto in the root. Errors inside bear the name.
+
+        With `close_look`, small parts of a small file that is named are told apart too.
+        """
+        with naming(self._name):
+            source = self.files[self.root]
+            floor = _floor(source.size) if close_look and self.named else DEFAULT_FLOOR
+            with _indexed(source, self._type, floor) as proto:
+                yield proto
+
+    @contextmanager
+    def model(self) -> Iterator[LocalModel]:
+        """The model that the root is of. Errors inside bear the name."""
+        with naming(self._name):
+            with Progress("indexing") as progress:
+                model = model_over(self.files, self.root, self._type, progress=progress.up_to)
+            with model:
+                yield model
+
+
 @contextmanager
-def opened(name: str, type_name: str | None, *, floor: int = DEFAULT_FLOOR) -> Iterator[Proto]:
-    """The proto in the file `name`, or the root of a directory.
+def place_of(name: str, type_name: str | None) -> Iterator[NamedFiles]:
+    """The place of the path or URI `name`, closed in the end; `Unsupported` for a stream."""
+    if is_stream(name):
+        raise Unsupported(f"{name} is a stream, and a model may have files beside its root: name a file or a directory")
+    with naming(name):
+        files, named = files_at(name)
+    with closing(files):
+        yield NamedFiles(name, files, named, type_name)
+
+
+@contextmanager
+def opened(name: str, type_name: str | None) -> Iterator[Proto]:
+    """The proto in the file or at the URI `name`, or the root of a folder.
 
     `-` is standard input, which is kept in a temporary file while it is worked on.
     """
-    if os.path.isdir(name):
-        with naming(name):
-            name = os.path.join(name, root_in(name, type_name))
-    with _input(name) as source, naming(name):
-        with Progress("indexing") as progress:
-            proto = protoslice.open(source, type_name, floor=floor, progress=progress.up_to)
-        with proto:
+    if is_stream(name):
+        with _spooled(name) as spool, naming(name), _indexed(spool, type_name, DEFAULT_FLOOR) as proto:
+            yield proto
+    else:
+        with place_of(name, type_name) as place, place.proto() as proto:
             yield proto
 
 
 @contextmanager
 def opened_model(name: str, type_name: str | None) -> Iterator[LocalModel]:
-    """The model in the file or directory `name`. Errors inside say which it is."""
-    with naming(name), open_named(name, type_name) as model:
+    """The model in the file or folder `name`. Errors inside say which it is."""
+    with place_of(name, type_name) as place, place.model() as model:
         yield model
 
 
-def open_named(name: str, type_name: str | None) -> LocalModel:
-    """The same, to be closed by whoever holds more than one: only errors of opening it say which it is."""
-    if name == STDIO or (os.path.exists(name) and not os.path.isfile(name) and not os.path.isdir(name)):
-        raise Unsupported(f"{name} is a stream, and a model may have files beside its root: name a file or a directory")
-    with naming(name), Progress("indexing") as progress:
-        return open_model(name, type=type_name, progress=progress.up_to)
+def is_stream(name: str) -> bool:
+    """True for standard input, and for a pipe or a device with a name."""
+    return name == STDIO or (os.path.exists(name) and not os.path.isfile(name) and not os.path.isdir(name))
 
 
 @contextmanager
-def _input(name: str) -> Iterator[str | BinaryIO]:
-    if name != STDIO and (os.path.isfile(name) or not os.path.exists(name)):
-        yield name
-        return
+def _indexed(source: RangeSource | BinaryIO, type_name: str | None, floor: int) -> Iterator[Proto]:
+    with Progress("indexing") as progress:
+        proto = protoslice.open(source, type_name, floor=floor, progress=progress.up_to)
+    with proto:
+        yield proto
+
+
+@contextmanager
+def _spooled(name: str) -> Iterator[BinaryIO]:
+    """Bytes of a stream, in a temporary file."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
         if name == STDIO:
             _spool(sys.stdin.buffer, spool)
-        else:  # a pipe with a name
+        else:
             with open(name, "rb") as pipe:
                 _spool(pipe, spool)
         yield cast(BinaryIO, spool)
@@ -88,6 +142,11 @@ def naming(name: str) -> Iterator[None]:
         if isinstance(error, NotFound) and not os.path.lexists(name):
             error.message += perhaps_meant(name)
         raise
+
+
+def _floor(size: int) -> int:
+    """Least size of messages to be told apart: the smaller the file, the closer the look."""
+    return min(DEFAULT_FLOOR, max(SMALLEST_FLOOR, size // 1000))
 
 
 def write_content(content: Content, out: str, progress: Progress, *, source: str | None = None) -> None:

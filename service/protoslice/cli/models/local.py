@@ -1,28 +1,22 @@
-"""Models in local files, as the verbs see them."""
+"""Models in files, local or at a URI, as the verbs see them."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import cached_property
 
 from protoslice import LocalModel, Proto, Rope
-from protoslice._core import DEFAULT_FLOOR
-from protoslice.cli.models.extent import extent_of
-from protoslice.cli.models.files import STDIO, opened, opened_model
+from protoslice.cli.models.extent import Extent, extent_of
+from protoslice.cli.models.files import NamedFiles, is_stream, naming, opened, place_of
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, TreeListing
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import Unsupported
 from protoslice.facts import TensorEntry
-from protoslice.formats.model import Model
-from protoslice.formats.model import RootProto as Root
 from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.outputs.safetensors import safetensors
-from protoslice.indexing import SMALLEST_FLOOR
 from protoslice.models import model_around
-from protoslice.sources import FileSource
 
 __all__ = ["LocalSubject"]
 
@@ -33,10 +27,10 @@ _SHOWN_SHARE = 0.001
 class LocalSubject:
     """The proto in a file, and the model that it is the root of."""
 
-    def __init__(self, name: str, type_name: str | None, floor: int, held: ExitStack) -> None:
+    def __init__(self, name: str, type_name: str | None, close_look: bool, held: ExitStack) -> None:
         self._name = name
         self._type = type_name
-        self._floor = floor
+        self._close_look = close_look
         self._held = held
 
     @classmethod
@@ -44,16 +38,22 @@ class LocalSubject:
     def opened(cls, name: str, type_name: str | None, *, close_look: bool = False) -> Iterator[LocalSubject]:
         """The subject in the file `name`, closed in the end; a directory counts for its tensors."""
         with ExitStack() as held:
-            yield cls(name, type_name, _floor(name) if close_look else DEFAULT_FLOOR, held)
+            yield cls(name, type_name, close_look, held)
 
     @cached_property
     def proto(self) -> Proto:
         """The proto of the model's root."""
-        return self._held.enter_context(opened(self._name, self._type, floor=self._floor))
+        if is_stream(self._name):
+            return self._held.enter_context(opened(self._name, self._type))
+        return self._held.enter_context(self._place.proto(close_look=self._close_look))
+
+    @cached_property
+    def _place(self) -> NamedFiles:
+        return self._held.enter_context(place_of(self._name, self._type))
 
     @cached_property
     def _model(self) -> LocalModel:
-        return self._held.enter_context(opened_model(self._name, self._type))
+        return self._held.enter_context(self._place.model())
 
     def facts(self) -> dict[str, object]:
         """See `Subject.facts`."""
@@ -64,7 +64,7 @@ class LocalSubject:
                 raise
             return told
         biggest = [part for part in proto.largest(_BIGGEST) if part.size >= proto.size * _SHOWN_SHARE]
-        extent = extent_of(self._name, self._held.enter_context(_around(self._name, proto)), proto.sources[0].size)
+        extent = self._extent()
         return {
             "file": self._name,
             "type": proto.type,
@@ -77,6 +77,14 @@ class LocalSubject:
             "biggest": [asdict(part) for part in biggest],
         }
 
+    def _extent(self) -> Extent:
+        proto = self.proto
+        with naming(self._name):
+            if is_stream(self._name):  # of standard input nothing is known but the proto
+                return extent_of(None, model_around(proto, {}, self._name), proto.sources[0].size)
+            around = model_around(proto, self._place.files, self._place.root)
+            return extent_of(self._place, around, proto.sources[0].size)
+
     def _facts_of_tensors(self) -> dict[str, object] | None:
         """Facts about a root that is no proto, such as the index of a bundle; None for one without tensors."""
         try:
@@ -87,7 +95,7 @@ class LocalSubject:
         return {
             "file": self._name,
             "type": model.type,
-            **asdict(extent_of(self._name, self._model, model.files[model.root].size)),
+            **asdict(extent_of(self._place, self._model, model.files[model.root].size)),
             "proto_size": None,
             "form": "other",
             "chunks": 0,
@@ -125,19 +133,3 @@ class LocalSubject:
         """See `Subject.safetensors`."""
         file = safetensors(self._model.matching(name))
         return Rope(file.rope, file.sources)
-
-
-def _around(name: str, proto: Proto) -> LocalModel:
-    """The model whose root is `proto`; of standard input nothing is known but that."""
-    source = proto.sources[0]
-    if os.path.isdir(name) and isinstance(source, FileSource):
-        return model_around(proto, name, os.path.relpath(source.path, name))
-    if name == STDIO:
-        return LocalModel(Model(STDIO, proto.type, {}, Root(proto.document, proto.sources)), proto, ExitStack())
-    return model_around(proto, os.path.dirname(name) or ".", os.path.basename(name))
-
-
-def _floor(file: str) -> int:
-    """Least size of messages to be told apart: the smaller the file, the closer the look."""
-    size = os.path.getsize(file) if os.path.isfile(file) else DEFAULT_FLOOR
-    return min(DEFAULT_FLOOR, max(SMALLEST_FLOOR, size // 1000))

@@ -1,0 +1,7 @@
+"""Storages for callers that block: objects as range sources, folders of objects, and both by URI."""
+
+from protoslice.storage.blocking.folder import MOST_FILES, ObjectFolder
+from protoslice.storage.blocking.source import ObjectSource
+from protoslice.storage.blocking.uris import local_path, open_folder, open_object
+
+__all__ = ["MOST_FILES", "ObjectFolder", "ObjectSource", "local_path", "open_folder", "open_object"]
