@@ -15,7 +15,7 @@ from typing import Final
 
 __all__ = ["CPB", "PIECES", "READERS", "RENDERING", "Policy", "is_id_of", "store_id"]
 
-READERS: Final = 1
+READERS: Final = 2
 """Version of the readers of models: tensors, elements in every form, safetensors files, references."""
 
 CPB: Final = 1

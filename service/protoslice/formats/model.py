@@ -195,6 +195,8 @@ class Tensor:
     file: str | None
     """Path of the file with the elements; None where there is no such file or more than one."""
     data: Data
+    details: Callable[[], Mapping[str, object]] | None = None
+    """Reads further facts of the tensor, as JSON: levels of detail, its entry in a bundle."""
 
     @property
     def size(self) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 from safetensors.numpy import load_file
-from tests.support.bundles import Variable, bundle
+from tests.support.bundles import Variable, bundle, crc32c, masked
 from tests.support.golden import MODELS
 
 
@@ -39,8 +39,10 @@ def test_a_root_that_is_no_proto_is_told_by_its_tensors(call: Any, tmp_path: Pat
         (tmp_path / name).write_bytes(data)
     for place in (tmp_path, tmp_path / "v.index"):
         told = json.loads(call("info", place, "--json").stdout)
-        assert told["biggest"] == [{"path": "weight", "size": 400, "count": None}]
+        entry = {"shard": 0, "offset": 0, "size": 400, "crc32c": masked(crc32c(bytes(400)))}
+        assert told["biggest"] == [{"path": "weight", "size": 400, "count": None, "stored": entry}]
         assert "weight" in call("info", place).stdout
+        assert "shard 0, offset 0, size 400" in call("info", place).stdout
 
 
 def test_parameters_without_their_program_are_told_by_their_heads(call: Any) -> None:

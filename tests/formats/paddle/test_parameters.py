@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,9 +14,11 @@ from tests.support.golden import MODELS, folder
 from tests.support.paddle import TYPES, Parameter, blob, combined, json_program, program
 from tests.support.tensors import content
 
-from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError
+from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, ProtosliceError
 from protoslice.folder import Folder
-from protoslice.formats.model import Model, Tensors
+from protoslice.formats.model import Model, Tensor, Tensors
+from protoslice.formats.outputs.listing import row_text
+from protoslice.formats.paddle import blobs
 from protoslice.formats.paddle import parameters as parameters_module
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.tensors.dtypes import DTYPES
@@ -180,3 +184,54 @@ def test_damaged_files_raise_our_errors_and_no_others() -> None:
         except ProtosliceError:
             refused += 1
     assert 500 < refused < 2000
+
+
+def told(tensor: Tensor, form: str) -> dict[str, Any]:
+    """The facts of a tensor, as JSON gives them."""
+    found: dict[str, Any] = json.loads(content(read(tensor, None, form).bytes))
+    return found
+
+
+@settings(max_examples=60)
+@given(PARAMETERS)
+def test_levels_of_detail_are_those_that_were_saved(parameters: list[Parameter]) -> None:
+    ordered = sorted(parameters, key=lambda parameter: parameter.name)
+    found = tensors({"m.pdiparams": combined(parameters)})
+    for number, parameter in enumerate(ordered):
+        levels = {"levels": [list(level) for level in parameter.levels]}
+        assert told(found[number], "lod") == levels
+        assert told(found[number], "json") == json.loads(row_text(found[number])) | {"stored": levels}
+        with pytest.raises(InvalidInput, match="leave out the slice"):
+            read(found[number], "...", "lod")
+
+
+@pytest.mark.parametrize("layout", ["combined", "separate"])
+def test_a_program_has_the_levels_of_its_parameters(layout: str, tmp_path: Path) -> None:
+    (tmp_path / "__model__").write_bytes(program(THREE))
+    for parameter in THREE:
+        (tmp_path / parameter.name).write_bytes(blob(parameter))
+    if layout == "combined":
+        (tmp_path / "__params__").write_bytes(combined(THREE))
+    with open_model(tmp_path) as model:
+        assert [told(each, "lod")["levels"] for each in model] == [[], [[0, 2, 4]], []]
+
+
+def test_levels_of_a_file_of_paddles_own() -> None:
+    with open_model(folder("paddle_dtypes_separate"), "lod_one") as model:
+        assert told(model.tensor("lod_one"), "lod") == {"levels": [[0, 2, 5]]}
+    with open_model(folder("paddle_dtypes_separate"), "selected_rows.bin") as model:
+        assert told(model.tensor("selected_rows.bin"), "lod") == {"rows": [0, 4], "height": 10}
+
+
+def test_levels_without_bounds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = tensors({"m.pdiparams": combined([filled("a", levels=((0, 1), (0, 2)))])})
+    monkeypatch.setattr(blobs, "_MOST_NUMBERS", 4)
+    assert told(found[0], "lod") == {"levels": [[0, 1], [0, 2]]}
+    monkeypatch.setattr(blobs, "_MOST_NUMBERS", 3)
+    with pytest.raises(LimitExceeded, match="more than 3 numbers: read them from the file at byte 44"):
+        read(found[0], None, "lod")
+
+
+def test_other_formats_have_no_levels() -> None:
+    with open_model(folder("onnx_types_raw")) as model, pytest.raises(NotFound, match="no levels of detail"):
+        read(model.tensors[0], None, "lod")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.bundles import Box, Layout, Variable, bundle, table
+from tests.support.bundles import Box, Layout, Variable, bundle, crc32c, masked, table
 from tests.support.golden import MODELS
 
 from protoslice import schema
@@ -417,3 +417,37 @@ def test_long_numbers_of_slices() -> None:
     box: Box = ((0, 70_000),)
     files = bundle("ck", [Variable("a", 4, [70_000], slices=[(box, [70_000], bytes(70_000), 0)])])
     assert raw(one(opened(files), "a"), "69999:") == b"\0"
+
+
+def stored(tensor: Tensor) -> dict[str, Any]:
+    data = read(tensor, None, "json").bytes
+    found: dict[str, Any] = json.loads(Rope(data.rope, data.sources).read())
+    assert found | json.loads(row_text(tensor)) == found or "values" in found
+    entry: dict[str, Any] = found["stored"]
+    return entry
+
+
+def test_the_entry_of_a_tensor_is_told() -> None:
+    half, box = bytes(range(24)), ((0, 2), (0, None))
+    variables = [
+        Variable("a", 1, (2, 3), bytes(24)),
+        Variable("b", 1, (3,), bytes(12), shard=1),
+        Variable("c", 7, (1,), strings=[b"x"]),
+        Variable("p", 1, (4, 3), slices=[(box, (2, 3), half, 1), (((2, 2), (0, None)), (2, 3), half, 1)]),
+    ]
+    found = opened(bundle("ck", variables, Layout(shards=2)))
+    assert stored(one(found, "a")) == {"shard": 0, "offset": 0, "size": 24, "crc32c": masked(crc32c(bytes(24)))}
+    assert stored(one(found, "b")) == {"shard": 1, "offset": 0, "size": 12, "crc32c": masked(crc32c(bytes(12)))}
+    assert (stored(one(found, "c"))["offset"], stored(one(found, "c"))["size"]) == (24, 6)
+    parts = stored(one(found, "p"))["slices"]
+    assert parts[1] == {
+        "extents": [{"start": 2, "length": 2}, {"start": 0, "length": None}],
+        "shard": 1, "offset": 36, "size": 24, "crc32c": masked(crc32c(half)),
+    }  # fmt: skip
+
+
+def test_the_entry_of_a_tensor_is_told_without_its_shard() -> None:
+    files = bundle("ck", [Variable("a", 1, (2, 3), bytes(24))])
+    found = opened({"ck.index": files["ck.index"]})
+    assert stored(one(found, "a"))["size"] == 24
+    assert "problem" in json.loads(row_text(one(found, "a")))

@@ -33,6 +33,7 @@ from protoslice.formats.model import (
     Tile,
     Tiled,
 )
+from protoslice.formats.outputs.listing import row_text
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.reading import Place, place, read
 from protoslice.ropes import Rope
@@ -350,13 +351,20 @@ def test_strings_without_number_are_not_listed() -> None:
     assert read(long, "3", "json").shape == ()
 
 
+def test_the_facts_of_a_tensor_are_json() -> None:
+    subject = tensor(bytes(4), "F32", [1])
+    assert json.loads(content(read(subject, form="json").bytes)) == json.loads(row_text(subject))
+    fault = tensor(Fault(NotFound("there is no such file")), "F32", [1])
+    assert json.loads(content(read(fault, form="json").bytes))["problem"] == "there is no such file"
+
+
 def test_what_cannot_be_had_says_why() -> None:
     fault = tensor(Fault(NotFound("there is no such file")), "F32", [1])
     for _ in range(2):
         with pytest.raises(NotFound, match="no such file"):
             read(fault)
-    with pytest.raises(Unsupported, match="ask for raw, packed or npy"):
-        read(tensor(bytes(4), "F32", [1]), form="json")
+    with pytest.raises(Unsupported, match="ask for format=json"):
+        read(tensor(Strings(lambda: [b""]), "STRING", [1]), form="npy")
     with pytest.raises(InvalidInput, match="not a form"):
         read(tensor(bytes(4), "F32", [1]), form="tar")
     with pytest.raises(LimitExceeded, match="2\\^63"):

@@ -246,3 +246,23 @@ def test_a_list_beside_parameters_names_them(client: httpx.Client) -> None:
     made = client.post("/v1/stores", files=[("file", item) for item in files.items()])
     rows = client.get(f"/v1/stores/{made.json()['id']}/tensors").json()["items"]
     assert [row["name"] for row in rows] == names
+
+
+def test_levels_of_detail_have_a_path_of_their_own(client: httpx.Client) -> None:
+    data = (MODELS / "paddle_dtypes_separate" / "lod_one").read_bytes()
+    made = client.put("/v1/stores?filename=lod_one", content=data).json()
+    base = f"/v1/stores/{made['id']}/tensors/lod_one"
+    answer = client.get(f"{base}/lod")
+    assert (answer.headers["content-type"], answer.json()) == ("application/json", {"levels": [[0, 2, 5]]})
+    assert client.get(f"{base}?format=lod").content == answer.content
+    assert client.get(f"{base}?format=json").json()["stored"] == answer.json()
+    assert client.get(f"{base}/lod", headers={"range": "bytes=1-8"}).content == answer.content[1:9]
+    _refused(client.get(f"/v1/stores/{made['id']}/tensors/other/lod"), 404, "not-found")
+
+
+def test_a_tensor_called_lod_comes_first(client: httpx.Client) -> None:
+    tensors = [numpy_helper.from_array(np.array([n], "<f4"), name) for n, name in enumerate(("w", "w/lod"))]
+    model = helper.make_model(helper.make_graph([], "g", [], [], tensors))
+    made = client.put("/v1/stores?filename=m.onnx", content=model.SerializeToString()).json()
+    assert client.get(f"/v1/stores/{made['id']}/tensors/w/lod").content == np.array([1], "<f4").tobytes()
+    _refused(client.get(f"/v1/stores/{made['id']}/tensors/w/lod/lod"), 404, "not-found")

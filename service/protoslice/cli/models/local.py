@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import cached_property
@@ -12,8 +12,9 @@ from protoslice.cli.models.extent import Extent, extent_of
 from protoslice.cli.models.files import NamedFiles, is_stream, naming, opened, place_of
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, TreeListing
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
-from protoslice.errors import Unsupported
+from protoslice.errors import LimitExceeded, Unsupported
 from protoslice.facts import TensorEntry
+from protoslice.formats.model import Tensor
 from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.outputs.safetensors import safetensors
 from protoslice.models import model_around
@@ -102,7 +103,9 @@ class LocalSubject:
             "index_size": 0,
             "why": f"no proto, but it tells of {len(tensors)} tensors",
             "biggest": [
-                {"path": each.name, "size": each.size, "count": None} for each in tensors[:_BIGGEST] if each.size
+                {"path": each.name, "size": each.size, "count": None, "stored": _details(each)}
+                for each in tensors[:_BIGGEST]
+                if each.size
             ],
         }
 
@@ -133,3 +136,11 @@ class LocalSubject:
         """See `Subject.safetensors`."""
         file = safetensors(self._model.matching(name))
         return Rope(file.rope, file.sources)
+
+
+def _details(tensor: Tensor) -> Mapping[str, object]:
+    """Facts that the file holds of a tensor beyond type and shape; empty where they are too long."""
+    try:
+        return {} if tensor.details is None else tensor.details()
+    except LimitExceeded:
+        return {}

@@ -62,14 +62,20 @@ def _show_file(facts: dict[str, Any]) -> None:
 
 def _show_biggest(biggest: list[dict[str, Any]], proto_size: int | None) -> None:
     if proto_size is None:
-        rows = [[format_size(part["size"]), part["path"]] for part in biggest]
-        print_table(["size", "biggest tensors"], rows, right=(0,))
+        rows = [[format_size(part["size"]), part["path"], _stored(part["stored"])] for part in biggest]
+        print_table(["size", "biggest tensors", "stored"], rows, right=(0,))
         return
     rows = [
         [format_size(part["size"]), f"{100 * part['size'] / max(proto_size, 1):.1f} %", _counted(**part)]
         for part in biggest
     ]
     print_table(["size", "share", "biggest parts"], rows, right=(0, 1))
+
+
+def _stored(details: dict[str, Any]) -> str:
+    """Facts that a file holds of a tensor, in words: `shard 0, offset 64`; lists by their lengths."""
+    short = {name: f"{len(value)} in all" if isinstance(value, list) else value for name, value in details.items()}
+    return ", ".join(f"{name} {value}" for name, value in short.items())
 
 
 def _sizes(facts: dict[str, Any]) -> list[tuple[str, str]]:

@@ -34,7 +34,7 @@ def tensor(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="raw, npy, packed, or json for strings.",
+            help="raw, npy, packed, json for facts and strings, lod for levels.",
             show_default="npy for OUT.npy, else raw",
         ),
     ] = None,
@@ -70,7 +70,7 @@ def tensor(
 
 def _take(subject: Subject, name: str, slice_: str | None, form: str, out: str) -> None:
     content = subject.tensor(name, slice_, form)
-    if out == STDIO and form != "json" and sys.stdout.isatty():
+    if out == STDIO and form not in {"json", "lod"} and sys.stdout.isatty():
         what = format_size(content.size)
         raise Unsupported(f"these are {what} of numbers, nothing for a terminal: name a file with -o, or a pipe")
     with Progress("writing", content.size) as progress:

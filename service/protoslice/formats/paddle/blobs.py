@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
 from protoslice import schema
-from protoslice.errors import CorruptModel, ProtosliceError, Unsupported
+from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError, Unsupported
 from protoslice.formats.model import Bytes, Stored
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.shapes import element_count
 from protoslice.sources import RangeSource
 
-__all__ = ["Blob", "Heads", "dtype_of", "stored"]
+__all__ = ["Blob", "Heads", "details_of", "dtype_of", "stored"]
 
 _DESC: Final = "paddle.framework.proto.VarType.TensorDesc"
 _AHEAD: Final = 4096
 """Bytes read at once; for small tensors they often reach the next header."""
 _MOST_LEVELS: Final = 1024
 _MOST_DESC: Final = 4096
+_MOST_NUMBERS: Final = 1 << 17
+"""Offsets of levels, or row numbers, that are held at once."""
 
 _TYPES: Final = {
     0: "BOOL", 1: "I16", 2: "I32", 3: "I64", 4: "F16", 5: "F32", 6: "F64", 19: "U64", 20: "U8", 21: "I8", 22: "BF16",
@@ -34,6 +39,8 @@ class Blob:
 
     dtype: Dtype
     shape: tuple[int, ...]
+    head: int
+    """Offset of the blob in the file."""
     start: int
     """Offset of the first element in the file."""
     end: int
@@ -43,6 +50,11 @@ class Blob:
 def stored(source: RangeSource, blob: Blob) -> Stored:
     """The elements of `blob`, which lies in `source`."""
     return Stored(Bytes.of(source, blob.start, blob.end))
+
+
+def details_of(source: RangeSource, path: str, blob: Blob, *, rows: bool = False) -> dict[str, object]:
+    """Levels of detail of `blob` in `source`, the file at `path`; with `rows`, rows and height."""
+    return Heads(source, path, blob.head).details(rows=rows)
 
 
 def dtype_of(number: int) -> Dtype | None:
@@ -60,6 +72,7 @@ class Heads:
         self._at = at
         self._start = 0
         self._bytes = b""
+        self._held = 0
         self._desc = schema.bundled().message_class(_DESC)
 
     @property
@@ -77,14 +90,23 @@ class Heads:
 
         `CorruptModel` for a malformed header or a file that ends too early, `Unsupported` for an unknown data type.
         """
-        try:
+        with self._blaming():
+            head = self._at
             self._version("the blob")
             self._rows() if rows else self._levels()
             self._version("the tensor")
-            return self._tensor()
-        except ProtosliceError as error:
-            error.path = error.path or self._path
-            raise
+            return self._tensor(head)
+
+    def details(self, *, rows: bool = False) -> dict[str, object]:
+        """Levels of detail of the next blob, as offsets; with `rows`, row numbers and height.
+
+        `CorruptModel` for malformed ones, `LimitExceeded` for more than 131,072 numbers.
+        """
+        with self._blaming():
+            self._version("the blob")
+            if not rows:
+                return {"levels": [self._numbers(length // 8) for length in self._level_lengths()]}
+            return {"rows": self._numbers(self._number(8), signed=True), "height": self._numbers(1, signed=True)[0]}
 
     def finish(self) -> None:
         """Raise `CorruptModel` unless the last blob ends at the end of the file."""
@@ -98,6 +120,11 @@ class Heads:
 
     def _levels(self) -> None:
         """Skip the levels of detail: offsets of sequences, of no use for the elements."""
+        for length in self._level_lengths():
+            self._skip(length)
+
+    def _level_lengths(self) -> Iterator[int]:
+        """Length of each level of detail in bytes; the caller passes over its numbers before it goes on."""
         levels = self._number(8)
         if levels > _MOST_LEVELS:
             raise self._bad(f"a tensor with {levels} levels of detail", back=8)
@@ -105,13 +132,13 @@ class Heads:
             length = self._number(8)
             if length % 8:
                 raise self._bad(f"a level of detail takes {length} bytes, which are no whole numbers", back=8)
-            self._skip(length)
+            yield length
 
     def _rows(self) -> None:
         """Skip the row numbers and the height of selected rows."""
         self._skip(8 * self._number(8) + 8)
 
-    def _tensor(self) -> Blob:
+    def _tensor(self, head: int) -> Blob:
         length = int.from_bytes(self._take(4), "little", signed=True)
         if not 0 < length <= _MOST_DESC:
             raise self._bad(f"what a tensor is takes {length} bytes", back=4)
@@ -124,10 +151,27 @@ class Heads:
             raise Unsupported(f"nobody knows the elements of Paddle's data type {desc.data_type}", self._at - length)
         start = self._at
         self._skip(element_count(shape) * dtype.width)
-        return Blob(dtype, shape, start, self._at)
+        return Blob(dtype, shape, head, start, self._at)
 
     def _number(self, width: int) -> int:
         return int.from_bytes(self._take(width), "little")
+
+    def _numbers(self, count: int, *, signed: bool = False) -> list[int]:
+        self._held += count
+        if self._held > _MOST_NUMBERS:
+            raise LimitExceeded(f"these are more than {_MOST_NUMBERS} numbers: read them from the file", self._at)
+        at = self._at
+        self._skip(8 * count)
+        return list(struct.unpack(f"<{count}{'q' if signed else 'Q'}", self._source.read(at, 8 * count)))
+
+    @contextmanager
+    def _blaming(self) -> Iterator[None]:
+        """Name the file in each error that names none."""
+        try:
+            yield
+        except ProtosliceError as error:
+            error.path = error.path or self._path
+            raise
 
     def _take(self, length: int) -> bytes:
         at = self._at

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.model import Data, MissingFile, Model, Tensor, Tensors
-from protoslice.formats.paddle.blobs import Blob, Heads, stored
+from protoslice.formats.paddle.blobs import Blob, Heads, details_of, stored
 from protoslice.formats.paddle.programs import PROGRAM, Variable, is_json_program, variables
 from protoslice.formats.tensors.drafts import Draft
 from protoslice.formats.tensors.lazy import Lazy
@@ -82,7 +83,8 @@ def _from_one(source: RangeSource, path: str, wanted: Sequence[Variable]) -> Ite
 def _in_one(source: RangeSource, path: str, variable: Variable, blob: Blob) -> Tensor:
     """The tensor of `variable` from its blob in a combined file."""
     name, address = _called(variable)
-    return Tensor(name, address, blob.dtype, blob.shape, _KIND, path, stored(source, blob))
+    details = partial(details_of, source, path, blob)
+    return Tensor(name, address, blob.dtype, blob.shape, _KIND, path, stored(source, blob), details)
 
 
 def _called(variable: Variable) -> tuple[str, str]:
@@ -113,6 +115,7 @@ def _own(model: Model, variable: Variable, draft: Draft) -> Data:
     if (problem := _misfit(blob, variable)) is not None:
         raise CorruptModel(problem, path=path)
     draft.dtype, draft.shape = blob.dtype, blob.shape
+    draft.details = partial(details_of, source, path, blob, rows=variable.rows)
     return stored(source, blob)
 
 

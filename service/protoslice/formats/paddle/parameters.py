@@ -5,11 +5,12 @@ from __future__ import annotations
 import posixpath
 from array import array
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.model import Model, Tensor, Tensors
-from protoslice.formats.paddle.blobs import Heads, stored
+from protoslice.formats.paddle.blobs import Heads, details_of, stored
 from protoslice.formats.tensors.lazy import Lazy
 from protoslice.schema.detection.detect import HEAD
 from protoslice.schema.detection.paddle import has_rows, is_parameters
@@ -49,7 +50,8 @@ class PaddleParameters:
         def make(number: int) -> Tensor:
             blob = Heads(source, model.root, starts[number]).next(rows=rows)
             name, address = called(number)
-            return Tensor(name, address, blob.dtype, blob.shape, _KIND, model.root, stored(source, blob))
+            details = partial(details_of, source, model.root, blob, rows=rows)
+            return Tensor(name, address, blob.dtype, blob.shape, _KIND, model.root, stored(source, blob), details)
 
         def called(number: int) -> tuple[str, str]:
             path = f"tensor[{number}]"

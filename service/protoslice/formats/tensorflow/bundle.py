@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import Final
 
@@ -26,6 +26,7 @@ from protoslice.formats.model import (
     Tiled,
 )
 from protoslice.formats.outputs.listing import row_text
+from protoslice.formats.tensorflow.bundle_entries import Entry, Slices, details_of
 from protoslice.formats.tensorflow.bundle_strings import strings
 from protoslice.formats.tensorflow.checksums import check, crc_of
 from protoslice.formats.tensorflow.object_graph import GRAPH, full_names, plain_key
@@ -45,9 +46,6 @@ _SHARDS: Final = 10_000
 """Shards whose sizes are passed to the engine; tensors in others are listed one by one."""
 _ESCAPED: Final = re.compile(rb"\\x([0-9a-f]{2})")
 _WIDTHS: Final = {number: (dtype.name, dtype.width) for number, dtype in TYPES.items()}
-
-Entry = tuple[int, tuple[int, ...] | None, int, int, int, int | None]
-"""Type, shape, shard, offset in the shard, size, masked checksum; shape and checksum may be None."""
 
 
 class Bundle:
@@ -118,7 +116,8 @@ class BundleTensors:
         kind = "object_graph" if name == GRAPH else "variable"
         dtype = TYPES.get(type_number)
         data = self._data(name, entry, slices)
-        return Tensor(name, f"bundle:{name}", dtype, shape, kind, file, data)
+        details = partial(details_of, entry, slices)
+        return Tensor(name, f"bundle:{name}", dtype, shape, kind, file, data, details)
 
     def numbers(self, name_or_address: str) -> Sequence[int]:
         """The tensor with that key or address; else those with that name in the checkpoint's object graph."""
@@ -181,9 +180,7 @@ class BundleTensors:
     def _shard(self, shard: int) -> str:
         return f"{self._prefix}.data-{shard:05d}-of-{self._index.shards:05d}"
 
-    def _data(
-        self, name: str, entry: Entry, slices: Sequence[tuple[list[tuple[int, int | None]], Entry | None]]
-    ) -> Data:
+    def _data(self, name: str, entry: Entry, slices: Slices) -> Data:
         try:
             dtype = dtype_of(entry[0])
             if entry[1] is None:

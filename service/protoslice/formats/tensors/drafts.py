@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ class Draft:
     file: str | None
     dtype: Dtype | None = None
     shape: tuple[int, ...] | None = None
+    details: Callable[[], Mapping[str, object]] | None = None
 
     def tensor(self, find: Callable[[Draft], Data]) -> Tensor:
         """The finished tensor, with data from `find`, which may fill in the draft; an error becomes a Fault."""
@@ -49,4 +50,4 @@ class Draft:
         return self._finished(Fault(error))
 
     def _finished(self, data: Data) -> Tensor:
-        return Tensor(self.name, f"path:{self.path}", self.dtype, self.shape, self.kind, self.file, data)
+        return Tensor(self.name, f"path:{self.path}", self.dtype, self.shape, self.kind, self.file, data, self.details)

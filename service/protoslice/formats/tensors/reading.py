@@ -12,21 +12,23 @@ from math import prod
 from typing import Final, Literal, get_args
 
 from protoslice._core import Computed
-from protoslice.errors import OF_MODELS, CorruptModel, InvalidInput, LimitExceeded, Unsupported
+from protoslice.errors import OF_MODELS, CorruptModel, InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.formats.model import Bytes, Data, Encoding, Fault, Later, Stored, Strings, Tensor
 from protoslice.formats.outputs import npy
+from protoslice.formats.outputs.listing import row
 from protoslice.formats.tensors.counting import Placed, counted, parts_of
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.elements import VARINTS, selected
 from protoslice.formats.tensors.slices import Cut, cut, whole
 from protoslice.sources import RangeSource
 
-__all__ = ["FORMS", "Form", "Place", "Reading", "is_ready", "looked_up", "place", "read", "ready"]
+__all__ = ["FORMS", "Form", "Place", "Reading", "is_ready", "looked_up", "place", "read", "ready", "tells_facts"]
 
-Form = Literal["raw", "packed", "npy", "json"]
+Form = Literal["raw", "packed", "npy", "json", "lod"]
 """Form of a tensor's bytes.
 
-`raw`: PLAIN elements; `packed`: narrow ones as a bit stream; `npy`: an `.npy` file; `json`: strings in base64.
+`raw`: PLAIN elements; `packed`: narrow ones as a bit stream; `npy`: an `.npy` file; `json`: the tensor's facts, strings
+also in base64; `lod`: levels of detail, as JSON.
 """
 
 FORMS: Final[tuple[Form, ...]] = get_args(Form)
@@ -66,12 +68,20 @@ def read(tensor: Tensor, slice_: str | None = None, form: str = "raw", *, compar
     `compare=False` skips both. Errors of the model name the tensor.
     """
     with _blaming(tensor):
+        if tells_facts(tensor, form):
+            return _told(tensor, slice_, form)
         reading = _read(tensor, slice_, form, count=compare)
         if compare and slice_ is None:
             for part in parts_of(tensor.data):
                 if part.compare is not None and part.bytes.size <= _MOST_COMPARED:
                     part.compare()
         return reading
+
+
+def tells_facts(tensor: Tensor, form: str) -> bool:
+    """True when `form` of `tensor` tells facts of it, and no elements."""
+    has_strings = tensor.dtype is not None and not tensor.dtype.bits
+    return form == "lod" or (form == "json" and not has_strings)
 
 
 def is_ready(tensor: Tensor) -> bool:
@@ -129,9 +139,9 @@ def _read(tensor: Tensor, slice_: str | None, form: str, *, count: bool) -> Read
     dtype, shape = _known(tensor)
     wanted = whole(shape) if slice_ is None else cut(slice_, shape)
     if isinstance(tensor.data, Strings):
-        return Reading(_strings(tensor.data, dtype, shape, wanted, form), dtype, wanted.shape)
-    if form == "json":
-        raise Unsupported(f"json is for tensors of strings; this one is {dtype.name}: ask for raw, packed or npy")
+        return Reading(
+            _strings(tensor, tensor.data, wanted, form, _stored(tensor) if slice_ is None else {}), dtype, wanted.shape
+        )
     data = _placed(tensor.data)
     if count and wanted.count:
         data = counted(data, dtype, shape)
@@ -165,7 +175,31 @@ def _placed(data: Data) -> Placed:
     return found
 
 
-def _strings(data: Strings, dtype: Dtype, shape: Sequence[int], wanted: Cut, form: str) -> Bytes:
+def _told(tensor: Tensor, slice_: str | None, form: str) -> Reading:
+    """The facts of a tensor as JSON, or its levels of detail; of one with faulty elements too."""
+    if slice_ is not None:
+        raise InvalidInput(f"{form} tells of tensor {tensor.name!r} as a whole: leave out the slice")
+    stored = _stored(tensor)
+    told = row(tensor) | stored if form == "json" else stored.get("stored", {})
+    if form == "lod" and not told.keys() & {"levels", "rows"}:
+        raise NotFound(f"the format keeps no levels of detail of tensor {tensor.name!r}")
+    if tensor.dtype is None or tensor.shape is None:
+        return Reading(_json(told), *_known(tensor))
+    return Reading(_json(told), tensor.dtype, tensor.shape)
+
+
+def _stored(tensor: Tensor) -> dict[str, Mapping[str, object]]:
+    """Further facts of a tensor as a member `stored`; empty without any."""
+    return {} if tensor.details is None else {"stored": tensor.details()}
+
+
+def _json(told: Mapping[str, object]) -> Bytes:
+    text = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+    return Bytes.joined([text.encode("utf-8", "backslashreplace")])
+
+
+def _strings(tensor: Tensor, data: Strings, wanted: Cut, form: str, more: Mapping[str, object]) -> Bytes:
+    dtype, shape = _known(tensor)
     if form != "json":
         raise Unsupported(f"a tensor of strings has no {form} form: ask for format=json")
     if wanted.count > _MOST_STRINGS:
@@ -180,8 +214,7 @@ def _strings(data: Strings, dtype: Dtype, shape: Sequence[int], wanted: Cut, for
         length += len(texts[-1])
         if length > _MOST_TEXT:
             raise LimitExceeded(f"these strings have more than {_MOST_TEXT} characters of text: ask for a slice")
-    document = {"dtype": dtype.name, "shape": list(wanted.shape), "values": texts}
-    return Bytes.joined([json.dumps(document, separators=(",", ":")).encode()])
+    return _json({"dtype": dtype.name, "shape": list(wanted.shape), "values": texts, **more})
 
 
 def _numbers(shape: Sequence[int], wanted: Cut) -> Iterator[int]:

@@ -170,8 +170,9 @@ VIEWS: Final = (
         summary="One tensor, or a slice of it",
         description=(
             "Row-major and little-endian, as raw bytes or as a `.npy` file; `packed` as the format packs types "
-            "narrower than a byte; `json` for strings. `X-Tensor-Dtype` and `X-Tensor-Shape` (`3,4`; empty for a "
-            "scalar) say what is sent."
+            "narrower than a byte; `json` for the facts of a tensor, its entry in a bundle, and strings; `lod`, or "
+            "`/lod` behind the name, for Paddle's levels of detail. `X-Tensor-Dtype` and `X-Tensor-Shape` (`3,4`; "
+            "empty for a scalar) say what is sent."
         ),
         select=_tensor,
         versioned=True,
@@ -185,8 +186,8 @@ VIEWS: Final = (
             ),
             _query(
                 "format",
-                "How: elements one by one, a `.npy` file, packed bits, or JSON.",
-                {"type": "string", "enum": ["raw", "npy", "packed", "json"], "default": "raw"},
+                "How: elements one by one, a `.npy` file, packed bits, facts in JSON, levels of detail.",
+                {"type": "string", "enum": ["raw", "npy", "packed", "json", "lod"], "default": "raw"},
                 "npy",
             ),
         ),

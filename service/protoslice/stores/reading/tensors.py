@@ -17,7 +17,7 @@ from protoslice.formats.outputs.listing import items, row_text
 from protoslice.formats.outputs.references import References
 from protoslice.formats.outputs.safetensors import Safetensors
 from protoslice.formats.selection import chosen, naming, pattern, single, wanted
-from protoslice.formats.tensors.reading import is_ready, looked_up, read, ready
+from protoslice.formats.tensors.reading import is_ready, looked_up, read, ready, tells_facts
 from protoslice.stores.paging import PageRoom, ResultPage, place_of
 from protoslice.stores.reading.computed import Computed, Readable
 from protoslice.stores.reading.joined import JoinedObject
@@ -27,8 +27,11 @@ from protoslice.stores.reading.serving import Representation
 __all__ = ["StoreTensors"]
 
 _BYTES: Final = "application/octet-stream"
-_FORMS: Final = {"npy": ("npy", _BYTES), "json": ("json", "application/json")}
+_JSON: Final = "application/json"
+_FORMS: Final = {"npy": ("npy", _BYTES), "json": ("json", _JSON), "lod": ("lod.json", _JSON)}
 """File name extension and media type of each form."""
+
+_LEVELS: Final = "/lod"
 
 _CACHED_READINGS: Final = 16
 _ROOM: Final = 16 << 20
@@ -66,13 +69,14 @@ class StoreTensors:
         return await self._worker.run(lambda: _page(found, name, dtype, limit, first))
 
     async def one(self, name: str, slice_text: str | None, form: str) -> Representation:
-        """One tensor, or a slice of it, as `form`: raw bytes, `npy` or `json`."""
+        """One tensor, or a slice of it, as `form`: raw bytes, `packed`, `npy`, `json` or `lod`."""
         found = await self._all()
 
         def look() -> Representation | Tensor:
-            tensor = single(found, name)
-            if is_ready(tensor):
-                return self._represented(tensor, slice_text, form)
+            called, shown = _levels_of(found, name, form)
+            tensor = single(found, called)
+            if is_ready(tensor) or tells_facts(tensor, shown):
+                return self._represented(tensor, slice_text, shown)
             read(tensor, slice_text, form, compare=False)  # invalid requests fail before the elements are counted
             return tensor
 
@@ -163,6 +167,13 @@ class StoreTensors:
             source if isinstance(source, StoredObject | JoinedObject) else Computed(source, self._worker)
             for source in data.sources
         ]
+
+
+def _levels_of(found: Tensors, name: str, form: str) -> tuple[str, str]:
+    """The tensor and the form that `name` means: `w/lod` is `lod` of `w`, unless a tensor is called so."""
+    if name.endswith(_LEVELS) and form == "raw" and not found.numbers(name):
+        return name.removesuffix(_LEVELS), "lod"
+    return name, form
 
 
 def _slices(add: Callable[[int], int], numbers: Sequence[int]) -> Iterator[int]:
