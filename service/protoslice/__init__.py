@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from protoslice.models import LocalModel, open_model
     from protoslice.opening import open_proto as open
     from protoslice.ropes import Rope
+    from protoslice.streams import Records
+    from protoslice.streams import open_records as records
 
 __all__ = [
     "Chunk",
@@ -17,11 +19,13 @@ __all__ = [
     "Node",
     "Proto",
     "ProtosliceError",
+    "Records",
     "Rope",
     "Split",
     "View",
     "open",
     "open_model",
+    "records",
 ]
 
 _HOMES = {
@@ -31,20 +35,22 @@ _HOMES = {
     "Node": "library",
     "Proto": "library",
     "ProtosliceError": "errors",
+    "Records": "streams",
     "Rope": "ropes",
     "Split": "library",
     "View": "library",
     "open_model": "models",
 }
-"""The module that each public name comes from; `open` comes from `opening`, by another name."""
+"""The module that each public name comes from; `_RENAMED` has those that go by another name there."""
+
+_RENAMED = {"open": ("opening", "open_proto"), "records": ("streams", "open_records")}
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name, or a module of the package, when it is first asked for (PEP 562)."""
-    if name == "open":
-        found: Any = import_module("protoslice.opening").open_proto
-    elif name in _HOMES:
-        found = getattr(import_module(f"protoslice.{_HOMES[name]}"), name)
+    if name in _RENAMED or name in _HOMES:
+        home, known_as = _RENAMED.get(name) or (_HOMES[name], name)
+        found: Any = getattr(import_module(f"protoslice.{home}"), known_as)
     elif name.startswith("__"):
         raise AttributeError(f"module 'protoslice' has no attribute {name!r}")
     else:

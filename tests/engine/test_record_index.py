@@ -23,6 +23,15 @@ def test_pieces_and_a_source_give_the_same_index() -> None:
     assert records.read(_sources(STREAM), 0, 3, 100) == [b"abc", b"", b"de"]
 
 
+def test_long_records_are_passed_over() -> None:
+    scanner = _core.RecordScanner("u64le")
+    scanner.feed((1 << 40).to_bytes(8, "little"))
+    assert scanner.jump() == (1 << 40) + 8
+    scanner.feed(bytes(8))
+    records = _core.Records(scanner.finish((1 << 40) + 16))
+    assert (records.count, records.place(1)) == (2, ((1 << 40) + 8, *[(1 << 40) + 16] * 3))
+
+
 def test_ranges_come_as_one_rope_in_the_framing_that_is_asked_for() -> None:
     records = _core.Records(_core.index_records(_sources(STREAM), "delimited"))
     rope = records.rope(_sources(STREAM), [(2, 3), (0, 2)], "u32be")

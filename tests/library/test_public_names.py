@@ -9,7 +9,7 @@ import pytest
 
 import protoslice
 
-MODULES = ["library", "models", "ropes", "sources", "sizes", "schema", "riegeli"]
+MODULES = ["library", "models", "ropes", "sources", "sizes", "schema", "riegeli", "streams"]
 
 
 def test_the_package_shows_exactly_this() -> None:
@@ -20,11 +20,13 @@ def test_the_package_shows_exactly_this() -> None:
         "Node",
         "Proto",
         "ProtosliceError",
+        "Records",
         "Rope",
         "Split",
         "View",
         "open",
         "open_model",
+        "records",
     ]
     assert all(hasattr(protoslice, name) for name in protoslice.__all__)
     assert _public(protoslice) <= set(protoslice.__all__)

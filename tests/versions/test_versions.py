@@ -24,7 +24,7 @@ from protoslice.formats.tensors.reading import read
 from protoslice.models import open_model
 from protoslice.ropes import Rope
 from protoslice.schema import bundled
-from protoslice.server.rendering.worker import render
+from protoslice.schema.rendering import render
 
 KEPT: Final = Path(__file__).parent / "golden.json"
 

@@ -34,6 +34,12 @@ impl RecordScanner {
         fed.map_err(|error| errors::raise(py, error))
     }
 
+    /// Passes over what need not be seen; returns the offset at which the next piece must begin.
+    fn jump(&self, py: Python<'_>) -> PyResult<u64> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.as_mut().map(records::Scanner::jump).ok_or_else(|| errors::raise(py, finished()))
+    }
+
     /// The saved index of a stream that ends here, after `size` bytes.
     fn finish<'py>(&self, py: Python<'py>, size: u64) -> PyResult<Bound<'py, PyBytes>> {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();

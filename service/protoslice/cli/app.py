@@ -12,7 +12,19 @@ import typer
 
 from protoslice.cli.failures import end_on_signals, one_line_errors
 from protoslice.cli.streams import settle_streams
-from protoslice.cli.verbs import diff, doctor, extract, inspect, removal, serve, tensors, transfer, upkeep, verify
+from protoslice.cli.verbs import (
+    diff,
+    doctor,
+    extract,
+    inspect,
+    records,
+    removal,
+    serve,
+    tensors,
+    transfer,
+    upkeep,
+    verify,
+)
 
 __all__ = ["app", "run"]
 
@@ -32,6 +44,7 @@ _VERBS = (
     extract.split,
     extract.merge,
     tensors.tensor,
+    records.records,
     verify.verify,
     diff.diff,
     transfer.push,

@@ -23,7 +23,7 @@ from protoslice.models import model_over, root_in
 from protoslice.sources import FileSet, RangeSource
 
 __all__ = [
-    "STDIO", "NamedFiles", "is_stream", "naming", "opened", "opened_model", "place_of", "write_content",
+    "STDIO", "NamedFiles", "is_stream", "naming", "opened", "opened_model", "place_of", "spooled", "write_content",
 ]  # fmt: skip
 
 STDIO = "-"
@@ -84,7 +84,7 @@ def opened(name: str, type_name: str | None) -> Iterator[Proto]:
     `-` is standard input, which is kept in a temporary file while it is worked on.
     """
     if is_stream(name):
-        with _spooled(name) as spool, naming(name), _indexed(spool, type_name, DEFAULT_FLOOR) as proto:
+        with spooled(name) as spool, naming(name), _indexed(spool, type_name, DEFAULT_FLOOR) as proto:
             yield proto
     else:
         with place_of(name, type_name) as place, place.proto() as proto:
@@ -112,7 +112,7 @@ def _indexed(source: RangeSource | BinaryIO, type_name: str | None, floor: int) 
 
 
 @contextmanager
-def _spooled(name: str) -> Iterator[BinaryIO]:
+def spooled(name: str) -> Iterator[BinaryIO]:
     """Bytes of a stream, in a temporary file."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
         if name == STDIO:

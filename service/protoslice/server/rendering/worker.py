@@ -14,48 +14,14 @@ import resource
 import struct
 import sys
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, BinaryIO
 
-from google.protobuf import json_format, text_format
-from google.protobuf.message import DecodeError
-
-from protoslice import schema
 from protoslice.errors import ProtosliceError
+from protoslice.schema.rendering import render
 
-__all__ = ["main", "render"]
+__all__ = ["LENGTH", "main"]
 
 LENGTH = struct.Struct(">I")
-_NO_MEMORY = "alloc failed"
-"""How the runtime says it; it is no fault of the message."""
-
-
-@lru_cache(maxsize=8)
-def _types(descriptor_set: bytes) -> schema.MessageTypes:
-    return schema.from_descriptor_set(descriptor_set, one_pool=True)
-
-
-def render(type_name: str, form: str, descriptor_set: bytes, data: bytes) -> bytes:
-    """The message in JSON or in text format; `ValueError` says why it cannot be shown."""
-    extra = [_types(descriptor_set)] if descriptor_set else []
-    types = schema.find(type_name, extra)
-    try:
-        message = types.message_class(type_name).FromString(data)
-    except DecodeError as error:
-        if _NO_MEMORY in str(error):
-            raise MemoryError from None
-        raise ValueError(f"these bytes are no {type_name}: {str(error).rpartition(': ')[2]}") from None
-    pool = types.descriptor(type_name).file.pool
-    if form == "text":
-        return text_format.MessageToString(message, as_utf8=True, descriptor_pool=pool).encode("utf-8", "replace")
-    try:
-        # Sorted: the runtime keeps maps in an order that is another in every process.
-        shown = json_format.MessageToJson(
-            message, preserving_proto_field_name=True, ensure_ascii=False, descriptor_pool=pool, sort_keys=True
-        )
-    except (json_format.Error, TypeError) as error:
-        raise ValueError(f"this {type_name} has no JSON form: {str(error)[:200]}") from None
-    return shown.encode("utf-8", "replace")
 
 
 def main(memory_bytes: int) -> None:

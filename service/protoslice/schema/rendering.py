@@ -1,0 +1,85 @@
+"""Messages as JSON and in text format, one or a stream of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final
+
+from google.protobuf import json_format, text_format
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, Message
+
+from protoslice.schema.registry import MessageTypes, find
+from protoslice.schema.uploads import from_descriptor_set
+from protoslice.schema.varints import varint_at
+
+__all__ = ["FORMS", "render"]
+
+FORMS: Final = ("json", "text", "jsonl", "texts")
+"""Forms of a message. The last two are of a stream with varint lengths: lines of JSON, or texts."""
+
+_NO_MEMORY: Final = "alloc failed"
+"""Words of the runtime's error when memory is short, which is no fault of the message."""
+
+
+def render(type_name: str, form: str, descriptor_set: bytes, data: bytes) -> bytes:
+    """The messages in `data` in one of `FORMS`; `ValueError` says why they cannot be shown.
+
+    `descriptor_set` declares the type, unless it is empty and the type a bundled one.
+    """
+    extra = [_types(descriptor_set)] if descriptor_set else []
+    types = find(type_name, extra)
+    kind, pool = types.message_class(type_name), types.descriptor(type_name).file.pool
+    if form == "text":
+        return _text(_parsed(kind, type_name, data), pool)
+    if form == "json":
+        return _json(_parsed(kind, type_name, data), pool, indent=2)
+    messages = (_parsed(kind, type_name, record) for record in _records(data))
+    if form == "texts":
+        return b"\n".join(_text(message, pool) for message in messages)
+    return b"".join(_json(message, pool, indent=None) + b"\n" for message in messages)
+
+
+def _parsed(kind: type[Message], type_name: str, data: bytes) -> Message:
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        if _NO_MEMORY in str(error):
+            raise MemoryError from None
+        raise ValueError(f"these bytes are no {type_name}: {str(error).rpartition(': ')[2]}") from None
+
+
+def _text(message: Message, pool: DescriptorPool) -> bytes:
+    return text_format.MessageToString(message, as_utf8=True, descriptor_pool=pool).encode("utf-8", "replace")
+
+
+def _json(message: Message, pool: DescriptorPool, *, indent: int | None) -> bytes:
+    try:
+        # Sorted: the runtime keeps maps in an order that is another in every process.
+        shown = json_format.MessageToJson(
+            message,
+            preserving_proto_field_name=True,
+            ensure_ascii=False,
+            descriptor_pool=pool,
+            sort_keys=True,
+            indent=indent,
+        )
+    except (json_format.Error, TypeError) as error:
+        name = message.DESCRIPTOR.full_name
+        raise ValueError(f"this {name} has no JSON form: {str(error)[:200]}") from None
+    return shown.encode("utf-8", "replace")
+
+
+def _records(data: bytes) -> Iterator[bytes]:
+    """The records of a stream with varint lengths."""
+    at = 0
+    while at < len(data):
+        length, at = varint_at(data, at)
+        yield data[at : at + length]
+        at += length
+
+
+@lru_cache(maxsize=8)
+def _types(descriptor_set: bytes) -> MessageTypes:
+    return from_descriptor_set(descriptor_set, one_pool=True)

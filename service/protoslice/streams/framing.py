@@ -1,0 +1,69 @@
+"""Framing of a stream, told by its first bytes."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+from protoslice import _core
+from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
+from protoslice.schema.detection import magic
+from protoslice.schema.detection.detect import HEAD
+from protoslice.sources import BytesSource, RangeSource
+
+__all__ = ["FRAMINGS", "MEDIA_TYPES", "Framing", "checked_framing", "framing_of"]
+
+Framing = Literal["tfrecord", "delimited", "u32le", "u32be", "u64le", "u64be", "riegeli"]
+
+FRAMINGS: Final[tuple[Framing, ...]] = get_args(Framing)
+
+MEDIA_TYPES: Final[dict[str, str]] = {
+    "delimited": "application/x-protobuf-delimited",
+    "riegeli": "application/x-riegeli",
+}
+"""Media types of streams by framing; others are `application/octet-stream`."""
+
+# Zeros before a big-endian length are empty records to a framing of shorter lengths: the longest lengths come first.
+_GUESSED: Final[tuple[Framing, ...]] = ("u64be", "u64le", "u32be", "u32le", "delimited")
+_TRIED: Final = 8
+"""Records that have to parse before a framing without checksums is believed."""
+
+
+def checked_framing(name: str) -> Framing:
+    """The framing called `name`; `InvalidInput` for any other name."""
+    for framing in FRAMINGS:
+        if framing == name:
+            return framing
+    raise InvalidInput(f"{name[:40]!r} is no framing: there are {', '.join(FRAMINGS)}")
+
+
+def framing_of(source: RangeSource) -> Framing:
+    """The framing of `source`, from its first 64 KiB; `Unsupported` for bytes that fit none."""
+    head = source.read(0, min(source.size, HEAD))
+    if magic.is_riegeli(head):
+        return "riegeli"
+    if magic.is_tfrecord(head):
+        return "tfrecord"
+    for framing in _GUESSED:
+        if _fits(head, framing, source.size):
+            return framing
+    raise Unsupported(f"these bytes are no stream of records that is known; name its framing: {', '.join(FRAMINGS)}")
+
+
+def _fits(head: bytes, framing: Framing, size: int) -> bool:
+    """True when `head` begins with records in `framing`, and the first of them parse as messages."""
+    scanner = _core.RecordScanner(framing)
+    scanner.feed(head)
+    records, source = _core.Records(scanner.finish(len(head))), BytesSource(head)
+    places = [records.place(number) for number in range(min(records.count, 8 * _TRIED))]
+    full = [(start, end) for _, start, end, _ in places if end > start][:_TRIED]
+    # A file that ends within a record is a stream that was cut, or no stream: several sound records tell them apart.
+    least = _TRIED if records.fault is not None and len(head) == size else 1
+    return len(full) >= least and all(_is_message(source, start, end) for start, end in full)
+
+
+def _is_message(source: RangeSource, start: int, end: int) -> bool:
+    try:
+        _core.index_source([source], _core.Rope([(0, start, end - start)]))
+    except ProtosliceError:
+        return False
+    return True

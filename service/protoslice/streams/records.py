@@ -1,0 +1,155 @@
+"""Records of a stream by number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Final, Protocol, Self, overload
+
+from protoslice import _core
+from protoslice.errors import CorruptModel
+from protoslice.ropes import Rope
+from protoslice.sources import RangeSource
+from protoslice.streams.framing import Framing, checked_framing
+
+__all__ = ["Records"]
+
+_BATCH: Final = 1 << 20
+"""Bytes of records read at a time."""
+_NEAR: Final = 16
+"""Records between two wanted ones that are read along with them."""
+
+
+class _Closable(Protocol):
+    """An object that is closed together with the records."""
+
+    def close(self) -> None:
+        """Free the object's resources."""
+
+
+class Records(Sequence[bytes]):
+    """Records of a stream, or a slice of them: a sequence of bytes, read when asked for.
+
+    Checksums of TFRecords and of compressed chunks are compared when a record is read.
+    """
+
+    def __init__(self, source: RangeSource, index: bytes, type: str | None = None) -> None:
+        self.index_bytes = index
+        """The saved index; passed to `protoslice.records`, it spares the pass over the same bytes."""
+        self.type = type
+        """Full name of the records' message type; None when it is unknown."""
+        self.core = _core.Records(index)
+        self._read = _core.Sources([source])
+        self._numbers = range(self.core.count)
+        self._owned: list[_Closable] = []
+
+    @property
+    def framing(self) -> Framing:
+        """The framing of the stream."""
+        return checked_framing(self.core.framing)
+
+    @property
+    def fault(self) -> CorruptModel | None:
+        """Damage that ends the records before the end of the stream, with its offset; else None."""
+        fault = self.core.fault
+        return None if fault is None else CorruptModel(fault[1], fault[0])
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, key: int) -> bytes: ...
+    @overload
+    def __getitem__(self, key: slice) -> Records: ...
+    @overload
+    def __getitem__(self, key: Sequence[int]) -> list[bytes]: ...
+    def __getitem__(self, key: int | slice | Sequence[int]) -> bytes | Records | list[bytes]:
+        if isinstance(key, slice):
+            return self._sliced(self._numbers[key])
+        if isinstance(key, Sequence):
+            return self.__getitems__(key)
+        number = self._number(key)
+        return self.core.read(self._read, number, number + 1, 0)[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[bytes]:
+        """The records of these numbers, in their order; those that lie near each other come with one read."""
+        wanted = [self._number(number) for number in numbers]
+        found = {number: record for run in _runs(sorted(set(wanted))) for number, record in self._run(run)}
+        return [found[number] for number in wanted]
+
+    def __iter__(self) -> Iterator[bytes]:
+        if self._numbers.step != 1:
+            yield from (self[number] for number in range(len(self)))
+            return
+        number, stop = self._numbers.start, self._numbers.stop
+        while number < stop:
+            batch = self.core.read(self._read, number, stop, _BATCH)
+            yield from batch
+            number += len(batch)
+
+    def record(self, number: int) -> Rope:
+        """Record `number` as a rope, for records too large for memory; no checksum is compared."""
+        at = self._number(number)
+        return Rope(self.core.rope(self._read, [(at, at + 1)], None), self._read)
+
+    def rope(self, framing: Framing | None = None) -> Rope:
+        """All records as one rope in `framing`; the default is that of the stream, `delimited` for riegeli.
+
+        `LimitExceeded` for more records than a rope can have pieces.
+        """
+        form = framing or ("delimited" if self.framing == "riegeli" else self.framing)
+        numbers = self._numbers
+        ranges = [(numbers.start, numbers.stop)] if numbers.step == 1 else [(n, n + 1) for n in numbers]
+        return Rope(self.core.rope(self._read, ranges, form), self._read)
+
+    def own(self, *taken: _Closable) -> None:
+        """Close `taken` together with these records."""
+        self._owned += taken
+
+    def close(self) -> None:
+        """Close the file that these records opened."""
+        self._read.close()
+        while self._owned:
+            self._owned.pop().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} records of {self.type or 'unknown type'}, {self.framing}>"
+
+    def _number(self, index: int) -> int:
+        try:
+            return self._numbers[index]
+        except IndexError:
+            raise IndexError(f"there is no record {index}: there are {len(self)}") from None
+
+    def _sliced(self, numbers: range) -> Records:
+        """A view of only `numbers`; closing it closes nothing."""
+        part = object.__new__(Records)
+        part.index_bytes, part.type, part.core = self.index_bytes, self.type, self.core
+        part._read, part._numbers, part._owned = self._read, numbers, []
+        return part
+
+    def _run(self, run: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """The records of `run`, near each other and in order, with their numbers."""
+        wanted, number = set(run), run[0]
+        while number <= run[-1]:
+            batch = self.core.read(self._read, number, run[-1] + 1, _BATCH)
+            yield from ((n, record) for n, record in enumerate(batch, number) if n in wanted)
+            number += len(batch)
+
+
+def _runs(numbers: Iterable[int]) -> Iterator[list[int]]:
+    """Sorted `numbers` in lists of those that are near each other."""
+    run: list[int] = []
+    for number in numbers:
+        if run and number - run[-1] > _NEAR:
+            yield run
+            run = []
+        run.append(number)
+    if run:
+        yield run

@@ -1,0 +1,36 @@
+"""Message type of the records of a stream."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+from protoslice import _core
+from protoslice.errors import CorruptModel, LimitExceeded
+from protoslice.riegeli import RecordReader
+from protoslice.schema.detection.detect import HEAD
+from protoslice.schema.detection.records import detect_record
+from protoslice.sources import RangeSource
+
+__all__ = ["type_of"]
+
+_LOOKED_AT: Final = 64
+"""Records among which the first that has bytes is looked for."""
+
+
+def type_of(records: _core.Records, source: RangeSource) -> str | None:
+    """Full name of the records' type, declared by a riegeli file or detected; None when unknown."""
+    with suppress(CorruptModel, LimitExceeded):  # damage is told by whoever reads the record
+        if records.framing == "riegeli" and (declared := _declared(source)):
+            return declared
+        read = _core.Sources([source])
+        for number in range(min(records.count, _LOOKED_AT)):
+            rope = records.rope(read, [(number, number + 1)], None)
+            if rope.size:
+                return detect_record(read.read(rope, 0, min(rope.size, HEAD)))
+    return None
+
+
+def _declared(source: RangeSource) -> str:
+    """The type that the metadata of a riegeli file declare; empty without one."""
+    return str(RecordReader(source).read_metadata().record_type_name)  # type: ignore[attr-defined]

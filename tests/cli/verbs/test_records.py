@@ -1,0 +1,94 @@
+"""The verb `records`: what a stream is, one record, ranges, and streams that are damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.support.streams import FRAMED, example
+from typer.testing import CliRunner, Result
+
+from protoslice.cli import app as program
+from protoslice.schema.rendering import render
+
+EXAMPLES = [example(n) for n in range(30)]
+TYPE = "tensorflow.Example"
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> str:
+    """A TFRecord file."""
+    path = tmp_path / "train.tfrecord"
+    path.write_bytes(FRAMED["tfrecord"](EXAMPLES))
+    return str(path)
+
+
+def call(*args: str, code: int = 0) -> Result:
+    done = CliRunner().invoke(program.app, ["records", *args])
+    assert done.exit_code == code, (done.stdout, done.stderr, done.exception)
+    return done
+
+
+def test_a_stream_is_summed_up(stream: str) -> None:
+    facts = json.loads(call(stream, "--json").stdout)
+    size = len(FRAMED["tfrecord"](EXAMPLES))
+    assert facts == {"framing": "tfrecord", "type": TYPE, "count": 30, "size": size}
+    assert call(stream, "--count").stdout == "30\n"
+    assert TYPE in call(stream).stdout
+
+
+def test_one_record_comes_as_it_is_or_rendered(stream: str) -> None:
+    assert call(stream, "7").stdout_bytes == EXAMPLES[7]
+    shown = json.loads(call(stream, "7", "--json").stdout)
+    assert shown["features"]["feature"]["label"]["int64_list"]["value"] == ["7"]
+    assert call(stream, "7", "--text").stdout_bytes == render(TYPE, "text", b"", EXAMPLES[7])
+
+
+def test_a_range_comes_framed_or_as_a_line_for_each(stream: str) -> None:
+    assert call(stream, "--range", "5:9").stdout_bytes == FRAMED["tfrecord"](EXAMPLES[5:9])
+    lines = call(stream, "--range", "-2:", "--json").stdout.splitlines()
+    labels = [json.loads(line)["features"]["feature"]["label"]["int64_list"]["value"] for line in lines]
+    assert labels == [["28"], ["29"]]
+    texts = call(stream, "--range", ":2", "--text").stdout_bytes
+    assert texts == b"\n".join(render(TYPE, "text", b"", record) for record in EXAMPLES[:2])
+
+
+def test_a_stream_that_is_cut_is_shown_and_then_told(tmp_path: Path) -> None:
+    path = tmp_path / "cut.delimited"
+    path.write_bytes(FRAMED["delimited"](EXAMPLES)[:-1])
+    done = call(str(path), "--count", code=3)
+    assert done.stdout == "29\n"
+    assert "ends within a record" in done.stderr
+    assert call(str(path), "3").stdout_bytes == EXAMPLES[3]
+
+
+def test_a_framing_and_a_type_can_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "any"
+    path.write_bytes(FRAMED["u32le"]([b"\x08\x07"]))
+    args = (str(path), "0", "--framing", "u32le", "--type", "onnx.ModelProto", "--json")
+    assert json.loads(call(*args).stdout) == {"ir_version": "7"}
+
+
+def test_a_record_that_is_no_such_message_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "any"
+    path.write_bytes(FRAMED["delimited"]([b"\x08\x07", b"\xff\xff"]))
+    args = (str(path), "--framing", "delimited", "--type", "onnx.ModelProto", "--json", "--range", ":")
+    assert "these bytes are no onnx.ModelProto" in call(*args, code=3).stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("30",), "no record 30"),
+        (("1", "--range", "1:2"), "either one record"),
+        (("--range", "7"), "no range"),
+        (("--framing", "csv"), "no framing"),
+        (("1", "--json", "--type", "my.Own"), "my.Own"),
+    ],
+)
+def test_what_cannot_be_is_said(stream: str, args: tuple[str, ...], words: str) -> None:
+    done = CliRunner().invoke(program.app, ["records", stream, *args])
+    assert done.exit_code not in {0, 1}
+    assert words in done.stderr
+    assert done.stderr.count("\n") <= 2
