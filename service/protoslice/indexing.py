@@ -111,6 +111,12 @@ class Indexed:
     sources: tuple[RangeSource, ...]
     image: _core.Rope | None
     """The serialized proto as a rope over `sources`; None if it is the first source itself."""
+    chunked: _core.Chunked | None = None
+    """The chunks that the file came with; None for other files."""
+
+    def own_plan(self) -> _core.Plan | None:
+        """The plan that a chunked file came with; None for other files, and for the split protos of XLA."""
+        return None if self.chunked is None else self.chunked.plan(self.flat, self.type)
 
 
 def decode(file: ProtoFile, side: Side, terms: IndexingTerms) -> Decoded:
@@ -150,7 +156,7 @@ def index(decoded: Decoded, terms: IndexingTerms) -> Indexed:
     made = terms.index or _core.index_source(
         sources, image, flat, name, floor=terms.floor, limits=terms.limits, progress=terms.progress
     )
-    return Indexed(name, why, flat, made, sources, image)
+    return Indexed(name, why, flat, made, sources, image, chunked)
 
 
 def _check_floor(floor: int, size: int) -> None:

@@ -103,7 +103,12 @@ class Split(Sequence[Chunk]):
             yield hasher.finish()
 
     def cpb(self, advance: Callable[[int], None] | None = None) -> Rope:
-        """The chunked file that TensorFlow's Merger reads; reads all chunks once to hash them."""
+        """The chunked file that TensorFlow's Merger reads; reads all chunks once to hash them.
+
+        Chunks that a chunked file came with give that file, unread.
+        """
+        if self._plan.kept:
+            return Rope(self._plan.cpb([]), self._read)
         return Rope(self._plan.cpb(list(self.hashes(advance))), self._read)
 
 
@@ -127,6 +132,7 @@ class Proto:
         limits: _core.Limits | None = None,
         form: Form = "serialized",
         why: str | None = None,
+        own_plan: Callable[[], _core.Plan | None] = lambda: None,
     ) -> None:
         self.sources = tuple(sources)
         """Sources that the ropes of the document refer to."""
@@ -142,6 +148,7 @@ class Proto:
         """The reason for the type, or for the lack of one."""
         self.form = form
         """`serialized`, `chunked` or `text`: the form of the file."""
+        self._own_plan = own_plan
         self._owned: list[_Closable] = []
 
     @property
@@ -192,9 +199,15 @@ class Proto:
         return Split(self.document.plan(min_chunk, max_chunk), self.sources)
 
     @cached_property
+    def own_chunks(self) -> Split | None:
+        """The chunks that a chunked file came with, in its order; None for other files."""
+        plan = self._own_plan()
+        return None if plan is None else Split(plan, self.sources)
+
+    @cached_property
     def chunks(self) -> Split:
-        """The chunks under the default policy."""
-        return self.split()
+        """The chunks that a chunked file came with; of other files those under the default policy."""
+        return self.own_chunks or self.split()
 
     @property
     def metadata(self) -> bytes:

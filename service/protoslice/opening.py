@@ -115,6 +115,7 @@ def _indexed(file: ProtoFile, terms: IndexingTerms) -> Proto:
             limits=terms.limits,
             form=file.form,
             why=found.why,
+            own_plan=found.own_plan,
         )
     except BaseException:
         side.close()

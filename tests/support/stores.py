@@ -138,6 +138,12 @@ async def every_view(store: OpenStore) -> AsyncIterator[tuple[str, Representatio
         path = f"{node.path}[0]" if node.count is not None else node.path
         yield f"merge {path}", await store.merge(path, None, None)
     yield "cpb", await store.cpb()
+    by_policy = await store.planned("policy")
+    if by_policy is not await store.planned():
+        yield "policy metadata", await store.metadata("policy")
+        for n in range(len(by_policy.plan)):
+            yield f"policy chunk {n}", await store.chunk(n, "policy")
+        yield "policy cpb", await store.cpb("policy")
 
 
 async def assert_whole(stores: Stores, info: Store) -> dict[str, bytes]:

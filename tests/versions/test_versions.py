@@ -59,6 +59,15 @@ def planned() -> Makes:
                 yield path.name, split.metadata
 
 
+def came() -> Makes:
+    """The plans that chunked files came with, with what is told of every chunk."""
+    for path in sorted(CHUNKED.rglob("*.cpb")):
+        with protoslice.open(path) as proto:
+            for chunk in proto.chunks:
+                yield path.name, repr((chunk.kind, chunk.type, chunk.path)).encode() + chunk.rope.read()
+            yield path.name, proto.metadata + proto.rope.read()
+
+
 def merged() -> Makes:
     """Merges at paths, under masks and without large fields: URLs by id serve them for ever."""
     asked: tuple[tuple[str, list[str] | None, int | None], ...] = (
@@ -157,6 +166,7 @@ def _of(names: tuple[str, ...]) -> Callable[[], Makes]:
 _IDENTITY: Final = "service/protoslice/identity.py"
 MAKERS: Final[dict[str, tuple[int, Callable[[], Makes], str]]] = {
     "plans": (_core.Plan.VERSION, planned, "raise VERSION in core/wire/src/plan.rs"),
+    "plans that came": (_core.Plan.KEPT_VERSION, came, "raise KEPT_VERSION in core/wire/src/plan.rs"),
     "merged messages": (1, merged, "mend them: their URLs by id are given for ever"),
     "chunked files": (identity.CPB, chunked, f"raise CPB in {_IDENTITY}"),
     "pieces": (identity.PIECES, cut, f"raise PIECES in {_IDENTITY}"),

@@ -9,6 +9,7 @@ use wire::metadata::Metadata;
 use wire::source::Source;
 use wire::{Kind, WireError};
 
+use crate::document::Plan;
 use crate::errors;
 use crate::limits::{self, Limits};
 use crate::rope::Rope;
@@ -77,6 +78,15 @@ impl Chunked {
     /// The `ChunkMetadata`, serialized anew.
     fn metadata<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.chunked.metadata.encode())
+    }
+
+    /// The plan that the file came with, of a message of type `root`; None for a split proto of XLA.
+    fn plan(&self, py: Python<'_>, schema: Option<&Bound<'_, Schema>>, root: Option<&str>) -> PyResult<Option<Plan>> {
+        let schema = schema.map(|schema| schema.get().table().clone()).unwrap_or_default();
+        let root = root.and_then(|root| schema.type_named(root));
+        let plan = py.detach(|| self.chunked.plan(&schema, root, &self.limits));
+        let plan = plan.map_err(|error| errors::raise(py, error))?;
+        Ok(plan.map(|plan| Plan { plan, limits: self.limits }))
     }
 
     /// The merged proto of type `root`. `sources` are the file and the side object.

@@ -166,8 +166,8 @@ fn row(child: Child) -> Row {
 /// Split plan: the chunks and how they make up a proto.
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Plan {
-    plan: wire::plan::Plan,
-    limits: wire::Limits,
+    pub(crate) plan: wire::plan::Plan,
+    pub(crate) limits: wire::Limits,
 }
 
 #[pymethods]
@@ -175,6 +175,15 @@ impl Plan {
     /// The version of the planner.
     #[classattr]
     const VERSION: u32 = wire::plan::VERSION;
+    /// The version of plans that chunked files came with.
+    #[classattr]
+    const KEPT_VERSION: u32 = wire::plan::KEPT_VERSION;
+
+    /// True for the plan that a chunked file came with.
+    #[getter]
+    fn kept(&self) -> bool {
+        self.plan.origin.is_some()
+    }
 
     fn __len__(&self) -> usize {
         self.plan.chunks.len()
@@ -190,12 +199,18 @@ impl Plan {
 
     /// The serialized `ChunkMetadata`, with the positions that the chunks have in the file of `cpb`.
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        if let Some(origin) = &self.plan.origin {
+            return Ok(PyBytes::new(py, &origin.metadata));
+        }
         let metadata = py.detach(|| cpb::metadata(&self.plan, &self.limits).map(|metadata| metadata.encode()));
         metadata.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| errors::raise(py, error))
     }
 
-    /// The chunked file, given the hash of each chunk in order.
+    /// The chunked file, given the hash of each chunk in order; a kept plan needs none, since its file is there.
     fn cpb(&self, py: Python<'_>, hashes: Vec<u64>) -> PyResult<Rope> {
+        if let Some(origin) = &self.plan.origin {
+            return Ok(Rope(wire::Rope::extent(cpb::FILE, 0, origin.size)));
+        }
         let rope = py.detach(|| {
             let mut writing = cpb::Writing::new(&self.plan, &self.limits);
             hashes.iter().try_for_each(|hash| writing.push(*hash))?;

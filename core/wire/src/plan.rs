@@ -22,6 +22,10 @@ use crate::rope::Rope;
 /// raise the version. The same files are then another store, and no URL or entity tag ever stands for other bytes.
 pub const VERSION: u32 = 1;
 
+/// Version of plans that chunked files came with, in the place of [`VERSION`] in the identity of their stores. Neither
+/// number may become one that the other ever was.
+pub const KEPT_VERSION: u32 = 2;
+
 /// Sizes that decide which parts become chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -55,8 +59,19 @@ pub struct Chunk {
 pub struct Plan {
     /// The chunks, by number.
     pub chunks: Vec<Chunk>,
-    /// Message that the chunks make up.
+    /// Message that the chunks make up; left empty where the metadata of `origin` has it.
     pub message: ChunkedMessage,
+    /// The chunked file that the plan came with; None for a plan made here.
+    pub origin: Option<Origin>,
+}
+
+/// Chunked file that came with a plan, which is kept byte for byte.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The serialized `ChunkMetadata` of the file.
+    pub metadata: Vec<u8>,
+    /// Size of the file in bytes.
+    pub size: u64,
 }
 
 impl Document<'_> {

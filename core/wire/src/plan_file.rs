@@ -2,21 +2,25 @@
 //!
 //! `pslplan1`; a varint count; per chunk a byte for its kind, type name and path as varint length and text, its rope;
 //! the `ChunkedMessage` as varint length and bytes; the CRC-32C of all bytes before.
+//!
+//! `pslplan2` for a plan that a chunked file came with: in the place of the `ChunkedMessage` the file's `ChunkMetadata`,
+//! and then the size of the file as a varint. Readers of the first version alone refuse the second.
 
 use crate::error::{Kind, Result, WireError};
 use crate::limits::Limits;
 use crate::metadata::{ChunkKind, ChunkedMessage};
-use crate::plan::{Chunk, Plan};
+use crate::plan::{Chunk, Origin, Plan};
 use crate::reader::Reader;
 use crate::rope::Rope;
 use crate::varint;
 
 const MAGIC: &[u8; 8] = b"pslplan1";
+const KEPT_MAGIC: &[u8; 8] = b"pslplan2";
 
 impl Plan {
     /// Serializes the plan.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
+        let mut out = if self.origin.is_some() { KEPT_MAGIC } else { MAGIC }.to_vec();
         varint::write(self.chunks.len() as u64, &mut out);
         for chunk in &self.chunks {
             out.push(chunk.kind as u8);
@@ -24,7 +28,13 @@ impl Plan {
             text(chunk.path.as_bytes(), &mut out);
             chunk.rope.encode(&mut out);
         }
-        text(&self.message.encode(), &mut out);
+        match &self.origin {
+            None => text(&self.message.encode(), &mut out),
+            Some(origin) => {
+                text(&origin.metadata, &mut out);
+                varint::write(origin.size, &mut out);
+            }
+        }
         out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
         out
     }
@@ -36,7 +46,8 @@ impl Plan {
             return Err(WireError::new(Kind::Checksum, "the plan of a split fails its checksum").at(0));
         }
         let mut reader = Reader::new(body, 0);
-        if reader.take(8)? != MAGIC {
+        let magic = reader.take(8)?;
+        if magic != MAGIC && magic != KEPT_MAGIC {
             return Err(WireError::new(Kind::Unsupported, "the plan has a version this program does not read"));
         }
         let mut plan = Self::default();
@@ -44,7 +55,12 @@ impl Plan {
             plan.chunks.push(chunk(&mut reader, limits)?);
         }
         let len = reader.varint()?;
-        plan.message = ChunkedMessage::decode(reader.take(len)?, limits)?;
+        let made = reader.take(len)?;
+        if magic == MAGIC {
+            plan.message = ChunkedMessage::decode(made, limits)?;
+        } else {
+            plan.origin = Some(Origin { metadata: made.to_vec(), size: reader.varint()? });
+        }
         reader.finish("a plan").map(|()| plan)
     }
 }
@@ -86,22 +102,30 @@ mod tests {
         ];
         let inner = ChunkedMessage { chunk: Some(1), fields: vec![] };
         let fields = vec![ChunkedField { tags: vec![Tag::Field(1), Tag::Index(0)], message: inner }];
-        Plan { chunks, message: ChunkedMessage { chunk: Some(0), fields } }
+        Plan { chunks, message: ChunkedMessage { chunk: Some(0), fields }, origin: None }
+    }
+
+    fn kept() -> Plan {
+        let origin = Origin { metadata: vec![7; 40], size: 1 << 40 };
+        Plan { message: ChunkedMessage::default(), origin: Some(origin), ..plan() }
     }
 
     #[test]
     fn what_is_encoded_decodes() {
-        assert_eq!(Plan::decode(&plan().encode(), &Limits::default()).unwrap(), plan());
+        for plan in [plan(), kept()] {
+            assert_eq!(Plan::decode(&plan.encode(), &Limits::default()).unwrap(), plan);
+        }
     }
 
     #[test]
     fn every_damage_is_noticed() {
-        let bytes = plan().encode();
-        for at in 0..bytes.len() {
-            let mut damaged = bytes.clone();
-            damaged[at] ^= 1;
-            assert!(Plan::decode(&damaged, &Limits::default()).is_err(), "byte {at}");
-            assert!(Plan::decode(&bytes[..at], &Limits::default()).is_err(), "cut at {at}");
+        for bytes in [plan().encode(), kept().encode()] {
+            for at in 0..bytes.len() {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1;
+                assert!(Plan::decode(&damaged, &Limits::default()).is_err(), "byte {at}");
+                assert!(Plan::decode(&bytes[..at], &Limits::default()).is_err(), "cut at {at}");
+            }
         }
     }
 }

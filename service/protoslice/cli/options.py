@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["ChunkSize", "FileName", "Json", "LocalName", "MaxChunk", "MinChunk", "StorageUri", "TypeName"]
+__all__ = ["FileName", "Json", "LocalName", "MaxChunk", "MinChunk", "StorageUri", "TypeName"]
 
 FileName = Annotated[
     str,
@@ -29,7 +29,6 @@ MinChunk = Annotated[
 MaxChunk = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Runs of elements are cut at this size.", show_default="1GiB")
 ]
-ChunkSize = Annotated[str, typer.Option(metavar="SIZE", help="A size: bytes, or with a unit such as 64KiB.")]
 StorageUri = Annotated[
     str | None,
     typer.Option(

@@ -8,7 +8,16 @@ from bisect import bisect_left
 from protoslice.errors import InvalidInput
 from protoslice.stores.requests import TAGS_AT_ONCE, IngestRequest
 
-__all__ = ["FilePaths", "check_file_path", "check_request", "check_schema_name", "check_tag", "is_id", "is_id_prefix"]
+__all__ = [
+    "FilePaths",
+    "check_file_path",
+    "check_plan",
+    "check_request",
+    "check_schema_name",
+    "check_tag",
+    "is_id",
+    "is_id_prefix",
+]
 
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}")
 _HEX = re.compile(r"[0-9a-f]{12,64}")
@@ -55,10 +64,17 @@ def check_request(request: IngestRequest) -> None:
         raise InvalidInput("min_chunk is at least 1, and max_chunk no smaller")
     if len(request.tags) > TAGS_AT_ONCE:
         raise InvalidInput(f"{len(request.tags)} tags are asked for; a request sets at most {TAGS_AT_ONCE}")
+    check_plan(request.plan)
     for name in request.tags:
         check_tag(name)
     if request.root is not None:
         check_file_path(request.root)
+
+
+def check_plan(plan: str | None) -> None:
+    """Raise `InvalidInput` unless `plan` is None or `policy`."""
+    if plan not in {None, "policy"}:
+        raise InvalidInput(f"{plan!r} is no plan: policy plans by the chunk sizes, and none keeps the plan that came")
 
 
 def check_tag(name: str) -> str:

@@ -25,6 +25,8 @@ class IngestRequest:
     tags: tuple[str, ...] = ()
     min_chunk: int = MIN_CHUNK
     max_chunk: int = MAX_CHUNK
+    plan: str | None = None
+    """`policy` plans a chunked root by the chunk sizes; None keeps the plan that it came with."""
     source: str = "upload"
     report: bool = False
     """True to return a report on the model."""

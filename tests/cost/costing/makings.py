@@ -29,6 +29,7 @@ __all__ = [
     "empty_tensors",
     "far",
     "form",
+    "kept",
     "large",
     "long_paths",
     "medium",
@@ -203,6 +204,24 @@ def bomb(mebibytes: int, compression: str = "brotli") -> bytes:
         told.message.chunk_index = 0
         writer.write_message(told)
     return out.getvalue()
+
+
+def kept(http: httpx.Client) -> str:
+    """A store of a chunked proto of thousands of chunks, whose sizes would make a chunk of every field."""
+    out, told, count = io.BytesIO(), METADATA(), 5000
+    chunks = [b"\x08\x08", *(field(3, b"n%05d" % n) for n in range(count))]
+    with RecordWriter(out, options="uncompressed") as writer:
+        for number, chunk in enumerate(chunks):
+            writer.write_record(chunk)
+            told.chunks.add(size=len(chunk), offset=writer.last_pos.numeric, type=1)
+            if number:
+                place = told.message.chunked_fields.add()
+                for tag in ({"field": 7}, {"field": 1}, {"index": number - 1}):
+                    place.field_tag.add(**tag)
+                place.message.chunk_index = number
+        told.message.chunk_index = 0
+        writer.write_message(told)
+    return stored(http, out.getvalue(), type="onnx.ModelProto", min_chunk="1", max_chunk="1")
 
 
 def recipe_of_copies(store: str, size: int, copies: int) -> bytes:

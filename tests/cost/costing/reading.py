@@ -7,7 +7,7 @@ from socket import MSG_PEEK
 from typing import Any, Final
 
 from costing.harness import Wire
-from costing.makings import FAR, deep, empty_tensors, far, large, long_paths, medium, nodes, of_schema, small
+from costing.makings import FAR, deep, empty_tensors, far, kept, large, long_paths, medium, nodes, of_schema, small
 from costing.steps import MOST
 from costing.table import KIB, MIB, Budget, Row, get
 
@@ -124,6 +124,14 @@ READING: Final = (
         budget=Budget(calls=20),
     ),
     _view("metadata", "a plan of chunks in their hundreds", "", given=far, status=200, budget=Budget(calls=20)),
+    _view(
+        "metadata",
+        "thousands of chunks planned anew, by sizes",
+        "?plan=policy",
+        given=kept,
+        status=200,
+        budget=Budget(calls=20),
+    ),
     Row(
         route=f"GET {_STORE}/metadata",
         worst="two bytes of a type with 10 000 fields are opened",

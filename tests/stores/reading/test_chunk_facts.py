@@ -12,7 +12,7 @@ from tests.support.stores import onnx, opened, read, upload
 from protoslice.storage import MemoryStorage
 from protoslice.storage.metered import Call, MeteredStorage
 from protoslice.stores import IngestRequest, OpenStore
-from protoslice.stores.reading import opened as module
+from protoslice.stores.reading import chunks as module
 
 BLOCK = 64 << 10
 MODEL = onnx(*[3 * BLOCK] * 40)
@@ -54,7 +54,7 @@ def on_store(work: Callable[[OpenStore, Reads], Awaitable[None]]) -> None:
 
 
 def test_hashing_stops_with_its_caller_and_goes_on_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SLICE", 2 * BLOCK, raising=False)
+    monkeypatch.setattr(module, "SLICE", 2 * BLOCK)
 
     async def work(store: OpenStore, reads: Reads) -> None:
         task = asyncio.create_task(store.cpb())
@@ -70,7 +70,7 @@ def test_hashing_stops_with_its_caller_and_goes_on_for_the_next(monkeypatch: pyt
 
 
 def test_what_was_hashed_is_not_hashed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SLICE", 2 * BLOCK, raising=False)
+    monkeypatch.setattr(module, "SLICE", 2 * BLOCK)
     all_bytes: list[int] = []
 
     async def at_once(store: OpenStore, reads: Reads) -> None:

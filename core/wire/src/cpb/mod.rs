@@ -4,6 +4,7 @@
 //! like any proto. Writing gives a rope of the file. XLA's split protos, whose first record is a manifest of the
 //! others, are read in the same way.
 
+mod kept;
 mod merge;
 mod order;
 mod records;

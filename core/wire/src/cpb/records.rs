@@ -48,6 +48,10 @@ pub struct Chunked {
     pub declared: Option<String>,
     /// All chunks, by number, as one run of bytes.
     pub records: Rope,
+    /// The metadata's record, as it stands in the file; empty for a split proto.
+    pub(super) record: Vec<u8>,
+    /// Bytes of the file.
+    pub(super) size: u64,
     ends: Vec<u64>,
 }
 
@@ -91,6 +95,11 @@ impl Chunked {
 /// The metadata of the chunked proto `source`: its last record, found by a few small reads. `Unsupported` when the
 /// file holds other records.
 pub fn read_metadata(source: &dyn Source, limits: &Limits) -> Result<Metadata> {
+    metadata_record(source, limits).map(|(metadata, _)| metadata)
+}
+
+/// The metadata, and its record.
+fn metadata_record(source: &dyn Source, limits: &Limits) -> Result<(Metadata, Vec<u8>)> {
     let Some((chunk, index)) = riegeli::last_record(source)? else {
         return Err(plain_records(source, "it has none"));
     };
@@ -104,10 +113,11 @@ pub fn read_metadata(source: &dyn Source, limits: &Limits) -> Result<Metadata> {
     }
     let decoded = riegeli::decode(source, &chunk, limits).map_err(|fault| fault.error)?;
     let record = usize::try_from(index).ok().and_then(|index| decoded.get(index)).unwrap_or_default();
-    Metadata::naming_chunks(record, limits).map_err(|error| match error.kind() {
+    let metadata = Metadata::naming_chunks(record, limits).map_err(|error| match error.kind() {
         Kind::Unsupported => plain_records(source, error.message()),
         _ => error,
-    })
+    })?;
+    Ok((metadata, record.to_vec()))
 }
 
 /// Most bytes of metadata for `source`: decoded, they take many times as much memory.
@@ -140,9 +150,12 @@ fn counted(source: &dyn Source) -> String {
 
 /// Finds the chunks of `source`; compressed and transposed records are decoded into `side`.
 pub fn open(source: &dyn Source, side: &mut dyn Side, limits: &Limits) -> Result<Chunked> {
-    let (mut metadata, declared) = match xla_split::read(source, limits)? {
-        Some(split) => (split.metadata, Some(split.type_name)),
-        None => (read_metadata(source, limits)?, None),
+    let (mut metadata, record, declared) = match xla_split::read(source, limits)? {
+        Some(split) => (split.metadata, Vec::new(), Some(split.type_name)),
+        None => {
+            let (metadata, record) = metadata_record(source, limits)?;
+            (metadata, record, None)
+        }
     };
     let named = (metadata.chunks.len() as u64).saturating_add(FREE_RECORDS);
     let mut finder = Finder { source, side, limits, side_len: 0, known: HashMap::new(), last: None, records: named };
@@ -157,7 +170,7 @@ pub fn open(source: &dyn Source, side: &mut dyn Side, limits: &Limits) -> Result
     if declared.is_some() {
         note_sizes(&mut metadata, &ends);
     }
-    Ok(Chunked { metadata, declared, records: records.finish(), ends })
+    Ok(Chunked { metadata, declared, records: records.finish(), record, size: source.len(), ends })
 }
 
 /// Fails when chunks of `len` bytes come out of `there` bytes, which means that chunks are named repeatedly.

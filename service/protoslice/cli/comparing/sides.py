@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Any, Protocol
 
-from protoslice import LocalModel, schema
+from protoslice import LocalModel, Proto, Split, _core, schema
 from protoslice.cli.comparing.comparison import ComparedPiece, Cuts
 from protoslice.cli.comparing.fetched import Fetched, Near
 from protoslice.cli.comparing.shifts import Local
@@ -63,19 +63,25 @@ def both_sides(names: tuple[str, str], type_name: str | None) -> Iterator[tuple[
             address = address_of(name)
             client = held.enter_context(client_of(address.service))
             stores[name] = client, client.store(address.ref)
-        policy = next(((store.min_chunk, store.max_chunk) for _, store in stores.values()), None)
+        other = next((store for _, store in stores.values()), None)
         for name in dict.fromkeys(names):
             if name not in stores:
-                sides[name] = _Local(held.enter_context(place_of(name, type_name)), policy, near, held)
+                sides[name] = _Local(held.enter_context(place_of(name, type_name)), other, near, held)
         for name, (client, store) in stores.items():
             sides[name] = _Remote(client, store, near, held)
         yield sides[names[0]], sides[names[1]]
 
 
+def _split_like(store: Any, proto: Proto) -> Split:
+    """The chunks that the service would make of `proto` as it did for `store`."""
+    keep = store.planner == _core.Plan.KEPT_VERSION
+    return (keep and proto.own_chunks) or proto.split(min_chunk=store.min_chunk, max_chunk=store.max_chunk)
+
+
 class _Local:
     fetched = False
 
-    def __init__(self, place: NamedFiles, policy: tuple[int, int] | None, near: Near, held: ExitStack) -> None:
+    def __init__(self, place: NamedFiles, other: Any, near: Near, held: ExitStack) -> None:
         try:
             self.model = held.enter_context(place.model())
         except NoRoot:  # a folder without a root counts as its files
@@ -85,7 +91,7 @@ class _Local:
         named = {self.model.model.root, *(each.file for each in self.tensors() if each.file)}
         counting = found if place.named is None else named
         self.files = {path: found[path] for path in counting if path in found}
-        self._cuts = {} if policy is None else self._cut_up(policy, near)
+        self._cuts = {} if other is None else self._cut_up(other, near)
 
     def tensors(self) -> list[Tensor]:
         """See `ComparedModel.tensors`."""
@@ -98,14 +104,14 @@ class _Local:
         """See `ComparedModel.cuts`."""
         return self._cuts.get(id(source))
 
-    def _cut_up(self, policy: tuple[int, int], near: Near) -> dict[int, Cuts]:
+    def _cut_up(self, other: Any, near: Near) -> dict[int, Cuts]:
         """The pieces of all files, cut as the service cuts those of its stores."""
         found = {}
         with Progress("digesting", sum(file.size for file in self.files.values())) as progress:
             for path, file in self.files.items():
                 extents: list[tuple[int, int]] = []
                 if path == self.root and self.model.proto is not None:
-                    extents = list(extents_of(self.model.proto.split(min_chunk=policy[0], max_chunk=policy[1]).plan))
+                    extents = list(extents_of(_split_like(other, self.model.proto).plan))
                 pieces = list(_digested(file, cut(file.size, extents), progress))
                 found[id(file)] = Cuts(pieces)
                 near.add("" if path == self.root else path, Local(file, found[id(file)]))

@@ -72,7 +72,8 @@ class LocalSubject:
             **asdict(extent),
             "proto_size": proto.size,
             "form": proto.form,
-            "chunks": len(proto.split()),
+            "chunks": len(proto.chunks),
+            "own_chunks": proto.chunks.plan.kept,
             "index_size": len(proto.index_bytes),
             "why": proto.why,
             "biggest": [asdict(part) for part in biggest],
@@ -116,7 +117,8 @@ class LocalSubject:
     def chunks(self, policy: ChunkPolicy) -> Iterable[dict[str, object]]:
         """See `Subject.chunks`."""
         fields = ("index", "kind", "type", "path", "size")
-        split = self.proto.split(min_chunk=policy.min_chunk or MIN_CHUNK, max_chunk=policy.max_chunk or MAX_CHUNK)
+        by_sizes = self.proto.split(min_chunk=policy.min_chunk or MIN_CHUNK, max_chunk=policy.max_chunk or MAX_CHUNK)
+        split = self.proto.chunks if policy == ChunkPolicy() else by_sizes
         return [{name: getattr(chunk, name) for name in fields} for chunk in split]
 
     def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> PathContent:

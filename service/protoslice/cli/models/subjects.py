@@ -45,7 +45,10 @@ class TreeListing:
 
 @dataclass(frozen=True, slots=True)
 class ChunkPolicy:
-    """Sizes of the chunks of a model; None leaves one to the default."""
+    """Sizes of the chunks of a model; None leaves one to the default.
+
+    Both None keep the chunks that a file came with.
+    """
 
     min_chunk: int | None = None
     max_chunk: int | None = None

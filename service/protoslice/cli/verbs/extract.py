@@ -13,7 +13,7 @@ from protoslice.cli.models.addresses import is_address
 from protoslice.cli.models.files import STDIO, opened, write_content
 from protoslice.cli.models.looking import looking_at
 from protoslice.cli.models.subjects import PathContent
-from protoslice.cli.options import ChunkSize, FileName, Json, LocalName, TypeName
+from protoslice.cli.options import FileName, Json, LocalName, MaxChunk, MinChunk, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import escaped, note, print_json, say
 from protoslice.errors import Unsupported
@@ -59,21 +59,24 @@ def _show(part: PathContent) -> None:
 def split(
     file: LocalName,
     out_prefix: Annotated[str, typer.Argument(metavar="OUT_PREFIX", help="The file's name without its ending.")],
-    min_chunk: ChunkSize = "1MiB",
-    max_chunk: ChunkSize = "1GiB",
+    min_chunk: MinChunk = None,
+    max_chunk: MaxChunk = None,
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
     """Split a proto into chunks, all in OUT_PREFIX.cpb.
 
-    That is OUT_PREFIX.pb when nothing was split. Of a directory the root is split.
+    That is OUT_PREFIX.pb when nothing was split. Of a directory the root is split. A chunked proto
+    keeps its chunks unless a size is given.
 
     Example: protoslice split model.onnx model
     """
     if is_address(file):
         raise Unsupported(f"a store is split already: protoslice pull {file} {out_prefix}.cpb --view cpb")
     with opened(file, type_name) as proto:
-        parts = proto.split(min_chunk=parse_size(min_chunk), max_chunk=parse_size(max_chunk))
+        parts = proto.chunks
+        if min_chunk is not None or max_chunk is not None:
+            parts = proto.split(min_chunk=parse_size(min_chunk or "1MiB"), max_chunk=parse_size(max_chunk or "1GiB"))
         whole = len(parts) == 1 and not parts[0].path
         out = out_prefix + (".pb" if whole else ".cpb")
         with Progress("splitting", (1 if whole else 2) * proto.size) as progress:

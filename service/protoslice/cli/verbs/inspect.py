@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from protoslice import Node
+from protoslice import Node, _core
 from protoslice.cli.models.looking import looking_at
 from protoslice.cli.models.subjects import ChunkPolicy, Subject
 from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, TypeName
@@ -51,13 +51,23 @@ def _show_file(facts: dict[str, Any]) -> None:
         pairs += [("proto", f"{_bytes(proto_size)}, {becomes}")] if becomes else []
         pairs += [
             ("form", form),
-            ("chunks", f"{facts['chunks']} (of at least 1 MiB each, beside the base)"),
+            ("chunks", f"{facts['chunks']} ({_planned(facts)})"),
             ("index", format_size(facts["index_size"])),
         ]
     print_pairs(pairs)
     if facts["biggest"]:
         say()
         _show_biggest(facts["biggest"], proto_size)
+
+
+def _planned(facts: dict[str, Any]) -> str:
+    return "those that it came with" if facts["own_chunks"] else "of at least 1 MiB each, beside the base"
+
+
+def _of_store(facts: dict[str, Any]) -> str:
+    if facts["planner"] == _core.Plan.KEPT_VERSION:
+        return "those that it came with"
+    return f"of {format_size(facts['min_chunk'])} to {format_size(facts['max_chunk'])} each"
 
 
 def _show_biggest(biggest: list[dict[str, Any]], proto_size: int | None) -> None:
@@ -94,14 +104,13 @@ def _bytes(size: int) -> str:
 
 
 def _show_store(facts: dict[str, Any]) -> None:
-    least, most = format_size(facts["min_chunk"]), format_size(facts["max_chunk"])
     print_pairs(
         [
             ("store", facts["id"]),
             ("tags", " ".join(facts["tags"]) or "none"),
             ("type", facts["type"] or f"none: {facts['why']}"),
             *_sizes(facts),
-            ("chunks", f"{facts['chunks']} (of {least} to {most} each)"),
+            ("chunks", f"{facts['chunks']} ({_of_store(facts)})"),
             ("created", f"{facts['created']} by {facts['source']}"),
         ]
     )

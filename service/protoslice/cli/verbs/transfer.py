@@ -51,6 +51,14 @@ def push(  # noqa: PLR0913 - each is an option
     ] = None,
     min_chunk: MinChunk = None,
     max_chunk: MaxChunk = None,
+    plan: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLAN",
+            help="policy: a chunked proto by these sizes too.",
+            show_default="the plan that it came with",
+        ),
+    ] = None,
     type_name: TypeName = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse a model that lacks files, or fails checksums of its own.")
@@ -71,6 +79,7 @@ def push(  # noqa: PLR0913 - each is an option
         "root": root,
         "base": bases,
         "strict": strict,
+        "plan": plan,
         **{name: size and parse_size(size) for name, size in sizes.items()},
     }
     options = {name: value for name, value in given.items() if value is not None}

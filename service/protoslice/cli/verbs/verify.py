@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 import protoslice
-from protoslice import LocalModel, Proto, schema
+from protoslice import LocalModel, Proto, _core, schema
 from protoslice.cli.comparing.passing import Passing, watch
 from protoslice.cli.models.addresses import address_of, is_address
 from protoslice.cli.models.files import STDIO, opened, opened_model
@@ -101,7 +101,8 @@ def _chunks_within(source: Any, store: Any, chunks: Sequence[Any]) -> list[Passi
     try:
         known = store.type if store.type in schema.bundled() else None
         with protoslice.open(source, known) as proto:
-            split = proto.split(min_chunk=store.min_chunk, max_chunk=store.max_chunk)
+            keep = store.planner == _core.Plan.KEPT_VERSION
+            split = (keep and proto.own_chunks) or proto.split(min_chunk=store.min_chunk, max_chunk=store.max_chunk)
             if [(each.path, each.size) for each in split] != [(each.path, each.size) for each in chunks]:
                 return []
             return [Passing(each.rope.core.pieces()) for each in split]

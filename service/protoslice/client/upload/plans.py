@@ -85,11 +85,16 @@ class Surveyed:
         return FilePlan(self.item, steps, self.sha256)
 
 
-def survey(item: Item, *, type: str | None, min_chunk: int | None, max_chunk: int | None) -> Surveyed:
-    """Pieces of a local file, cut like those of stores at the service."""
+def survey(
+    item: Item, *, type: str | None, min_chunk: int | None, max_chunk: int | None, keep: bool = True
+) -> Surveyed:
+    """Pieces of a local file, cut like those of stores at the service.
+
+    `keep` cuts a chunked proto along the chunks that it came with.
+    """
     assert item.local is not None
     assert item.size is not None
-    spans = cut(item.size, _extents(item.local, type, min_chunk or MIN_CHUNK, max_chunk or MAX_CHUNK))
+    spans = cut(item.size, _extents(item.local, type, min_chunk or MIN_CHUNK, max_chunk or MAX_CHUNK, keep))
     pieces = []
     with Hashing() as hashing:
         for start, end in spans:
@@ -204,10 +209,11 @@ def _join(before: LocalBytes | Copy, step: LocalBytes | Copy) -> LocalBytes | Co
     return None
 
 
-def _extents(path: Path, type: str | None, min_chunk: int, max_chunk: int) -> list[tuple[int, int]]:
+def _extents(path: Path, type: str | None, min_chunk: int, max_chunk: int, keep: bool) -> list[tuple[int, int]]:
     """Extents of the chunks of a file; empty for a file that is no proto."""
     try:
         with open_proto(path, type) as proto:
-            return list(extents_of(proto.split(min_chunk=min_chunk, max_chunk=max_chunk).plan))
+            split = (keep and proto.own_chunks) or proto.split(min_chunk=min_chunk, max_chunk=max_chunk)
+            return list(extents_of(split.plan))
     except ProtosliceError:
         return []

@@ -47,6 +47,8 @@ class PushOptions(TypedDict, total=False):
     """Fields of at least this size become chunks: bytes, or a size such as 1MiB."""
     max_chunk: int | str
     """Runs of repeated elements are cut at this size."""
+    plan: str
+    """`policy` to plan a chunked proto by these sizes; it keeps the plan that it came with by default."""
     base: Sequence[str]
     """Stores to copy common parts from, which are then not sent; empty sends everything.
 
@@ -123,7 +125,10 @@ class Push:
         if not bases:
             return [FilePlan.whole(item) for item in self._items]
         least, most = size_of(self._options.get("min_chunk")), size_of(self._options.get("max_chunk"))
-        surveyed = {id(item): survey(item, type=self._type, min_chunk=least, max_chunk=most) for item in looked}
+        keep = self._options.get("plan") is None
+        surveyed = {
+            id(item): survey(item, type=self._type, min_chunk=least, max_chunk=most, keep=keep) for item in looked
+        }
         places = self._places(surveyed.values(), bases)
         return [
             surveyed[id(item)].plan(places) if id(item) in surveyed else FilePlan.whole(item) for item in self._items
@@ -212,12 +217,12 @@ class Push:
         return believed(attempt) if again and is_small else attempt()
 
     def _params(self) -> Params:
-        sizes = ((name, self._options.get(name)) for name in ("min_chunk", "max_chunk"))
+        chunks = ((name, self._options.get(name)) for name in ("min_chunk", "max_chunk", "plan"))
         strict = "true" if self._options.get("strict") else None
         given = [
             ("type", self._type),
             ("root", self._options.get("root")),
-            *sizes,
+            *chunks,
             ("report", "true"),
             ("strict", strict),
         ]

@@ -116,7 +116,11 @@ class StoreModel(BaseModel):
     schema_: Sha256 | None = Field(
         alias="schema", description="Fingerprint of the schema that the root is read by; null for an unknown type."
     )
-    planner: int | None = Field(ge=1, description="Version of the planner that made the chunks; null without chunks.")
+    planner: int | None = Field(
+        ge=1,
+        description="Version of the planner that made the chunks; null without chunks, 2 where a chunked proto came "
+        "with them.",
+    )
     why: str | None = Field(description="One sentence on why there is no root; null where there is one.")
 
 
@@ -275,6 +279,11 @@ class Register(RequestBody):
     tags: list[str] = Field(default=[], max_length=TAGS_AT_ONCE)
     min_chunk: StrictInt | str | None = Field(default=None, examples=["1MiB"])
     max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
+    plan: str | None = Field(
+        default=None,
+        description="`policy` plans a chunked proto by the chunk sizes; it keeps its own plan otherwise.",
+        examples=["policy"],
+    )
     report: bool = Field(default=False, description="Whether the answer is to tell what the model is and lacks.")
     strict: bool = Field(
         default=False, description="Refuse a model that lacks files it refers to, or fails checksums of its own."
@@ -302,6 +311,11 @@ class Assemble(RequestBody):
     tags: list[str] = Field(default=[], max_length=TAGS_AT_ONCE)
     min_chunk: StrictInt | str | None = Field(default=None, examples=["1MiB"])
     max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
+    plan: str | None = Field(
+        default=None,
+        description="`policy` plans a chunked proto by the chunk sizes; it keeps its own plan otherwise.",
+        examples=["policy"],
+    )
     report: bool = Field(default=False, description="Whether the answer is to tell what the model is and lacks.")
     strict: bool = Field(
         default=False, description="Refuse a model that lacks files it refers to, or fails checksums of its own."

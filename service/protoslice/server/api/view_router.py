@@ -36,11 +36,10 @@ class FoundView(NamedTuple):
     ref: str
     rest: str
 
-    def terms(self, location: str | None, max_ranges: int) -> Terms:
+    def terms(self, rope: Representation, location: str | None, max_ranges: int) -> Terms:
         """The terms of an answer; `location` is the lasting URL, None when that was asked for."""
-        return Terms(
-            location=location, negotiated=self.view.rendered, versioned=self.view.versioned, max_ranges=max_ranges
-        )
+        versioned = self.view.versioned or rope.versioned
+        return Terms(location=location, negotiated=self.view.rendered, versioned=versioned, max_ranges=max_ranges)
 
 
 class ViewRouter:
@@ -73,7 +72,7 @@ async def serve_view(
         context.store = store.info.id
         rope = await view.select(store, found.rest, query)
         location = None if found.ref == store.info.id else lasting_url(scope, store.info.id)
-        terms = found.terms(location, services.settings.max_ranges)
+        terms = found.terms(rope, location, services.settings.max_ranges)
         form = rendered_form(view, fields, rope)
         if form is None:
             await send_representation(

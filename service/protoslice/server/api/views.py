@@ -9,7 +9,7 @@ from typing import Any, Final
 from protoslice.server.api.parameters import Query, chunk_number
 from protoslice.stores import OpenStore, Representation
 
-__all__ = ["PREFIX", "VIEWS", "StoreView"]
+__all__ = ["PLAN_HELP", "PREFIX", "VIEWS", "StoreView"]
 
 PREFIX: Final = "/v1/stores/{ref}"
 
@@ -52,11 +52,11 @@ async def _file(store: OpenStore, rest: str, query: Query) -> Representation:
 
 
 async def _metadata(store: OpenStore, rest: str, query: Query) -> Representation:
-    return await store.metadata()
+    return await store.metadata(query.one("plan"))
 
 
 async def _chunk(store: OpenStore, rest: str, query: Query) -> Representation:
-    return await store.chunk(chunk_number(rest))
+    return await store.chunk(chunk_number(rest), query.one("plan"))
 
 
 async def _merge(store: OpenStore, rest: str, query: Query) -> Representation:
@@ -64,7 +64,7 @@ async def _merge(store: OpenStore, rest: str, query: Query) -> Representation:
 
 
 async def _cpb(store: OpenStore, rest: str, query: Query) -> Representation:
-    return await store.cpb()
+    return await store.cpb(query.one("plan"))
 
 
 async def _tensor(store: OpenStore, rest: str, query: Query) -> Representation:
@@ -85,6 +85,12 @@ def _query(name: str, description: str, schema: dict[str, Any], example: Any) ->
         "example": example,
     }
 
+
+PLAN_HELP: Final = (
+    "`policy`: by the chunk sizes of the store. A chunked proto keeps the plan that it came with; others differ in "
+    "nothing."
+)
+_PLAN: Final = (_query("plan", PLAN_HELP, {"type": "string", "enum": ["policy"]}, "policy"),)
 
 _MESSAGE: Final = "application/protobuf"
 _BYTES: Final = "application/octet-stream"
@@ -110,6 +116,7 @@ VIEWS: Final = (
         select=_metadata,
         media_types=(_MESSAGE, *_JSON, _TEXT),
         rendered=True,
+        parameters=_PLAN,
     ),
     StoreView(
         name="chunks",
@@ -121,6 +128,7 @@ VIEWS: Final = (
         select_sync=_planned_chunk,
         media_types=(_MESSAGE, _BYTES, *_JSON, _TEXT),
         rendered=True,
+        parameters=_PLAN,
     ),
     StoreView(
         name="merge",
@@ -158,10 +166,11 @@ VIEWS: Final = (
         name="cpb",
         operation="get_chunked_proto",
         summary="The store as one chunked-proto file",
-        description="A riegeli file that TensorFlow's Merger reads.",
+        description="A riegeli file that TensorFlow's Merger reads; of a chunked proto the file that came.",
         select=_cpb,
         versioned=True,
         media_types=("application/x-riegeli",),
+        parameters=_PLAN,
     ),
     StoreView(
         name="tensors",

@@ -118,7 +118,7 @@ class FastPath:
         if view.select_sync is None:
             return None
         facts, rope = store.facts_known, view.select_sync(store, found.rest)
-        planner = Planner(rope, found.terms(None, self._services.settings.max_ranges))
+        planner = Planner(rope, found.terms(rope, None, self._services.settings.max_ranges))
         return _Planned(facts, store.info.id, view, view.path, target.decode("ascii"), rope, planner)
 
 

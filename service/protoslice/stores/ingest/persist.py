@@ -21,6 +21,8 @@ __all__ = ["PLANNER", "StoreDraft", "drafted"]
 
 PLANNER: Final = _core.Plan.VERSION
 """Version of the planner that makes the chunks of new stores."""
+KEPT: Final = _core.Plan.KEPT_VERSION
+"""Version of plans that chunked roots came with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ async def drafted(
         indexed=prepared is not None,
         chunked=prepared is not None and prepared.image is not None,
         schema=schema.fingerprint if schema else None,
-        planner=PLANNER if prepared else None,
+        planner=(KEPT if prepared.kept else PLANNER) if prepared else None,
         why=root.why,
     )
     named = await worker.sized(manifest.weight, manifest.named)

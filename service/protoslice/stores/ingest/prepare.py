@@ -48,6 +48,8 @@ class Prepared:
     schema: schema.TypeSchema | None
     """Schema that the root is read by; None for a root of unknown type."""
     image: bytes | None = None
+    kept: bool = False
+    """True when the plan is the one that a chunked root came with."""
 
 
 class NotARoot(Exception):
@@ -84,12 +86,19 @@ def prepare_root(
     file = _file(source, received, request, text_type)
     terms = _terms(file, received, side, types)
     found = _index(_decode(file, side, terms, request), received, terms, request)
-    plan = _core.Document(_core.Index(found.index), found.flat, found.sources, found.image).plan(
-        request.min_chunk, request.max_chunk
-    )
+    plan = found.own_plan() if request.plan is None else None
+    if plan is None:
+        document = _core.Document(_core.Index(found.index), found.flat, found.sources, found.image)
+        plan = document.plan(request.min_chunk, request.max_chunk)
     image = None if found.image is None else found.image.encode()
     return Prepared(
-        found.type, found.index, plan.encode(), len(plan), types.of(found.type) if found.type else None, image
+        found.type,
+        found.index,
+        plan.encode(),
+        len(plan),
+        types.of(found.type) if found.type else None,
+        image,
+        kept=plan.kept,
     )
 
 

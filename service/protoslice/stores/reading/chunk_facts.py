@@ -22,8 +22,10 @@ _HASHES: Final = "hashes-2"
 class ChunkFacts:
     """Digests and hashes of one store's chunks, computed when first asked for and saved as artifacts."""
 
-    def __init__(self, derived: ArtifactCache, worker: Worker) -> None:
+    def __init__(self, derived: ArtifactCache, worker: Worker, plan: str = "") -> None:
         self._derived = derived
+        self._plan = plan
+        """End of the artifacts' names, which tells the store's own plan (empty) from others."""
         self._worker = worker
         self._digests: dict[int, bytes] | None = None
         self._hashes: list[int] | None = None
@@ -85,9 +87,9 @@ class ChunkFacts:
             await self._save(_DIGESTS, {str(n): digest.hex() for n, digest in self._digests.items()})
 
     async def _load(self, name: str) -> dict[str, Any] | None:
-        kept = await self._derived.load(name)
+        kept = await self._derived.load(name + self._plan)
         loaded: dict[str, Any] | None = None if kept is None else json.loads(kept)
         return loaded
 
     async def _save(self, name: str, facts: object) -> None:
-        await self._derived.save(name, json.dumps(facts, separators=(",", ":")).encode())
+        await self._derived.save(name + self._plan, json.dumps(facts, separators=(",", ":")).encode())

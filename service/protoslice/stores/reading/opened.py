@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from protoslice import _core, schema
-from protoslice.concurrency.executor import SLICE, Worker
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import IntegrityError, InvalidInput, NoRoot, NotFound, Unsupported
 from protoslice.facts import ChunkEntry, File, ModelReport, Node
 from protoslice.formats import model as formats
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.report import MOST_LISTED, steps_of_report
-from protoslice.identity import CPB, READERS
+from protoslice.identity import READERS
 from protoslice.opening import look_at
 from protoslice.pieces import extents_of
 from protoslice.schema import TypeSchema
@@ -25,8 +26,10 @@ from protoslice.stores.envelope import unseal
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.manifest import Manifest
+from protoslice.stores.names import check_plan
 from protoslice.stores.paging import PageRoom, ResultPage, place_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
+from protoslice.stores.reading.chunks import StoreChunks
 from protoslice.stores.reading.objects import StoredFile, open_object
 from protoslice.stores.reading.read_memo import memoizing_reads
 from protoslice.stores.reading.serving import Representation
@@ -35,12 +38,7 @@ from protoslice.stores.reading.tree import nodes_below
 
 __all__ = ["OpenStore"]
 
-METADATA = "tensorflow.proto_splitter.ChunkMetadata"
 DEPTH = 16
-_LEAST_READ = 4096
-"""Bytes that a chunk adds to a slice of work beside its own."""
-_CHUNK_WEIGHT = 160
-"""Bytes of JSON per chunk beside its texts, about."""
 
 
 class OpenStore:
@@ -61,7 +59,10 @@ class OpenStore:
         self._objects = (*files, *(proto.decoded if proto is not None else ()))
         self._proto = proto
         self._worker = worker
-        self._facts = ChunkFacts(derived, worker)
+        self._derived = derived
+        self._chunks = self._chunks_by(proto.plan, "", self._etag) if proto is not None else None
+        self._by_policy: SingleFlight[str, StoreChunks] = SingleFlight()
+        self._of_policy: StoreChunks | None = None
         self._files = {file.path: (file, stored) for file, stored in zip(manifest.files, files, strict=True)}
         by_path = {path: stored for path, (_, stored) in self._files.items()}
         root = formats.RootProto(proto.document, proto.sources) if proto is not None else None
@@ -89,59 +90,37 @@ class OpenStore:
     @property
     def facts_known(self) -> int:
         """Number of digests learnt so far; a cached answer made at a smaller number may lack some."""
-        return self._facts.known
+        return self._chunks.facts.known if self._chunks is not None else 0
 
-    async def metadata(self) -> Representation:
-        """The serialized `ChunkMetadata` of the store's `.cpb`."""
-        data = await self._worker.run(self._known().plan.metadata)
-        return Representation(
-            _core.Rope([data]),
-            [],
-            self._etag("metadata"),
-            "metadata.pb",
-            kind="message",
-            sha256=hashlib.sha256(data).digest(),
-            message_type=METADATA,
-            media_type="application/protobuf",
-        )
+    async def metadata(self, plan: str | None = None) -> Representation:
+        """The serialized `ChunkMetadata` of the store's `.cpb`; see `planned`."""
+        return await (await self.planned(plan)).metadata()
 
-    async def chunk(self, n: int) -> Representation:
-        """Chunk number `n`; `NotFound` when there is none."""
-        return self.planned_chunk(n)
+    async def chunk(self, n: int, plan: str | None = None) -> Representation:
+        """Chunk number `n`; `NotFound` when there is none; see `planned`."""
+        return (await self.planned(plan)).one(n)
 
     def planned_chunk(self, n: int) -> Representation:
-        """Chunk number `n`, from the plan alone, without reading storage; `NotFound` when there is none."""
-        proto = self._known()
-        if not 0 <= n < len(proto.plan):
-            raise NotFound(f"the store has no chunk {n}: it has {len(proto.plan)}")
-        kind, type_name, _, rope = proto.plan.chunk(n)
-        media = "application/protobuf" if kind == "message" else "application/octet-stream"
-        name = f"chunk-{n}.{'pb' if kind == 'message' else 'bin'}"
-        return Representation(
-            rope,
-            proto.sources,
-            self._etag("chunk", n),
-            name,
-            kind=kind,
-            sha256=self._facts.known_digest(n),
-            message_type=type_name,
-            media_type=media,
-        )
+        """Chunk number `n` by the store's own plan, without reading storage; `NotFound` when there is none."""
+        return self._own_chunks().one(n)
 
-    async def chunks(self, *, limit: int, cursor: str | None, digests: bool = True) -> ResultPage[ChunkEntry]:
-        """A page of the chunks. With `digests`, chunks of unknown digest are read whole to compute it."""
-        plan = self._known().plan
-        first = place_of(cursor)
-        items, room = list[ChunkEntry](), PageRoom(limit)
-        for n in range(first, len(plan)):
-            kind, type_name, path, rope = plan.chunk(n)
-            if not room.takes(_CHUNK_WEIGHT + len(path) + len(type_name or "")):
-                break
-            digest = (await self._facts.digest(n, self.planned_chunk(n))).hex() if digests else None
-            items.append(ChunkEntry(n, kind, type_name, path, rope.size, digest))
-        await self._facts.save()
-        last = first + len(items)
-        return ResultPage(items, str(last) if last < len(plan) else None)
+    async def chunks(
+        self, *, limit: int, cursor: str | None, digests: bool = True, plan: str | None = None
+    ) -> ResultPage[ChunkEntry]:
+        """A page of the chunks; see `planned`.
+
+        With `digests`, chunks of unknown digest are read whole to compute it.
+        """
+        return await (await self.planned(plan)).page(limit=limit, cursor=cursor, digests=digests)
+
+    async def planned(self, plan: str | None = None) -> StoreChunks:
+        """The chunks by the store's plan, or by its chunk sizes if `plan` is `policy`.
+
+        The two differ for a chunked root alone. `InvalidInput` for another `plan`.
+        """
+        check_plan(plan)
+        own = self._own_chunks()
+        return await self._by_policy.get("", self._planned_by_policy) if plan and own.plan.kept else own
 
     async def tree(self, path: str, depth: int, limit: int, cursor: str | None) -> ResultPage[Node]:
         """A page of the nodes directly below `path`, nested `depth` levels deep (1 to `DEPTH`)."""
@@ -181,20 +160,17 @@ class OpenStore:
         name = _filename(path, "pb" if kind == "message" else "txt" if media.startswith("text") else "bin")
         return Representation(rope, proto.sources, etag, name, kind=kind, message_type=type_name, media_type=media)
 
-    async def cpb(self) -> Representation:
-        """The store as one `.cpb`; the first call reads every chunk for the hashes of its records."""
-        proto = self._known()
-        hashes = await self._facts.hashes(lambda first: _hashes(proto, first))
-        rope = await self._worker.run(lambda: proto.plan.cpb(hashes))
+    async def cpb(self, plan: str | None = None) -> Representation:
+        """The store as one `.cpb`; see `planned`.
+
+        The root itself, if the plan is the one that it came with. Otherwise the first call reads every chunk for the
+        hashes of its records.
+        """
+        chunks = await self.planned(plan)
+        if chunks.plan.kept:
+            return replace(self.file(self.manifest.root or ""), media_type="application/x-riegeli")
         name = (self.manifest.root or "").rpartition("/")[2].rpartition(".")[0] or "model"
-        return Representation(
-            rope,
-            proto.sources,
-            self._etag("cpb", CPB),
-            f"{name}.cpb",
-            message_type=None,
-            media_type="application/x-riegeli",
-        )
+        return await chunks.cpb(f"{name}.cpb")
 
     def extents(self) -> list[Span]:
         """Spans of the chunks in the root file, as start and end; empty for a root that is no proto."""
@@ -239,6 +215,28 @@ class OpenStore:
         if self._proto is None:
             raise Unsupported(f"the root of this store, {self.manifest.root}, is no proto: only its files are served")
         return self._proto
+
+    def _own_chunks(self) -> StoreChunks:
+        self._known()
+        assert self._chunks is not None
+        return self._chunks
+
+    async def _planned_by_policy(self) -> StoreChunks:
+        """Chunks by the sizes of the manifest, planned at the first call."""
+        if self._of_policy is None:
+            document, sizes = self._known().document, (self.manifest.min_chunk, self.manifest.max_chunk)
+            plan, version = await self._worker.bulk(lambda: document.plan(*sizes)), ("policy", _core.Plan.VERSION)
+            name = f"-policy-{_core.Plan.VERSION}"
+            self._of_policy = self._chunks_by(plan, name, lambda *view: self._etag(*version, *view), versioned=True)
+        return self._of_policy
+
+    def _chunks_by(
+        self, plan: _core.Plan, name: str, etag: Callable[..., str], *, versioned: bool = False
+    ) -> StoreChunks:
+        """Chunks by `plan`; `name` tells the kept facts of one plan from those of another."""
+        assert self._proto is not None
+        facts = ChunkFacts(self._derived, self._worker, name)
+        return StoreChunks(plan, self._proto.sources, facts=facts, worker=self._worker, etag=etag, versioned=versioned)
 
     def _etag(self, *view: object) -> str:
         """Entity tag of a view: digest of store id, parameters, and the version of the code behind the view."""
@@ -315,27 +313,6 @@ def _verify_records(file: File, source: StoredFile) -> None:
     """Verify the record hashes of a riegeli file; does nothing for other files."""
     if look_at(source, file.path).kind == "riegeli":
         _core.Chunked.verify(source)
-
-
-def _hashes(proto: OpenRoot, first: int) -> Iterator[list[int]]:
-    """Yields hashes of the chunks from `first` on after each slice of work.
-
-    A slice may yield an empty list.
-    """
-    done, read = list[int](), 0
-    for n in range(first, len(proto.plan)):
-        rope = proto.plan.chunk(n)[3]
-        hasher = _core.ChunkHasher(rope.size)
-        for at in range(0, rope.size, SLICE):
-            part = rope.slice(at, at + SLICE)
-            hasher.update(part, proto.sources)
-            read += part.size
-            if read >= SLICE:
-                yield done
-                done, read = [], 0
-        done.append(hasher.finish())
-        read += _LEAST_READ
-    yield done
 
 
 def _filename(path: str, ending: str) -> str:

@@ -50,6 +50,8 @@ class Representation:
     media_type: str = "application/octet-stream"
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """Further response headers."""
+    versioned: bool = False
+    """True when a later program may give other bytes for the same request, under another entity tag."""
 
     @property
     def size(self) -> int:

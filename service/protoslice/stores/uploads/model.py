@@ -158,7 +158,7 @@ class Upload:
         """Serialize the upload to JSON in an envelope."""
         data: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         data["told"] = data.pop("client_metadata")  # name of the field in records of this version
-        data["request"] = asdict(self.request)
+        data["request"] = {name: value for name, value in asdict(self.request).items() if value is not None}
         data["parts"] = [stored_as_dict(part) for part in self.parts]
         for name in ("saved", "failure"):
             data[name] = data[name] and asdict(data[name])

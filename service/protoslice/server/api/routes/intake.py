@@ -31,6 +31,10 @@ Tags = Annotated[list[str], Query(description="A tag to point at the store; repe
 Filename = Annotated[str | None, Query(description="The name of a body that is one file.", examples=["model.onnx"])]
 MinChunk = Annotated[str, Query(description="Fields at least this big are split out.", examples=["1MiB"])]
 MaxChunk = Annotated[str, Query(description="Runs of repeated elements are cut at this size.", examples=["1GiB"])]
+Plan = Annotated[
+    str | None,
+    Query(description="`policy` plans a chunked proto by the chunk sizes; it keeps its own plan otherwise."),
+]
 Report = Annotated[bool, Query(description="Whether the answer is to tell what the model is and lacks.")]
 Strict = Annotated[
     bool, Query(description="Refuse a model that lacks files it refers to, or fails checksums of its own.")
@@ -78,6 +82,7 @@ async def _wanted(
     max_chunk: MaxChunk = DEFAULT_MAX_CHUNK,
     report: Report = False,
     strict: Strict = False,
+    plan: Plan = None,
 ) -> IngestRequest:
     return IngestRequest(
         type=type,
@@ -87,6 +92,7 @@ async def _wanted(
         max_chunk=plain_size(max_chunk),
         report=report,
         strict=strict,
+        plan=plan,
     )
 
 
@@ -134,6 +140,7 @@ async def register_store(request: Request, services: Given, body: Register) -> R
         max_chunk=plain_size(body.max_chunk or DEFAULT_MAX_CHUNK),
         report=body.report,
         strict=body.strict,
+        plan=body.plan,
     )
     try:
         with counted(services, request):

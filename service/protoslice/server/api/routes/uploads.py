@@ -230,6 +230,7 @@ async def assemble_store(request: Request, services: Given, body: Assemble) -> R
         max_chunk=plain_size(body.max_chunk) if body.max_chunk is not None else plain.max_chunk,
         report=body.report,
         strict=body.strict,
+        plan=body.plan,
     )
     with counted(services, request):
         made = await _joining(_assembled(services, body, wanted))

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from protoslice.server.api.encoding import chunk_json, node_json
 from protoslice.server.api.models import ChunkModel, NodeModel, PageModel, TensorModel
 from protoslice.server.api.openapi_fragments import SEEN, problems
+from protoslice.server.api.views import PLAN_HELP
 from protoslice.server.http.json_answers import VERSIONED, encoded, large_answer, page_answer
 from protoslice.server.http.locations import lasting_url
 from protoslice.server.middleware.body_limits import GuardedRoute
@@ -38,10 +39,11 @@ async def list_chunks(
     limit: Limit = 100,
     cursor: Cursor = None,
     digests: Annotated[bool, Query(description="With digests: chunks not read before are read whole for them.")] = True,
+    plan: Annotated[str | None, Query(description=PLAN_HELP, examples=["policy"])] = None,
 ) -> Response:
     """A page of chunks, in order. The table of a large store comes at once without digests."""
     store = await services.stores.view(ref)
-    page = await store.chunks(limit=_at_most(limit, services), cursor=cursor, digests=digests)
+    page = await store.chunks(limit=_at_most(limit, services), cursor=cursor, digests=digests, plan=plan)
     items = [chunk_json(chunk) for chunk in page.items]
     return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 

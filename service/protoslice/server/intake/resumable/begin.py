@@ -75,6 +75,7 @@ def _request(words: Mapping[str, str], query: Query) -> IngestRequest:
         tags=tags,
         min_chunk=parse_size(sizes["min_chunk"]) if sizes["min_chunk"] else plain.min_chunk,
         max_chunk=parse_size(sizes["max_chunk"]) if sizes["max_chunk"] else plain.max_chunk,
+        plan=words.get("plan") or query.one("plan"),
         strict=_truth("strict", words.get("strict") or query.one("strict")),
     )
 
