@@ -17,7 +17,7 @@ from protoslice.formats.model import RootProto as Root
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.roots import Candidate, likeliest_first, manifests_of, tried
 from protoslice.formats.selection import each, single, wanted
-from protoslice.formats.tensors.reading import Reading, read
+from protoslice.formats.tensors.reading import ReadableTensor, read
 from protoslice.library import Proto
 from protoslice.opening import look_at, open_looked_at
 from protoslice.ropes import Rope
@@ -66,7 +66,7 @@ class LocalModel:
         data = self.look(tensor, slice, form).bytes
         return Rope(data.rope, data.sources)
 
-    def look(self, tensor: str | Tensor, slice: str | None = None, form: str = "raw") -> Reading:
+    def look(self, tensor: str | Tensor, slice: str | None = None, form: str = "raw") -> ReadableTensor:
         """As `read`, with the dtype and the shape of the result."""
         found = self.tensor(tensor) if isinstance(tensor, str) else tensor
         return read(found, slice, form)

@@ -52,7 +52,7 @@ class AsyncClient:
 
     async def push(self, what: Pushable | AsyncIterable[bytes], **options: Unpack[PushOptions]) -> Pushed:
         """See `Client.push`; pieces of bytes may come from an asynchronous iterator too."""
-        with _Ending(options.get("progress")) as ending:
+        with _CancellingProgress(options.get("progress")) as ending:
             options["progress"] = ending
             loop = asyncio.get_running_loop()
             pushed = _pieces(what, loop, ending) if isinstance(what, AsyncIterable) else what
@@ -138,7 +138,7 @@ class AsyncClient:
         progress: Progress | None = None,
     ) -> list[Downloaded]:
         """See `Client.download`."""
-        with _Ending(progress) as ending:
+        with _CancellingProgress(progress) as ending:
             return await self._run(self._client.download, ref, target, view=view, params=params, progress=ending)
 
     def tags(self) -> AsyncIterator[Tag]:
@@ -200,7 +200,7 @@ class AsyncClient:
             yield cast(T, item)
 
 
-class _Ending:
+class _CancellingProgress:
     """Progress callback that ends the transfer once its task is gone, and until then calls the caller's."""
 
     def __init__(self, progress: Progress | None) -> None:
@@ -237,7 +237,9 @@ class _Ending:
             self._awaited.cancel()
 
 
-def _pieces(source: AsyncIterable[bytes], loop: asyncio.AbstractEventLoop, ending: _Ending) -> Iterator[bytes]:
+def _pieces(
+    source: AsyncIterable[bytes], loop: asyncio.AbstractEventLoop, ending: _CancellingProgress
+) -> Iterator[bytes]:
     """Pieces of an asynchronous iterator, for a thread; the loop makes them meanwhile."""
     pieces = aiter(source)
 

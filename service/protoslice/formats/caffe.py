@@ -7,10 +7,10 @@ from typing import Any, Final
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel
 from protoslice.formats.model import Bytes, Data, Encoding, Listed, Model, RootProto, Stored, Tensor, Tensors
-from protoslice.formats.tensors.drafts import Draft, parsed
+from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import fixed_count, numbers
-from protoslice.formats.tensors.lazy import Lazy
+from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.shapes import element_count
 
 __all__ = ["Caffe"]
@@ -38,7 +38,7 @@ class Caffe:
         if proto is None:
             return Listed(())
         found = proto.document.find([_BLOB], small=_SMALL_FIELD)
-        return Lazy(
+        return LazyTensors(
             len(found),
             lambda number: _tensor(model, proto, found[number]),
             lambda number: (_name(found[number]), f"path:{found[number].path}"),
@@ -46,11 +46,11 @@ class Caffe:
 
 
 def _tensor(model: Model, proto: RootProto, found: _core.Finding) -> Tensor:
-    draft = Draft(_name(found), found.path, "blob", model.root)
+    draft = TensorDraft(_name(found), found.path, "blob", model.root)
     return draft.tensor(lambda draft: _data(draft, proto, found))
 
 
-def _data(draft: Draft, proto: RootProto, found: _core.Finding) -> Data:
+def _data(draft: TensorDraft, proto: RootProto, found: _core.Finding) -> Data:
     message = parsed(schema.bundled().message_class(_BLOB), found)
     double = fixed_count(found, _DOUBLES, 8) > 0
     field, width, draft.dtype = (_DOUBLES, 8, DTYPES["F64"]) if double else (_FLOATS, 4, DTYPES["F32"])

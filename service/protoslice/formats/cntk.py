@@ -9,10 +9,10 @@ from typing import Final
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.model import Bytes, Data, Encoding, Later, Listed, Model, RootProto, Stored, Tensor, Tensors
-from protoslice.formats.tensors.drafts import Draft, parsed
+from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import content, numbers
-from protoslice.formats.tensors.lazy import HashIndex, Lazy
+from protoslice.formats.tensors.lazy import HashIndex, LazyTensors
 from protoslice.formats.tensors.shapes import checked, element_count
 
 __all__ = ["Cntk"]
@@ -52,7 +52,7 @@ class Cntk:
             return Listed(())
         types = [_ARRAY, _FLOATS, _DOUBLES, _BYTES, _INTS, _TEXT]
         make = _Maker(model.root, model.proto, model.proto.document.find(types, small=_SMALL_FIELD))
-        return Lazy(make.count, make.tensor, make.called)
+        return LazyTensors(make.count, make.tensor, make.called)
 
 
 class _Maker:
@@ -85,10 +85,10 @@ class _Maker:
     def tensor(self, number: int) -> Tensor:
         """Array `number` as a tensor."""
         found = self._found[self._arrays[number]]
-        draft = Draft(self._name(found.path), found.path, "parameter", self._file)
+        draft = TensorDraft(self._name(found.path), found.path, "parameter", self._file)
         return draft.tensor(lambda draft: self._data(draft, self._arrays[number]))
 
-    def _data(self, draft: Draft, number: int) -> Data:
+    def _data(self, draft: TensorDraft, number: int) -> Data:
         found = self._found[number]
         message = parsed(self._array, found)
         # CNTK is column-major: with its dimensions reversed, as CNTK's Python and NumPy show them, it is row-major.

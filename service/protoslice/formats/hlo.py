@@ -23,10 +23,10 @@ from protoslice.formats.model import (
     Tensor,
     Tensors,
 )
-from protoslice.formats.tensors.drafts import Draft, parsed
+from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.fields import content, numbers
-from protoslice.formats.tensors.lazy import Lazy
+from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.shapes import checked, element_count, stored_size
 
 __all__ = ["Hlo"]
@@ -71,7 +71,7 @@ class Hlo:
         found = model.proto.document.find([_LITERAL, _CONSTANT, _CONTENT], small=_SMALL_FIELD)
         make = _Maker(model, model.proto, found)
         numbers = array("I", filter(make.has_elements, range(len(found))))
-        return Lazy(
+        return LazyTensors(
             len(numbers), lambda number: make.tensor(numbers[number]), lambda number: make.called(numbers[number])
         )
 
@@ -110,7 +110,7 @@ class _Maker:
         found = self._found[number]
         if found.type == _CONTENT:
             return self._of_bytes(number)
-        draft = Draft(_name(found), found.path, _kind(found.path), self._file)
+        draft = TensorDraft(_name(found), found.path, _kind(found.path), self._file)
         try:
             shape = parsed(self._literal, found).shape
         except CorruptModel as error:
@@ -130,7 +130,7 @@ class _Maker:
             return None
         return name or constant.path
 
-    def _elements(self, draft: Draft, found: _core.Finding, shape: Any) -> Data:
+    def _elements(self, draft: TensorDraft, found: _core.Finding, shape: Any) -> Data:
         count = element_count(shape.dimensions)
         draft.shape = tuple(shape.dimensions)
         kind = shape.element_type
@@ -151,7 +151,7 @@ class _Maker:
     def _of_bytes(self, number: int) -> Tensor:
         found, name = self._found[number], self.called(number)[0]
         data = content(self._proto, found, 1) or Bytes(_core.Rope([]), [])
-        draft = Draft(name, f"{found.path}.data", "constant", self._file, DTYPES["U8"], (data.size,))
+        draft = TensorDraft(name, f"{found.path}.data", "constant", self._file, DTYPES["U8"], (data.size,))
         return draft.tensor(lambda _: Stored(data))
 
 

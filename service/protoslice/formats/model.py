@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from protoslice import _core
 from protoslice.errors import NotFound, ProtosliceError
-from protoslice.formats.joining import Joining, SourceList
+from protoslice.formats.rope_builder import RopeBuilder, SourceList
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.sources import RangeSource
 
@@ -74,10 +74,10 @@ class Bytes:
     def joined(cls, parts: Iterable[Bytes | bytes]) -> Bytes:
         """All `parts` concatenated; each source is listed once."""
         sources = SourceList()
-        joining = Joining(sources)
+        builder = RopeBuilder(sources)
         for part in parts:
-            joining.add(part)
-        return cls(_core.Rope(joining.ropes()), sources.listed)
+            builder.add(part)
+        return cls(_core.Rope(builder.ropes()), sources.listed)
 
     @property
     def size(self) -> int:

@@ -20,10 +20,10 @@ from protoslice.formats.model import (
     Tensor,
     Tensors,
 )
-from protoslice.formats.tensors.drafts import Draft, parsed
+from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.fields import content, contents, numbers
-from protoslice.formats.tensors.lazy import Lazy
+from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.locations import beside
 from protoslice.formats.tensors.shapes import checked, element_count
 from protoslice.ropes import Rope
@@ -83,7 +83,9 @@ class Onnx:
         if model.proto is None:
             return Listed(())
         make, found = _Maker(model, model.proto), model.proto.document.find([_TENSOR])
-        return Lazy(len(found), lambda number: make.tensor(found[number]), lambda number: make.called(found[number]))
+        return LazyTensors(
+            len(found), lambda number: make.tensor(found[number]), lambda number: make.called(found[number])
+        )
 
 
 class _Maker:
@@ -96,7 +98,7 @@ class _Maker:
 
     def tensor(self, found: _core.Finding) -> Tensor:
         """The TensorProto `found` as a tensor; errors in it become a Fault, raised on reading."""
-        draft = Draft(found.path, found.path, _role(found.path), self._model.root)
+        draft = TensorDraft(found.path, found.path, _role(found.path), self._model.root)
         try:
             message = parsed(self._message, found)
         except CorruptModel as error:
@@ -112,7 +114,7 @@ class _Maker:
             name = found.path
         return name, f"path:{found.path}"
 
-    def _data(self, draft: Draft, found: _core.Finding, message: Any) -> Data:
+    def _data(self, draft: TensorDraft, found: _core.Finding, message: Any) -> Data:
         element_count(message.dims)
         draft.shape = tuple(message.dims)
         kind = _kind(message.data_type)

@@ -10,10 +10,10 @@ from itertools import accumulate
 from typing import Final
 
 from protoslice.errors import Unsupported
-from protoslice.formats.anything import Anything
 from protoslice.formats.caffe import Caffe
 from protoslice.formats.cntk import Cntk
 from protoslice.formats.coreml.models import CoreMl
+from protoslice.formats.generic import GenericMessages
 from protoslice.formats.hlo import Hlo
 from protoslice.formats.model import Format, Model, Tensor, Tensors
 from protoslice.formats.onnx import Onnx
@@ -42,7 +42,7 @@ _BUILT_IN: Final[tuple[Format, ...]] = (
     PaddleParameters(),
 )
 
-_OTHERWISE: Final[Format] = Anything()
+_OTHERWISE: Final[Format] = GenericMessages()
 
 
 def tensors_of(model: Model) -> Tensors:
@@ -52,7 +52,7 @@ def tensors_of(model: Model) -> Tensors:
         known = ", ".join(each.name for each in _all())
         raise Unsupported(f"no format knows the tensors of {model.type or 'such a file'}; there are: {known}")
     found = [each.tensors(model) for each in formats]
-    return found[0] if len(found) == 1 else Joined(found)
+    return found[0] if len(found) == 1 else ConcatenatedTensors(found)
 
 
 def formats_of(model: Model) -> Sequence[Format]:
@@ -67,7 +67,7 @@ def _all() -> tuple[Format, ...]:
     return (*_BUILT_IN, *others)
 
 
-class Joined:
+class ConcatenatedTensors:
     """`Tensors` of several formats, concatenated."""
 
     def __init__(self, parts: Sequence[Tensors]) -> None:

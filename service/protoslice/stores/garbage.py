@@ -12,8 +12,8 @@ from protoslice.errors import NotFound
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.storage.probe import FOLDER as PROBES
 from protoslice.stores.catalog.claims import Claim, Claims
-from protoslice.stores.catalog.needed import Needed, UnreadableManifest
-from protoslice.stores.catalog.outdated import SETTLED_SECONDS, Outdated
+from protoslice.stores.catalog.reachable import ReachableObjects, UnreadableManifest
+from protoslice.stores.catalog.stale_records import SETTLED_SECONDS, StaleRecords
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.uploads.records import end_uploads
@@ -66,8 +66,8 @@ async def collect_garbage(
     # Uploads before manifests: an upload that becomes a store in between was counted as alive here.
     uploads = await end_uploads(storage, moment=_time(moment), before=_time(before), dry_run=dry_run)
     expired = [item async for item in storage.iterate(keys.REMOVED) if _is_old(item, before)]
-    needed = Needed(storage, {item.key for item in expired})
-    outdated = Outdated(storage, needed, before=before, settled=settled)
+    needed = ReachableObjects(storage, {item.key for item in expired})
+    outdated = StaleRecords(storage, needed, before=before, settled=settled)
     try:
         await needed.read()
         found = await _candidates(storage, needed, uploads, before)
@@ -92,7 +92,7 @@ async def collect_garbage(
     return GarbageReport(len(content), sum(item.size for item in content), len(expired), leftovers)
 
 
-async def _candidates(storage: Storage, needed: Needed, uploads: set[str], before: float) -> _Candidates:
+async def _candidates(storage: Storage, needed: ReachableObjects, uploads: set[str], before: float) -> _Candidates:
     """Old objects, and whole attempts, that neither a manifest nor an upload needs.
 
     Made from one listing; objects written later are left to the next collection.
@@ -109,7 +109,7 @@ async def _candidates(storage: Storage, needed: Needed, uploads: set[str], befor
     return found
 
 
-async def _decided(storage: Storage, found: _Candidates, needed: Needed) -> _Candidates:
+async def _decided(storage: Storage, found: _Candidates, needed: ReachableObjects) -> _Candidates:
     """Candidates that no writer can need any more; reads `needed` again after condemning their claims."""
     claims = Claims(storage)
     condemned = [claim for claim in await side_by_side(claims.condemn, found.abandoned) if claim is not None]
@@ -142,12 +142,12 @@ async def _uploads_among(storage: Storage, attempts: Iterable[str]) -> set[str]:
     return {attempt for attempt in await side_by_side(upload, sorted(attempts)) if attempt is not None}
 
 
-def _unnamed(items: Iterable[ObjectStat], needed: Needed) -> list[ObjectStat]:
+def _unnamed(items: Iterable[ObjectStat], needed: ReachableObjects) -> list[ObjectStat]:
     """Objects that `needed` does not name, in attempts that stores still need."""
     return [item for item in items if item.key.segments[1] in needed.attempts and _is_unnamed(item.key, needed)]
 
 
-def _is_unnamed(key: ObjectKey, needed: Needed) -> bool:
+def _is_unnamed(key: ObjectKey, needed: ReachableObjects) -> bool:
     if keys.is_reference(key):
         store = needed.stores.get(keys.store_of_reference(key))
         return store is None or key.segments[1] not in store.attempts
@@ -167,7 +167,7 @@ async def _attempts(storage: Storage) -> AsyncIterator[tuple[str, list[ObjectSta
         yield attempt, objects
 
 
-async def _underived(storage: Storage, needed: Needed, before: float) -> AsyncIterator[ObjectStat]:
+async def _underived(storage: Storage, needed: ReachableObjects, before: float) -> AsyncIterator[ObjectStat]:
     """Old artifacts of stores that no longer exist."""
     async for item in storage.iterate(keys.DERIVED):
         if item.key.segments[1] not in needed.stores and _is_old(item, before):

@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 
 from protoslice.errors import InvalidInput
 
-__all__ = ["PAGE_BYTES", "PageRoom", "ResultPage", "place_of"]
+__all__ = ["PAGE_BYTES", "PageBudget", "ResultPage", "place_of"]
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ class ResultPage(Generic[T]):
     next: str | None = None
 
 
-class PageRoom:
+class PageBudget:
     """Room left on a page, in items and bytes. The first item always fits."""
 
     def __init__(self, items: int, size: int = PAGE_BYTES) -> None:

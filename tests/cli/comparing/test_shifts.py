@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.support.proxy import FaultyProxy, faulty_proxy
 
 from protoslice import schema
-from protoslice.cli.comparing.comparison import ComparedPiece, Cuts
+from protoslice.cli.comparing.comparison import ComparedPiece, PieceList
 from protoslice.cli.comparing.shifts import FETCHED_BLOCK, Local, places_in
 from protoslice.client import Client
 from protoslice.sources import BytesSource
@@ -61,7 +61,7 @@ class _Fetched:
 @settings(max_examples=60)
 def test_whatever_is_found_is_the_piece(here: list[Edit], there: list[Edit]) -> None:
     near, far = _edited(here), _edited(there)
-    local = Local(BytesSource(near), Cuts(_pieces(near)))
+    local = Local(BytesSource(near), PieceList(_pieces(near)))
     for piece, (source, start) in places_in(local, _pieces(far), _Fetched(far)):
         wanted = far[piece.start : piece.start + piece.size]
         assert source.read(start, piece.size) == wanted
@@ -95,7 +95,7 @@ def test_whatever_is_found_is_the_piece(here: list[Edit], there: list[Edit]) -> 
 def test_everything_is_found_for_a_few_blocks(edits: list[Edit], blocks: int, turned: bool) -> None:
     near, far = (CONTENT, _edited(edits))[:: -1 if turned else 1]
     fetched, pieces = _Fetched(far), _pieces(far)
-    found = {piece for piece, _ in places_in(Local(BytesSource(near), Cuts(_pieces(near))), pieces, fetched)}
+    found = {piece for piece, _ in places_in(Local(BytesSource(near), PieceList(_pieces(near))), pieces, fetched)}
     assert found == set(pieces)
     assert len(fetched.blocks) <= blocks, "of 60"
 
@@ -103,7 +103,7 @@ def test_everything_is_found_for_a_few_blocks(edits: list[Edit], blocks: int, tu
 def test_what_is_not_here_is_soon_given_up() -> None:
     far = random.Random(9).randbytes(STEP * 12)
     fetched = _Fetched(far)
-    assert list(places_in(Local(BytesSource(CONTENT), Cuts(_pieces(CONTENT))), _pieces(far), fetched)) == []
+    assert list(places_in(Local(BytesSource(CONTENT), PieceList(_pieces(CONTENT))), _pieces(far), fetched)) == []
     assert len(fetched.blocks) <= 12
 
 

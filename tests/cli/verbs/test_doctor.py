@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.support.serving import in_a_thread
 
-from protoslice.cli.probing import patient, probes, waiting
+from protoslice.cli.probing import probed_service, probes, waiting
 from protoslice.client import Client
 
 PATIENCE_SECONDS = 2.0
@@ -173,7 +173,7 @@ def meddling_proxy(upstream: str, meddling: str, kind: type[_Proxy] = _Proxy) ->
 def test_each_kind_of_meddling_is_told_with_what_to_change(
     call: Any, service: str, store: str, meddling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patient, "PATIENCE_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(probed_service, "PATIENCE_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(waiting, "PAUSE_SECONDS", PAUSE_SECONDS)
     with meddling_proxy(service, meddling) as url:
         told = json.loads(call("doctor", url, "--json", code=3 if meddling else 0).stdout)

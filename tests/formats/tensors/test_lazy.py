@@ -1,4 +1,4 @@
-"""Lazy tensors: a short file that declares many costs little time and memory, until one is read."""
+"""LazyTensors tensors: a short file that declares many costs little time and memory, until one is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from protoslice.formats.model import Listed, Model, RootProto, Tensor
 from protoslice.formats.outputs.listing import items
 from protoslice.formats.registry import tensors_of
 from protoslice.formats.tensors import drafts
-from protoslice.formats.tensors.lazy import HashIndex, Lazy
+from protoslice.formats.tensors.lazy import HashIndex, LazyTensors
 from protoslice.sources import BytesSource
 
 MANY = 20_000
@@ -84,13 +84,13 @@ def model_of(type_: str) -> Model:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The addresses of all tensors that are made."""
     addresses: list[str] = []
-    finished = drafts.Draft._finished
+    finished = drafts.TensorDraft._finished
 
     def counted(self: Any, data: formats.Data) -> Tensor:
         addresses.append(self.path)
         return finished(self, data)
 
-    monkeypatch.setattr(drafts.Draft, "_finished", counted)
+    monkeypatch.setattr(drafts.TensorDraft, "_finished", counted)
     return addresses
 
 
@@ -122,7 +122,7 @@ def test_lookups_are_those_of_a_list() -> None:
     tensors = [
         replace(tensor(b"", "U8", [0], name=name), address=f"path:{name}{at % 290}") for at, name in enumerate(names)
     ]
-    listed, lazy = Listed(tensors), Lazy(len(tensors), tensors.__getitem__)
+    listed, lazy = Listed(tensors), LazyTensors(len(tensors), tensors.__getitem__)
     for key in {*names, *(each.address for each in tensors), "no", "path:"}:
         assert list(lazy.numbers(key)) == list(listed.numbers(key)), key
     assert list(lazy) == tensors

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protoslice.errors import InvalidInput
-from protoslice.formats.tensors.slices import Cut, cut, whole
+from protoslice.formats.tensors.slices import TensorSlice, cut, whole
 
 NUMBERS = st.integers(-7, 7)
 SLICES = st.builds(
@@ -20,7 +20,7 @@ ITEMS = st.one_of(NUMBERS.map(str), SLICES, st.just(":"), st.just("..."))
 SHAPES = st.lists(st.integers(0, 6), max_size=4).map(tuple)
 
 
-def selected(array: np.ndarray, found: Cut) -> np.ndarray:
+def selected(array: np.ndarray, found: TensorSlice) -> np.ndarray:
     """Elements of `array` that `found` selects."""
     parts = zip(found.starts, found.steps, found.counts, strict=True)
     indices = [start + step * np.arange(count) for start, step, count in parts]
@@ -74,10 +74,10 @@ def test_a_slice_has_a_bound() -> None:
 
 def test_numbers_of_64_bits() -> None:
     length = (1 << 63) - 1
-    assert cut(f"{length - 1}", (length,)) == Cut((length - 1,), (1,), (1,), ())
+    assert cut(f"{length - 1}", (length,)) == TensorSlice((length - 1,), (1,), (1,), ())
     assert cut(f"-{length}::2", (length,)).counts == (1 << 62,)
 
 
 def test_whole_is_everything() -> None:
     assert whole((2, 3)) == cut("...", (2, 3)) == cut("", (2, 3))
-    assert whole(()) == cut("...", ()) == Cut((), (), (), ())
+    assert whole(()) == cut("...", ()) == TensorSlice((), (), (), ())

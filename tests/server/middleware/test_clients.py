@@ -17,7 +17,7 @@ from tests.support.problems import assert_problem
 
 from protoslice.errors import InvalidInput
 from protoslice.server.middleware import body_limits
-from protoslice.server.middleware.clients import Clients, Shares, network_of, pseudonym
+from protoslice.server.middleware.clients import ClientQuota, Clients, network_of, pseudonym
 from protoslice.server.settings import Settings, read_settings
 
 PING = b"GET /v1/tags HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -237,7 +237,7 @@ def test_who_proves_a_name_is_known_by_it_wherever_it_comes_from() -> None:
 
 
 def test_shares_are_forgotten_when_nothing_is_left_of_them() -> None:
-    shares = Shares(1, "things")
+    shares = ClientQuota(1, "things")
     for number in range(1000):
         assert shares.take(f"client {number}")
     for number in range(1000):

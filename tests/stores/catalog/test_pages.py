@@ -14,7 +14,7 @@ from protoslice.errors import (
 from protoslice.server.api.encoding import store_json
 from protoslice.storage import MemoryStorage, ObjectKey, ObjectStat, Page, Storage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.paging import PageRoom
+from protoslice.stores.paging import PageBudget
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 8])
@@ -211,9 +211,9 @@ def test_a_page_of_stores_is_bounded_by_bytes() -> None:
 
 
 def test_the_first_item_of_a_page_has_room_whatever_it_weighs() -> None:
-    room = PageRoom(3, 100)
+    room = PageBudget(3, 100)
     assert [room.takes(weight) for weight in (500, 0, 1)] == [True, False, False]
-    room = PageRoom(3, 100)
+    room = PageBudget(3, 100)
     assert [room.takes(weight) for weight in (40, 40, 40, 1)] == [True, True, False, False]
-    room = PageRoom(2, 100)
+    room = PageBudget(2, 100)
     assert [room.takes(1) for _ in range(3)] == [True, True, False]

@@ -131,7 +131,7 @@ async def _collect(cluster: Cluster, fresh: Machine, grace: float, lifetime: flo
 
 
 async def _check_leftovers(cluster: Cluster, ledger: Ledger) -> None:
-    """Needed objects are those read when everything is read; all others are leftovers."""
+    """ReachableObjects objects are those read when everything is read; all others are leftovers."""
     if any(ledger.may_be_damaged(store) for store in ledger.contents):
         return  # damaged stores are not read whole, so nobody knows their needed objects
     cluster.touched.clear()

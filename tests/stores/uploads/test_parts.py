@@ -21,7 +21,7 @@ from protoslice.errors import IntegrityError, NotFound, ProtosliceError, Unsuppo
 from protoslice.schema import from_descriptor_set
 from protoslice.storage import Call, MemoryStorage, MeteredStorage, ObjectKey, Span, Storage
 from protoslice.stores import IngestRequest, Representation, StoreOptions, Stores
-from protoslice.stores.ingest.inspection import Examination, Types
+from protoslice.stores.ingest.inspection import Inspection, Types
 from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.reading.joined import open_file_object
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
@@ -170,9 +170,9 @@ def test_no_block_of_a_part_is_read_twice() -> None:
 @given(st.lists(st.integers(1, 90_000), min_size=1, max_size=6), st.sampled_from(["model.onnx", "odd.bin", "a.txt"]))
 def test_an_examination_may_be_left_after_any_piece(sizes: list[int], path: str) -> None:
     data = {"a.txt": b"name: 'x' " * 20_000}.get(path, onnx(80_000, 70_000, 200, seed=3))
-    straight = Examination(path, None, Types())
+    straight = Inspection(path, None, Types())
     straight.take(data)
-    left = Examination(path, None, Types())
+    left = Inspection(path, None, Types())
     at = 0
     for size in [*sizes, len(data)]:
         left.take(data[at : at + size])
@@ -180,7 +180,7 @@ def test_an_examination_may_be_left_after_any_piece(sizes: list[int], path: str)
         saved = left.save()
         assert (saved is None) == (at < BLOCK)
         if saved is not None:
-            left = Examination.load(saved, path, None, Types())
+            left = Inspection.load(saved, path, None, Types())
             assert left.size == at
     one, other = straight.finish(), left.finish()
     assert (one.sha256, one.detection) == (other.sha256, other.detection)
@@ -189,9 +189,9 @@ def test_an_examination_may_be_left_after_any_piece(sizes: list[int], path: str)
 
 def test_a_failed_scan_is_remembered() -> None:
     data = onnx(100_000, seed=1)[:70_000] + b"\xff" * 200_000
-    found = Examination("model.onnx", None, Types())
+    found = Inspection("model.onnx", None, Types())
     found.take(data)
-    again = Examination.load(found.save() or b"", "model.onnx", None, Types()).finish()
+    again = Inspection.load(found.save() or b"", "model.onnx", None, Types()).finish()
     first = found.finish()
     assert first.scan is not None
     assert again.scan is not None
@@ -200,14 +200,14 @@ def test_a_failed_scan_is_remembered() -> None:
 
 
 def test_a_state_of_something_else_is_refused() -> None:
-    found = Examination("model.onnx", None, Types())
+    found = Inspection("model.onnx", None, Types())
     found.take(onnx(100_000))
     saved = found.save() or b""
     for path, wanted in (("other.onnx", None), ("model.onnx", "onnx.ModelProto")):
         with pytest.raises(Unsupported):
-            Examination.load(saved, path, wanted, Types())
+            Inspection.load(saved, path, wanted, Types())
     with pytest.raises(IntegrityError):
-        Examination.load(saved[:50] + b"!" + saved[51:], "model.onnx", None, Types())
+        Inspection.load(saved[:50] + b"!" + saved[51:], "model.onnx", None, Types())
 
 
 def test_a_state_is_not_gone_on_from_by_another_schema() -> None:
@@ -220,20 +220,20 @@ def test_a_state_is_not_gone_on_from_by_another_schema() -> None:
             message.field.add(name=name, number=number, type=12, label=1)
         return Types(from_descriptor_set(descriptor_pb2.FileDescriptorSet(file=[file])).schema("mine.Thing"))
 
-    found = Examination("x.bin", "mine.Thing", named("a", "b"))
+    found = Inspection("x.bin", "mine.Thing", named("a", "b"))
     found.take(b"".join(field(1 + each % 2, bytes(100)) for each in range(1000)))
     saved = found.save() or b""
-    assert Examination.load(saved, "x.bin", "mine.Thing", named("a", "b")).size == found.size
+    assert Inspection.load(saved, "x.bin", "mine.Thing", named("a", "b")).size == found.size
     with pytest.raises(Unsupported, match="another schema"):
-        Examination.load(saved, "x.bin", "mine.Thing", named("b", "a"))
+        Inspection.load(saved, "x.bin", "mine.Thing", named("b", "a"))
 
 
 def test_a_state_of_an_older_program_is_gone_on_from() -> None:
     """The state was saved when SHA-256 was our own code: uploads go on after an update of the program."""
     data = b"".join(b"\x0a\x64" + bytes((at + each) % 251 for each in range(100)) for at in range(1000))
-    straight = Examination("x.bin", None, Types())
+    straight = Inspection("x.bin", None, Types())
     straight.take(data)
-    resumed = Examination.load(golden.stored("storage/inspection.state").read_bytes(), "x.bin", None, Types())
+    resumed = Inspection.load(golden.stored("storage/inspection.state").read_bytes(), "x.bin", None, Types())
     assert resumed.size == 70_001
     resumed.take(data[70_001:])
     one, other = straight.finish(), resumed.finish()

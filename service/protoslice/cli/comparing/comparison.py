@@ -13,7 +13,7 @@ from protoslice.formats.model import Bytes
 from protoslice.ropes import PIECE, Rope
 from protoslice.sources import RangeSource
 
-__all__ = ["ComparedPiece", "Comparison", "Cuts"]
+__all__ = ["ComparedPiece", "Comparison", "PieceList"]
 
 CHEAP: Final = 64 << 10
 """Bytes that are cheap to read, even from a service; longer parts are compared by digests if possible."""
@@ -31,7 +31,7 @@ class ComparedPiece:
     sha256: str
 
 
-class Cuts:
+class PieceList:
     """The pieces that cover a file, in order."""
 
     def __init__(self, pieces: Iterable[ComparedPiece]) -> None:
@@ -55,17 +55,17 @@ class Cuts:
         return self._by_start.get(start)
 
 
-Pieces = Callable[[RangeSource], Cuts | None]
+Pieces = Callable[[RangeSource], PieceList | None]
 """Looks up the pieces of a file; None for a file whose pieces are not known."""
 
 
 class Comparison:
     """Comparison of bytes of two models; long results are remembered, compared bytes count as progress."""
 
-    def __init__(self, before: Pieces, after: Pieces, progress: Progress, *, at_hand: bool) -> None:
+    def __init__(self, before: Pieces, after: Pieces, progress: Progress, *, local: bool) -> None:
         self._pieces = before, after
         self._progress = progress
-        self._at_hand = at_hand  # True when reading costs time only, nothing is fetched
+        self._local = local  # True when reading costs time only, nothing is fetched
         self._seen: dict[tuple[object, ...], bool] = {}
 
     def same(self, one: Bytes, other: Bytes) -> bool:
@@ -77,7 +77,7 @@ class Comparison:
             self._seen[key] = self._same(one, other)  # long bytes are read only once
         return self._seen[key]
 
-    def told(self, one: Bytes, other: Bytes) -> bool | None:
+    def known_same(self, one: Bytes, other: Bytes) -> bool | None:
         """True or False when digests or a cheap read decide; None when only a costly read would."""
         if one.size != other.size:
             return False
@@ -88,7 +88,7 @@ class Comparison:
 
     def alike(self, one: Bytes, other: Bytes) -> bool:
         """True if both are known to be equal; reads everything only where reading costs nothing but time."""
-        return self.same(one, other) if self._at_hand else bool(self.told(one, other))
+        return self.same(one, other) if self._local else bool(self.known_same(one, other))
 
     def _same(self, one: Bytes, other: Bytes) -> bool:
         if one.size != other.size:

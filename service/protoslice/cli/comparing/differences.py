@@ -36,8 +36,8 @@ class Difference:
 def differences(before: ComparedModel, after: ComparedModel) -> list[Difference]:
     """In what `after` differs from `before`; nothing where both are the same, byte for byte."""
     with Progress("comparing") as progress:
-        at_hand = not (before.fetched or after.fetched)
-        comparison = Comparison(before.cuts, after.cuts, progress, at_hand=at_hand)
+        local = not (before.fetched or after.fetched)
+        comparison = Comparison(before.cuts, after.cuts, progress, local=local)
         return _Models(before, after, comparison).differences()
 
 
@@ -53,8 +53,8 @@ class _Models:
             return []
         tensors = list(self._tensors())
         found = [difference for difference, _ in tensors]
-        told = {place for _, places in tensors for place in places if place}
-        parts = [*self._parts(told)]
+        covered = {place for _, places in tensors for place in places if place}
+        parts = [*self._parts(covered)]
         root = self._sides[1].root
         if parts or found:
             return [*files, *found, *parts]
@@ -145,12 +145,12 @@ class _Models:
         one, other = _elements(before), _elements(after)
         return self._comparison.alike(one, other) if for_sure else self._comparison.same(one, other)
 
-    def _parts(self, told: set[str]) -> Iterator[Difference]:
-        """Parts that differ, but for those that belong to tensors of which it is `told` already."""
+    def _parts(self, covered: set[str]) -> Iterator[Difference]:
+        """Parts that differ, but for those that belong to tensors in `covered`."""
         protos = [side.model.proto for side in self._sides]
         if protos[0] is None or protos[1] is None:
             return
-        for part in parts_that_differ(protos[0], protos[1], self._comparison, told):
+        for part in parts_that_differ(protos[0], protos[1], self._comparison, covered):
             yield _as_difference(part)
 
 

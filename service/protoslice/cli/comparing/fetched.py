@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Final, Protocol
 
-from protoslice.cli.comparing.comparison import ComparedPiece, Cuts
+from protoslice.cli.comparing.comparison import ComparedPiece, PieceList
 from protoslice.cli.comparing.shifts import FETCHED_BLOCK, Local, LocalPlace, places_in
 from protoslice.errors import CorruptModel
 from protoslice.sources import RangeSource
 
-__all__ = ["Fetched", "Near", "Origin"]
+__all__ = ["Fetched", "LocalPieces", "Origin"]
 
 KEPT: Final = 4096
 """Number of fetched blocks that are kept: 64 MiB."""
@@ -24,14 +24,14 @@ class Origin(Protocol):
     root: str | None
 
     @property
-    def pieces(self) -> Mapping[str, Cuts]:
+    def pieces(self) -> Mapping[str, PieceList]:
         """Pieces that cover each file."""
 
     def source(self, path: str) -> RangeSource:
         """The file as the service has it."""
 
 
-class Near:
+class LocalPieces:
     """Bytes that need not be fetched: pieces in local files, and what was fetched lately."""
 
     def __init__(self) -> None:
@@ -75,13 +75,13 @@ class Near:
 class Fetched:
     """File of a store, read from local pieces where possible; the rest is fetched and verified on demand."""
 
-    def __init__(self, side: Origin, path: str, size: int, near: Near) -> None:
+    def __init__(self, side: Origin, path: str, size: int, near: LocalPieces) -> None:
         self.size = size
         self.name = path.rpartition("/")[2]
         self._side, self._path, self._near = side, path, near
 
     @property
-    def cuts(self) -> Cuts:
+    def cuts(self) -> PieceList:
         """Pieces of the file."""
         return self._side.pieces[self._path]
 
@@ -90,7 +90,7 @@ class Fetched:
         return self._side.source(self._path)
 
     @cached_property
-    def _settled(self) -> Cuts:
+    def _settled(self) -> PieceList:
         """Pieces of the file, when it is known which of them lie here."""
         path = "" if self._path == self._side.root else self._path
         self._near.look_for(path, [*self.cuts], self._block)

@@ -31,9 +31,11 @@ class DifferingPart:
     detail: str = ""
 
 
-def parts_that_differ(before: Proto, after: Proto, comparison: Comparison, told: Set[str]) -> Iterator[DifferingPart]:
-    """Outermost parts on one side alone, and innermost changed parts; paths in `told` are left out."""
-    yield from _Walk(before, after, comparison, told).below("", "", elements=False)
+def parts_that_differ(
+    before: Proto, after: Proto, comparison: Comparison, covered: Set[str]
+) -> Iterator[DifferingPart]:
+    """Outermost parts on one side alone, and innermost changed parts; paths in `covered` are left out."""
+    yield from _Walk(before, after, comparison, covered).below("", "", elements=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class _Walk:
     before: Proto
     after: Proto
     comparison: Comparison
-    told: Set[str]
+    covered: Set[str]
     """Paths on either side that are reported already, and skipped."""
 
     def below(self, here: str, there: str, *, elements: bool) -> Iterator[DifferingPart]:
@@ -61,17 +63,19 @@ class _Walk:
                 [node for node in nodes if node.path not in paths]
                 for nodes, paths in zip((gone, new), paired, strict=True)
             )
-        yield from (DifferingPart(node.path, "removed", node.size, None) for node in gone if node.path not in self.told)
-        yield from (DifferingPart(node.path, "added", None, node.size) for node in new if node.path not in self.told)
+        yield from (
+            DifferingPart(node.path, "removed", node.size, None) for node in gone if node.path not in self.covered
+        )
+        yield from (DifferingPart(node.path, "added", None, node.size) for node in new if node.path not in self.covered)
         if elements and common != [key for key in other if key in kept]:
             yield DifferingPart(there, "reordered", None, None, f"{len(common)} elements in another order")
 
     def _inside(self, old: Node, new: Node) -> Iterator[DifferingPart]:
-        if old.path in self.told or new.path in self.told:
+        if old.path in self.covered or new.path in self.covered:
             return
         one, other = _bytes(self.before, old), _bytes(self.after, new)
         deeper = old.deeper and new.deeper and max(old.count or 0, new.count or 0) <= MANY
-        if self.comparison.told(one, other) is True if deeper else self.comparison.same(one, other):
+        if self.comparison.known_same(one, other) is True if deeper else self.comparison.same(one, other):
             return
         if deeper:
             repeated = old.count is not None and new.count is not None and "map" not in (old.kind, new.kind)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from protoslice.cli.comparing.comparison import ComparedPiece, Cuts
+from protoslice.cli.comparing.comparison import ComparedPiece, PieceList
 from protoslice.sources import RangeSource
 
 __all__ = ["FETCHED_BLOCK", "Local", "LocalPlace", "places_in"]
@@ -34,7 +34,7 @@ class Local:
     """A file at hand, and the pieces that it has by itself."""
 
     file: RangeSource
-    cuts: Cuts
+    cuts: PieceList
 
     def has(self, piece: ComparedPiece, start: int) -> bool:
         """True if the piece lies at `start`."""

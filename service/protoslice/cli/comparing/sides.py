@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from protoslice import LocalModel, Proto, Split, _core, schema
-from protoslice.cli.comparing.comparison import ComparedPiece, Cuts
-from protoslice.cli.comparing.fetched import Fetched, Near
+from protoslice.cli.comparing.comparison import ComparedPiece, PieceList
+from protoslice.cli.comparing.fetched import Fetched, LocalPieces
 from protoslice.cli.comparing.shifts import Local
 from protoslice.cli.models.addresses import address_of, is_address
 from protoslice.cli.models.files import NamedFiles, place_of
@@ -50,14 +50,14 @@ class ComparedModel(Protocol):
     def sha256(self, path: str) -> str | None:
         """The digest of a whole file, where somebody has told it."""
 
-    def cuts(self, source: RangeSource) -> Cuts | None:
+    def cuts(self, source: RangeSource) -> PieceList | None:
         """The pieces of one of its files; none where nobody needs to be told."""
 
 
 @contextmanager
 def both_sides(names: tuple[str, str], type_name: str | None) -> Iterator[tuple[ComparedModel, ComparedModel]]:
     """The models that both names mean. What of a store lies in a local one too is not fetched."""
-    near, stores, sides = Near(), dict[str, tuple[Any, Any]](), dict[str, ComparedModel]()
+    near, stores, sides = LocalPieces(), dict[str, tuple[Any, Any]](), dict[str, ComparedModel]()
     with ExitStack() as held:
         for name in filter(is_address, dict.fromkeys(names)):
             address = address_of(name)
@@ -81,7 +81,7 @@ def _split_like(store: Any, proto: Proto) -> Split:
 class _Local:
     fetched = False
 
-    def __init__(self, place: NamedFiles, other: Any, near: Near, held: ExitStack) -> None:
+    def __init__(self, place: NamedFiles, other: Any, near: LocalPieces, held: ExitStack) -> None:
         try:
             self.model = held.enter_context(place.model())
         except NoRoot:  # a folder without a root counts as its files
@@ -100,11 +100,11 @@ class _Local:
     def sha256(self, path: str) -> None:
         """See `ComparedModel.sha256`."""
 
-    def cuts(self, source: RangeSource) -> Cuts | None:
+    def cuts(self, source: RangeSource) -> PieceList | None:
         """See `ComparedModel.cuts`."""
         return self._cuts.get(id(source))
 
-    def _cut_up(self, other: Any, near: Near) -> dict[int, Cuts]:
+    def _cut_up(self, other: Any, near: LocalPieces) -> dict[int, PieceList]:
         """The pieces of all files, cut as the service cuts those of its stores."""
         found = {}
         with Progress("digesting", sum(file.size for file in self.files.values())) as progress:
@@ -113,7 +113,7 @@ class _Local:
                 if path == self.root and self.model.proto is not None:
                     extents = list(extents_of(_split_like(other, self.model.proto).plan))
                 pieces = list(_digested(file, cut(file.size, extents), progress))
-                found[id(file)] = Cuts(pieces)
+                found[id(file)] = PieceList(pieces)
                 near.add("" if path == self.root else path, Local(file, found[id(file)]))
         return found
 
@@ -128,7 +128,7 @@ def _digested(file: RangeSource, spans: Iterable[tuple[int, int]], progress: Pro
 class _Remote:
     fetched = True
 
-    def __init__(self, client: Any, store: Any, near: Near, held: ExitStack) -> None:
+    def __init__(self, client: Any, store: Any, near: LocalPieces, held: ExitStack) -> None:
         self._client, self._store, self._held = client, store, held
         self.root: str | None = store.root
         self.files = {file.path: Fetched(self, file.path, file.size, near) for file in store.files}
@@ -143,12 +143,12 @@ class _Remote:
         return self._held.enter_context(model_over(self.files, self.root, known))
 
     @cached_property
-    def pieces(self) -> dict[str, Cuts]:
+    def pieces(self) -> dict[str, PieceList]:
         """Pieces that the service lists, by file."""
         found: dict[str, list[ComparedPiece]] = {path: [] for path in self.files}
         for each in self._client.pieces(self._store.id):
             found.setdefault(each.file, []).append(ComparedPiece(each.offset, each.size, each.sha256))
-        return {path: Cuts(pieces) for path, pieces in found.items()}
+        return {path: PieceList(pieces) for path, pieces in found.items()}
 
     def source(self, path: str) -> RangeSource:
         """The file as the service has it."""
@@ -163,7 +163,7 @@ class _Remote:
         """See `ComparedModel.sha256`."""
         return self._digests.get(path)
 
-    def cuts(self, source: RangeSource) -> Cuts | None:
+    def cuts(self, source: RangeSource) -> PieceList | None:
         """See `ComparedModel.cuts`."""
         return source.cuts if isinstance(source, Fetched) else None
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from protoslice.cli.probing.patient import TUS, CannotTell, Patient
+from protoslice.cli.probing.probed_service import TUS, CannotTell, ProbedService
 from protoslice.cli.probing.waiting import answers_wait, uploads_may_pause
 from protoslice.errors import ProtosliceError
 from protoslice.sizes import format_size
@@ -26,86 +26,86 @@ class Probe:
     """Something that should hold, how it is found out, and what to do where it does not."""
 
     promise: str
-    look: Callable[[Patient], str | None]
+    look: Callable[[ProbedService], str | None]
     """Says in a sentence what is wrong; None when the promise holds."""
     advice: str
     """Remedy, in the words of nginx's configuration."""
 
-    def found(self, patient: Patient) -> str | None:
+    def found(self, service: ProbedService) -> str | None:
         """The fault that `look` finds, or None; a missing answer is a fault too. Raises `CannotTell`."""
         try:
-            return self.look(patient)
+            return self.look(service)
         except TimeoutError:
             return "no answer came for long"
         except ProtosliceError as error:
             return error.message
 
 
-def _uploads_stream(patient: Patient) -> str | None:
-    if patient.announce(1 << 20) is not None:
+def _uploads_stream(service: ProbedService) -> str | None:
+    if service.announce(1 << 20) is not None:
         return None
     return "uploads are kept back until they are whole: they fill the proxy's disk, and what breaks off is lost"
 
 
-def _chunked_uploads_stream(patient: Patient) -> str | None:
-    if patient.announce(None) is not None:
+def _chunked_uploads_stream(service: ProbedService) -> str | None:
+    if service.announce(None) is not None:
         return None
     return "uploads whose length is not known before are kept back until they are whole"
 
 
-def _uploads_may_be_long(patient: Patient) -> str | None:
-    if not _refused(patient, LENGTHS[-1]):
+def _uploads_may_be_long(service: ProbedService) -> str | None:
+    if not _refused(service, LENGTHS[-1]):
         return None
-    length = next(each for each in LENGTHS if each == LENGTHS[-1] or _refused(patient, each))
+    length = next(each for each in LENGTHS if each == LENGTHS[-1] or _refused(service, each))
     return f"an upload of {format_size(length)} is refused before the service hears of it"
 
 
-def _refused(patient: Patient, length: int) -> bool:
-    answer = patient.announce(length)
+def _refused(service: ProbedService, length: int) -> bool:
+    answer = service.announce(length)
     return answer is not None and answer.status == 413 and not answer.is_ours
 
 
-def _uploads_are_found_again(patient: Patient) -> str | None:
-    made, place = patient.begin_upload(1)
+def _uploads_are_found_again(service: ProbedService) -> str | None:
+    made, place = service.begin_upload(1)
     if place is None:
         return f"an upload that can be taken up again is answered {made.status}, and not with its address"
-    if urlsplit(place).netloc != urlsplit(patient.url).netloc:
+    if urlsplit(place).netloc != urlsplit(service.url).netloc:
         return f"uploads are said to go on at {place}, which is not where we came from"
-    status = patient.ask("HEAD", place, TUS).status
-    patient.ask("DELETE", place, TUS)
+    status = service.ask("HEAD", place, TUS).status
+    service.ask("DELETE", place, TUS)
     return None if status in {200, 204} else f"uploads are said to go on at {place}, where the answer is {status}"
 
 
-def _ranges_pass(patient: Patient) -> str | None:
-    start, end = patient.size // 3, min(patient.size, patient.size // 3 + 1000)
-    answer = patient.get(Range=f"bytes={start}-{end - 1}")
+def _ranges_pass(service: ProbedService) -> str | None:
+    start, end = service.size // 3, min(service.size, service.size // 3 + 1000)
+    answer = service.get(Range=f"bytes={start}-{end - 1}")
     if answer.status != 206:
         return f"a request for a range is answered {answer.status}, with {len(answer.body)} bytes"
     said = answer.headers.get("content-range")
-    if said != f"bytes {start}-{end - 1}/{patient.size}" or len(answer.body) != end - start:
+    if said != f"bytes {start}-{end - 1}/{service.size}" or len(answer.body) != end - start:
         return f"{end - start} bytes were asked for; {len(answer.body)} came, as {said!r}"
-    if patient.content is not None and answer.body != patient.content[start:end]:
+    if service.content is not None and answer.body != service.content[start:end]:
         return "a range has other bytes than the file has there"
     return None
 
 
-def _ranges_are_the_services(patient: Patient) -> str | None:
-    if patient.ask("GET", patient.path, {"Range": "bytes=0-9"}).status == 206:
+def _ranges_are_the_services(service: ProbedService) -> str | None:
+    if service.ask("GET", service.path, {"Range": "bytes=0-9"}).status == 206:
         return "ranges are made of answers that have none: a list comes in part and is taken for the whole"
-    if patient.size < 64:
+    if service.size < 64:
         return None
-    answer = patient.get(Range=f"bytes=0-1,{patient.size - 2}-{patient.size - 1}")
+    answer = service.get(Range=f"bytes=0-1,{service.size - 2}-{service.size - 1}")
     boundary = answer.headers.get("content-type", "").partition("boundary=")[2]
     if answer.status != 206:  # told already, where one range is not answered either
-        single = patient.get(Range="bytes=0-0").status
+        single = service.get(Range="bytes=0-0").status
         return "two ranges at once are not passed on, or not answered so" if single == 206 else None
     if re.fullmatch("[0-9a-f]{32}", boundary):
         return None
     return "ranges are cut out on the way: the service has to send a whole file for every part of it"
 
 
-def _tags_are_strong(patient: Patient) -> str | None:
-    plain, coded = patient.get(), patient.get(Accept_Encoding=CODINGS)
+def _tags_are_strong(service: ProbedService) -> str | None:
+    plain, coded = service.get(), service.get(Accept_Encoding=CODINGS)
     for answer in (plain, coded):
         tag = answer.headers.get("etag")
         if tag is None:
@@ -114,44 +114,44 @@ def _tags_are_strong(patient: Patient) -> str | None:
             return "the ETag is made a weak one: ranges cannot be taken up again"
     if plain.headers["etag"] != coded.headers["etag"]:
         return "the ETag is another one from request to request"
-    again = patient.get(If_None_Match=plain.headers["etag"])
+    again = service.get(If_None_Match=plain.headers["etag"])
     return None if again.status == 304 else f"If-None-Match is not passed on: {again.status} came where 304 was due"
 
 
-def _digests_pass(patient: Patient) -> str | None:
-    if patient.content is None:
+def _digests_pass(service: ProbedService) -> str | None:
+    if service.content is None:
         raise CannotTell("the store is not ours: its digest may not be known")
-    if "repr-digest" in patient.get().headers:
+    if "repr-digest" in service.get().headers:
         return None
     return "Repr-Digest is taken away: what is pulled cannot be verified"
 
 
-def _binaries_stay(patient: Patient) -> str | None:
-    answer = patient.get(Accept_Encoding=CODINGS)
+def _binaries_stay(service: ProbedService) -> str | None:
+    answer = service.get(Accept_Encoding=CODINGS)
     coding = answer.headers.get("content-encoding", "identity")
     if coding != "identity":
         return f"files are compressed on the way ({coding}), and have no ranges so"
-    if patient.content is not None and answer.body != patient.content:
-        return f"a file of {patient.size} bytes comes as {len(answer.body)} others"
+    if service.content is not None and answer.body != service.content:
+        return f"a file of {service.size} bytes comes as {len(answer.body)} others"
     return None
 
 
-def _paths_stay(patient: Patient) -> str | None:
+def _paths_stay(service: ProbedService) -> str | None:
     for name, what in (("no//body", "slashes are merged"), ("no%2Fbody%2F%2Fnone", "what is escaped is merged")):
-        answer = patient.ask("GET", f"{patient.path}/files/{name}")
+        answer = service.ask("GET", f"{service.path}/files/{name}")
         if name.replace("%2F", "/") not in str(answer.said().get("detail", "")):
             return f"{what} in paths: tensors and files whose names have them are not found"
     return None
 
 
-def _changes_are_seen(patient: Patient) -> str | None:
-    if patient.content is None:
+def _changes_are_seen(service: ProbedService) -> str | None:
+    if service.content is None:
         raise CannotTell("the store is not ours to tag")
-    tag, store = f"/v1/tags/doctor-{secrets.token_hex(6)}", patient.path.rpartition("/")[2]
-    patient.ask("PUT", tag, {"Content-Type": "application/json"}, f'{{"store": "{store}"}}'.encode())
-    before = patient.ask("GET", tag).status
-    patient.ask("DELETE", tag)
-    if before == 200 and patient.ask("GET", tag).status != 404:
+    tag, store = f"/v1/tags/doctor-{secrets.token_hex(6)}", service.path.rpartition("/")[2]
+    service.ask("PUT", tag, {"Content-Type": "application/json"}, f'{{"store": "{store}"}}'.encode())
+    before = service.ask("GET", tag).status
+    service.ask("DELETE", tag)
+    if before == 200 and service.ask("GET", tag).status != 404:
         return "what may change is kept on the way: a tag that is moved or removed goes on as it was"
     return None
 

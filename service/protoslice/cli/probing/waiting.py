@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from protoslice.cli.probing.patient import CannotTell, Patient
+from protoslice.cli.probing.probed_service import CannotTell, ProbedService
 from protoslice.errors import StorageUnavailable
 
 __all__ = ["answers_wait", "uploads_may_pause"]
@@ -20,11 +20,11 @@ AGAIN_SECONDS: Final = 0.25
 _SENT: Final = re.compile(r'^protoslice_sent_bytes_total\{.*/tensors/\{name:path\}".*\} (\S+)$', re.MULTILINE)
 
 
-def uploads_may_pause(patient: Patient) -> str | None:
+def uploads_may_pause(service: ProbedService) -> str | None:
     """Fault of a way that breaks off a body which is silent for a while, as of a slow disk; else None."""
-    with patient.upload(3) as place:
+    with service.upload(3) as place:
         try:
-            answer = patient.send_slowly(place, b"\x08\x01", PAUSE_SECONDS)
+            answer = service.send_slowly(place, b"\x08\x01", PAUSE_SECONDS)
         except (StorageUnavailable, TimeoutError):
             answer = None
     if answer is not None and (answer.status == 204 or answer.is_ours):
@@ -35,24 +35,24 @@ def uploads_may_pause(patient: Patient) -> str | None:
     return f"an upload that pauses for {PAUSE_SECONDS:g} seconds is {said}: clients with a slow disk or line begin anew"
 
 
-def answers_wait(patient: Patient) -> str | None:
+def answers_wait(service: ProbedService) -> str | None:
     """Fault of a way that takes a long answer from the service before a client reads it; else None."""
-    if patient.large is None:
+    if service.large is None:
         raise CannotTell("the store is not ours: it may have no long answer")
-    path, size = patient.large
-    before = _sent(patient)
-    with patient.unread(path):
-        if _passes(lambda: _sent(patient) == before + size, UNREAD_SECONDS):
+    path, size = service.large
+    before = _sent(service)
+    with service.unread(path):
+        if _passes(lambda: _sent(service) == before + size, UNREAD_SECONDS):
             return f"answers are taken from the service before they are read: {size >> 20} MiB went to the proxy's disk"
-    if not _passes(lambda: _sent(patient) != before, UNREAD_SECONDS):
+    if not _passes(lambda: _sent(service) != before, UNREAD_SECONDS):
         raise CannotTell("the counts of /metrics are not those of the service that answers")
     return None
 
 
-def _sent(patient: Patient) -> float:
+def _sent(service: ProbedService) -> float:
     """Bytes of tensors that the service has sent, in answers that have ended."""
     # The query is random, so that no cache on the way can have the answer.
-    answer = patient.ask("GET", f"/metrics?{secrets.token_hex(6)}")
+    answer = service.ask("GET", f"/metrics?{secrets.token_hex(6)}")
     if answer.status != 200 or b"protoslice_sent_bytes" not in answer.body:
         raise CannotTell("only the counts of /metrics tell, which do not come through here")
     return sum(map(float, _SENT.findall(answer.body.decode("utf-8", "replace"))))

@@ -13,7 +13,7 @@ import typer
 from protoslice.cli.models.addresses import service_url
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
-from protoslice.cli.probing.patient import CannotTell, Patient
+from protoslice.cli.probing.probed_service import CannotTell, ProbedService
 from protoslice.cli.probing.probes import PROBES, Probe
 from protoslice.cli.service import check_environment
 from protoslice.cli.terminal.show import coloured, print_json, print_wrapped, say
@@ -44,26 +44,26 @@ def doctor(
     Example: protoslice doctor https://models.example.org
     """
     check_environment()
-    with _patient(service_url(url), store) as patient:
-        checks = [_checked(probe, patient, quiet=as_json) for probe in PROBES]
+    with _probed_service(service_url(url), store) as service:
+        checks = [_checked(probe, service, quiet=as_json) for probe in PROBES]
     bad = sum(check["found"] is not None for check in checks)
     if as_json:
-        print_json({"url": patient.url, "well": not bad, "checks": checks})
+        print_json({"url": service.url, "well": not bad, "checks": checks})
     elif bad:
         say()
-        say(f"{bad} of {len(checks)} are not as they should be between here and {patient.url}")
+        say(f"{bad} of {len(checks)} are not as they should be between here and {service.url}")
     else:
         say()
-        say(f"all is well between here and {patient.url}")
+        say(f"all is well between here and {service.url}")
     if bad:
         raise typer.Exit(NOT_WELL)
 
 
-def _checked(probe: Probe, patient: Patient, *, quiet: bool) -> dict[str, str | None]:
+def _checked(probe: Probe, service: ProbedService, *, quiet: bool) -> dict[str, str | None]:
     """Result of a probe, printed at once unless `quiet`, as each may take seconds."""
     found = untold = None
     try:
-        found = probe.found(patient)
+        found = probe.found(service)
     except CannotTell as error:
         untold = str(error)
     advice = None if found is None else probe.advice
@@ -77,7 +77,7 @@ def _checked(probe: Probe, patient: Patient, *, quiet: bool) -> dict[str, str | 
 
 
 @contextmanager
-def _patient(url: str, ref: str | None) -> Iterator[Patient]:
+def _probed_service(url: str, ref: str | None) -> Iterator[ProbedService]:
     with client_of(url) as client:
         if ref is not None:
             yield _of(client, client.store(ref), None)
@@ -103,11 +103,11 @@ def _content(count: int) -> bytes:
     return tensor + b"\x82\x80\x04" + varint(_SIZE) + secrets.token_hex(16).encode() + bytes(_SIZE - 32)
 
 
-def _of(client: Any, store: Any, content: bytes | None, large: int | None = None) -> Patient:
+def _of(client: Any, store: Any, content: bytes | None, large: int | None = None) -> ProbedService:
     largest = max(store.files, key=lambda each: each.size, default=None)
     file = next((each for each in store.files if each.path == store.root), largest)
     if file is None or not file.size:
         raise InvalidInput(f"the store {store.id} holds nothing to try ranges on")
     path = f"/v1/stores/{store.id}"
     long_answer = None if large is None else (f"{path}/tensors/tensor", large)
-    return Patient(client.url, path, f"/files/{quote(file.path)}", file.size, content, long_answer)
+    return ProbedService(client.url, path, f"/files/{quote(file.path)}", file.size, content, long_answer)

@@ -13,7 +13,7 @@ import typer
 
 import protoslice
 from protoslice import LocalModel, Proto, _core, schema
-from protoslice.cli.comparing.passing import Passing, watch
+from protoslice.cli.comparing.streamed_digest import StreamedDigest, watch
 from protoslice.cli.models.addresses import address_of, is_address
 from protoslice.cli.models.files import STDIO, opened, opened_model
 from protoslice.cli.models.remote import client_of
@@ -84,7 +84,7 @@ def _of_store(name: str) -> Iterator[Check]:
         store = client.store(address.ref)
         chunks = list(client.chunks(store.id)) if store.chunks else []
         with Progress("verifying", sum(each.size for each in store.files)) as progress:
-            parts: Sequence[Passing] = ()
+            parts: Sequence[StreamedDigest] = ()
             for file in store.files:
                 source = client.source(store.id, f"files/{file.path}")
                 passing = _chunks_within(source, store, chunks) if file.path == store.root else ()
@@ -94,7 +94,7 @@ def _of_store(name: str) -> Iterator[Check]:
                 yield _of_chunk(client, store, chunk, parts[number] if parts else None)
 
 
-def _chunks_within(source: Any, store: Any, chunks: Sequence[Any]) -> list[Passing]:
+def _chunks_within(source: Any, store: Any, chunks: Sequence[Any]) -> list[StreamedDigest]:
     """The chunks, to be digested while the root passes by; none where we do not know where in it they lie."""
     if not chunks:
         return []
@@ -105,12 +105,12 @@ def _chunks_within(source: Any, store: Any, chunks: Sequence[Any]) -> list[Passi
             split = (keep and proto.own_chunks) or proto.split(min_chunk=store.min_chunk, max_chunk=store.max_chunk)
             if [(each.path, each.size) for each in split] != [(each.path, each.size) for each in chunks]:
                 return []
-            return [Passing(each.rope.core.pieces()) for each in split]
+            return [StreamedDigest(each.rope.core.pieces()) for each in split]
     except ProtosliceError:
         return []
 
 
-def _of_chunk(client: Any, store: Any, chunk: Any, part: Passing | None) -> Check:
+def _of_chunk(client: Any, store: Any, chunk: Any, part: StreamedDigest | None) -> Check:
     """A chunk, by its bytes in the root; what was not seen of it there is asked for by itself."""
     name = f"{chunk.index} ({chunk.path or 'the base'})"
     if part is None or part.sha256 is None:

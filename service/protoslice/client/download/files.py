@@ -14,7 +14,7 @@ from protoslice.client.download.ordered_transfers import Transfer, in_order
 from protoslice.client.download.partial import PartialFile
 from protoslice.client.download.remote import PART, Remote
 from protoslice.client.http.connection import Patience
-from protoslice.client.http.digests import Hashing
+from protoslice.client.http.digests import BackgroundHash
 from protoslice.errors import Conflict, IntegrityError
 from protoslice.facts import Piece
 
@@ -69,7 +69,7 @@ class Download:
     def _fill(self, partial: PartialFile, parts: Generator[bytes, None, None]) -> str:
         """Append the parts; returns the digest of the whole file."""
         size = self.remote.size
-        with closing(parts), Hashing() as hashing:  # closing ends the threads that fetch the parts
+        with closing(parts), BackgroundHash() as hashing:  # closing ends the threads that fetch the parts
             hashing.update(partial.pieces())
             for part in parts:
                 hashing.update((part,))

@@ -18,7 +18,7 @@ import httpx
 
 from protoslice.client.download.ordered_transfers import Transfer, in_order
 from protoslice.client.http.connection import Connection, Params
-from protoslice.client.http.range_answers import Judged, RemoteFacts, judge
+from protoslice.client.http.range_answers import ReceivedRange, RemoteFacts, judge
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import IntegrityError, InvalidInput, ProtosliceError, StorageUnavailable
 
@@ -165,7 +165,7 @@ class Remote:
     @contextmanager
     def _answer(
         self, start: int, end: int, known: RemoteFacts | None, digested: bool
-    ) -> Iterator[tuple[Judged, Iterator[bytes]]]:
+    ) -> Iterator[tuple[ReceivedRange, Iterator[bytes]]]:
         headers = {"range": f"bytes={start}-{end - 1}"}
         if digested:
             headers["want-content-digest"] = "sha-256=1"
@@ -173,7 +173,7 @@ class Remote:
             judged = judge(answer.status_code, answer.headers, start, end, known)
             yield judged, self._wanted(answer, judged, start, end)
 
-    def _wanted(self, answer: httpx.Response, judged: Judged, start: int, end: int) -> Iterator[bytes]:
+    def _wanted(self, answer: httpx.Response, judged: ReceivedRange, start: int, end: int) -> Iterator[bytes]:
         """Part of the response's body between `start` and `end`; the response may hold more."""
         at, due = judged.start, min(end, judged.facts.size)
         for piece in answer.iter_raw():

@@ -18,8 +18,8 @@ import httpx
 from protoslice.client.http.digests import digest_in, digest_of
 from protoslice.client.http.failures import error_of_answer, error_of_transport, may_pass
 from protoslice.client.http.outgoing import outgoing
-from protoslice.client.http.redirects import Following
-from protoslice.client.http.transport import Wire
+from protoslice.client.http.redirects import RedirectingSender
+from protoslice.client.http.transport import ServiceTransport
 from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, ProtosliceError
 
 __all__ = ["Connection", "Params", "Patience", "ServiceAnswer", "path_of"]
@@ -99,8 +99,8 @@ class Connection:
         given = {"accept-encoding": "identity", "user-agent": "protoslice", **(headers or {})}
         self._timeout = httpx.Timeout(timeout_seconds)
         self._slow = httpx.Timeout(timeout_seconds, read=max(timeout_seconds, SLOW_SECONDS))
-        self._client = httpx.Client(headers=given, transport=Wire(_address(self.url)))
-        self._following = Following(self._client, headers or ())
+        self._client = httpx.Client(headers=given, transport=ServiceTransport(_address(self.url)))
+        self._following = RedirectingSender(self._client, headers or ())
         # fsspec never closes a file system: the connections close with the garbage-collected object.
         self.close = weakref.finalize(self, self._client.close)
         """Closes the connections."""

@@ -14,7 +14,7 @@ from typing import Final, Self
 
 from protoslice.errors import IntegrityError
 
-__all__ = ["Hashing", "digest_in", "digest_of"]
+__all__ = ["BackgroundHash", "digest_in", "digest_of"]
 
 _AHEAD: Final = 8
 """Most pieces that wait to be hashed."""
@@ -39,7 +39,7 @@ def digest_of(body: bytes) -> str:
     return f"sha-256=:{b64encode(hashlib.sha256(body).digest()).decode()}:"
 
 
-class Hashing:
+class BackgroundHash:
     """SHA-256 computed in a thread while the owner waits for disk or network."""
 
     def __init__(self) -> None:

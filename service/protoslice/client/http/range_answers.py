@@ -10,7 +10,7 @@ from typing import Final
 from protoslice.client.http.digests import digest_in
 from protoslice.errors import Conflict, IntegrityError
 
-__all__ = ["Judged", "RemoteFacts", "judge"]
+__all__ = ["ReceivedRange", "RemoteFacts", "judge"]
 
 _RANGE: Final = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})", re.ASCII)
 _LENGTH: Final = re.compile(r"\d{1,19}", re.ASCII)
@@ -33,7 +33,7 @@ class RemoteFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ReceivedRange:
     """Range that a response holds: bytes from `start` up to `end` of a representation, and its facts."""
 
     facts: RemoteFacts
@@ -43,7 +43,7 @@ class Judged:
     """SHA-256 of exactly these bytes, or None."""
 
 
-def judge(status: int, headers: Mapping[str, str], start: int, end: int, known: RemoteFacts | None) -> Judged:
+def judge(status: int, headers: Mapping[str, str], start: int, end: int, known: RemoteFacts | None) -> ReceivedRange:
     """Validated range of the response to a request for bytes `start` to `end`.
 
     `IntegrityError` for a response that contradicts the request or itself, `Conflict` for a representation other than
@@ -68,7 +68,7 @@ def judge(status: int, headers: Mapping[str, str], start: int, end: int, known: 
     facts = RemoteFacts(size, etag, digest_in(headers.get("repr-digest")), headers)
     if known is not None and not facts.is_same(known):
         raise Conflict("what is read has changed while it was read")
-    return Judged(facts, first, last + 1, digest_in(headers.get("content-digest")))
+    return ReceivedRange(facts, first, last + 1, digest_in(headers.get("content-digest")))
 
 
 def _content_range(headers: Mapping[str, str]) -> tuple[int, int, int]:

@@ -9,13 +9,13 @@ import httpx
 
 from protoslice.errors import StorageDenied, StorageError
 
-__all__ = ["Following"]
+__all__ = ["RedirectingSender"]
 
 _MOST_REDIRECTS: Final = 20
 _ALWAYS: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 
-class Following:
+class RedirectingSender:
     """Sends requests of `client` and follows redirects, without the headers named `own` to other origins.
 
     An origin is scheme, host and port, as in RFC 6454: a redirect from `http` to `https` leads to another origin.

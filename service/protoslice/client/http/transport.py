@@ -19,7 +19,7 @@ from urllib3.util import Timeout, make_headers, parse_url
 
 from protoslice.client.http.sockets import POOLS
 
-__all__ = ["Wire"]
+__all__ = ["ServiceTransport"]
 
 _STEP: Final = 1 << 20
 _QUICK: Final = 100 << 20
@@ -40,7 +40,7 @@ _MEANING: Final[Mapping[type[Exception], type[httpx.TransportError]]] = {
 """httpx exception for each urllib3 failure; the first match counts."""
 
 
-class Wire(httpx.BaseTransport):
+class ServiceTransport(httpx.BaseTransport):
     """Connections to a service, or to the proxy that the environment names for the service's host."""
 
     def __init__(self, service: httpx.URL) -> None:

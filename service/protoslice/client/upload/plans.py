@@ -14,7 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from protoslice.client.download.files import Progress
-from protoslice.client.http.digests import Hashing
+from protoslice.client.http.digests import BackgroundHash
 from protoslice.client.upload.bodies import Item, Stamp
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import ProtosliceError
@@ -96,7 +96,7 @@ def survey(
     assert item.size is not None
     spans = cut(item.size, _extents(item.local, type, min_chunk or MIN_CHUNK, max_chunk or MAX_CHUNK, keep))
     pieces = []
-    with Hashing() as hashing:
+    with BackgroundHash() as hashing:
         for start, end in spans:
             data = b"".join(item.read(start, end - start))
             hashing.update((data,))
@@ -111,7 +111,7 @@ def recipe_of(plans: Sequence[FilePlan], progress: Progress | None) -> Iterator[
     total = None if None in sizes else sum(size or 0 for size in sizes)
     for plan in plans:
         yield writer.file(plan.item.path)
-        with Hashing() as hashing:
+        with BackgroundHash() as hashing:
             size = 0
             for piece, is_content in _content(plan, writer):
                 if is_content:

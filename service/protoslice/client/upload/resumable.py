@@ -13,8 +13,8 @@ from protoslice.client.download.files import Progress
 from protoslice.client.http.connection import Connection, ServiceAnswer, path_of
 from protoslice.client.http.failures import MISTAKES, believed, may_pass
 from protoslice.client.upload.bodies import FileChanged, Item
+from protoslice.client.upload.checksummed_file import ChecksummedFile
 from protoslice.client.upload.journal import Journal
-from protoslice.client.upload.sending import Sending
 from protoslice.errors import Conflict, IntegrityError, LimitExceeded, ProtosliceError, TooMany
 
 __all__ = ["MOST_FILES", "WORTH_RESUMING", "ResumableUploads"]
@@ -168,7 +168,7 @@ class ResumableUploads:
     def _send(self, upload: _Upload) -> str:
         """Send a file completely and return its SHA-256."""
         size, failures = upload.item.size or 0, 0
-        with Sending(upload.item) as sending:
+        with ChecksummedFile(upload.item) as sending:
             while upload.offset < size:
                 end = min(size, upload.offset + self._lengths.now)
                 before = upload.offset
@@ -181,7 +181,7 @@ class ResumableUploads:
             sending.expect(size, size)
             return sending.hexdigest()
 
-    def _append(self, upload: _Upload, sending: Sending, end: int) -> int:
+    def _append(self, upload: _Upload, sending: ChecksummedFile, end: int) -> int:
         offset, began = upload.offset, time.monotonic()
         sending.expect(offset, end)
         sending.expect(end, min(upload.item.size or 0, end + self._lengths.then))

@@ -10,7 +10,7 @@ from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.coreml.blobs import blob
 from protoslice.formats.model import Bytes, Data, Encoding, Later, Model, RootProto, Stored, Strings, Tensor
-from protoslice.formats.tensors.drafts import Draft, parsed
+from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.fields import content, contents, numbers
 from protoslice.formats.tensors.locations import beside
@@ -110,7 +110,7 @@ class Constants:
         """The finding `number` as a tensor, a constant of the operation `owner`; errors become a Fault."""
         found = self._found[number]
         kind, file = ("blob", None) if _held(found)[-1] == _BLOB else ("immediate", self._model.root)
-        draft = Draft(self.name(number, owner), found.path, kind, file)
+        draft = TensorDraft(self.name(number, owner), found.path, kind, file)
         try:
             value = parsed(self._value, found)
         except CorruptModel as error:
@@ -125,7 +125,7 @@ class Constants:
             return operation.path
         return next((output.name for output in outputs if output.name), operation.path)
 
-    def _data(self, draft: Draft, number: int, value: Any) -> Data:
+    def _data(self, draft: TensorDraft, number: int, value: Any) -> Data:
         dtype, shape = _typed(draft, value)
         if draft.kind == "blob":
             return self._outside(draft, value.blobFileValue, dtype, element_count(shape))
@@ -154,7 +154,7 @@ class Constants:
         data = data or Stored(Bytes(_core.Rope([]), []))
         return checked(data, dtype, shape) if isinstance(data, Stored) else data
 
-    def _outside(self, draft: Draft, place: Any, dtype: Dtype, count: int) -> Data:
+    def _outside(self, draft: TensorDraft, place: Any, dtype: Dtype, count: int) -> Data:
         name, offset = place.fileName, place.offset
         if not name.startswith(_MODEL_PATH):
             raise CorruptModel(f"a constant lies in {name[:200]!r}, which does not begin with {_MODEL_PATH}")
@@ -174,7 +174,7 @@ def _place(path: str, operation: str) -> tuple[str, ...] | None:
     return None if place is None else place.groups()
 
 
-def _typed(draft: Draft, value: Any) -> tuple[Dtype, tuple[int, ...]]:
+def _typed(draft: TensorDraft, value: Any) -> tuple[Dtype, tuple[int, ...]]:
     """Dtype and shape of `value`, also noted in `draft`; `CorruptModel` or `Unsupported` without them."""
     tensor = value.type.tensorType
     if not value.type.HasField("tensorType"):

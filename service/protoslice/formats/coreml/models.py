@@ -9,10 +9,10 @@ from protoslice import _core
 from protoslice.errors import CorruptModel
 from protoslice.formats.coreml.mil import PARTS, Constants
 from protoslice.formats.model import Data, Encoding, Listed, Model, RootProto, Stored, Tensor, Tensors
-from protoslice.formats.tensors.drafts import Draft
+from protoslice.formats.tensors.drafts import TensorDraft
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import content, fixed_count, numbers
-from protoslice.formats.tensors.lazy import Lazy
+from protoslice.formats.tensors.lazy import LazyTensors
 
 __all__ = ["CoreMl"]
 
@@ -59,7 +59,7 @@ class CoreMl:
             name = _name(each) if each.type == _WEIGHTS else constants.name(numbers[at], owners[at])
             return name, f"path:{each.path}"
 
-        return Lazy(len(numbers), make, called)
+        return LazyTensors(len(numbers), make, called)
 
 
 def _fields(found: _core.Finding) -> list[int]:
@@ -69,11 +69,11 @@ def _fields(found: _core.Finding) -> list[int]:
 
 def _weights(model: Model, proto: RootProto, found: _core.Finding) -> Tensor:
     fields = _fields(found)
-    draft = Draft(_name(found), found.path, "weight", model.root)
+    draft = TensorDraft(_name(found), found.path, "weight", model.root)
     return draft.tensor(lambda draft: _data(draft, proto, found, fields[0]))
 
 
-def _data(draft: Draft, proto: RootProto, found: _core.Finding, field: int) -> Data:
+def _data(draft: TensorDraft, proto: RootProto, found: _core.Finding, field: int) -> Data:
     draft.dtype = dtype = DTYPES[_BYTES.get(field, "F32")]
     if field == _FLOATS:
         draft.shape = (fixed_count(found, field, dtype.width),)

@@ -13,7 +13,7 @@ from protoslice.errors import OF_MODELS
 from protoslice.formats.model import Fault, Strings, Tensor
 from protoslice.formats.outputs import npy
 from protoslice.formats.outputs.labels import Labels
-from protoslice.formats.tensors.reading import Reading, place, read
+from protoslice.formats.tensors.reading import ReadableTensor, place, read
 from protoslice.sources import RangeSource
 
 __all__ = ["References", "references"]
@@ -103,7 +103,7 @@ def references(
     return found
 
 
-def _reading(tensor: Tensor) -> Reading | None:
+def _reading(tensor: Tensor) -> ReadableTensor | None:
     """The elements of `tensor`; None for strings and for faulty tensors."""
     if isinstance(tensor.data, Strings | Fault):
         return None
@@ -118,7 +118,7 @@ def _groups(keys: Sequence[str]) -> list[str]:
     return [".zgroup", *(f"{above}/.zgroup" for key in keys for above in _above(key))]
 
 
-def _array(reading: Reading) -> str:
+def _array(reading: ReadableTensor) -> str:
     return _json({
         "zarr_format": 2, "shape": reading.shape, "chunks": [max(1, length) for length in reading.shape],
         "dtype": npy.descr(reading.dtype), "compressor": None, "filters": None, "fill_value": None, "order": "C",

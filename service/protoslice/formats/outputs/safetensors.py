@@ -9,11 +9,11 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.errors import OF_MODELS, LimitExceeded, Unsupported
-from protoslice.formats.joining import Joining, SourceList
 from protoslice.formats.model import Bytes, Strings, Tensor
 from protoslice.formats.outputs.labels import Labels
+from protoslice.formats.rope_builder import RopeBuilder, SourceList
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
-from protoslice.formats.tensors.reading import Reading, read
+from protoslice.formats.tensors.reading import ReadableTensor, read
 
 __all__ = ["METADATA", "Safetensors", "safetensors"]
 
@@ -30,7 +30,7 @@ class _Group:
         self.numbers = array("Q")
         self.sizes = array("Q")
         self.heads: list[str] = []
-        self.bytes = Joining(sources)
+        self.bytes = RopeBuilder(sources)
 
 
 class Safetensors:
@@ -105,7 +105,7 @@ def safetensors(tensors: Iterable[Tensor], *, strict: bool = False) -> Bytes:
     return file.finish()
 
 
-def _shown(tensor: Tensor) -> tuple[Dtype, Reading]:
+def _shown(tensor: Tensor) -> tuple[Dtype, ReadableTensor]:
     """The dtype under which a tensor appears, and its elements; `Unsupported` for strings and C128."""
     if tensor.dtype is not None and tensor.dtype.name in ("STRING", "C128"):
         name = tensor.name

@@ -11,8 +11,8 @@ from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.model import Data, MissingFile, Model, Tensor, Tensors
 from protoslice.formats.paddle.blobs import Blob, Heads, details_of, stored
 from protoslice.formats.paddle.programs import PROGRAM, Variable, is_json_program, variables
-from protoslice.formats.tensors.drafts import Draft
-from protoslice.formats.tensors.lazy import Lazy
+from protoslice.formats.tensors.drafts import TensorDraft
+from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.locations import beside
 from protoslice.sources import RangeSource
 
@@ -41,12 +41,12 @@ class Paddle:
         combined = next((path for path in _combined(model.root) if path in model.files), None)
         if combined is not None and wanted:
             source, blobs = model.files[combined], list(_from_one(model.files[combined], combined, wanted))
-            return Lazy(
+            return LazyTensors(
                 len(wanted),
                 lambda number: _in_one(source, combined, wanted[number], blobs[number]),
                 lambda number: _called(wanted[number]),
             )
-        return Lazy(
+        return LazyTensors(
             len(wanted),
             lambda number: _from_own(model, wanted[number]),
             lambda number: _called(wanted[number]),
@@ -93,11 +93,11 @@ def _called(variable: Variable) -> tuple[str, str]:
 
 def _from_own(model: Model, variable: Variable) -> Tensor:
     """The tensor of `variable` from the file with its name, whose header is read; errors become a Fault."""
-    draft = Draft(variable.name, variable.path, _KIND, None, variable.dtype, variable.shape)
+    draft = TensorDraft(variable.name, variable.path, _KIND, None, variable.dtype, variable.shape)
     return draft.tensor(lambda draft: _own(model, variable, draft))
 
 
-def _own(model: Model, variable: Variable, draft: Draft) -> Data:
+def _own(model: Model, variable: Variable, draft: TensorDraft) -> Data:
     if draft.shape is not None and min(draft.shape, default=0) < 0:
         draft.shape = None  # the program leaves a dimension open; the header of the file has the shape
     if variable.odd is not None:

@@ -11,7 +11,7 @@ from typing import Final
 from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.paddle.blobs import Heads, details_of, stored
-from protoslice.formats.tensors.lazy import Lazy
+from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.schema.detection.detect import HEAD
 from protoslice.schema.detection.paddle import has_rows, is_parameters
 from protoslice.sources import RangeSource
@@ -57,7 +57,7 @@ class PaddleParameters:
             path = f"tensor[{number}]"
             return names[number] if names else path, f"path:{path}"
 
-        return Lazy(len(starts), make, called)
+        return LazyTensors(len(starts), make, called)
 
 
 def _head(source: RangeSource) -> bytes:

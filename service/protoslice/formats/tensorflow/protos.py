@@ -11,7 +11,7 @@ from protoslice.formats.model import Data, Fault, Listed, Model, RootProto, Tens
 from protoslice.formats.tensorflow.tensor_protos import TENSOR, TensorProtos
 from protoslice.formats.tensorflow.types import known
 from protoslice.formats.tensors.dtypes import Dtype
-from protoslice.formats.tensors.lazy import Lazy
+from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.shapes import element_count
 from protoslice.ropes import Rope
 
@@ -38,7 +38,7 @@ class TensorFlow:
         return Listed(()) if model.proto is None else GraphTensors(model.root, model.proto)
 
 
-class GraphTensors(Lazy):
+class GraphTensors(LazyTensors):
     """`Tensors` of one proto, built on access."""
 
     def __init__(self, root: str, proto: RootProto) -> None:

@@ -12,7 +12,7 @@ from protoslice.errors import LimitExceeded
 from protoslice.formats.model import Bytes, Model, RootProto, Tensor, Tensors
 from protoslice.formats.tensorflow.protos import GraphTensors
 from protoslice.formats.tensorflow.tfrecord import records
-from protoslice.formats.tensors.lazy import Lazy
+from protoslice.formats.tensors.lazy import LazyTensors
 
 __all__ = ["Warmup"]
 
@@ -46,7 +46,7 @@ class Warmup:
             record = bisect_right(starts, number) - 1
             return _of_record(graphs[record][number - starts[record]], record)
 
-        return Lazy(starts[-1], make)
+        return LazyTensors(starts[-1], make)
 
 
 def _proto(record: Bytes) -> RootProto:

@@ -13,7 +13,7 @@ from protoslice.errors import OF_MODELS, CorruptModel, ProtosliceError
 from protoslice.formats.model import Data, Fault, Tensor
 from protoslice.formats.tensors.dtypes import Dtype
 
-__all__ = ["Draft", "parsed"]
+__all__ = ["TensorDraft", "parsed"]
 
 
 def parsed(message_class: type[Message], found: _core.Finding) -> Any:
@@ -25,7 +25,7 @@ def parsed(message_class: type[Message], found: _core.Finding) -> Any:
 
 
 @dataclass(slots=True)
-class Draft:
+class TensorDraft:
     """Facts so far about the tensor at `path`."""
 
     name: str
@@ -36,7 +36,7 @@ class Draft:
     shape: tuple[int, ...] | None = None
     details: Callable[[], Mapping[str, object]] | None = None
 
-    def tensor(self, find: Callable[[Draft], Data]) -> Tensor:
+    def tensor(self, find: Callable[[TensorDraft], Data]) -> Tensor:
         """The finished tensor, with data from `find`, which may fill in the draft; an error becomes a Fault."""
         try:
             data = find(self)

@@ -10,7 +10,7 @@ from protoslice._core import Computed
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.model import Bytes, Encoding, Filled, Stored, Strided, Tile, Tiled
 from protoslice.formats.tensors.dtypes import Dtype
-from protoslice.formats.tensors.slices import Cut, whole
+from protoslice.formats.tensors.slices import TensorSlice, whole
 
 __all__ = ["VARINTS", "selected", "worked_out"]
 
@@ -18,7 +18,7 @@ VARINTS: Final = frozenset({Encoding.VARINT, Encoding.ZIGZAG, Encoding.PACKED_VA
 _DIGITS: Final = {Encoding.VARINT: "plain", Encoding.ZIGZAG: "zigzag"}
 
 
-def selected(data: Stored | Filled | Strided | Tiled, dtype: Dtype, shape: Sequence[int], cut: Cut) -> Bytes:
+def selected(data: Stored | Filled | Strided | Tiled, dtype: Dtype, shape: Sequence[int], cut: TensorSlice) -> Bytes:
     """The elements of a tensor that `cut` selects, row-major. Contiguous PLAIN elements are not copied.
 
     `CorruptModel` if the size of `data` does not match `shape`.
@@ -89,14 +89,14 @@ def _check_size(stored: Stored, need: int) -> None:
         raise CorruptModel(f"the tensor has {stored.bytes.size} bytes where its elements take {need}")
 
 
-def _of_rows(elements: Bytes, dtype: Dtype, shape: Sequence[int], cut: Cut) -> Bytes:
+def _of_rows(elements: Bytes, dtype: Dtype, shape: Sequence[int], cut: TensorSlice) -> Bytes:
     """The selection `cut` of row-major elements."""
     if (run := _run(shape, cut)) is not None:
         return elements.part(run[0] * dtype.width, run[1] * dtype.width)
     return _gathered([((0,) * len(shape), tuple(shape), _strides(shape), elements)], dtype, shape, cut)
 
 
-def _of_tiles(tiles: Sequence[Tile], dtype: Dtype, shape: Sequence[int], cut: Cut) -> Bytes:
+def _of_tiles(tiles: Sequence[Tile], dtype: Dtype, shape: Sequence[int], cut: TensorSlice) -> Bytes:
     if any(not 0 <= number < 1 << 63 for tile in tiles for number in (*tile.start, *tile.shape)):
         raise CorruptModel("a part of the tensor begins or ends where no tensor can be")
     parts = [
@@ -113,14 +113,14 @@ def _whole_runs(tiles: Sequence[Tile], shape: Sequence[int]) -> list[int] | None
     strides = _strides(shape)
     order: list[tuple[int, int]] = []
     for number, tile in enumerate(tiles):
-        run = _run(shape, Cut(tile.start, (1,) * len(shape), tile.shape, tile.shape))
+        run = _run(shape, TensorSlice(tile.start, (1,) * len(shape), tile.shape, tile.shape))
         if run is None:
             return None
         order.append((sum(at * stride for at, stride in zip(tile.start, strides, strict=True)), number))
     return [number for _, number in sorted(order)]
 
 
-def _run(shape: Sequence[int], cut: Cut) -> tuple[int, int] | None:
+def _run(shape: Sequence[int], cut: TensorSlice) -> tuple[int, int] | None:
     """First and last index (exclusive) of the elements that `cut` selects; None if not contiguous."""
     if not cut.count:
         return 0, 0
@@ -140,7 +140,7 @@ def _gathered(
     tiles: Sequence[tuple[Sequence[int], Sequence[int], Sequence[int], Bytes]],
     dtype: Dtype,
     shape: Sequence[int],
-    cut: Cut,
+    cut: TensorSlice,
 ) -> Bytes:
     parts = [(start, lengths, strides, bytes_.rope, bytes_.sources) for start, lengths, strides, bytes_ in tiles]
     return Bytes.of(Computed.gathered(parts, shape, dtype.width, (cut.starts, cut.steps, cut.counts)))

@@ -9,7 +9,7 @@ from typing import Final
 
 from protoslice.formats.model import Tensor
 
-__all__ = ["HashIndex", "Lazy"]
+__all__ = ["HashIndex", "LazyTensors"]
 
 _COMPARED: Final = 64
 """Entries of one hash that are compared with the key; beyond, equal hashes count as equal keys."""
@@ -42,7 +42,7 @@ class HashIndex:
         return found[::-1]
 
 
-class Lazy:
+class LazyTensors:
     """`Tensors` that builds each tensor on access."""
 
     def __init__(

@@ -19,10 +19,10 @@ from protoslice.formats.outputs.listing import row
 from protoslice.formats.tensors.counting import Placed, counted, parts_of
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.elements import VARINTS, selected
-from protoslice.formats.tensors.slices import Cut, cut, whole
+from protoslice.formats.tensors.slices import TensorSlice, cut, whole
 from protoslice.sources import RangeSource
 
-__all__ = ["FORMS", "Form", "Place", "Reading", "is_ready", "looked_up", "place", "read", "ready", "tells_facts"]
+__all__ = ["FORMS", "Form", "Place", "ReadableTensor", "is_ready", "looked_up", "place", "read", "ready", "tells_facts"]
 
 Form = Literal["raw", "packed", "npy", "json", "lod"]
 """Form of a tensor's bytes.
@@ -44,7 +44,7 @@ _COUNTED_AS_ONE: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadableTensor:
     """A tensor, or a slice of it, in some form."""
 
     bytes: Bytes
@@ -61,7 +61,7 @@ class Place:
     length: int
 
 
-def read(tensor: Tensor, slice_: str | None = None, form: str = "raw", *, compare: bool = True) -> Reading:
+def read(tensor: Tensor, slice_: str | None = None, form: str = "raw", *, compare: bool = True) -> ReadableTensor:
     """The elements of `tensor`, or those that `slice_` selects, in one of `FORMS`.
 
     A full read compares the checksums of the model, if any, for parts up to 64 MiB; any read counts varints.
@@ -133,13 +133,13 @@ def place(tensor: Tensor, elements: Bytes, files: Mapping[str, RangeSource]) -> 
     return None
 
 
-def _read(tensor: Tensor, slice_: str | None, form: str, *, count: bool) -> Reading:
+def _read(tensor: Tensor, slice_: str | None, form: str, *, count: bool) -> ReadableTensor:
     if form not in FORMS:
         raise InvalidInput(f"{form!r} is not a form of tensors: there are {', '.join(FORMS)}")
     dtype, shape = _known(tensor)
     wanted = whole(shape) if slice_ is None else cut(slice_, shape)
     if isinstance(tensor.data, Strings):
-        return Reading(
+        return ReadableTensor(
             _strings(tensor, tensor.data, wanted, form, _stored(tensor) if slice_ is None else {}), dtype, wanted.shape
         )
     data = _placed(tensor.data)
@@ -153,7 +153,7 @@ def _read(tensor: Tensor, slice_: str | None, form: str, *, count: bool) -> Read
             elements = Bytes.of(Computed.packed(elements.rope, elements.sources, dtype.bits))
     if form == "npy":
         elements = Bytes.joined([npy.head(dtype, wanted.shape), elements])
-    return Reading(elements, dtype, wanted.shape)
+    return ReadableTensor(elements, dtype, wanted.shape)
 
 
 def _known(tensor: Tensor) -> tuple[Dtype, tuple[int, ...]]:
@@ -175,7 +175,7 @@ def _placed(data: Data) -> Placed:
     return found
 
 
-def _told(tensor: Tensor, slice_: str | None, form: str) -> Reading:
+def _told(tensor: Tensor, slice_: str | None, form: str) -> ReadableTensor:
     """The facts of a tensor as JSON, or its levels of detail; of one with faulty elements too."""
     if slice_ is not None:
         raise InvalidInput(f"{form} tells of tensor {tensor.name!r} as a whole: leave out the slice")
@@ -184,8 +184,8 @@ def _told(tensor: Tensor, slice_: str | None, form: str) -> Reading:
     if form == "lod" and not told.keys() & {"levels", "rows"}:
         raise NotFound(f"the format keeps no levels of detail of tensor {tensor.name!r}")
     if tensor.dtype is None or tensor.shape is None:
-        return Reading(_json(told), *_known(tensor))
-    return Reading(_json(told), tensor.dtype, tensor.shape)
+        return ReadableTensor(_json(told), *_known(tensor))
+    return ReadableTensor(_json(told), tensor.dtype, tensor.shape)
 
 
 def _stored(tensor: Tensor) -> dict[str, Mapping[str, object]]:
@@ -198,7 +198,7 @@ def _json(told: Mapping[str, object]) -> Bytes:
     return Bytes.joined([text.encode("utf-8", "backslashreplace")])
 
 
-def _strings(tensor: Tensor, data: Strings, wanted: Cut, form: str, more: Mapping[str, object]) -> Bytes:
+def _strings(tensor: Tensor, data: Strings, wanted: TensorSlice, form: str, more: Mapping[str, object]) -> Bytes:
     dtype, shape = _known(tensor)
     if form != "json":
         raise Unsupported(f"a tensor of strings has no {form} form: ask for format=json")
@@ -217,7 +217,7 @@ def _strings(tensor: Tensor, data: Strings, wanted: Cut, form: str, more: Mappin
     return _json({"dtype": dtype.name, "shape": list(wanted.shape), "values": texts, **more})
 
 
-def _numbers(shape: Sequence[int], wanted: Cut) -> Iterator[int]:
+def _numbers(shape: Sequence[int], wanted: TensorSlice) -> Iterator[int]:
     """Row-major numbers of the selected elements."""
     if not wanted.count:
         return iter(())

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from protoslice.errors import InvalidInput
 
-__all__ = ["Cut", "cut", "whole"]
+__all__ = ["TensorSlice", "cut", "whole"]
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _LONGEST_SLICE: Final = 4096  # characters of a slice
@@ -20,7 +20,7 @@ _Item: TypeAlias = int | slice | EllipsisType
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TensorSlice:
     """A parsed slice: `counts` indices per dimension, from `starts` in steps of `steps`."""
 
     starts: tuple[int, ...]
@@ -35,18 +35,18 @@ class Cut:
         return prod(self.counts)
 
 
-def whole(shape: Sequence[int]) -> Cut:
+def whole(shape: Sequence[int]) -> TensorSlice:
     """The cut that selects all of a tensor of `shape`."""
-    return Cut((0,) * len(shape), (1,) * len(shape), tuple(shape), tuple(shape))
+    return TensorSlice((0,) * len(shape), (1,) * len(shape), tuple(shape), tuple(shape))
 
 
-def cut(text: str, shape: Sequence[int]) -> Cut:
+def cut(text: str, shape: Sequence[int]) -> TensorSlice:
     """The cut that `text`, such as `0:128,:,-3,::2`, describes for `shape`; `InvalidInput` if malformed."""
     items = _spread(_parse(text), shape)
     ranges = [_range(item, length, place) for place, (item, length) in enumerate(zip(items, shape, strict=True))]
     left = tuple(len(found) for found, item in zip(ranges, items, strict=True) if isinstance(item, slice))
     starts, steps, counts = (tuple(part) for part in zip(*map(_parts, ranges), strict=True)) if ranges else ((),) * 3
-    return Cut(starts, steps, counts, left)
+    return TensorSlice(starts, steps, counts, left)
 
 
 def _parse(text: str) -> list[_Item]:

@@ -16,7 +16,7 @@ from protoslice.server.http.headers import Headers
 from protoslice.server.middleware.forwarded import Address, client_of, parse_address
 from protoslice.server.settings import UNIX, Settings
 
-__all__ = ["Clients", "Principal", "Shares", "network_of", "pseudonym"]
+__all__ = ["ClientQuota", "Clients", "Principal", "network_of", "pseudonym"]
 
 Principal: TypeAlias = Callable[[Scope], str | None]
 """Who asks, by what the request proves; None when it proves nothing, and the address counts."""
@@ -25,7 +25,7 @@ _V6_PREFIX: Final = 64
 """One machine has that many bits of IPv6 to choose from."""
 
 
-class Shares:
+class ClientQuota:
     """How much of something each client has, of which it may have so much; 0 is no limit, and "" is nobody."""
 
     def __init__(self, limit: int, what: str) -> None:
@@ -74,9 +74,9 @@ class Clients:
     """Tells clients apart: by what a request proves, by what trusted proxies say, else by the address of the peer."""
 
     def __init__(self, settings: Settings, principal: Principal | None = None) -> None:
-        self.connections = Shares(settings.connections_per_client(), "connections")
-        self.requests = Shares(settings.requests_per_client(), "requests under way")
-        self.uploads = Shares(settings.uploads_per_client(), "uploads under way")
+        self.connections = ClientQuota(settings.connections_per_client(), "connections")
+        self.requests = ClientQuota(settings.requests_per_client(), "requests under way")
+        self.uploads = ClientQuota(settings.uploads_per_client(), "uploads under way")
         self._principal = principal
         self._trusts_unix = UNIX in settings.trusted_proxies
         self._networks = [ip_network(name) for name in settings.trusted_proxies if name != UNIX]

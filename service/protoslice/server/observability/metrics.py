@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 
 from protoslice.server.middleware.context import RequestContext
-from protoslice.server.observability.buckets import BOUNDS, Buckets
+from protoslice.server.observability.histogram import BOUNDS, PlainHistogram
 from protoslice.server.observability.storage_calls import StorageCalls
 
 __all__ = ["CONTENT_TYPE", "Metrics"]
@@ -30,7 +30,7 @@ class _Tally:
     __slots__ = ("buckets", "received", "sent")
 
     def __init__(self) -> None:
-        self.buckets = Buckets()
+        self.buckets = PlainHistogram()
         self.received = 0
         self.sent = 0
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from protoslice.server.observability.buckets import Buckets
+from protoslice.server.observability.histogram import PlainHistogram
 from protoslice.storage import Call
 
 __all__ = ["StorageCalls"]
@@ -19,7 +19,7 @@ class _Tally:
     __slots__ = ("buckets", "errors", "read_bytes")
 
     def __init__(self) -> None:
-        self.buckets = Buckets()
+        self.buckets = PlainHistogram()
         self.read_bytes = 0
         self.errors: dict[str, int] = {}
 

@@ -193,7 +193,7 @@ class PacedProtocol(HttpToolsProtocol):
         """Have the body read that is due: the parser takes an offer for the end of the message, body or not."""
         framing = self.body_due()
         if framing:
-            self.parser = HttpRequestParser(_Behind(self))
+            self.parser = HttpRequestParser(_RefedHead(self))
             lines = [b"%b: %b\r\n" % header for header in framing]
             self.parser.feed_data(b"".join((b"POST / HTTP/1.1\r\n", *lines, b"\r\n")))
 
@@ -234,7 +234,7 @@ class _ParserFlowControl(FlowControl):
         self._on_resumed()
 
 
-class _Behind:
+class _RefedHead:
     """Callbacks of the parser for a head fed again: drop the repeated head, forward the body."""
 
     def __init__(self, protocol: PacedProtocol) -> None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, cast
 
 from protoslice.server.api.problems import BAD_REQUEST, BUSY, HEADERS, SHARE, TIMEOUT, Problem
 from protoslice.server.http.headers import Headers
-from protoslice.server.middleware.clients import Clients, Shares, network_of
+from protoslice.server.middleware.clients import ClientQuota, Clients, network_of
 from protoslice.server.transport.lingering import LINGER_BYTES, Linger, LingeringTransport
 from protoslice.server.transport.pacing import HEAD_PIECES, PacedProtocol, RoundRobin
 from protoslice.server.transport.refusals import refusal
@@ -49,7 +49,7 @@ class GuardedProtocol(PacedProtocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._counted: tuple[Shares, str] | None = None
+        self._counted: tuple[ClientQuota, str] | None = None
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._send_timer: asyncio.TimerHandle | None = None

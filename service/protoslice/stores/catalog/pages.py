@@ -14,7 +14,7 @@ from protoslice.stores.catalog.tags import Tags
 from protoslice.stores.layout.indexes import Indexes, check_cursor, place_in_time, store_at
 from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.manifest import Manifest
-from protoslice.stores.paging import PageRoom, ResultPage
+from protoslice.stores.paging import PageBudget, ResultPage
 
 __all__ = ["StorePages"]
 
@@ -64,7 +64,7 @@ class StorePages:
 
     async def _shown(self, places: Sequence[str], limit: int) -> tuple[Sequence[Store], int]:
         """Stores at the first of `places`, and the number of places covered until the page is full."""
-        room = PageRoom(limit)
+        room = PageBudget(limit)
         stats = await side_by_side(self._manifests.stat, [store_at(place) for place in places])
         count = next((n for n, stat in enumerate(stats) if not room.takes(stat.size if stat else 0)), len(places))
         found = await side_by_side(self._listed, list(zip(places, stats, strict=True))[:count])

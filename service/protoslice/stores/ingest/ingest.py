@@ -12,7 +12,7 @@ from protoslice.errors import ChecksumMismatch, IntegrityError, InvalidInput, Pr
 from protoslice.facts import File
 from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Claims, Lease
-from protoslice.stores.ingest.inspection import Examination
+from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.ingest.packs import Packs
 from protoslice.stores.ingest.persist import StoreDraft, drafted
 from protoslice.stores.ingest.prepare import NotARoot, Prepared, prepare_root
@@ -96,7 +96,7 @@ class Ingest:
             path,
             self._packs,
             worker=options.worker,
-            examination=Examination(path, self.wanted_type(path), options.types),
+            inspection=Inspection(path, self.wanted_type(path), options.types),
             limit=self._left,
         )
         return Sink(self)

@@ -13,7 +13,7 @@ from protoslice.facts import UNKNOWN
 from protoslice.schema.detection.detect import HEAD
 from protoslice.stores.envelope import seal, unseal
 
-__all__ = ["Examination", "Examined", "Scan", "Types"]
+__all__ = ["InspectedFile", "Inspection", "Scan", "Types"]
 
 SCANNED = ("proto", "unknown")
 _VERSION = 2
@@ -44,16 +44,16 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
-    """Result of an examination."""
+class InspectedFile:
+    """Result of an inspection."""
 
     sha256: bytes
     detection: schema.Detection
     scan: Scan | None
 
 
-class Examination:
-    """Incremental examination of one file.
+class Inspection:
+    """Incremental inspection of one file.
 
     Its state can be saved after any piece and loaded by another process.
     """
@@ -81,14 +81,14 @@ class Examination:
             piece = self._look_at_head()
         self._scanning(lambda scanner: scanner.feed(piece))
 
-    def finish(self) -> Examined:
+    def finish(self) -> InspectedFile:
         """End the file and return its digest, detection and scan."""
         if self._detection is None:
             head = self._look_at_head()
             self._scanning(lambda scanner: scanner.feed(head))
         assert self._detection is not None
         self._scanning(self._end_scan)
-        return Examined(self._sha.digest(), self._detection, self._scan)
+        return InspectedFile(self._sha.digest(), self._detection, self._scan)
 
     def save(self) -> bytes | None:
         """State for `load`; None while so few bytes have come that reading them again costs less."""
@@ -97,7 +97,7 @@ class Examination:
         scan = self._scan
         data = {
             "version": _VERSION,
-            "as": self._examined_as(scan.type if scan else None),
+            "as": self._inspected_as(scan.type if scan else None),
             "size": self.size,
             "sha256": self._sha.save().hex(),
             "detection": asdict(self._detection),
@@ -107,14 +107,14 @@ class Examination:
         return seal(json.dumps(data).encode() + b"\n" + (self._scanner.save() if self._scanner else b""))
 
     @classmethod
-    def load(cls, saved: bytes, path: str, wanted: str | None, types: Types) -> Examination:
-        """Restore an examination from `save`; raises when file, type, schema or format version differ."""
+    def load(cls, saved: bytes, path: str, wanted: str | None, types: Types) -> Inspection:
+        """Restore an inspection from `save`; raises when file, type, schema or format version differ."""
         first, _, scanner = unseal(saved, "the state of an upload").partition(b"\n")
         data = json.loads(first)
         found = cls(path, wanted, types)
         name = data["scan"][0] if data["scan"] is not None else None
-        if data["version"] != _VERSION or data["as"] != found._examined_as(name):
-            raise Unsupported("the file was examined as another, by another schema or by another program")
+        if data["version"] != _VERSION or data["as"] != found._inspected_as(name):
+            raise Unsupported("the file was inspected as another, by another schema or by another program")
         found.size = data["size"]
         found._sha = _core.Sha256.load(bytes.fromhex(data["sha256"]))
         found._detection = schema.Detection(**data["detection"])
@@ -125,7 +125,7 @@ class Examination:
                 found._scanner = _core.Scanner.load(scanner, types.flat(name) if name else None, name)
         return found
 
-    def _examined_as(self, name: str | None) -> list[str | None]:
+    def _inspected_as(self, name: str | None) -> list[str | None]:
         """Inputs that a saved state depends on: path, requested type and the schema's fingerprint."""
         return [self._path, self._wanted, self._types.of(name).fingerprint if name else None]
 

@@ -9,7 +9,7 @@ from protoslice import schema
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import LimitExceeded
 from protoslice.facts import File
-from protoslice.stores.ingest.inspection import Examination, Examined, Scan, Types
+from protoslice.stores.ingest.inspection import InspectedFile, Inspection, Scan, Types
 from protoslice.stores.ingest.packs import FilePlace, Packs
 from protoslice.stores.ingest.writers import Batches, SummedObject
 from protoslice.stores.manifest import ObjectLocation
@@ -40,13 +40,13 @@ class FileSink:
     """
 
     def __init__(
-        self, number: int, path: str, packs: Packs, *, worker: Worker, examination: Examination, limit: int
+        self, number: int, path: str, packs: Packs, *, worker: Worker, inspection: Inspection, limit: int
     ) -> None:
         self._number = number
         self._path = path
         self._packs = packs
         self._worker = worker
-        self._examination = examination
+        self._inspection = inspection
         self._limit = limit
         self._arriving: SummedObject | None = None
         self._batches = Batches(self._work)
@@ -67,14 +67,14 @@ class FileSink:
         small = self._batches.take_all()
         if small is not None:
             place = await self._packs.add(self._number, small)
-            examined = await self._worker.run(lambda: self._examine(small))
+            inspected = await self._worker.run(lambda: self._inspect(small))
         else:
             await self._batches.flush()
-            examined = await self._worker.run(self._examination.finish)
+            inspected = await self._worker.run(self._inspection.finish)
             assert self._arriving is not None
             place = FilePlace(await self._arriving.commit())
-        info = File(self._path, self._size, examined.sha256.hex())
-        return Received(info, place, examined.detection, examined.scan)
+        info = File(self._path, self._size, inspected.sha256.hex())
+        return Received(info, place, inspected.detection, inspected.scan)
 
     async def abort(self) -> None:
         """Discard the file."""
@@ -82,9 +82,9 @@ class FileSink:
         if self._arriving is not None:
             await self._arriving.abort()
 
-    def _examine(self, content: bytes) -> Examined:
-        self._examination.take(content)
-        return self._examination.finish()
+    def _inspect(self, content: bytes) -> InspectedFile:
+        self._inspection.take(content)
+        return self._inspection.finish()
 
     async def _work(self, batch: bytes) -> None:
         arriving = self._arriving = self._arriving or await self._packs.object(self._number)
@@ -95,5 +95,5 @@ class FileSink:
             await digesting
 
     def _digest(self, arriving: SummedObject, batch: bytes) -> None:
-        self._examination.take(batch)
+        self._inspection.take(batch)
         arriving.sum(batch)

@@ -16,7 +16,7 @@ from protoslice.stores.names import is_id
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.reading.serving import Representation
 
-__all__ = ["Viewing", "follow"]
+__all__ = ["StoreOpener", "follow"]
 
 _AHEAD: Final = 1 << 20
 """Memory of recipe events read ahead of writing."""
@@ -24,14 +24,14 @@ _EVENT_BYTES: Final = 300
 _WRONG: Final = "the file does not have the size and the digest that the recipe says: nothing was stored"
 
 
-class Viewing(Protocol):
+class StoreOpener(Protocol):
     """Access to opened stores."""
 
     async def view(self, ref: str) -> OpenStore:
         """The opened store that `ref` names."""
 
 
-async def follow(body: AsyncIterator[bytes], ingest: Ingest, stores: Viewing) -> None:
+async def follow(body: AsyncIterator[bytes], ingest: Ingest, stores: StoreOpener) -> None:
     """Ingest the files of a recipe; raises unless each has the size and digest that the recipe states.
 
     The recipe is read ahead of writing and checked on the way, so that an obvious error in a short recipe costs no
@@ -51,7 +51,7 @@ async def follow(body: AsyncIterator[bytes], ingest: Ingest, stores: Viewing) ->
 class _Plan:
     """Checks the events of a recipe read ahead: sums up sizes and looks up copied ranges."""
 
-    def __init__(self, room: int, stores: Viewing) -> None:
+    def __init__(self, room: int, stores: StoreOpener) -> None:
         self.held = 0
         """Memory held by the events, about."""
         self._room = room
@@ -106,7 +106,7 @@ class _Plan:
 class _Writing:
     """Writes the files of a recipe."""
 
-    def __init__(self, ingest: Ingest, stores: Viewing) -> None:
+    def __init__(self, ingest: Ingest, stores: StoreOpener) -> None:
         self._ingest = ingest
         self._stores = stores
         self._sink: Sink | None = None
@@ -142,7 +142,7 @@ def _weight(event: Event) -> int:
             return _EVENT_BYTES
 
 
-async def _source(copy: Copy, stores: Viewing) -> Representation:
+async def _source(copy: Copy, stores: StoreOpener) -> Representation:
     """Source of a copy; raises when it is gone or has no such range."""
     if not is_id(copy.store):
         raise InvalidInput("a recipe copies from a store by its whole id")
@@ -155,7 +155,7 @@ async def _source(copy: Copy, stores: Viewing) -> Representation:
     return source
 
 
-async def _copy(copy: Copy, sink: Sink, stores: Viewing) -> None:
+async def _copy(copy: Copy, sink: Sink, stores: StoreOpener) -> None:
     source = await _source(copy, stores)
     try:
         async for piece in source.pieces(copy.offset, copy.offset + copy.length):

@@ -11,7 +11,7 @@ from protoslice.concurrency.executor import SLICE, Worker
 from protoslice.errors import NotFound
 from protoslice.facts import ChunkEntry
 from protoslice.identity import CPB
-from protoslice.stores.paging import PageRoom, ResultPage, place_of
+from protoslice.stores.paging import PageBudget, ResultPage, place_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
 from protoslice.stores.reading.objects import StoredFile
 from protoslice.stores.reading.serving import Representation
@@ -66,7 +66,7 @@ class StoreChunks:
     async def page(self, *, limit: int, cursor: str | None, digests: bool) -> ResultPage[ChunkEntry]:
         """A page of the chunks. With `digests`, chunks of unknown digest are read whole to compute it."""
         first = place_of(cursor)
-        items, room = list[ChunkEntry](), PageRoom(limit)
+        items, room = list[ChunkEntry](), PageBudget(limit)
         for n in range(first, len(self.plan)):
             kind, type_name, path, rope = self.plan.chunk(n)
             if not room.takes(_CHUNK_WEIGHT + len(path) + len(type_name or "")):

@@ -27,7 +27,7 @@ from protoslice.stores.layout import keys
 from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import check_plan
-from protoslice.stores.paging import PageRoom, ResultPage, place_of
+from protoslice.stores.paging import PageBudget, ResultPage, place_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
 from protoslice.stores.reading.chunks import StoreChunks
 from protoslice.stores.reading.objects import StoredFile, open_object
@@ -127,7 +127,7 @@ class OpenStore:
         if not 1 <= depth <= DEPTH:
             raise InvalidInput(f"depth is at least 1 and at most {DEPTH}")
         document, first = self._known().document, place_of(cursor)
-        items, total = await self._worker.run(lambda: nodes_below(document, path, first, depth, PageRoom(limit)))
+        items, total = await self._worker.run(lambda: nodes_below(document, path, first, depth, PageBudget(limit)))
         last = first + len(items)
         return ResultPage(items, str(last) if items and last < total else None)
 

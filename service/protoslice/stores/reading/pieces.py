@@ -16,7 +16,7 @@ from protoslice.identity import PIECES
 from protoslice.pieces import cut
 from protoslice.storage import Storage
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
-from protoslice.stores.paging import PageRoom, ResultPage, place_of
+from protoslice.stores.paging import PageBudget, ResultPage, place_of
 from protoslice.stores.reading.digests import sha256_of
 from protoslice.stores.reading.opened import OpenStore
 
@@ -56,7 +56,7 @@ class PieceTable:
         """A page of the pieces, in order."""
         first = place_of(cursor)
         rows = _ROW.iter_unpack(self._rows[first * _ROW.size : (first + limit) * _ROW.size])
-        items, room = list[Piece](), PageRoom(limit)
+        items, room = list[Piece](), PageBudget(limit)
         for number, offset, size, digest in rows:
             if not room.takes(_WEIGHT + len(self._files[number])):
                 break

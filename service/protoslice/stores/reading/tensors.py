@@ -18,7 +18,7 @@ from protoslice.formats.outputs.references import References
 from protoslice.formats.outputs.safetensors import Safetensors
 from protoslice.formats.selection import chosen, naming, pattern, single, wanted
 from protoslice.formats.tensors.reading import is_ready, looked_up, read, ready, tells_facts
-from protoslice.stores.paging import PageRoom, ResultPage, place_of
+from protoslice.stores.paging import PageBudget, ResultPage, place_of
 from protoslice.stores.reading.computed import Computed, Readable
 from protoslice.stores.reading.joined import JoinedObject
 from protoslice.stores.reading.objects import StoredObject
@@ -194,7 +194,7 @@ def _page(found: Tensors, name: str | None, dtype: str | None, limit: int, first
         text, count, number = items(found, first, limit, dtype)
         return ResultPage([text] if count else [], str(number) if number < len(found) else None)
     numbers: Sequence[int] = range(len(found)) if "*" in name else sorted(found.numbers(name))
-    called, means, texts, room = naming(found), pattern(name), list[bytes](), PageRoom(limit)
+    called, means, texts, room = naming(found), pattern(name), list[bytes](), PageBudget(limit)
     for number in numbers[bisect_left(numbers, first) :]:
         if "*" not in name or means(called(number)[0]):
             tensor = found[number]

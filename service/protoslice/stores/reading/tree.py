@@ -9,7 +9,7 @@ from typing import Any, Final
 from protoslice import _core
 from protoslice.facts import Node
 from protoslice.library import node_at
-from protoslice.stores.paging import PageRoom
+from protoslice.stores.paging import PageBudget
 
 __all__ = ["nodes_below"]
 
@@ -20,7 +20,7 @@ _NODE_WEIGHT: Final = 120
 
 
 def nodes_below(
-    document: _core.Document, path: str, first: int, depth: int, room: PageRoom
+    document: _core.Document, path: str, first: int, depth: int, room: PageBudget
 ) -> tuple[Sequence[Node], int]:
     """Nodes directly below `path` from number `first` on, as `room` allows, and the number of all. Blocks.
 
@@ -31,14 +31,14 @@ def nodes_below(
     return [_expanded(document, node, depth, room) for node in nodes], total
 
 
-def _expanded(document: _core.Document, node: Node, depth: int, room: PageRoom) -> Node:
+def _expanded(document: _core.Document, node: Node, depth: int, room: PageBudget) -> Node:
     if not node.deeper or depth == 1 or room.left <= 0:
         return node
     children, total = nodes_below(document, node.path, 0, depth - 1, room)
     return replace(node, children=tuple(children), more=total - len(children))
 
 
-def _rows(document: _core.Document, path: str, first: int, room: PageRoom) -> tuple[list[tuple[Any, ...]], int]:
+def _rows(document: _core.Document, path: str, first: int, room: PageBudget) -> tuple[list[tuple[Any, ...]], int]:
     rows: list[tuple[Any, ...]] = []
     while True:
         some, total = document.children(path, first + len(rows), min(room.left, _ROWS))

@@ -12,12 +12,12 @@ from protoslice.concurrency.executor import Worker
 from protoslice.errors import ProtosliceError
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.clock import now
-from protoslice.stores.ingest.inspection import Examination
+from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.ingest.writers import Batches, SummedObject
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_new
-from protoslice.stores.uploads.model import Saved, Upload
-from protoslice.stores.uploads.records import Held
+from protoslice.stores.uploads.model import SavedInspection, Upload
+from protoslice.stores.uploads.records import VersionedUpload
 
 __all__ = ["Appender", "Means"]
 
@@ -37,7 +37,7 @@ class Means:
     storage: Storage
     worker: Worker
     part_bytes: int
-    change: Callable[[Held, Upload], Awaitable[Held]]
+    change: Callable[[VersionedUpload, Upload], Awaitable[VersionedUpload]]
 
 
 class Appender:
@@ -49,15 +49,15 @@ class Appender:
     def __init__(
         self,
         means: Means,
-        held: Held,
-        examination: Examination | None,
+        held: VersionedUpload,
+        inspection: Inspection | None,
         *,
         watch: Callable[[bytes], None] | None = None,
     ) -> None:
         self._means = means
         self._held = held
         self._upload = held.upload
-        self._examination = examination
+        self._inspection = inspection
         self._watch = watch
         self._batches = Batches(self._work)
         self._part: SummedObject | None = None
@@ -97,7 +97,7 @@ class Appender:
         """Wait until all pieces are written and watched, though not recorded."""
         await self._batches.flush()
 
-    async def finish(self, *, length: int | None = None) -> Held:
+    async def finish(self, *, length: int | None = None) -> VersionedUpload:
         """Make all pieces durable and record them, with the upload's total `length` unless None."""
         await self._batches.flush()
         part, self._part = self._part, None
@@ -148,8 +148,8 @@ class Appender:
 
     def _digest(self, part: SummedObject, batch: bytes) -> None:
         part.sum(batch)
-        if self._examination is not None:
-            self._examination.take(batch)
+        if self._inspection is not None:
+            self._inspection.take(batch)
         if self._watch is not None:
             self._watch(batch)
 
@@ -188,14 +188,14 @@ class Appender:
                 await self._means.storage.delete(ObjectKey(before.key))
 
     async def _state(self) -> tuple[int, bytes] | None:
-        """Bytes examined and the examination's state, if it is time to save it; else None."""
-        examination, saved = self._examination, self._upload.saved
-        if examination is None or (saved and examination.size < saved.after + STATE_SHARE * saved.bytes):
+        """Bytes inspected and the inspection's state, if it is time to save it; else None."""
+        inspection, saved = self._inspection, self._upload.saved
+        if inspection is None or (saved and inspection.size < saved.after + STATE_SHARE * saved.bytes):
             return None
-        state = await self._means.worker.run(examination.save)
-        return None if state is None else (examination.size, state)
+        state = await self._means.worker.run(inspection.save)
+        return None if state is None else (inspection.size, state)
 
     async def _with_state(self, upload: Upload, after: int, state: bytes) -> Upload:
         key = keys.new_object(upload.id, "state")
         await put_new(self._means.storage, key, state)
-        return replace(upload, saved=Saved(str(key), after, len(state)))
+        return replace(upload, saved=SavedInspection(str(key), after, len(state)))

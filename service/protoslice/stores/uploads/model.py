@@ -21,7 +21,7 @@ from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.manifest import ObjectLocation, stored_as_dict, stored_from_dict
 from protoslice.stores.requests import IngestRequest
 
-__all__ = ["Failure", "NewUpload", "Saved", "State", "Upload", "UploadOptions"]
+__all__ = ["Failure", "NewUpload", "SavedInspection", "State", "Upload", "UploadOptions"]
 
 _VERSION = 1
 NAMELESS = "model.pb"
@@ -80,8 +80,8 @@ class NewUpload:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
-    """Location of a saved examination state, the bytes examined, and the state's size."""
+class SavedInspection:
+    """Location of a saved inspection state, the bytes inspected, and the state's size."""
 
     key: str
     after: int
@@ -125,7 +125,7 @@ class Upload:
     client_metadata: str = ""
     client: str = ""
     parts: tuple[ObjectLocation, ...] = ()
-    saved: Saved | None = None
+    saved: SavedInspection | None = None
     state: State = "open"
     store: str | None = None
     failure: Failure | None = None
@@ -177,7 +177,7 @@ class Upload:
             raw["request"] = IngestRequest(**(raw["request"] | {"tags": tuple(raw["request"]["tags"])}))
             raw["parts"] = tuple(stored_from_dict(part) for part in raw["parts"])
             raw["joined"] = tuple(raw["joined"])
-            raw["saved"] = raw["saved"] and Saved(**raw["saved"])
+            raw["saved"] = raw["saved"] and SavedInspection(**raw["saved"])
             raw["failure"] = raw["failure"] and Failure(**raw["failure"])
             for name in ("created", "expires"):
                 raw[name] = datetime.fromisoformat(raw[name])

@@ -10,7 +10,7 @@ from protoslice.concurrency.executor import Worker
 from protoslice.errors import ProtosliceError
 from protoslice.sources import RangeSource
 from protoslice.storage import ObjectKey, Storage
-from protoslice.stores.ingest.inspection import Examination, Types
+from protoslice.stores.ingest.inspection import Inspection, Types
 from protoslice.stores.ingest.writers import BATCH, SummedObject
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
@@ -29,33 +29,33 @@ Each byte is copied once for each power of this number, up to the size of a part
 
 async def taken_up(
     storage: Storage, worker: Worker, upload: Upload, types: Types, *, path: str, wanted: str | None
-) -> Examination:
-    """Resume an upload's examination from its saved state; a fresh one when there is no usable state."""
+) -> Inspection:
+    """Resume an upload's inspection from its saved state; a fresh one when there is no usable state."""
     saved = upload.saved
     if saved is not None:
         with suppress(ProtosliceError, ValueError, KeyError, TypeError):
             state = await storage.get_range(ObjectKey(saved.key), 0, saved.bytes)
-            return await worker.run(lambda: Examination.load(state, path, wanted, types))
-    return Examination(path, wanted, types)
+            return await worker.run(lambda: Inspection.load(state, path, wanted, types))
+    return Inspection(path, wanted, types)
 
 
-async def read_on(storage: Storage, worker: Worker, examination: Examination, parts: Sequence[ObjectLocation]) -> None:
-    """Feed an examination the bytes of `parts` that it has not seen."""
+async def read_on(storage: Storage, worker: Worker, inspection: Inspection, parts: Sequence[ObjectLocation]) -> None:
+    """Feed an inspection the bytes of `parts` that it has not seen."""
     begin = 0
     for part in parts:
         end = begin + part.size
-        if examination.size < end:
+        if inspection.size < end:
             source = await open_object(storage, part, worker, verify=True)
             try:
-                await worker.run(lambda source=source, begin=begin: _take(examination, source, begin))  # type: ignore[misc]
+                await worker.run(lambda source=source, begin=begin: _take(inspection, source, begin))  # type: ignore[misc]
             finally:
                 source.close()
         begin = end
 
 
-def _take(examination: Examination, source: RangeSource, begin: int) -> None:
-    while (at := examination.size - begin) < source.size:
-        examination.take(bytes(source.read(at, min(BATCH, source.size - at))))
+def _take(inspection: Inspection, source: RangeSource, begin: int) -> None:
+    while (at := inspection.size - begin) < source.size:
+        inspection.take(bytes(source.read(at, min(BATCH, source.size - at))))
 
 
 async def bytes_of(storage: Storage, worker: Worker, parts: Sequence[ObjectLocation]) -> AsyncGenerator[bytes]:

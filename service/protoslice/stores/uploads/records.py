@@ -15,14 +15,14 @@ from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_new
 from protoslice.stores.uploads.model import Upload
 
-__all__ = ["Held", "UploadRecords", "end_upload", "end_uploads", "load_record"]
+__all__ = ["UploadRecords", "VersionedUpload", "end_upload", "end_uploads", "load_record"]
 
 _ID = re.compile(r"[0-9a-f]{10}-[0-9a-f]{20}")
 _MOVED = "another request has taken this upload on meanwhile: ask where it is, and go on from there"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class VersionedUpload:
     """Record and the entity tag it was read with, for the next compare-and-set."""
 
     upload: Upload
@@ -35,11 +35,11 @@ class UploadRecords:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
-    async def create(self, upload: Upload) -> Held:
+    async def create(self, upload: Upload) -> VersionedUpload:
         """Create a record."""
-        return Held(upload, await put_new(self._storage, keys.upload(upload.id), upload.encode()))
+        return VersionedUpload(upload, await put_new(self._storage, keys.upload(upload.id), upload.encode()))
 
-    async def read(self, upload_id: str) -> Held:
+    async def read(self, upload_id: str) -> VersionedUpload:
         """The current record.
 
         `NotFound` when there is none, `Gone` when the upload was removed or has expired.
@@ -51,11 +51,11 @@ class UploadRecords:
             raise Gone("this upload has expired")
         return held
 
-    async def change(self, held: Held, upload: Upload) -> Held:
+    async def change(self, held: VersionedUpload, upload: Upload) -> VersionedUpload:
         """Replace the held record; `Conflict` when another writer was first."""
         key = keys.upload(upload.id)
         try:
-            return Held(upload, await self._storage.put(key, upload.encode(), if_etag=held.etag))
+            return VersionedUpload(upload, await self._storage.put(key, upload.encode(), if_etag=held.etag))
         except Conflict:
             found = await self._read(upload.id)
             if found.upload == upload:  # our own write, whose answer was lost
@@ -63,7 +63,7 @@ class UploadRecords:
             raise Conflict(_MOVED) from None
 
     @asynccontextmanager
-    async def unless_changed(self, held: Held) -> AsyncIterator[None]:
+    async def unless_changed(self, held: VersionedUpload) -> AsyncIterator[None]:
         """Context for reading parts: `IntegrityError` becomes `Conflict` if the record has changed meanwhile.
 
         Another replica may have merged the parts into larger ones.
@@ -75,7 +75,7 @@ class UploadRecords:
                 raise Conflict(_MOVED) from None
             raise
 
-    async def _read(self, upload_id: str) -> Held:
+    async def _read(self, upload_id: str) -> VersionedUpload:
         missing = NotFound("there is no such upload: it may have ended long ago")
         if not _ID.fullmatch(upload_id):
             raise missing
@@ -85,12 +85,12 @@ class UploadRecords:
             raise missing from None
 
 
-async def load_record(storage: Storage, stat: ObjectStat) -> Held:
+async def load_record(storage: Storage, stat: ObjectStat) -> VersionedUpload:
     """The record listed as `stat`, read again when it has changed since."""
     while True:
         try:
             data = await storage.get_range(stat.key, 0, stat.size, if_etag=stat.etag)
-            return Held(Upload.decode(data), stat.etag)
+            return VersionedUpload(Upload.decode(data), stat.etag)
         except Conflict:
             stat = await storage.stat(stat.key)
 
@@ -121,7 +121,7 @@ async def end_uploads(storage: Storage, *, moment: datetime, before: datetime, d
     return alive
 
 
-async def end_upload(records: UploadRecords, held: Held) -> None:
+async def end_upload(records: UploadRecords, held: VersionedUpload) -> None:
     """End an expired upload unless its record has changed."""
     try:
         await records.change(held, replace(held.upload, state="gone", parts=(), saved=None))

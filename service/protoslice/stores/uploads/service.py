@@ -20,17 +20,17 @@ from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.clock import now
 from protoslice.stores.ingest.ingest import drop_attempt
-from protoslice.stores.ingest.inspection import Examination
+from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.layout import keys
 from protoslice.stores.names import check_file_path, check_request
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads.append import Appender, Means
 from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, WrongOffset
-from protoslice.stores.uploads.making import Ingesting, Making, Typing, digests_of
+from protoslice.stores.uploads.limits import OpenUploadLimits
 from protoslice.stores.uploads.model import NewUpload, Upload, UploadOptions
 from protoslice.stores.uploads.parts import bytes_of, compacted, drop_parts, read_on, sweep, taken_up
-from protoslice.stores.uploads.records import Held, UploadRecords
-from protoslice.stores.uploads.room import Room
+from protoslice.stores.uploads.records import UploadRecords, VersionedUpload
+from protoslice.stores.uploads.store_maker import Ingesting, StoreMaker, Typing, digests_of
 from protoslice.stores.uploads.upload_lock import LockHolder, UploadLocks
 
 __all__ = ["Body", "Checksum", "Uploads"]
@@ -76,11 +76,11 @@ class Uploads:
         self._worker = worker
         self._claims = claims
         self._types = types
-        self._making = Making(storage, worker, ingest, types, options)
+        self._making = StoreMaker(storage, worker, ingest, types, options)
         self._records = UploadRecords(storage)
         self._locks = UploadLocks()
         self._means = Means(storage, worker, options.part_bytes, self._change)
-        self._room = Room(storage, options)
+        self._room = OpenUploadLimits(storage, options)
 
     async def create(self, wanted: NewUpload) -> Upload:
         """Create an upload; one of length 0 is completed at once."""
@@ -210,12 +210,12 @@ class Uploads:
         if body.last and length is not None and end != length:
             raise InconsistentLength(f"the upload was to have {length} bytes, and ends at {end}")
 
-    async def _append(self, held: Held, holder: LockHolder, body: Body) -> Held:
+    async def _append(self, held: VersionedUpload, holder: LockHolder, body: Body) -> VersionedUpload:
         upload, checksum = held.upload, body.checksum
         async with self._records.unless_changed(held):
-            examination = await self._examination(upload)
+            inspection = await self._inspection(upload)
         watch = checksum.update if checksum is not None else None
-        appender = Appender(self._means, held, examination, watch=watch)
+        appender = Appender(self._means, held, inspection, watch=watch)
         try:
             size = await self._take(appender, holder, upload, body)
             if checksum is not None:
@@ -228,8 +228,8 @@ class Uploads:
         # A whole upload is never compacted: any replica may be making a store of its parts.
         return held if held.upload.is_whole else await self._compacted(held)
 
-    async def _examination(self, upload: Upload) -> Examination | None:
-        """Examination of the bytes so far; None for a partial upload without a path, never a file by itself."""
+    async def _inspection(self, upload: Upload) -> Inspection | None:
+        """Inspection of the bytes so far; None for a partial upload without a path, never a file by itself."""
         if upload.path is None and upload.partial:
             return None
         types = await self._types(upload.wanted_type)
@@ -257,7 +257,7 @@ class Uploads:
         self._check_end(body, upload.offset + size, upload.length)
         return size
 
-    async def _compacted(self, held: Held) -> Held:
+    async def _compacted(self, held: VersionedUpload) -> VersionedUpload:
         while True:
             before = held.upload
             async with self._records.unless_changed(held):
@@ -267,7 +267,7 @@ class Uploads:
             held = await self._change(held, changed)
             await drop_parts(self._storage, before, held.upload)
 
-    async def _completed(self, held: Held) -> Held:
+    async def _completed(self, held: VersionedUpload) -> VersionedUpload:
         """Complete an upload whose bytes are all there.
 
         A storage error leaves the upload open for another try.
@@ -308,5 +308,5 @@ class Uploads:
             raise InvalidInput(f"the upload {upload_id} is not complete, or has been joined from others")
         return upload
 
-    async def _change(self, held: Held, upload: Upload) -> Held:
+    async def _change(self, held: VersionedUpload, upload: Upload) -> VersionedUpload:
         return await self._records.change(held, upload.kept(self.options.kept_seconds(upload)))

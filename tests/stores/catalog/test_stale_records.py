@@ -29,7 +29,7 @@ from protoslice.errors import Conflict, NotFound, StorageUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
 from protoslice.storage.interceptor import InterceptedStorage
 from protoslice.stores import Stores
-from protoslice.stores.catalog.outdated import SETTLED_SECONDS
+from protoslice.stores.catalog.stale_records import SETTLED_SECONDS
 from protoslice.stores.garbage import collect_garbage
 
 T = TypeVar("T")

@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Self
 
 from protoslice import _core
-from protoslice.client.http.digests import Hashing
+from protoslice.client.http.digests import BackgroundHash
 from protoslice.client.upload.bodies import Item
 
-__all__ = ["Sending"]
+__all__ = ["ChecksummedFile"]
 
 
-class Sending:
+class ChecksummedFile:
     """Reads a file twice: ahead for checksums and digest, then for sending, from the page cache.
 
     The digest covers the file on the disk from its first byte, whatever an earlier process sent.
@@ -23,7 +23,7 @@ class Sending:
 
     def __init__(self, item: Item) -> None:
         self._item = item
-        self._hashing = Hashing()
+        self._hashing = BackgroundHash()
         self._due = 0
         self._sums: dict[tuple[int, int], int] = {}
 

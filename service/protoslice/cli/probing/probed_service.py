@@ -16,7 +16,7 @@ from urllib.parse import urljoin, urlsplit
 from protoslice.cli.models.addresses import authorization
 from protoslice.errors import InvalidInput, StorageUnavailable
 
-__all__ = ["TUS", "CannotTell", "Patient", "ProbeAnswer"]
+__all__ = ["TUS", "CannotTell", "ProbeAnswer", "ProbedService"]
 
 PATIENCE_SECONDS: Final = 5.0
 """Seconds that a service may take to refuse an upload once it has seen the head."""
@@ -53,7 +53,7 @@ class ProbeAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class ProbedService:
     """The service, and a file there that can be read."""
 
     url: str

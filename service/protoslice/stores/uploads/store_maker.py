@@ -18,13 +18,13 @@ from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads.model import Failure, Upload, UploadOptions
 from protoslice.stores.uploads.parts import read_on, taken_up
 
-__all__ = ["Ingesting", "Making", "Typing", "digests_of"]
+__all__ = ["Ingesting", "StoreMaker", "Typing", "digests_of"]
 
 Ingesting = Callable[[IngestRequest], Awaitable[Ingest]]
 Typing = Callable[[str | None], Awaitable[Types]]
 
 
-class Making:
+class StoreMaker:
     """Passes complete uploads to an ingest without copying their parts."""
 
     def __init__(
@@ -68,14 +68,14 @@ class Making:
             return await ingest.commit()
 
     async def _received(self, path: str, wanted: str | None, types: Types, uploads: Sequence[Upload]) -> Received:
-        """A file made of consecutive uploads; the examination resumes from the first upload's saved state."""
+        """A file made of consecutive uploads; the inspection resumes from the first upload's saved state."""
         storage, worker = self._storage, self._worker
-        examination = await taken_up(storage, worker, uploads[0], types, path=path, wanted=wanted)
+        inspection = await taken_up(storage, worker, uploads[0], types, path=path, wanted=wanted)
         parts = [part for upload in uploads for part in upload.parts]
-        await read_on(storage, worker, examination, parts)
-        examined = await worker.run(examination.finish)
-        info = File(path, examination.size, examined.sha256.hex())
-        return Received(info, FilePlace(ObjectLocation.joined(parts)), examined.detection, examined.scan)
+        await read_on(storage, worker, inspection, parts)
+        inspected = await worker.run(inspection.finish)
+        info = File(path, inspection.size, inspected.sha256.hex())
+        return Received(info, FilePlace(ObjectLocation.joined(parts)), inspected.detection, inspected.scan)
 
 
 def digests_of(upload: Upload) -> dict[str, str]:

@@ -16,7 +16,7 @@ from protoslice.server.settings import Settings
 from protoslice.storage import Call, MemoryStorage, MeteredStorage, Storage
 from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.clock import now
-from protoslice.stores.uploads import Body, NewUpload, UploadOptions, append, room
+from protoslice.stores.uploads import Body, NewUpload, UploadOptions, append, limits
 from protoslice.stores.uploads.records import UploadRecords
 
 DAY = timedelta(days=1)
@@ -77,8 +77,8 @@ def test_who_has_no_name_has_no_limit_of_its_own() -> None:
 
 @pytest.mark.parametrize("ended", ["removed", "expired"])
 def test_an_upload_that_has_ended_frees_its_place(ended: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "FULL_SECONDS", 0)
-    monkeypatch.setattr(room, "SHARE", 0)
+    monkeypatch.setattr(limits, "FULL_SECONDS", 0)
+    monkeypatch.setattr(limits, "SHARE", 0)
 
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         first, *_ = [await stores.uploads.create(wanted("greedy")) for _ in range(3)]
@@ -153,8 +153,8 @@ def test_counting_reads_each_record_once() -> None:
 
 def test_what_is_full_is_not_counted_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A count that took long is believed for longer, for any number of callers."""
-    monkeypatch.setattr(room, "FULL_SECONDS", 0)
-    monkeypatch.setattr(room, "SHARE", 10_000)
+    monkeypatch.setattr(limits, "FULL_SECONDS", 0)
+    monkeypatch.setattr(limits, "SHARE", 10_000)
     calls: list[Call] = []
 
     async def work() -> None:

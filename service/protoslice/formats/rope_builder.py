@@ -10,7 +10,7 @@ from protoslice.sources import RangeSource
 if TYPE_CHECKING:
     from protoslice.formats.model import Bytes
 
-__all__ = ["Joining", "SourceList"]
+__all__ = ["RopeBuilder", "SourceList"]
 
 _AT_ONCE: Final = 1024
 """Extents and literals that are held as Python objects before they are packed into a rope."""
@@ -31,7 +31,7 @@ class SourceList:
         return number
 
 
-class Joining:
+class RopeBuilder:
     """A rope in the making: parts are appended; each extent takes about 24 bytes of memory."""
 
     def __init__(self, sources: SourceList) -> None:

@@ -10,7 +10,7 @@ from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import entries_of
 from protoslice.stores.manifest import Manifest
 
-__all__ = ["Needed", "UnreadableManifest", "manifest_at"]
+__all__ = ["ReachableObjects", "UnreadableManifest", "manifest_at"]
 
 
 class UnreadableManifest(Exception):
@@ -21,7 +21,7 @@ class UnreadableManifest(Exception):
         self.key = key.text
 
 
-class Needed:
+class ReachableObjects:
     """Objects, attempts and index entries named by all manifests, including those in unexpired tombstones."""
 
     def __init__(self, storage: Storage, expired: set[ObjectKey]) -> None:

@@ -1,4 +1,4 @@
-"""Anything else with a type: large fields of bytes and numbers, by their paths."""
+"""Fallback format: large fields of bytes and numbers of any typed message, by their paths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from google.protobuf.text_format import Parse
 
 import protoslice
 from protoslice.errors import LimitExceeded
-from protoslice.formats import anything
+from protoslice.formats import generic
 from protoslice.formats.model import Model, RootProto, Tensors
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.tensors.reading import read
@@ -143,7 +143,7 @@ def test_a_listing_reads_nothing_that_need_not_be_counted() -> None:
 
 
 def test_what_would_take_too_long_to_count_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(anything, "_MOST_COUNTED", 1000)
+    monkeypatch.setattr(generic, "_MOST_COUNTED", 1000)
     found = opened(M(int64s=range(70_000)).SerializeToString())
     with pytest.raises(LimitExceeded, match="too many to count"):
         value(found, "int64s")

@@ -14,7 +14,7 @@ from protoslice.stores.layout import keys
 from protoslice.stores.uploads.model import UploadOptions
 from protoslice.stores.uploads.records import UploadRecords, end_upload, load_record
 
-__all__ = ["Room"]
+__all__ = ["OpenUploadLimits"]
 
 COUNTED_SECONDS: Final = 60
 FULL_SECONDS: Final = 1
@@ -25,7 +25,7 @@ _AT_ONCE: Final = 16
 """Records read concurrently."""
 
 
-class Room:
+class OpenUploadLimits:
     """Number of open uploads in one storage and its limits. A limit per client of 0 is none."""
 
     def __init__(self, storage: Storage, options: UploadOptions) -> None:

@@ -10,12 +10,12 @@ from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims
 from protoslice.stores.catalog.named_records import is_removal_mark
-from protoslice.stores.catalog.needed import Needed, UnreadableManifest, manifest_at
+from protoslice.stores.catalog.reachable import ReachableObjects, UnreadableManifest, manifest_at
 from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import owner_of
 
-__all__ = ["SETTLED_SECONDS", "Outdated"]
+__all__ = ["SETTLED_SECONDS", "StaleRecords"]
 
 SETTLED_SECONDS: Final = 2 * RENEW_SECONDS
 """Age in seconds below which no tag entry, removal mark or probe is collected, whatever the grace is.
@@ -24,10 +24,10 @@ No claim protects those. A writer of a tag that takes longer than half of this w
 """
 
 
-class Outdated:
+class StaleRecords:
     """Removes stale small records of one storage, judged by `needed`, the result of reading all manifests."""
 
-    def __init__(self, storage: Storage, needed: Needed, *, before: float, settled: float) -> None:
+    def __init__(self, storage: Storage, needed: ReachableObjects, *, before: float, settled: float) -> None:
         self._storage = storage
         self._needed = needed
         self._before = before

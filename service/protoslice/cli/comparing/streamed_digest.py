@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
-__all__ = ["Passing", "watch"]
+__all__ = ["StreamedDigest", "watch"]
 
 Pieces = Iterable[bytes | tuple[int, int, int]]
 """Pieces of a rope over the file, which is source 0."""
 
 
-class Passing:
+class StreamedDigest:
     """SHA-256 of a rope over a file, computed while the file passes."""
 
     def __init__(self, pieces: Pieces) -> None:
@@ -53,7 +53,7 @@ class Passing:
         return None
 
 
-def watch(file: Iterable[bytes | memoryview], parts: Sequence[Passing]) -> Iterable[bytes | memoryview]:
+def watch(file: Iterable[bytes | memoryview], parts: Sequence[StreamedDigest]) -> Iterable[bytes | memoryview]:
     """The pieces of `file` as they come, of which the `parts` take theirs."""
     waiting = [(part.wants, number) for number, part in enumerate(parts) if part.wants is not None]
     heapify(waiting)

@@ -10,12 +10,12 @@ from typing import Final
 from protoslice import _core
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.formats.model import Bytes, Data, Encoding, Model, RootProto, Stored, Tensor, Tensors
-from protoslice.formats.tensors.drafts import Draft
+from protoslice.formats.tensors.drafts import TensorDraft
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import Place, numbers, places_of
 from protoslice.ropes import Rope
 
-__all__ = ["Anything"]
+__all__ = ["GenericMessages"]
 
 _LEAST: Final = 64 << 10
 """Bytes; smaller fields are not listed as tensors."""
@@ -35,7 +35,7 @@ _NUMBERS: Final = {
 """Field kind in protobuf → dtype of the elements and their encoding."""
 
 
-class Anything:
+class GenericMessages:
     """Messages that no other format claims, as long as their type is known."""
 
     name = "fields"
@@ -63,9 +63,9 @@ class _Field:
     @cached_property
     def tensor(self) -> Tensor:
         """The field as a tensor, with a Fault for data if its elements cannot be counted."""
-        return Draft(self.path, self.path, "field", self.file).tensor(self._data)
+        return TensorDraft(self.path, self.path, "field", self.file).tensor(self._data)
 
-    def _data(self, draft: Draft) -> Data:
+    def _data(self, draft: TensorDraft) -> Data:
         if self.kind == "bytes":
             _, _, rope = self.proto.document.view(self.path)
             draft.dtype, draft.shape = DTYPES["U8"], (rope.size,)
