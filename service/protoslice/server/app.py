@@ -12,19 +12,19 @@ from fastapi import FastAPI
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from protoslice.server.api.failures import HANDLED, answer_exception, send_failure
 from protoslice.server.api.openapi import openapi_document
 from protoslice.server.api.problems import METHOD, HttpProblem
 from protoslice.server.api.routes import chunks, intake, operations, schemas, stores, tags, uploads, views
 from protoslice.server.api.view_router import ViewRouter, serve_view
 from protoslice.server.api.views import VIEWS
+from protoslice.server.http.disconnect import CancelOnDisconnect
+from protoslice.server.http.failures import HANDLED, answer_exception, send_failure
 from protoslice.server.http.headers import read_fields
 from protoslice.server.intake.resumable.answers import PREFIX as UPLOADS
 from protoslice.server.intake.resumable.answers import speaking_tus
 from protoslice.server.middleware.body_limits import check_framing
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.cors import AllowOrigins, Preflight
-from protoslice.server.middleware.disconnect import CancelOnDisconnect
 from protoslice.server.middleware.origin_policy import OriginPolicy
 from protoslice.server.middleware.request import RequestMiddleware
 from protoslice.server.observability.logs import RequestLog

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from protoslice.server.api.parameters import Query, chunk_number
+from protoslice.server.http.parameters import Query, chunk_number
 from protoslice.stores import OpenStore, Representation
 
 __all__ = ["PLAN_HELP", "PREFIX", "VIEWS", "StoreView"]

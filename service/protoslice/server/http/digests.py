@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as BadBase64
+from collections.abc import AsyncIterator
 from functools import lru_cache
 from typing import Final
 
 from protoslice.errors import InvalidInput
+from protoslice.server.api.problems import DIGEST, HttpProblem
+from protoslice.server.http.headers import Fields
 
-__all__ = ["format_digest", "parse_digest", "wants_sha256"]
+__all__ = ["BodyDigest", "format_digest", "parse_digest", "wants_sha256"]
 
 _MEMBER: Final = re.compile(r"[ \t]*([a-z*][a-z0-9_.*-]*)[ \t]*=[ \t]*(:[A-Za-z0-9+/=]*:|[^,;]*)[^,]*")
 
@@ -44,3 +48,34 @@ def wants_sha256(header: str | None) -> bool:
 def _members(header: str) -> dict[str, str]:
     """The members of a structured dictionary, as far as digest fields use it; the last of one name counts."""
     return {match[1]: match[2].strip() for part in header.split(",") if (match := _MEMBER.fullmatch(part))}
+
+
+class BodyDigest:
+    """The sha-256 that a request gives for its whole body, by Content-Digest or Repr-Digest."""
+
+    def __init__(self, fields: Fields) -> None:
+        given = {
+            digest
+            for name in (b"content-digest", b"repr-digest")
+            if (digest := parse_digest(fields.get(name))) is not None
+        }
+        if len(given) > 1:
+            raise InvalidInput("Repr-Digest and Content-Digest differ, but the body is sent whole and as it is")
+        self.expected: bytes | None = next(iter(given), None)
+        self._hash = hashlib.sha256() if given else None
+
+    def update(self, piece: bytes) -> None:
+        """Take in a piece, if there is something to compare with."""
+        if self._hash is not None:
+            self._hash.update(piece)
+
+    async def watch(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The pieces, digested on their way when that was asked for."""
+        async for piece in pieces:
+            self.update(piece)
+            yield piece
+
+    def check(self) -> None:
+        """Raise unless the body had the digest given."""
+        if self._hash is not None and self._hash.digest() != self.expected:
+            raise HttpProblem(DIGEST, "the digest given does not match what arrived: nothing was done with it")

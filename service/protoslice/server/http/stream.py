@@ -18,9 +18,9 @@ from starlette.types import Scope, Send
 from protoslice.concurrency.windows import Window, Windows
 from protoslice.errors import IntegrityError
 from protoslice.server.http.digests import format_digest, wants_sha256
+from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.headers import Fields
 from protoslice.server.http.plan import Answer, Facts, Planner, Terms
-from protoslice.server.middleware.disconnect import CancelOnDisconnect
 
 __all__ = ["Buffer", "RangeReadable", "send_representation"]
 

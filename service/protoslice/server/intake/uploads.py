@@ -12,11 +12,11 @@ from fastapi import Request
 from protoslice.errors import ProtosliceError
 from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.api.problems import BUSY, RETRY_AFTER_SECONDS, HttpProblem, problem_of_error
+from protoslice.server.http.digests import BodyDigest
+from protoslice.server.http.disconnect import ClientGone
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.intake.bodies import files_of
-from protoslice.server.intake.digest_checks import BodyDigest
 from protoslice.server.middleware.context import context_of
-from protoslice.server.middleware.disconnect import ClientGone
 from protoslice.server.services import Services
 from protoslice.stores import Created, Ingest, IngestRequest, follow
 

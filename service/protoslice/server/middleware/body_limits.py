@@ -12,8 +12,8 @@ from fastapi.routing import APIRoute
 from starlette.types import Message, Receive, Scope, Send
 
 from protoslice.server.api.problems import BAD_REQUEST, LIMIT, MEDIA, TIMEOUT, HttpProblem
+from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.headers import Fields, read_fields
-from protoslice.server.intake.digest_checks import BodyDigest
 from protoslice.server.settings import Settings
 
 __all__ = [

@@ -10,18 +10,15 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from protoslice.server.api.failures import send_failure
+from protoslice.server.http.disconnect import CLIENT_GONE, ClientGone
+from protoslice.server.http.failures import send_failure
 from protoslice.server.http.headers import Headers
 from protoslice.server.middleware.clients import Clients
 from protoslice.server.middleware.context import KEY, TRACE, RequestContext, given_id
-from protoslice.server.middleware.disconnect import ClientGone
 from protoslice.server.observability.metrics import Metrics
 from protoslice.server.observability.recorder import Recorder
 
-__all__ = ["CLIENT_GONE", "RequestMiddleware"]
-
-CLIENT_GONE = 499
-"""The status that logs and metrics show when the client left first."""
+__all__ = ["RequestMiddleware"]
 
 _HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
 """Answered however much a client has under way: it may be a proxy that nobody said to trust."""

@@ -16,8 +16,8 @@ from fastapi.telemetry import TelemetryConfig
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from protoslice.errors import Unsupported
+from protoslice.server.http.disconnect import CLIENT_GONE
 from protoslice.server.middleware.context import TRACE, RequestContext, context_of
-from protoslice.server.middleware.request import CLIENT_GONE
 
 __all__ = ["FRAMEWORK_SPANS_OFF", "Traced", "configure_tracing"]
 

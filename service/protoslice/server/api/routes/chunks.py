@@ -8,12 +8,12 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from protoslice.server.api.encoding import piece_json, place_json
+from protoslice.server.api.json_answers import json_answer, page_answer
 from protoslice.server.api.models import AskMissing, MissingModel, PageModel, PieceModel
 from protoslice.server.api.openapi_fragments import SEEN, problems
 from protoslice.server.api.routes.views import lasting_headers
-from protoslice.server.http.json_answers import json_answer, page_answer
+from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.middleware.body_limits import GuardedRoute
-from protoslice.server.middleware.disconnect import CancelOnDisconnect
 from protoslice.server.services import Given
 
 router = APIRouter(tags=["chunks"], route_class=GuardedRoute)

@@ -9,14 +9,14 @@ from starlette.responses import Response
 
 from protoslice.errors import StorageDenied
 from protoslice.recipes import MEDIA_TYPE as RECIPE
+from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import MadeModel, Register
 from protoslice.server.api.openapi_fragments import BINARY, header, problems
-from protoslice.server.api.parameters import plain_size
 from protoslice.server.api.problems import UNSUPPORTED, HttpProblem
-from protoslice.server.http.json_answers import made_answer
+from protoslice.server.http.disconnect import CancelOnDisconnect
+from protoslice.server.http.parameters import plain_size
 from protoslice.server.intake.uploads import counted, take_in
 from protoslice.server.middleware.body_limits import UPLOAD_BODY, GuardedRoute, takes_body
-from protoslice.server.middleware.disconnect import CancelOnDisconnect
 from protoslice.server.services import Given
 from protoslice.stores import TAGS_AT_ONCE, IngestRequest
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from protoslice.server.api.encoding import chunk_json, node_json
+from protoslice.server.api.json_answers import VERSIONED, encoded, large_answer, page_answer
 from protoslice.server.api.models import ChunkModel, NodeModel, PageModel, TensorModel
 from protoslice.server.api.openapi_fragments import SEEN, problems
 from protoslice.server.api.views import PLAN_HELP

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from protoslice.errors import InvalidInput
-from protoslice.server.api.parameters import Query
 from protoslice.server.http.digests import parse_digest
 from protoslice.server.http.headers import Fields
+from protoslice.server.http.parameters import Query
 from protoslice.server.intake.bodies.paths import file_path
 from protoslice.server.intake.bodies.raw import raw_path
 from protoslice.server.intake.resumable.headers import flag, number, pairs

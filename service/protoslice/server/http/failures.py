@@ -24,8 +24,8 @@ from protoslice.server.api.problems import (
     problem_of_error,
     problem_response,
 )
+from protoslice.server.http.disconnect import ClientGone
 from protoslice.server.middleware.context import context_of, request_id_of
-from protoslice.server.middleware.disconnect import ClientGone
 
 __all__ = ["HANDLED", "answer_exception", "problem_of", "send_failure"]
 

@@ -8,8 +8,10 @@ from typing import Self
 
 from starlette.types import Receive
 
-__all__ = ["CancelOnDisconnect", "ClientGone"]
+__all__ = ["CLIENT_GONE", "CancelOnDisconnect", "ClientGone"]
 
+CLIENT_GONE = 499
+"""The status that logs and metrics show when the client left first."""
 GRACE_SECONDS = 0.1
 """Work shorter than this is not watched: watching costs a task."""
 

@@ -13,10 +13,10 @@ from starlette.responses import Response
 from protoslice.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
 from protoslice.facts import Restored, Store
 from protoslice.server.api.encoding import report_json, restored_json, store_json, store_weight
-from protoslice.server.api.parameters import with_parameter
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.http.digests import format_digest
 from protoslice.server.http.headers import Fields, read_fields
+from protoslice.server.http.parameters import with_parameter
 from protoslice.stores import Created, ResultPage, Stores
 
 __all__ = ["encoded", "json_answer", "large_answer", "made_answer", "page_answer", "restored_body", "store_body"]
