@@ -180,7 +180,7 @@ def test_what_is_refused(case: str) -> None:
 
 def test_a_record_never_takes_the_next_ones_bytes_for_its_own() -> None:
     first, second = b"\x22\x0a", GPU(module_name="12345678").SerializeToString()
-    with pytest.raises(ProtosliceError), protoslice.open(split_of([(None, first), (None, second)])):
+    with pytest.raises(InconsistentChunks), protoslice.open(split_of([(None, first), (None, second)])):
         pass
 
 

@@ -5,12 +5,7 @@ import asyncio
 import pytest
 from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, some, upload, visible
 
-from protoslice.errors import (
-    IntegrityError,
-    NotFound,
-    ProtosliceError,
-    Unsupported,
-)
+from protoslice.errors import IntegrityError, NotFound, StorageFull, Unsupported
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 
@@ -97,7 +92,7 @@ def test_readiness() -> None:
         await stores.ready()
 
     async def full(stores: Stores, _: FileStorage) -> None:
-        with pytest.raises(ProtosliceError, match="nearly full"):
+        with pytest.raises(StorageFull, match="nearly full"):
             await stores.ready()
 
     in_files(run, StoreOptions(space_watermark_bytes=0))

@@ -13,7 +13,7 @@ from tests.support.serving import in_a_thread
 
 from protoslice.client import Client
 from protoslice.client.filesystem import StoreFileSystem
-from protoslice.errors import ProtosliceError, StorageDenied
+from protoslice.errors import IntegrityError, InvalidInput, StorageDenied, StorageError, StorageUnavailable
 
 SECRETS = {"Authorization": "Bearer secret", "X-Api-Key": "secret", "Cookie": "session=secret"}
 PAGE = json.dumps({"items": [{"name": "a", "store": "1" * 64, "updated": "2026-11-21T10:00:00Z"}], "next": None})
@@ -108,7 +108,7 @@ def test_a_file_system_sends_them_nowhere_else(sites: tuple[Site, Site]) -> None
     one, other = sites
     one.place = lambda: f"{other.url}/v1/tags"
     files = StoreFileSystem(options={"headers": SECRETS, "attempts": 1}, skip_instance_cache=True)
-    with pytest.raises(ProtosliceError):
+    with pytest.raises(IntegrityError):
         files.cat_file(f"{one.url.removeprefix('http://')}/a/files/b")
     assert one.secrets()
     assert all(one.secrets())
@@ -129,23 +129,24 @@ def test_a_push_is_not_sent_elsewhere(sites: tuple[Site, Site]) -> None:
 def test_a_circle_ends(sites: tuple[Site, Site]) -> None:
     one, _ = sites
     one.place = lambda: f"{one.url}/v1/tags"
-    with Client(one.url) as client, pytest.raises(ProtosliceError, match="redirects more than"):
+    with Client(one.url) as client, pytest.raises(StorageError, match="redirects more than"):
         list(client.tags())
     assert len(one.seen) < 50
 
 
 def test_a_place_that_is_none(sites: tuple[Site, Site]) -> None:
     one, _ = sites
-    for place in ("ftp://127.0.0.1/a", "http://[::1", "https://"):
+    kinds = {"ftp://127.0.0.1/a": InvalidInput, "http://[::1": StorageUnavailable, "https://": StorageUnavailable}
+    for place, kind in kinds.items():
         one.place = lambda place=place: place  # type: ignore[misc]
-        with Client(one.url, headers=SECRETS, attempts=1) as client, pytest.raises(ProtosliceError):
+        with Client(one.url, headers=SECRETS, attempts=1) as client, pytest.raises(kind):
             list(client.tags())
 
 
 def test_what_is_asked_in_json_is_asked_again(sites: tuple[Site, Site]) -> None:
     one, other = sites
     one.place = lambda: f"{other.url}/v1/tags/a"
-    with Client(one.url, headers=SECRETS) as client, pytest.raises(ProtosliceError):
+    with Client(one.url, headers=SECRETS) as client, pytest.raises(IntegrityError):
         client.tag("a", "1" * 64)
     assert json.loads(other.bodies[0]) == {"store": "1" * 64}
     assert other.secrets() == [{}]

@@ -26,7 +26,7 @@ from tests.support.relay import Relay
 from protoslice.client import AsyncClient, Client
 from protoslice.client.upload import push, resumable
 from protoslice.client.upload.journal import Journal
-from protoslice.errors import InvalidInput, ProtosliceError, StorageError, StorageUnavailable
+from protoslice.errors import InvalidInput, StorageError, StorageUnavailable
 
 MIB = 1 << 20
 GIVEN = 12 * MIB
@@ -289,7 +289,7 @@ def test_an_error_that_will_not_pass_leaves_nothing(
 ) -> None:
     path = tmp_path / "bad.pb"
     path.write_bytes(b"\xff" * (2 * MIB))
-    with pytest.raises(ProtosliceError) as caught:
+    with pytest.raises(InvalidInput) as caught:
         ours.push(path, base=[], type="tensorflow.GraphDef", root="another.pb")
     assert not hasattr(caught.value, "__notes__")
     assert proxy.done[-1][0] == "DELETE"

@@ -185,9 +185,9 @@ def test_what_cannot_be_is_told_when_it_is_read(
 
 
 def test_too_many_values_are_told() -> None:
-    with pytest.raises(ProtosliceError):
+    with pytest.raises(CorruptModel):
         raw(one(dtype=3, shape=[1], int_val=[1, 2]))
-    with pytest.raises(ProtosliceError):
+    with pytest.raises(CorruptModel):
         strings(one(dtype=7, shape=[1], string_val=[b"a", b"b"]))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 from tests.support.stores import assert_whole, onnx
 
-from protoslice.errors import ChecksumMismatch, CorruptModel, Gone, InvalidInput, LimitExceeded, ProtosliceError
+from protoslice.errors import ChecksumMismatch, CorruptModel, Gone, InvalidInput, LimitExceeded
 from protoslice.storage import FileStorage, MemoryStorage, Storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions, WrongOffset
@@ -158,7 +158,7 @@ class UploadsMachine(RuleBasedStateMachine):
         wanted = NewUpload(path="joined.bin", request=IngestRequest(type="unknown"))
         joining = self.stores.uploads.join([one, other], wanted)
         if not ready:
-            with pytest.raises(ProtosliceError):
+            with pytest.raises(InvalidInput):
                 self.run(joining)
             return
         try:

@@ -17,7 +17,7 @@ from tests.support.stores import assert_whole, field, in_memory, keys_in, object
 
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
-from protoslice.errors import IntegrityError, NotFound, ProtosliceError, Unsupported
+from protoslice.errors import IntegrityError, NotFound, Unsupported
 from protoslice.schema import from_descriptor_set
 from protoslice.storage import Call, MemoryStorage, MeteredStorage, ObjectKey, Span, Storage
 from protoslice.stores import IngestRequest, Representation, StoreOptions, Stores
@@ -366,7 +366,7 @@ def test_a_flipped_bit_in_a_part_is_never_given_out(sizes: list[int]) -> None:
         content = bytearray(await storage.get_range(key, 0, found.parts[-1].size))
         content[len(content) // 2] ^= 1
         await storage.put(key, bytes(content))
-        with pytest.raises(ProtosliceError):
+        with pytest.raises(IntegrityError):
             await assert_whole(stores, (await stores.view(found.store or "")).info)
 
     in_memory(work)

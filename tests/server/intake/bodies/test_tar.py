@@ -319,7 +319,7 @@ def test_every_flipped_bit_of_a_header_is_noticed() -> None:
     for position in {*range(512)} - {148}:  # there, bit 4 makes a leading zero a leading space: the same number
         broken = bytearray(data)
         broken[position] ^= 1 << position % 8
-        with pytest.raises(ProtosliceError):
+        with pytest.raises(CorruptModel):
             read([bytes(broken)])
 
 
