@@ -1,4 +1,4 @@
-"""LazyTensors tensors: a short file that declares many costs little time and memory, until one is read."""
+"""Lazy tensors: a short file that declares many costs little time and memory, until one is read."""
 
 from __future__ import annotations
 
