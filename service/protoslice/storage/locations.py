@@ -70,8 +70,13 @@ def _authority(scheme: str, authority: str) -> str:
         return ""
     if not authority or "@" in authority:
         raise InvalidInput("a storage URI names a host or a bucket, and no credentials")
+    return web_authority(scheme, authority) if scheme in _WEB_PORTS else authority
+
+
+def web_authority(scheme: str, authority: str) -> str:
+    """Host and port of a web URL, in lower case, without a default port; else `InvalidInput`."""
     if scheme not in _WEB_PORTS:
-        return authority
+        raise InvalidInput("a web URI begins with http:// or https://")
     authority = authority.lower().removesuffix(_WEB_PORTS[scheme])
     if not _WEB_AUTHORITY.fullmatch(authority):
         raise InvalidInput("a web URI has a host, in ASCII, and perhaps a port")

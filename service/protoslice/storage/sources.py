@@ -37,10 +37,12 @@ def allowed(uri: str, prefixes: Sequence[str]) -> Source:
     raise StorageDenied("this source is not under any of the prefixes the operator allows")
 
 
-def open_source(root: str, options: Mapping[str, str] | None = None, *, networks: Sequence[str] = ()) -> Storage:
+def open_source(
+    root: str, options: Mapping[str, str] | None = None, *, networks: Sequence[str] = (), prefixes: Sequence[str] = ()
+) -> Storage:
     """Open the storage at an allowed prefix for reading; a missing directory is not created.
 
-    `networks` lists non-public networks that web sources may lie in.
+    `networks` lists non-public networks that web sources may lie in; redirects reach those below `prefixes` alone.
     """
     place = parse_root(root)
     if place.scheme == "file":
@@ -48,5 +50,5 @@ def open_source(root: str, options: Mapping[str, str] | None = None, *, networks
     if place.is_web:
         from protoslice.storage.web.backend import WebStorage
 
-        return WebStorage(root, networks=networks)
+        return WebStorage(root, networks=networks, prefixes=prefixes)
     return open_storage(root, options)

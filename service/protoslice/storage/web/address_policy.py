@@ -8,6 +8,9 @@ A client names a source, and the service opens the source from inside the operat
 - Addresses that are not publicly routable are refused, in any notation and inside any IPv6 wrapping, unless they lie
   in a network on the operator's list.
 
+- A redirect counts as a new source: its host is resolved and checked again. Networks on the list are reached by it only
+  below a prefix on the list; the rest of the web only at public addresses, never from https to http, and five times.
+
 Not covered: the content that an allowed public server answers with, and services that trust the operator's public
 addresses.
 """

@@ -15,9 +15,12 @@ from protoslice.errors import Conflict, NotFound, ProtosliceError, StorageDenied
 from protoslice.storage.interface import ObjectStat, Span
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.spans import check_inside
+from protoslice.storage.web.redirects import WebUrl, next_url
 
 _RANGE: Final = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19})")
 _NO_RANGE: Final = re.compile(r"bytes \*/([0-9]{1,19})")
+_SHORT: Final = 16 << 10
+"""Bytes of a redirect's body that are read to keep its connection."""
 _STRONG: Final = re.compile(r'"[\x21\x23-\x7e\x80-\xff]*"')
 
 _REFUSALS: Final[dict[int, tuple[type[ProtosliceError], str]]] = {
@@ -60,6 +63,28 @@ async def read_answer(key: ObjectKey, span: Span, response: httpcore.Response) -
     raise _refusal(key, response.status)
 
 
+async def redirected(key: ObjectKey, url: WebUrl, response: httpcore.Response) -> WebUrl | None:
+    """The URL that `response` to a request for `url` redirects to, None if it does not.
+
+    `StorageDenied` for a place that is not followed.
+    """
+    headers = {name.lower(): value for name, value in response.headers}
+    try:
+        after = next_url(url, response.status, headers.get(b"location", b"").decode("latin-1"))
+    except StorageDenied as error:
+        raise denied(key, error.message) from None
+    # A connection whose answer was read to its end serves the next range too.
+    length = headers.get(b"content-length", b"")
+    if after is not None and length.isdigit() and int(length) <= _SHORT:
+        await response.aread()
+    return after
+
+
+def denied(key: ObjectKey, why: str) -> StorageDenied:
+    """`StorageDenied` for an object that this service does not fetch."""
+    return StorageDenied(f"cannot read {str(key)!r}: {why}")
+
+
 def unavailable(key: ObjectKey, why: str) -> StorageUnavailable:
     """`StorageUnavailable` for a server that fails."""
     return StorageUnavailable(f"cannot read {str(key)!r}: {why}")
@@ -98,7 +123,5 @@ async def _body(key: ObjectKey, response: httpcore.Response, length: int) -> byt
 
 
 def _refusal(key: ObjectKey, status: int) -> ProtosliceError:
-    if 300 <= status < 400:
-        return StorageDenied(f"cannot read {str(key)!r}: the server redirects, and redirects are not followed")
     kind, why = _REFUSALS.get(status, (StorageUnavailable, f"the server answered {status}"))
     return kind(f"cannot read {str(key)!r}: {why}")

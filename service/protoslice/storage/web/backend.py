@@ -1,7 +1,8 @@
 """`https://` and `http://`: read-only objects of a web server, pinned to a strong entity tag.
 
-Redirects are not followed, proxies of the environment are not used, and each connection goes to an address that the
-address policy has checked; TLS still verifies the certificate against the host's name.
+Proxies of the environment are not used, and each connection goes to an address that the address policy has checked; TLS
+still verifies the certificate against the host's name. Redirects are followed anew for each range, as presigned links
+expire: to public addresses, and to others only below the operator's prefixes. The last answer's entity tag is the pin.
 """
 
 from __future__ import annotations
@@ -9,21 +10,22 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Final, NoReturn
 from urllib.parse import quote
 
 import httpcore
 
-from protoslice.errors import IntegrityError, StorageUnavailable, Unsupported
+from protoslice.errors import IntegrityError, StorageDenied, StorageUnavailable, Unsupported
 from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectStat, Page, Span, Writer
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.locations import parse_root
 from protoslice.storage.remote import RemoteStorage, expect
 from protoslice.storage.spans import check_inside, check_span
 from protoslice.storage.web.address_policy import Networks
-from protoslice.storage.web.answers import FetchedRange, read_answer, unavailable
+from protoslice.storage.web.answers import FetchedRange, denied, read_answer, redirected, unavailable
 from protoslice.storage.web.connections import guarded_pool
+from protoslice.storage.web.redirects import MOST_HOPS, WebUrl, is_listed
 
 _TRIES: Final = 3
 _PAUSE: Final = 0.1
@@ -41,12 +43,24 @@ _FAILURES: Final = (
 
 
 class WebStorage(RemoteStorage):
-    """Storage of the objects below one URL; `networks` lists non-public networks that may be visited."""
+    """Storage of the objects below one URL.
 
-    def __init__(self, root: str, *, networks: Sequence[str] = (), tls: ssl.SSLContext | None = None) -> None:
-        place = parse_root(root)
-        self._place = place
+    `networks` lists non-public networks that may be visited below `root` and `prefixes`; other redirects lead to public
+    addresses alone.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        networks: Sequence[str] = (),
+        prefixes: Sequence[str] = (),
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._place = parse_root(root)
+        self._prefixes = (root, *prefixes)
         self._pool = guarded_pool(Networks(*networks), tls)
+        self._public = guarded_pool(Networks(), tls)
 
     @property
     def abilities(self) -> Abilities:
@@ -96,6 +110,7 @@ class WebStorage(RemoteStorage):
     async def close(self) -> None:
         """See `Storage.close`."""
         await self._pool.aclose()
+        await self._public.aclose()
 
     async def _get(self, key: ObjectKey, start: int, end: int, etag: str | None) -> FetchedRange:
         headers = [("Range", f"bytes={start}-{end - 1}")]
@@ -111,20 +126,48 @@ class WebStorage(RemoteStorage):
         return await self._ask(method, key, span, headers)
 
     async def _ask(self, method: str, key: ObjectKey, span: Span, headers: _Headers) -> FetchedRange:
-        always = [("Host", self._place.authority), ("Accept-Encoding", "identity")]
-        stream = self._pool.stream(method, self._url(key), headers=always + headers, extensions=_TIMEOUTS)
+        url, pool = self._url(key), self._pool
         try:
-            async with asyncio.timeout(_SECONDS), stream as response:
-                return await read_answer(key, span, response)
+            async with asyncio.timeout(_SECONDS):
+                for _ in range(1 + MOST_HOPS):
+                    answer = await self._hop(pool, method, url, key, span, headers)
+                    if not isinstance(answer, WebUrl):
+                        return answer
+                    url, pool = answer, self._pool if is_listed(answer, self._prefixes) else self._public
         except (*_FAILURES, OSError) as error:
             raise unavailable(key, f"it gave no whole answer ({type(error).__name__})") from None
+        raise denied(key, f"the server redirects more than {MOST_HOPS} times")
 
-    def _url(self, key: ObjectKey) -> httpcore.URL:
+    async def _hop(
+        self,
+        pool: httpcore.AsyncConnectionPool,
+        method: str,
+        url: WebUrl,
+        key: ObjectKey,
+        span: Span,
+        headers: _Headers,
+    ) -> FetchedRange | WebUrl:
+        """The answer of `url`, or the URL it redirects to; only the headers of a range request go anywhere."""
+        always = [("Host", url.authority), ("Accept-Encoding", "identity")]
+        async with AsyncExitStack() as held:
+            try:
+                stream = pool.stream(method, _asked(url), headers=always + headers, extensions=_TIMEOUTS)
+                response = await held.enter_async_context(stream)
+            except StorageDenied:
+                if pool is self._pool:
+                    raise
+                # The policy's own words would tell a client which private names there are.
+                raise denied(key, "the server redirects to an address that is not public") from None
+            return await redirected(key, url, response) or await read_answer(key, span, response)
+
+    def _url(self, key: ObjectKey) -> WebUrl:
         path = "".join(f"/{quote(segment, safe=_SAFE)}" for segment in self._place.segments + key.segments)
-        # Built from parts: httpcore's parser would cut the path at a semicolon.
-        return httpcore.URL(
-            scheme=self._place.scheme, host=self._place.host, port=self._place.port, target=path.encode("ascii")
-        )
+        return WebUrl(self._place.scheme, self._place.authority, path)
+
+
+def _asked(url: WebUrl) -> httpcore.URL:
+    # Built from parts: httpcore's parser would cut the path at a semicolon.
+    return httpcore.URL(scheme=url.scheme, host=url.place.host, port=url.place.port, target=url.target.encode("ascii"))
 
 
 def _refuse() -> NoReturn:

@@ -14,7 +14,7 @@ _KEPT_SECONDS = 30
 
 
 def guarded_pool(networks: Networks, tls: ssl.SSLContext | None) -> httpcore.AsyncConnectionPool:
-    """Pool of HTTP/1.1 connections to addresses that the policy permits; no redirects, no proxies."""
+    """Pool of HTTP/1.1 connections to addresses that the policy permits; no proxies."""
     return httpcore.AsyncConnectionPool(
         ssl_context=tls or ssl.create_default_context(),
         max_connections=_CONNECTIONS,

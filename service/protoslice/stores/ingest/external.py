@@ -158,7 +158,9 @@ class ExternalObjects:
         place = allowed(uri, self._prefixes)
         storage = self._storages.get(place.root)
         if storage is None:
-            storage = self._storages[place.root] = open_source(place.root, networks=self._networks)
+            storage = self._storages[place.root] = open_source(
+                place.root, networks=self._networks, prefixes=self._prefixes
+            )
         return storage, place.key
 
 
