@@ -17,6 +17,7 @@ from protoslice.facts import ChunkEntry
 from protoslice.server.api.encoding import node_json
 from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.stores import IngestRequest, OpenStore, StoreOptions, Stores
+from protoslice.stores.service import _MERGE_PLANS
 
 MODEL = onnx(100, 70_000, 2_300_000, 10, 1_048_576)
 REQUEST = IngestRequest(min_chunk=50_000, max_chunk=1_000_000)
@@ -92,6 +93,25 @@ def test_every_view_says_what_it_is() -> None:
         number = await store.merge("ir_version", None, None)
         assert (await read(number), number.media_type) == (b"8", "text/plain; charset=utf-8")
         assert (await store.cpb()).filename == "model.cpb"
+
+    in_memory(work)
+
+
+def test_a_merge_is_planned_once_for_all_of_its_ranges() -> None:
+    async def work(stores: Stores, _: MemoryStorage) -> None:
+        store, other = await store_of(stores), await stores.view((await upload(stores, onnx(10))).store.id)
+        masks: list[tuple[str, list[str] | None, int | None]] = [
+            ("", ["graph.initializer.name"], None), ("graph", ["initializer.name"], None), ("", None, 60_000),
+            ("", ["graph.initializer.name"], 60_000), ("", None, None),
+        ]  # fmt: skip
+        first = [await store.merge(*mask) for mask in masks]
+        assert [await read(await store.merge(*mask)) for mask in masks] == [await read(view) for view in first]
+        for mask, view in zip(masks, first, strict=True):
+            assert (await store.merge(*mask)).rope is view.rope
+        assert await read(await other.merge(*masks[0])) != await read(first[0])
+        for n in range(_MERGE_PLANS):
+            await store.merge("", None, n)
+        assert (await store.merge(*masks[0])).rope is not first[0].rope, "only so many are kept"
 
     in_memory(work)
 

@@ -12,7 +12,7 @@ from itertools import compress
 
 from protoslice import schema
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
 from protoslice.defaults import MAX_UPLOAD_BYTES, OPEN_STORES, SPACE_WATERMARK_BYTES, WORKER_THREADS
 from protoslice.errors import (
     Conflict,
@@ -47,7 +47,7 @@ from protoslice.stores.names import check_request, check_tag, is_id, is_id_prefi
 from protoslice.stores.paging import ResultPage
 from protoslice.stores.reading.joined import open_file_object
 from protoslice.stores.reading.objects import StoredFile, StoredObject
-from protoslice.stores.reading.opened import OpenStore, open_proto
+from protoslice.stores.reading.opened import MergePlans, OpenStore, open_proto
 from protoslice.stores.reading.pieces import Pieces
 from protoslice.stores.reading.soundness import is_sound
 from protoslice.stores.requests import Created, IngestRequest
@@ -58,6 +58,9 @@ __all__ = ["StoreOptions", "Stores"]
 _log = logging.getLogger(__name__)
 
 _TURN = 64
+_MERGE_PLANS = 1024
+_MERGE_ROOM = 32 << 20
+"""Bytes of the plans of merges in memory."""
 NEWEST = 16
 """Newest stores searched for pieces when a request names none."""
 
@@ -99,6 +102,7 @@ class Stores:
         self._store_pages = StorePages(storage, self._manifests, self._tags)
         self._uploads = Uploads(storage, self._worker, self._claims, self.ingest, self._types, options.uploads)
         self._pieces = Pieces(storage, self._worker)
+        self._plans: MergePlans = CachedFlight(most=_MERGE_PLANS, room=_MERGE_ROOM)
         self._opened: dict[str, OpenStore] = {}
         self._opening: SingleFlight[str, OpenStore] = SingleFlight()
 
@@ -420,7 +424,8 @@ class Stores:
             for opened in files:
                 opened.close()
             raise
-        return OpenStore(manifest, files, proto, self._worker, ArtifactCache(self._storage, manifest.id, self._worker))
+        derived = ArtifactCache(self._storage, manifest.id, self._worker)
+        return OpenStore(manifest, files, proto, self._worker, derived, self._plans)
 
     async def _open_object(self, stored: ObjectLocation, shared: dict[ObjectLocation, StoredObject]) -> StoredFile:
         if stored.uri is not None:

@@ -74,6 +74,17 @@ def pipelined(path: str, count: int) -> Any:
     return play
 
 
+def in_ranges(path: str, count: int) -> Any:
+    """A play that asks for `path` byte by byte."""
+
+    def play(wire: Wire, given: Any) -> int:
+        asked = (get(path.format(store=given), range=f"bytes={n}-{n}") for n in range(count))
+        statuses = {wire.exchange(request)[0] for request in asked}
+        return statuses.pop() if len(statuses) == 1 else 0
+
+    return play
+
+
 def _view(name: str, worst: str, query: str, **more: Any) -> Row:
     """A row for a view whose whole path is in its template."""
     return Row(
@@ -163,6 +174,14 @@ READING: Final = (
         given=far,
         status=200,
         budget=Budget(calls=FAR + 20),
+    ),
+    Row(
+        route=f"GET {_STORE}/merge",
+        worst=f"one mask over {FAR} tensors far apart, byte by byte",
+        play=in_ranges("/v1/stores/{store}/merge?fields=graph.initializer[*].name", 64),
+        given=far,
+        status=206,
+        budget=Budget(calls=FAR + 64 + 20, work=60_000),
     ),
     Row(
         route=f"GET {_STORE}/merge",

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.support.stores import assert_whole, in_files, in_memory, keys_in, objects_in, onnx, opened, read, upload
 
 from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import IntegrityError
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.storage.metered import Call, MeteredStorage
@@ -154,7 +155,7 @@ def test_a_store_is_not_opened_with_a_file_too_few() -> None:
         opened_files = [store.file(file.path).sources[0] for file in store.manifest.files]
         derived = ArtifactCache(storage, info.id, worker)
         with pytest.raises(ValueError, match="shorter"):
-            OpenStore(store.manifest, opened_files[:-1], None, worker, derived)  # type: ignore[arg-type]
+            OpenStore(store.manifest, opened_files[:-1], None, worker, derived, CachedFlight(most=1, room=1))  # type: ignore[arg-type]
         await worker.close()
 
     in_memory(work)

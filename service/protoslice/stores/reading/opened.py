@@ -9,7 +9,7 @@ from functools import partial
 
 from protoslice import _core, schema
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
 from protoslice.errors import IntegrityError, InvalidInput, NoRoot, NotFound, Unsupported
 from protoslice.facts import ChunkEntry, File, ModelReport, Node
 from protoslice.formats import model as formats
@@ -36,9 +36,16 @@ from protoslice.stores.reading.serving import Representation
 from protoslice.stores.reading.tensors import StoreTensors
 from protoslice.stores.reading.tree import nodes_below
 
-__all__ = ["OpenStore"]
+__all__ = ["MergePlans", "OpenStore"]
 
 DEPTH = 16
+_PIECE_WEIGHT = 32
+"""Bytes of memory per piece of a rope, about."""
+
+MergePlan = tuple[str, str | None, _core.Rope]
+"""Kind, message type and rope of a merge."""
+MergePlans = CachedFlight[tuple[object, ...], MergePlan]
+"""Plans of recent merges of all stores: a client that reads one in ranges has it planned once."""
 
 
 class OpenStore:
@@ -51,6 +58,7 @@ class OpenStore:
         proto: OpenRoot | None,
         worker: Worker,
         derived: ArtifactCache,
+        plans: MergePlans,
     ) -> None:
         self.manifest = manifest
         self.info = manifest.as_store()
@@ -63,6 +71,7 @@ class OpenStore:
         self._chunks = self._chunks_by(proto.plan, "", self._etag) if proto is not None else None
         self._by_policy: SingleFlight[str, StoreChunks] = SingleFlight()
         self._of_policy: StoreChunks | None = None
+        self._plans = plans
         self._files = {file.path: (file, stored) for file, stored in zip(manifest.files, files, strict=True)}
         by_path = {path: stored for path, (_, stored) in self._files.items()}
         root = formats.RootProto(proto.document, proto.sources) if proto is not None else None
@@ -136,8 +145,11 @@ class OpenStore:
         proto = self._known()
         if omit_larger_than is not None and not 0 <= omit_larger_than < 1 << 63:
             raise InvalidInput("omit_larger_than is a size in bytes, from 0 on")
-        fields = list(fields) if fields else None
-        kind, type_name, rope = await self._worker.run(lambda: proto.document.view(path, fields, omit_larger_than))
+        fields = tuple(fields or ())
+        view = (path, fields, omit_larger_than)
+        kind, type_name, rope = await self._plans.get(
+            (self.manifest.attempt, *view), lambda: self._planned_merge(proto.document, *view)
+        )
         whole = not path and not fields and omit_larger_than is None
         if whole and not proto.imaged:
             as_file = self.file(self.manifest.root or "")
@@ -156,9 +168,21 @@ class OpenStore:
         )
         if kind not in {"message", "string", "bytes", "unknown", "repeated"}:
             media = "text/plain; charset=utf-8"
-        etag = self._etag("merge", path, fields, omit_larger_than)
+        etag = self._etag("merge", path, list(fields) or None, omit_larger_than)
         name = _filename(path, "pb" if kind == "message" else "txt" if media.startswith("text") else "bin")
         return Representation(rope, proto.sources, etag, name, kind=kind, message_type=type_name, media_type=media)
+
+    async def _planned_merge(
+        self, document: _core.Document, path: str, fields: Sequence[str], omit_larger_than: int | None
+    ) -> tuple[MergePlan, int]:
+        """The plan of a merge, and its weight in bytes."""
+
+        def plan() -> tuple[MergePlan, int]:
+            kind, type_name, rope = document.view(path, list(fields) or None, omit_larger_than)
+            names = len(path) + sum(map(len, fields))
+            return (kind, type_name, rope), names + formats.Bytes(rope, ()).literals + _PIECE_WEIGHT * rope.piece_count
+
+        return await self._worker.run(plan)
 
     async def cpb(self, plan: str | None = None) -> Representation:
         """The store as one `.cpb`; see `planned`.
