@@ -78,16 +78,17 @@ class NamedRecords:
     async def set(self, key: ObjectKey, data: bytes) -> tuple[str, bool]:
         """Create or replace a record; returns its entity tag and True when it is new."""
         sealed = seal(data)
-        for _ in range(TRIES):
+        for left in reversed(range(TRIES)):
             try:
                 return await self._storage.put_if_absent(key, sealed), True
             except Conflict:
                 pass
             with suppress(Conflict, NotFound):
                 found, stat = await self._raw(await self._storage.stat(key))
-                if not found.startswith(_REMOVED):
-                    return await self._storage.put(key, sealed), False
-                return await self._storage.put(key, sealed, if_etag=stat.etag), True
+                removed = found.startswith(_REMOVED)
+                # On condition, since a removal meanwhile makes the record new; the last try outdoes other writers.
+                etag = stat.etag if removed or left else None
+                return await self._storage.put(key, sealed, if_etag=etag), removed
         raise self._restless(key)
 
     async def create(self, key: ObjectKey, data: bytes) -> str:
