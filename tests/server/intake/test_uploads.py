@@ -277,6 +277,16 @@ def test_registering_in_place(serving: Any, tmp_path: Path, model: bytes) -> Non
         assert_problem(changed.status_code, changed.headers, changed.content, expected=409, slug="conflict")
 
 
+def test_a_corrupt_object_is_not_registered(serving: Any, tmp_path: Path, model: bytes) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"\x3a\xff\xff\xff\xff\x0fabc")
+    files = {"model.onnx": (tmp_path / "model.onnx").as_uri()}
+    with serving(register_allow=(tmp_path.as_uri(),)) as live, httpx.Client(base_url=live.url) as client:
+        before = client.get("/v1/stores").json()
+        answer = client.post("/v1/stores/register", json={"files": files, "type": "onnx.ModelProto"})
+        assert_problem(answer.status_code, answer.headers, answer.content, expected=400, slug="corrupt-model")
+        assert client.get("/v1/stores").json() == before
+
+
 def test_registering_from_a_network_that_is_not_public_needs_it_listed(serving: Any, model: bytes) -> None:
     with web_server() as web:
         web.objects["model.onnx"] = model

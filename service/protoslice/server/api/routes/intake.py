@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
-from protoslice.errors import StorageDenied
+from protoslice.errors import CorruptModel, StorageDenied
 from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import MadeModel, Register
 from protoslice.server.api.openapi_fragments import BINARY, header, problems
-from protoslice.server.api.problems import UNSUPPORTED, HttpProblem
+from protoslice.server.api.problems import UNSUPPORTED, HttpProblem, problem_of_error
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.parameters import plain_size
 from protoslice.server.intake.uploads import counted, take_in
@@ -146,6 +146,8 @@ async def register_store(request: Request, services: Given, body: Register) -> R
         with counted(services, request):
             async with CancelOnDisconnect(request.receive):
                 made = await services.stores.register(body.files, wanted)
+    except CorruptModel as error:
+        raise problem_of_error(error, uploading=True) from error
     except StorageDenied as error:
         # Not our own storage: the source is the client's choice.
         raise HttpProblem(UNSUPPORTED, "the operator does not allow this source, or it refuses to be read") from error
