@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
-    "CONNECTIONS", "MAX_CHUNK", "MAX_OPEN_UPLOADS", "MAX_UPLOAD_BYTES", "MIN_CHUNK", "OPEN_STORES",
+    "CONNECTIONS", "MAX_CHUNK", "MAX_FILES", "MAX_OPEN_UPLOADS", "MAX_UPLOAD_BYTES", "MIN_CHUNK", "OPEN_STORES",
     "SPACE_WATERMARK_BYTES", "UPLOAD_BEGIN_SECONDS", "UPLOAD_LIFETIME_SECONDS", "UPLOAD_PART_BYTES", "WORKER_THREADS",
 ]  # fmt: skip
 
@@ -14,6 +14,8 @@ MIN_CHUNK: Final = 1 << 20
 MAX_CHUNK: Final = 1 << 30
 """Bytes at which runs of repeated elements are cut into chunks."""
 
+MAX_FILES: Final = 10_000
+"""Files of a store: far beyond any model's directory, and the memory that each takes stays bounded."""
 MAX_UPLOAD_BYTES: Final = 1 << 40
 """Bytes of the largest upload, all its files together."""
 MAX_OPEN_UPLOADS: Final = 1000

@@ -13,13 +13,13 @@ import pytest
 from tests.support.live import live_server
 from tests.support.stores import field, onnx
 
+from protoslice.defaults import MAX_FILES
 from protoslice.ranges import MAX_HEADER, MAX_RANGES
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
 from protoslice.schema.parsing import MAX_TEXT
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 from protoslice.server.transport.uvicorn_config import uvicorn_config
-from protoslice.stores.ingest.ingest import FILES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/http-api.md").read_text()
@@ -66,7 +66,7 @@ def _most(what: str) -> int:
 
 
 def test_limits_that_the_code_names() -> None:
-    assert _most("files of one store") == FILES
+    assert _most("files of one store") == MAX_FILES
     assert _limits()["a `Range` header"] == f"{MAX_HEADER} characters, {MAX_RANGES} ranges"
     assert _limits()["a model in text format"] == f"{MAX_TEXT >> 20} MiB"
     asked = DOCUMENT["components"]["schemas"]["AskMissing"]["properties"]["chunks"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 
-from protoslice.errors import InvalidInput
+from protoslice.defaults import MAX_FILES
+from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.stores.requests import TAGS_AT_ONCE, IngestRequest
 
 __all__ = [
@@ -46,7 +47,9 @@ class FilePaths:
         self._sorted: list[str] = []
 
     def add(self, path: str) -> None:
-        """Add a path; `InvalidInput` when it is malformed or conflicts with another."""
+        """Add a path; `InvalidInput` when malformed or in conflict with another, `LimitExceeded` for too many."""
+        if len(self._sorted) >= MAX_FILES:
+            raise LimitExceeded(f"a store holds at most {MAX_FILES} files")
         name = check_file_path(path).replace("/", "\0")
         place = bisect_left(self._sorted, name)
         if self._sorted[place : place + 1] == [name]:

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.problems import assert_problem
 
-from protoslice.errors import InvalidInput
+from protoslice.defaults import MAX_FILES
+from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.recipes import MEDIA_TYPE, RecipeWriter
 from protoslice.stores.names import FilePaths
 
@@ -79,9 +80,17 @@ def test_a_file_that_is_a_folder_for_another_is_refused(send: Any, client: httpx
 
 @pytest.mark.parametrize("path", ["/v1/stores/register", "/v1/stores/assemble"])
 def test_more_files_than_a_store_holds_are_refused_before_any_is_looked_at(client: httpx.Client, path: str) -> None:
-    named = {f"f{number}": "x" for number in range(10_001)}
+    named = {f"f{number}": "x" for number in range(MAX_FILES + 1)}
     refused = client.post(path, json={"files": named} if "register" in path else {"uploads": named})
-    assert_problem(refused.status_code, refused.headers, refused.content, expected=400, slug="invalid-input")
+    assert_problem(refused.status_code, refused.headers, refused.content, expected=413, slug="limit-exceeded")
+
+
+def test_a_store_holds_only_so_many_files() -> None:
+    found = FilePaths()
+    for number in range(MAX_FILES):
+        found.add(f"f{number}")
+    with pytest.raises(LimitExceeded, match=str(MAX_FILES)):
+        found.add("one more")
 
 
 @given(st.lists(st.text("a/-", min_size=1, max_size=5), max_size=6))

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Annotated, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -15,6 +16,8 @@ from pydantic import (
     model_validator,
 )
 
+from protoslice.defaults import MAX_FILES
+from protoslice.errors import LimitExceeded
 from protoslice.stores import TAGS_AT_ONCE
 
 __all__ = [
@@ -270,10 +273,20 @@ class PageModel(BaseModel, Generic[T]):
     next: str | None = Field(description="The cursor of the next page; null on the last.")
 
 
+def _few(files: dict[str, T]) -> dict[str, T]:
+    """The `files`; `LimitExceeded` for too many, as on every other way in."""
+    if len(files) > MAX_FILES:
+        raise LimitExceeded(f"a store holds at most {MAX_FILES} files")
+    return files
+
+
+OfFiles = Annotated[dict[str, T], AfterValidator(_few), Field(json_schema_extra={"maxProperties": MAX_FILES})]
+
+
 class Register(RequestBody):
     """Objects that already lie in allowed storage, to be indexed in place."""
 
-    files: dict[str, str] = Field(min_length=1, max_length=10_000, examples=[{"model.onnx": "s3://bucket/key"}])
+    files: OfFiles[str] = Field(min_length=1, examples=[{"model.onnx": "s3://bucket/key"}])
     type: str | None = None
     root: str | None = None
     tags: list[str] = Field(default=[], max_length=TAGS_AT_ONCE)
@@ -293,9 +306,8 @@ class Register(RequestBody):
 class Assemble(RequestBody):
     """Finished uploads that are to be the files of a store: `uploads` or a `recipe`, one of the two."""
 
-    uploads: dict[str, str | list[str]] = Field(
+    uploads: OfFiles[str | list[str]] = Field(
         default={},
-        max_length=10_000,
         description="By the path of the file: an upload's id or URL, or several that follow each other.",
         examples=[{"saved_model.pb": "0069204b3a-9f0c9f0c9f0c9f0c9f0c"}],
     )

@@ -17,7 +17,6 @@ from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.sources import allowed, open_source
 from protoslice.stores.catalog.claims import Claims
-from protoslice.stores.ingest.ingest import FILES
 from protoslice.stores.ingest.packs import FilePlace
 from protoslice.stores.ingest.persist import StoreDraft, drafted
 from protoslice.stores.ingest.prepare import NotARoot, Prepared, prepare_root
@@ -111,8 +110,6 @@ class ExternalObjects:
         """
         if not files:
             raise InvalidInput("no files are named")
-        if len(files) > FILES:
-            raise InvalidInput(f"an upload holds at most {FILES} files")
         found: dict[str, list[str]] = {}
         for path, uri in files.items():
             allowed(uri, self._prefixes)

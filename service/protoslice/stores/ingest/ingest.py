@@ -28,8 +28,6 @@ from protoslice.stores.requests import Created, IngestRequest
 
 __all__ = ["Ingest", "IntakeOptions"]
 
-FILES = 10_000
-
 T = TypeVar("T")
 
 Announce = Callable[[StoreDraft, IngestRequest], Awaitable[Created]]
@@ -170,8 +168,6 @@ class Ingest:
     def _check_room(self, path: str) -> None:
         if self._sink is not None:
             raise InvalidInput("the file before is not closed")
-        if len(self._files) >= FILES:
-            raise InvalidInput(f"an upload holds at most {FILES} files")
         self._paths.add(path)
 
     async def _prepare(self, root: Received) -> tuple[Prepared | None, ObjectLocation | None]:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protoslice.defaults import MAX_FILES
 from protoslice.errors import InvalidInput, LimitExceeded, ProtosliceError
-from protoslice.server.intake.bodies.events import MOST_FILES, Event, FileEnd, FileStart
+from protoslice.server.intake.bodies.events import Event, FileEnd, FileStart
 from protoslice.server.intake.bodies.form import FormReader
 
 BOUNDARY = "----x'()+_,-./:=?x"
@@ -125,7 +126,7 @@ def test_ignored_fields_are_bounded() -> None:
     with pytest.raises(LimitExceeded, match="1000 parts"):
         read([form(*[part(b"", header)] * 1001)])
     with pytest.raises(LimitExceeded, match="files"):
-        read([form(*[file_part("a", b"")] * (MOST_FILES + 1))])
+        read([form(*[file_part("a", b"")] * (MAX_FILES + 1))])
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protoslice.defaults import MAX_FILES
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, ProtosliceError, Unsupported
-from protoslice.server.intake.bodies.events import MOST_FILES, Event, FileEnd, FileStart
+from protoslice.server.intake.bodies.events import Event, FileEnd, FileStart
 from protoslice.server.intake.bodies.tar import TarReader
 
 Format = Literal[0, 1, 2]
@@ -281,9 +282,9 @@ def test_an_extension_needs_its_member() -> None:
 
 def test_files_are_counted() -> None:
     header = archive({"a": b""}, tarfile.USTAR_FORMAT)[:512]
-    assert read([header * MOST_FILES, bytes(1024)]) == {"a": b""}
+    assert read([header * MAX_FILES, bytes(1024)]) == {"a": b""}
     with pytest.raises(LimitExceeded, match="files"):
-        read([header * (MOST_FILES + 1)])
+        read([header * (MAX_FILES + 1)])
 
 
 def test_an_archive_without_files() -> None:

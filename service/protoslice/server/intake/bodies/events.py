@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol
+from typing import Protocol
 
+from protoslice.defaults import MAX_FILES
 from protoslice.errors import InvalidInput, LimitExceeded
 
-__all__ = ["MOST_FILES", "Event", "FileEnd", "FileStart", "Reader", "Tally"]
-
-# Far beyond any model's directory; what is kept per file must not grow with what somebody sends.
-MOST_FILES: Final = 10_000
+__all__ = ["Event", "FileEnd", "FileStart", "Reader", "Tally"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +49,8 @@ class Tally:
     def add(self, offset: int) -> None:
         """One more file, found at `offset`."""
         self._files += 1
-        if self._files > MOST_FILES:
-            raise LimitExceeded(f"the {self._kind} holds more than {MOST_FILES} files", offset)
+        if self._files > MAX_FILES:
+            raise LimitExceeded(f"the {self._kind} holds more than {MAX_FILES} files", offset)
 
     def close(self, offset: int) -> None:
         """No more files will come."""
