@@ -162,7 +162,7 @@ def _template(scope: Scope) -> str:
 
 
 def _prepare_routes(app: FastAPI) -> None:
-    """Have the framework make what it else makes when the first request comes, which held the loop for 60 ms."""
+    """Match each route once: the framework builds it now, not in the first request, for 60 ms."""
     for route in app.router.routes:
         route.matches({"type": "http", "method": "GET", "path": "/", "root_path": "", "headers": []})
 

@@ -1,4 +1,4 @@
-"""Names in the environment that look like settings and are none: a misspelt limit must not be passed over."""
+"""Check of the environment: names that look like settings and are none, such as misspelt limits."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ PREFIX: Final = "PROTOSLICE_"
 _OTHERS: Final = frozenset(
     PREFIX + name for name in ("URL", "AUTHORIZATION", "MAX_UPLOAD_BYTES", "S3_KEY", "S3_SECRET", "KILLS", "FLIPS")
 )
-"""What the command line, the compose files and the tests read; and the second name of a setting."""
+"""Names read by the command line, compose files and tests, and the second name of a setting."""
 _OF_TESTS: Final = (f"{PREFIX}TEST_", f"{PREFIX}SOAK_")
 _LINK: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 _LINK_PORT: Final = re.compile(r"(tcp|udp|sctp)://")
-"""What Kubernetes tells every container of services beside it, one named `protoslice-…` among them."""
+"""Variables that Kubernetes sets about Services, one named `protoslice-…` among them."""
 
 
 def refuse_unknown(environment: Mapping[str, str], settings: Iterable[str]) -> None:
-    """Raise `InvalidInput` when names begin as settings do and are none of `settings`; with the nearest that there are.
+    """Raise `InvalidInput` for names with the prefix that are no `settings`; names the nearest ones.
 
     Upper and lower case do not differ, as they do not for settings. No value is told.
     """

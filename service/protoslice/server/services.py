@@ -1,4 +1,4 @@
-"""What handlers work with: the stores and what belongs to this process."""
+"""Services of request handlers: the stores, and the resources of this process."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ class Services:
 
     @property
     def stores(self) -> Stores:
-        """The stores."""
+        """Stores of the service; `HttpProblem` 503 while the service is starting or has ended."""
         if self.opened is None:
             raise HttpProblem(DRAINING, "the service is starting or has ended", headers={"retry-after": "1"})
         return self.opened
 
     @property
     def renderer(self) -> Renderer:
-        """The renderer."""
+        """Renderer of messages; `HttpProblem` 503 while the service is starting or has ended."""
         if self.rendering is None:
             raise HttpProblem(DRAINING, "the service is starting or has ended", headers={"retry-after": "1"})
         return self.rendering

@@ -71,7 +71,7 @@ Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 
 def default_storage() -> str:
-    """The URI of the folder the service keeps its state in when nothing is said: under the user's data folder."""
+    """URI of the default storage: the folder `protoslice` in the user's data folder; `InvalidInput`."""
     try:
         base = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
     except RuntimeError:
@@ -80,7 +80,7 @@ def default_storage() -> str:
 
 
 class Settings(BaseSettings):
-    """How the service is set up. Sizes may be written as `64KiB`; lists are separated by commas or spaces."""
+    """Settings of the service. Sizes may be written as `64KiB`; lists are separated by commas or spaces."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, frozen=True, extra="forbid", populate_by_name=True, env_ignore_empty=True
@@ -225,19 +225,19 @@ class Settings(BaseSettings):
     )
 
     def connections_per_client(self) -> int:
-        """How many connections one client may have; 0 is no limit."""
+        """Limit of connections of one client; 0 is no limit."""
         return _share(self.max_connections_per_client, self.max_connections // 4, 64)
 
     def requests_per_client(self) -> int:
-        """How many requests of one client may be under way; 0 is no limit."""
+        """Limit of requests under way of one client; 0 is no limit."""
         return _share(self.max_requests_per_client, self.max_connections // 8, 64)
 
     def uploads_per_client(self) -> int:
-        """How many uploads of one client may be under way; 0 is no limit."""
+        """Limit of uploads under way of one client; 0 is no limit."""
         return _share(self.max_uploads_per_client, self.max_uploads // 2, 4)
 
     def open_uploads_per_client(self) -> int:
-        """How many resumable uploads of one client may be open; 0 is no limit."""
+        """Limit of open resumable uploads of one client; 0 is no limit."""
         return _share(self.max_open_uploads_per_client, self.max_open_uploads // 4, 64)
 
     def plain_storage_options(self) -> dict[str, str]:
@@ -257,7 +257,7 @@ def _share(given: int | None, part: int, least: int) -> int:
 
 
 def read_settings(given: Mapping[str, Any]) -> Settings:
-    """The settings of the environment, with `given` in front; `InvalidInput` names each mistake, but never a value."""
+    """Settings of the environment, overridden by `given`; `InvalidInput` names mistakes without values."""
     check_environment()
     try:
         return Settings(**given)

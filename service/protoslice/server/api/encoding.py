@@ -24,7 +24,7 @@ def format_time(time: datetime) -> str:
 
 
 def store_json(store: Store) -> Json:
-    """A store."""
+    """JSON of a store, as `StoreModel` describes it."""
     return {
         "id": store.id,
         "type": store.type,
@@ -67,7 +67,7 @@ def restored_json(restored: Restored) -> Json:
 
 
 def removed_json(removed: Removed) -> Json:
-    """A removal."""
+    """JSON of a removal, as `RemovedModel` describes it."""
     until = format_time(removed.restorable_until)
     return {"id": removed.id, "tags": list(removed.tags), "restorable_until": until}
 

@@ -54,7 +54,7 @@ _EXAMPLE_ID = "9f0c" * 16
 
 
 class RequestBody(BaseModel):
-    """What clients send: nothing but what is known, and not with so many mistakes that telling them costs more."""
+    """Body of a request: unknown members are refused, and at most `MOST_MISTAKES` mistakes are listed."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -225,7 +225,7 @@ class AskedPiece(BaseModel):
 
 
 class AskMissing(RequestBody):
-    """Which of these pieces are there?"""
+    """Pieces to look for, and the stores to look in."""
 
     stores: list[str] | None = Field(
         default=None, max_length=16, description="The stores to look in; the newest ones when absent."
@@ -244,7 +244,7 @@ class PlaceModel(BaseModel):
 
 
 class MissingModel(BaseModel):
-    """Which pieces are not there, and where the others lie."""
+    """Missing pieces, and places of the others."""
 
     missing: list[Sha256]
     found: list[PlaceModel]

@@ -161,7 +161,7 @@ def _schema(media: str) -> dict[str, Any]:
 
 
 def _finish(document: dict[str, Any]) -> None:
-    """What the framework says by itself and we do not do: 422 for validation; and what it leaves out."""
+    """Replace the framework's own 422 by our problems, and add the parts that it leaves out."""
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)

@@ -1,4 +1,4 @@
-"""Every failure as RFC 9457 sees it. The tables here feed the answers, the OpenAPI document and `docs/problems.md`."""
+"""Problems (RFC 9457). The tables here feed the answers, the OpenAPI document and `docs/problems.md`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Problem:
     advice: str
 
     registry: str = "/problems/"
-    """Where the `type` URI leads: to a page of the service, or to the registry of a standard."""
+    """Base of the `type` URI: the pages of the service, or the registry of a standard."""
 
     @property
     def type(self) -> str:
@@ -190,7 +190,7 @@ READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     uploads.InconsistentLength: LENGTH,
     uploads.JoinedUpload: JOINED,
 }
-"""What an error means while something stored is read or changed."""
+"""Problems of errors while something stored is read or changed."""
 
 UPLOADING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     **READING,
@@ -198,7 +198,7 @@ UPLOADING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.ChecksumMismatch: DIGEST,
     errors.CorruptModel: CORRUPT_UPLOAD,
 }
-"""What an error means while an upload is taken in: the bytes at fault are the client's."""
+"""Problems of errors while an upload is taken in: the bytes at fault are the client's."""
 
 STATUSES: Final[Mapping[int, Problem]] = {
     problem.status: problem
@@ -222,7 +222,7 @@ STATUSES: Final[Mapping[int, Problem]] = {
         FULL,
     )
 }
-"""What a bare status means, as frameworks raise it."""
+"""Problems of bare statuses, as frameworks raise them."""
 
 PROBLEMS: Final = tuple(
     sorted(
@@ -247,7 +247,7 @@ class HttpProblem(HTTPException):
 
 
 def problem_of_error(error: errors.ProtosliceError, *, uploading: bool = False) -> HttpProblem:
-    """What to answer for an error of the library. A 5xx says nothing of what the error said: it may hold secrets."""
+    """Problem for an error of the library; a 5xx hides the error's message, which may hold secrets."""
     table = UPLOADING if uploading else READING
     problem = next((table[kind] for kind in type(error).__mro__ if kind in table), INTERNAL)
     headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if problem.status in FOR_NOW else {}

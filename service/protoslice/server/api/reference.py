@@ -93,7 +93,7 @@ def _default(name: str, value: Any) -> str:
 
 
 PAGES: Final = {"problems.md": problems_page, "configuration.md": configuration_page}
-"""What is made, by name."""
+"""Functions that make the pages, by file name."""
 
 
 def main(folder: str) -> None:

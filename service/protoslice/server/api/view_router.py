@@ -1,4 +1,4 @@
-"""From a request to a view: one resolver of paths, and the terms of its answer, for every way an answer may take.
+"""Resolver of request paths to views, and the terms of their answers, on every way to an answer.
 
 Views are served beside the framework's routing: dependency injection alone costs half of a small answer.
 """

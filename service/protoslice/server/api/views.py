@@ -1,4 +1,4 @@
-"""The views of a store as data: what each is called, takes and gives. Routing and OpenAPI both read this table."""
+"""Views of a store as data: names, URLs, parameters, media types. Routing and OpenAPI read this table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StoreView:
     name: str
     """The path segment after the store."""
     rest: str | None = None
-    """What the remaining path is, as a Starlette template; None when there is none."""
+    """Starlette template of the remaining path; None when there is none."""
     operation: str
     summary: str
     description: str
@@ -32,9 +32,9 @@ class StoreView:
     """The same without waiting, for views that need no planning and no parameters."""
     media_types: tuple[str, ...]
     versioned: bool = False
-    """Whether its bytes depend on what a later program may mend, and not on the store's id alone."""
+    """True if a later program may give other bytes, under another entity tag, for the same store."""
     rendered: bool = False
-    """Whether messages are also given as JSON and text."""
+    """True if messages are also given as JSON and text."""
     parameters: tuple[dict[str, Any], ...] = ()
 
     @property

@@ -10,7 +10,7 @@ __all__ = ["BytesRepresentation"]
 
 @dataclass(frozen=True, slots=True)
 class BytesRepresentation:
-    """What is known of bytes that are at hand."""
+    """Representation whose bytes are in memory."""
 
     data: bytes
     filename: str
@@ -21,10 +21,10 @@ class BytesRepresentation:
 
     @property
     def size(self) -> int:
-        """How many."""
+        """Number of bytes."""
         return len(self.data)
 
     @property
     def sha256(self) -> bytes:
-        """Their digest."""
+        """SHA-256 of the bytes."""
         return hashlib.sha256(self.data).digest()

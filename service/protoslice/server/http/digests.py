@@ -40,7 +40,7 @@ def parse_digest(header: str | None) -> bytes | None:
 
 
 def wants_sha256(header: str | None) -> bool:
-    """Whether a Want-Repr-Digest or Want-Content-Digest asks for sha-256: a weight from 1 to 10."""
+    """True if Want-Repr-Digest or Want-Content-Digest gives sha-256 a weight from 1 to 10."""
     weight = _members(header or "").get("sha-256", "0").strip()
     return weight.isascii() and weight.isdigit() and 1 <= int(weight[:3]) <= 10
 

@@ -12,7 +12,7 @@ __all__ = ["attachment"]
 _LONGEST: Final = 150
 _UNSAFE: Final = re.compile(r'[^\x20-\x7e]|["\\%;]')
 _FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f/\\\u202a-\u202e\u2066-\u2069]")
-# What RFC 8187 calls attr-char, beyond what quote() keeps anyway.
+# Characters of RFC 8187's attr-char, besides those that quote() keeps anyway.
 _ATTR_CHARS: Final = "!#$&+-.^_`|~"
 
 

@@ -1,4 +1,4 @@
-"""Which problem an exception is, wherever it was raised: in a route, in the framework, in the library."""
+"""Translation of exceptions, raised in a route, the framework or the library, to problems."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def _phrase(status: int) -> str:
 
 
 def _mistakes(found: Iterable[Any]) -> Iterable[dict[str, str]]:
-    """Where and what, without the values: they may be secrets, or megabytes."""
+    """Place, name and message of each mistake, without values: they may be secrets, or megabytes."""
     for mistake in found:
         where, *name = [str(step) for step in mistake["loc"]]
         yield {"in": where, "name": ".".join(name), "detail": str(mistake["msg"])}
 
 
 async def answer_exception(request: Request, error: Exception) -> Response:
-    """The handler of every exception, for the framework; one that nobody is left to be told of goes on to our edge."""
+    """Answer an exception for the framework; re-raises `ClientGone`, which `RequestMiddleware` records."""
     if isinstance(error, ClientGone):
         raise error
     if isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:

@@ -13,7 +13,7 @@ _PLAIN_IN_PATHS: Final = "/:@!$&'()*+,;=~"
 
 
 def lasting_url(scope: Scope, store_id: str) -> str:
-    """`/v1/stores/{store_id}/…` with the rest of the path and the query of `scope`, whose route has matched.
+    """Path and query of `scope`, whose route has matched, with the store's id in place of its reference.
 
     The decoded path counts: a request may spell even its slashes as `%2F`, so its raw path may have fewer parts.
     """

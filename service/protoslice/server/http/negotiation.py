@@ -1,4 +1,4 @@
-"""Which media type an Accept header gets (RFC 9110, section 12.5.1)."""
+"""Negotiation of media types by the Accept header (RFC 9110, section 12.5.1)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROTOBUF_JSON: Final = "application/protobuf+json"
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
 FORMS: Final = {PROTOBUF_JSON: "json", JSON: "json", TEXT: "text"}
-"""What the rendered media types are for the renderer."""
+"""Rendered media types, with the renderer's name for each."""
 
 _ALIASES: Final = {
     "application/x-protobuf": MESSAGE,

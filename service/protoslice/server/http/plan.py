@@ -1,4 +1,4 @@
-"""The answer to a request for a representation: status, headers, byte ranges, decided before any byte is read."""
+"""Answers to requests for a representation: status, headers and ranges, decided before reading a byte."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CONDITIONAL: Final = frozenset(
 
 
 class Facts(Protocol):
-    """What is known of a representation without reading it."""
+    """Facts about a representation, known without reading it."""
 
     @property
     def size(self) -> int: ...
@@ -47,14 +47,14 @@ class Facts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How an answer may be kept: under a URL that names its content for good, or one that may come to mean another."""
+    """Terms of an answer: caching, negotiation, and the number of ranges."""
 
     location: str | None = None
     """The lasting URL, when the one asked is not."""
     negotiated: bool = False
-    """Whether Accept chooses among representations."""
+    """True if Accept chooses among representations."""
     versioned: bool = False
-    """Whether a later program may give other bytes, under another entity tag: then nobody keeps the answer for ever."""
+    """True if a later program may give other bytes, under another entity tag: caches keep it for an hour."""
     max_ranges: int = 64
     """The most ranges of one request; a request for more gets the whole. 0: ranges are not served at all."""
 

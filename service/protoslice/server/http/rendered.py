@@ -1,4 +1,4 @@
-"""Answers whose body is made in memory: rendered messages and JSON, with validators and conditions, without ranges."""
+"""Answers made in memory: rendered messages and JSON, with validators and conditions, without ranges."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _MARKS: Final = {PROTOBUF_JSON: "pbjson", JSON: "json", TEXT: "text"}
 
 @cache
 def _made_by() -> str:
-    """The versions that a rendered form depends on: ours, the runtime's, and the types that an `Any` may hold."""
+    """Versions that a rendered form depends on: ours, the runtime's, and that of types in an `Any`."""
     bundled = hashlib.sha256(bundled_bytes()).hexdigest()[:16]
     return f"{RENDERING}-{google.protobuf.__version__}-{bundled}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Rendered:
-    """What is known of a rendered form: its length only when it has been made."""
+    """Facts about a rendered form; its size is known only once the form is made."""
 
     size: int
     etag: str
@@ -52,7 +52,7 @@ async def send_rendered(
     fields: Fields,
     terms: Terms,
 ) -> None:
-    """Answer with what `render` makes of the representation; it is not called when the client has it already."""
+    """Answer with `render()` of the representation; not called when the client's copy is current."""
     ending = "txtpb" if media_type == TEXT else "json"
     terms = replace(terms, versioned=True, max_ranges=0)
     shown = _Rendered(

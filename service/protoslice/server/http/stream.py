@@ -45,7 +45,7 @@ async def send_representation(
     disconnect: CancelOnDisconnect,
     windows: Windows,
 ) -> None:
-    """Answer a GET or HEAD with `rope`, within the context `disconnect`; `windows` bound the bytes read ahead."""
+    """Answer a GET or HEAD with `rope`, within the context `disconnect`; `windows` bound its read-ahead."""
     answer = Planner(rope, terms).answer(scope["method"], fields)
     if scope["method"] == "HEAD" or answer.length == 0:
         await _send_head(send, answer)
@@ -85,7 +85,7 @@ async def _pump(send: Send, left: int, body: AsyncGenerator[Buffer, None]) -> No
         left -= await _take(send, piece)
         if left < 0:
             break
-        # What comes from the page cache and goes to a fast client never waits: let others have their turn.
+        # Pieces from the page cache to a fast client never wait: other tasks get their turn here.
         await asyncio.sleep(0)
     _check_end(left)
     await send({"type": "http.response.body", "body": b""})

@@ -62,7 +62,7 @@ async def _take_in(
 async def follow_recipe(
     services: Services, wanted: IngestRequest, recipe: AsyncIterator[bytes], check: Callable[[], None] | None = None
 ) -> Created:
-    """The store that a recipe makes, which names the digest of every file; `check` is asked once it has been read."""
+    """Make the store of a recipe, which names each file's digest; `check` is called once all is read."""
     async with await services.stores.ingest(wanted) as ingest:
         started = perf_counter()
         await follow(recipe, ingest, services.stores)

@@ -1,4 +1,4 @@
-"""Request bodies within limits: of size, checked before a byte is read, and of time; and as their digest says."""
+"""Guard of request bodies: limits of size (checked before reading if possible) and time, digests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 _GRACE_SECONDS: Final = 60
 _WINDOW_SECONDS: Final = 30
-"""The rate is judged over so much time waited for the client, each time anew: a quick start pays for nothing later."""
+"""Seconds of waiting per window; each is judged by itself, so that a quick start pays for no slowness."""
 _DIGITS: Final = 19
 _LIMIT: Final = "__protoslice_body__"
 
@@ -37,7 +37,7 @@ class BodyTerms:
     framed: frozenset[str] = frozenset()
     """Media types that frame files, and so may have a little more than the files alone."""
     digest_checked: bool = True
-    """Whether the guard compares the body with the digest in the headers; else the route does so itself."""
+    """True if the guard compares the body with the digest in the headers, False if the route does."""
 
     def longest(self, media_type: str, settings: Settings) -> int:
         """The most bytes of a body of `media_type`."""
@@ -93,7 +93,7 @@ def check_framing(fields: Fields) -> None:
 
 
 class GuardedBody:
-    """`receive` with the limits kept. The time that is waited for the client counts, and not what is done meanwhile."""
+    """`receive` within limits; only time spent waiting for the client counts."""
 
     __slots__ = ("_complete", "_digest", "_length", "_limit", "_receive", "_seen", "_settings", "_waited", "_window")
 
@@ -109,7 +109,7 @@ class GuardedBody:
         self._window: float = _GRACE_SECONDS
 
     async def __call__(self) -> Message:
-        """The next message; `HttpProblem` when it comes too late, brings too much, or ends what fails its digest."""
+        """The next message; `HttpProblem` when it is late, too long, or completes a body of another digest."""
         if self._complete:
             return await self._receive()  # the client owes nothing any more: only that it leaves can come
         seconds, begun = self._settings.body_timeout_seconds, monotonic()

@@ -1,4 +1,4 @@
-"""Whose a request is, as far as that can be known, and how much of the service each client has at a time."""
+"""Clients: recognised by proof, proxy or address; each has a limited share of the service."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from protoslice.server.settings import UNIX, Settings
 __all__ = ["ClientQuota", "Clients", "Principal", "network_of", "pseudonym"]
 
 Principal: TypeAlias = Callable[[Scope], str | None]
-"""Who asks, by what the request proves; None when it proves nothing, and the address counts."""
+"""Client that a request proves to be; None without a proof, in which case the address counts."""
 
 _V6_PREFIX: Final = 64
 """One machine has that many bits of IPv6 to choose from."""
 
 
 class ClientQuota:
-    """How much of something each client has, of which it may have so much; 0 is no limit, and "" is nobody."""
+    """Quota of each client, by key: at most `limit`; 0 is no limit, and the key "" is not counted."""
 
     def __init__(self, limit: int, what: str) -> None:
         self.limit = limit
@@ -60,7 +60,7 @@ class ClientQuota:
             self.give(key)
 
     def refusal(self) -> HttpProblem:
-        """What is said to a client that has enough."""
+        """Problem for a client that has its share."""
         headers = {"retry-after": str(RETRY_AFTER_SECONDS)}
         return HttpProblem(SHARE, self.detail, headers=headers, limit=self.limit)
 
@@ -71,7 +71,7 @@ class ClientQuota:
 
 
 class Clients:
-    """Tells clients apart: by what a request proves, by what trusted proxies say, else by the address of the peer."""
+    """Recognises clients by a request's proof, by the word of trusted proxies, else by the peer's address."""
 
     def __init__(self, settings: Settings, principal: Principal | None = None) -> None:
         self.connections = ClientQuota(settings.connections_per_client(), "connections")
@@ -89,12 +89,13 @@ class Clients:
         return peer if found is None else str(found)
 
     def key(self, scope: Scope, address: str | None) -> str:
-        """What counts as one client. Addresses of IPv6 count by their network, since a machine has all of it."""
+        """Key that a client counts under: its proof, else its address, or for IPv6 its network."""
+        # One machine has a whole network of IPv6.
         proven = self._principal(scope) if self._principal is not None else None
         return network_of(address) if proven is None else f"principal {proven}"
 
     def is_proxy(self, peer: str | None) -> bool:
-        """Whether the peer of a connection is a proxy that is trusted."""
+        """True if the peer of a connection is a trusted proxy."""
         if peer is None:
             return self._trusts_unix
         address = _parse(peer) if self._networks else None
@@ -105,12 +106,12 @@ class Clients:
 
 
 def network_of(address: str | None) -> str:
-    """What an address counts as; "" for none."""
+    """Key of an address, the network for IPv6; "" for None."""
     return "" if address is None else _network(address)
 
 
 def pseudonym(key: str) -> str:
-    """What a record that all replicas share calls a client; "" for nobody."""
+    """Pseudonym of a client in records that replicas share: a hash of its key; "" for ""."""
     return blake2b(key.encode(), digest_size=8).hexdigest() if key else ""
 
 

@@ -1,4 +1,4 @@
-"""What is known of one request while it runs; middleware, handlers and responses share it through the scope."""
+"""Context of a request, shared by middleware, handlers and responses through the scope."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["KEY", "TRACE", "RequestContext", "context_of", "given_id", "request_
 
 KEY = "protoslice"
 TRACE = "protoslice.trace"
-"""Where the scope holds the ids of the trace and of the span, when there are spans."""
+"""Key in the scope of the ids of trace and span, present when there are spans."""
 # Ids only have to differ: a system call for each would cost a small answer a tenth of its time.
 _random = Random()
 _GIVEN = re.compile(rb"[A-Za-z0-9._:+/=-]{8,64}")
@@ -39,7 +39,7 @@ class RequestContext:
         self.path = path
         self.client = client
         self.key = ""
-        """What the client counts as, where limits are for each; "" for nobody."""
+        """Key of the client for limits per client; "" for none."""
         self.started = perf_counter()
         self.route = "unmatched"
         self.status = 0

@@ -1,4 +1,4 @@
-"""Leave for pages of other origins to read, when the operator grants it: the protocol of the Fetch standard.
+"""CORS (Fetch standard): permission for pages of other origins, granted by the operator.
 
 Cookies and the like are never asked for, so wildcards say all there is to say of methods and headers.
 """
@@ -18,7 +18,7 @@ ANY: Final = "*"
 _ASKED_METHOD: Final = b"access-control-request-method"
 _EXPOSE: Final = (b"access-control-expose-headers", b"*")
 _GRANTS: Final = [
-    # What a wildcard does not cover is a token for a proxy in front of the service.
+    # The wildcard does not cover Authorization, which a proxy in front may want.
     (b"access-control-allow-headers", b"*, authorization"),
     (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
     (b"access-control-max-age", b"7200"),
@@ -26,7 +26,7 @@ _GRANTS: Final = [
 
 
 def standing_headers(origins: Sequence[str]) -> list[tuple[str, str]]:
-    """What stands in every answer, whoever asked: caches keep one answer for all.
+    """Headers of every answer, the same for all clients, since caches keep one answer for all.
 
     An answer kept from a request without an Origin must serve one that has it, or must say that it does not.
     """
@@ -36,7 +36,7 @@ def standing_headers(origins: Sequence[str]) -> list[tuple[str, str]]:
 
 
 class AllowOrigins:
-    """An ASGI layer that lets pages of the named origins see answers; where any origin may, `standing_headers` do."""
+    """ASGI layer that lets pages of the named origins see answers; for `*` see `standing_headers`."""
 
     def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
         self._app = app

@@ -1,7 +1,7 @@
-"""Who a request came from, as proxies say it: `Forwarded` (RFC 7239) and `X-Forwarded-For`, read from the right.
+"""Address of a client as proxies forward it: `Forwarded` (RFC 7239), `X-Forwarded-For`, right to left.
 
-Each proxy adds the address it was asked from at the right end, so only what trusted proxies added is believed. What
-stands further left was written by the client itself.
+Each proxy appends the address of its peer, so only entries of trusted proxies are believed. Entries further left were
+written by the client itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NODE: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+))(?::[0-9]{1,5})?|(
 
 
 def client_of(headers: Headers, trusts: Trusts) -> Address | None:
-    """The nearest address on the way that is no trusted proxy's, else the furthest one; None when none can be believed.
+    """The nearest address that is no trusted proxy's, else the furthest; None if no header is credible.
 
     A proxy that writes one of the two headers passes on what a client wrote into the other: where they differ, neither
     is believed.
@@ -39,7 +39,7 @@ def client_of(headers: Headers, trusts: Trusts) -> Address | None:
 
 
 def parse_address(text: str) -> Address | None:
-    """The address that `text` is, with or without a port; None when it is none. What IPv6 carries of IPv4 is IPv4."""
+    """Address in `text`, with or without a port, IPv4 if mapped into IPv6; None for any other text."""
     match = _NODE.fullmatch(text.strip(" \t"))
     try:
         found = ip_address(match[1] or match[2] or match[3]) if match else None
@@ -69,7 +69,7 @@ def _from_the_right(text: str) -> Iterator[str]:
 
 
 def _in_forwarded(text: str) -> Iterator[str]:
-    """The values of `for`. An element whose quotes a client left open does not reach into what a proxy added."""
+    """Values of `for`, right to left; quotes that a client left open do not reach into later elements."""
     for element in _from_the_right(text):
         match = _FOR.search(element)
         yield (match[1] or match[2] or "") if match else ""

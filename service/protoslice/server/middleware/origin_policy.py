@@ -1,11 +1,9 @@
-"""Which hosts are asked for as they should be, and which requests of web pages are refused.
+"""Policy against hostile web pages: refuses foreign hosts, and changes by pages of other sites.
 
-Refused are changes that another site asks for, and names that are not ours.
-
-A page may send a form to any address that its reader's machine can reach, without asking first: so what changes
-anything is refused when the browser says, or its Origin shows, that the page is another site's. And a page may have its
-own name lead to this machine after it has been loaded (DNS rebinding), upon which everything here is of its own site:
-so a service that only this machine reaches goes by addresses, `localhost` and the names it was given.
+A page may send a form to any address that its reader's machine can reach, without asking first: so a change is refused
+when the browser says, or its Origin shows, that the page is another site's. And a page may have its own name lead to
+this machine after it has been loaded (DNS rebinding), upon which the service looks like its own site: so a service
+that only this machine reaches answers to addresses, `localhost` and the names it was given.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN: Final = frozenset({"same-origin", "none"})
 _LOCAL: Final = "localhost"
 _HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+)(?::[0-9]*)?")
-"""What Host may be (RFC 3986, section 3.2.2), but for addresses of kinds yet to come; empty it names nobody."""
+"""Host (RFC 3986, section 3.2.2), but for kinds of addresses yet to come; an empty one names nobody."""
 _CLOSE: Final = {"connection": "close"}
 
 
@@ -40,7 +38,7 @@ class OriginPolicy:
         self.is_ours = lru_cache(maxsize=256)(self._is_ours)
 
     def check(self, method: str, fields: Fields, http_version: str) -> None:
-        """Raise the problem with a request that has no sound Host, or that a page should not have been able to make."""
+        """Raise `HttpProblem` for a request with a missing or foreign Host, or a change by a foreign page."""
         # Hosts of several lines are joined by ", ", and no sound one has a space.
         host = fields.get(b"host")
         if host is None:
@@ -52,14 +50,15 @@ class OriginPolicy:
             self._check_origin(fields)
 
     def _check_origin(self, fields: Fields) -> None:
-        """Let pass what no browser sent, what the browser says is of our own site, and whom the operator trusts."""
+        """Raise `HttpProblem` unless no browser, our own site, or an origin of the operator sent the request."""
         site, origin = fields.get(b"sec-fetch-site"), fields.get(b"origin")
         if origin in self._origins or site in _OWN or (site is None and (origin is None or _is_same(origin, fields))):
             return
         raise HttpProblem(CROSS_SITE, CROSS_SITE.advice)
 
     def _is_ours(self, host: str) -> bool:
-        """Whether a Host header has a name of ours. An address is: no name was made to lead to it."""
+        """True if Host has a name of ours, or an address."""
+        # DNS rebinding needs a name, so addresses are safe.
         if not _HOST.fullmatch(host):
             return False
         if self._names is None:
@@ -76,7 +75,7 @@ def _fault_of(host: str) -> HttpProblem:
 
 
 def _is_same(origin: str, fields: Fields) -> bool:
-    """Whether the page is of the host that was asked; of the one that a proxy was asked, where it says so.
+    """True if the page is of the host in the request, or of the host that a proxy was asked for.
 
     A page cannot set X-Forwarded-Host without leave. Schemes are not compared: a proxy may have taken the TLS off.
     """

@@ -1,4 +1,4 @@
-"""The outermost layer: every request gets an id, a context, metrics, one log line, and an answer whatever happens.
+"""Outermost middleware: every request gets an id, a context, metrics, one log line, and an answer.
 
 One layer for all of it: each further one costs every small answer some microseconds.
 """

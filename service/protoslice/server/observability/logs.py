@@ -31,7 +31,7 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 def configure_logs(form: str, level: str, stream: TextIO | None = None) -> Callable[[], None]:
-    """Send our log lines and those of libraries to `stream`, or standard error; what is returned writes the last."""
+    """Send our log lines and those of libraries to `stream` or standard error; returns the final flush."""
     out = stream or sys.stderr
     shared: list[Any] = [structlog.processors.add_log_level, _stamp]
     last: Any = _render if form == "json" else structlog.dev.ConsoleRenderer(colors=False)
@@ -50,7 +50,7 @@ def configure_logs(form: str, level: str, stream: TextIO | None = None) -> Calla
         logger.handlers[:] = [handler]
         logger.propagate = False
         logger.setLevel(max(_LEVELS[level], logging.WARNING))
-    # It complains of forms that clients get wrong, of which they are told.
+    # python_multipart logs malformed forms, which are answered with a problem already.
     logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
     return lines.flush
 

@@ -57,7 +57,7 @@ class _Requests(Collector):
 
 
 class Metrics:
-    """The metrics of one application. Labels are route templates, methods and statuses: few, whatever is asked."""
+    """Metrics of one application, labelled by route template, method and status: few, whatever is asked."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()

@@ -26,14 +26,14 @@ FLUSH_SECONDS: Final = 3
 
 
 class _Span(Protocol):
-    """What we ask of a span."""
+    """Methods of a span that the service uses."""
 
     def update_name(self, name: str) -> None: ...
     def set_attribute(self, key: str, value: str | int) -> None: ...
 
 
 def configure_tracing(endpoint: str | None) -> Callable[[], None]:
-    """Send spans to `endpoint` over OTLP/HTTP; without one, there are none. What is returned sends what is left."""
+    """Send spans to `endpoint` over OTLP/HTTP, or make none for None; returns a flush function."""
     if endpoint is None:
         return lambda: None
     try:
@@ -92,7 +92,7 @@ class Traced:
 
 
 def _asked(scope: Scope) -> dict[str, str | int]:
-    """What is known of a request before it runs, by the names that the semantic conventions have for it."""
+    """Attributes of a request before it runs, named by the semantic conventions."""
     attributes: dict[str, str | int] = {
         "http.request.method": scope["method"],
         "url.scheme": scope["scheme"],

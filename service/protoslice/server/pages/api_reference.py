@@ -16,7 +16,7 @@ __all__ = ["ApiPage"]
 
 _READS: Final = "get"
 _ORIGIN: Final = "\N{SYMBOL FOR SUBSTITUTE}"
-_UNSAID: Final = "Successful Response"  # what the framework says where nobody else does
+_UNSAID: Final = "Successful Response"  # the framework's text for a response without a description
 _PLACES: Final = ("path", "query", "header")
 _REFERENCE: Final = template("reference.html")
 _CALL: Final = template("call.html")

@@ -19,7 +19,7 @@ def _text(name: str) -> str:
 
 
 def template(name: str) -> Template:
-    """A template of `templates/`. Values are put in as they are: HTML, or text that `escape` or `rich` made HTML."""
+    """Template of `templates/`; values are inserted as they are, and must be HTML or escaped."""
     return Template(_text(name))
 
 

@@ -30,7 +30,7 @@ class _Died(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """What a process is asked to render."""
+    """Message to render in a process."""
 
     type_name: str
     form: str
@@ -45,7 +45,7 @@ class _Message:
 
 
 class Renderer:
-    """A pool of processes, started when first needed. One that is too slow, too large or no longer wanted is killed."""
+    """Pool of processes, started on demand; a process that is too slow, too large or unwanted is killed."""
 
     def __init__(self, *, processes: int, timeout_seconds: float, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -68,7 +68,7 @@ class Renderer:
                         raise LimitExceeded(_TOO_LARGE) from None
 
     async def _use(self, process: Process, message: _Message) -> bytes:
-        """What the process makes of the message; after that it is idle again, or dead."""
+        """Message as rendered by the process, which is idle again afterwards, or dead."""
         sound = False
         try:
             async with asyncio.timeout(self._timeout):

@@ -70,7 +70,7 @@ class FastPath:
         self._default_lines = b""
 
     def answer(self, target: bytes, headers: Headers, client: str | None, defaults: Headers) -> bytes | None:
-        """The whole answer to a GET over HTTP/1.1 as it goes over the wire; None to have it go the ordinary way."""
+        """Complete response to a GET over HTTP/1.1, as bytes; None for a request to be answered elsewhere."""
         fields = join_fields(headers)
         if not fields.keys() <= _KNOWN or len(target) > _LONGEST_TARGET:
             return None

@@ -19,7 +19,7 @@ LINGER_SECONDS: Final = 5.0
 
 
 class Linger:
-    """A connection that has sent all it sends. It is closed when its client leaves, and within `LINGER_SECONDS`."""
+    """Connection that sends nothing more: closed when its client leaves, or after `LINGER_SECONDS`."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with its pace kept: the parser is shown one head at a time, and none before its turn.
+"""Paced HTTP protocol for uvicorn: the parser is fed one head at a time, when its turn comes.
 
 A request under way, a body that nobody takes and an answer that the client does not read all stop the parser. Bytes
 that lie unparsed stop the reading, so a client that sends on fills its own machine's buffers. Requests sent one behind
@@ -22,22 +22,22 @@ from protoslice.server.http.headers import Headers
 __all__ = ["CONNECTIONS_PER_ROUND", "HEAD_PIECES", "KEPT_BYTES", "PIECES", "PacedProtocol", "RoundRobin"]
 
 KEPT_BYTES: Final = 16 << 10
-"""How much may lie unparsed before reading stops; up to one read of the loop (256 kB) comes on top."""
+"""Unparsed bytes above which reading stops; up to one read of the loop (256 kB) comes on top."""
 PIECES: Final = 256
 """The most pieces that one callback shows the parser before other connections have their turn."""
 HEAD_PIECES: Final = 16
-"""What a head counts for: it may bring a whole answer with it."""
+"""Pieces that one head counts for, since a whole answer may follow from it."""
 CONNECTIONS_PER_ROUND: Final = 8
-"""How many connections have their turn in one round of the loop."""
+"""Connections that are parsed in one round of the loop."""
 ALONE: Final = 8 << 10
 """A head that comes with more bytes than that has hardly come alone, and waits for its turn."""
 _HEAD_END: Final = b"\r\n\r\n"
 _CUT: Final = (b"\r\n\r", b"\r\n", b"\r")
-"""How the end of a head begins, where the rest of it is still to come."""
+"""Beginnings of the end of a head, longest first, for a piece that ends inside it."""
 
 
 class RoundRobin:
-    """Connections that have more requests to be parsed, one after the other, some in each round of the loop."""
+    """Connections with more requests to parse, in turn, some in each round of the loop."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
@@ -68,10 +68,10 @@ class PacedProtocol(HttpToolsProtocol):
         self._pieces = 0
         self._held = False
         self._waits = False
-        """Whether its turn has been asked for."""
+        """True once the connection has asked for its turn."""
         self._in_head = True
         self._body_left: int | None = None
-        """Bytes of the body still to come, where its head has a Content-Length; None before that was looked up."""
+        """Bytes of the body still to come, by Content-Length; None without one, or before it was read."""
 
     @abstractmethod
     def feed(self, piece: bytes) -> None:
@@ -130,9 +130,9 @@ class PacedProtocol(HttpToolsProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _next_piece(self) -> bytes:
-        """The bytes up to the end of the next head; of a body with a Content-Length, no more than are left of it.
+        """Bytes up to the end of the next head; of a body with a Content-Length, at most those left of it.
 
-        What may be the beginning of that end is kept back, so that no piece has an end of a head but at its own.
+        A possible beginning of that end is held back, so that the end of a head is always the end of a piece.
         """
         data, start = self._data, self._at
         left = None if self._in_head else self._left_of_body()
@@ -146,14 +146,14 @@ class PacedProtocol(HttpToolsProtocol):
         return data if end - start == len(data) else data[start:end]
 
     def _left_of_body(self) -> int | None:
-        """How much of the body is to come; None for one in chunks, whose end is a blank line like that of a head."""
+        """Bytes of the body still to come; None for a chunked one, which ends with a blank line as heads do."""
         if self._body_left is None:
             length = [value for name, value in self.headers if name == b"content-length"]
             self._body_left = int(length[0]) if length else None  # the parser has seen to it that it is a number
         return self._body_left
 
     def _set_reading(self) -> None:
-        """Read on, or not, by what lies unparsed. A client is read, and so its leaving seen, while it sends little."""
+        """Pause or resume reading by the unparsed bytes. Little unparsed, reading goes on: so leaving is seen."""
         if self.transport.is_closing():
             return
         held = self._waits or len(self._data) - self._at > KEPT_BYTES or (self.flow.read_paused and not self._in_head)
@@ -176,7 +176,7 @@ class PacedProtocol(HttpToolsProtocol):
         self._take()
 
     def parse(self, data: bytes) -> None:
-        """Feed the parser. Whoever offers another protocol is answered in this one, and goes on in it."""
+        """Feed the parser. Ignores `Upgrade`: the connection stays on HTTP/1.1."""
         try:
             while data:
                 try:
@@ -190,7 +190,7 @@ class PacedProtocol(HttpToolsProtocol):
             self.send_400_response("what came is no HTTP request")
 
     def _decline(self) -> None:
-        """Have the body read that is due: the parser takes an offer for the end of the message, body or not."""
+        """Have a second parser read the body: the first one takes `Upgrade` for the end of the message."""
         framing = self.body_due()
         if framing:
             self.parser = HttpRequestParser(_RefedHead(self))
@@ -198,7 +198,7 @@ class PacedProtocol(HttpToolsProtocol):
             self.parser.feed_data(b"".join((b"POST / HTTP/1.1\r\n", *lines, b"\r\n")))
 
     def body_due(self) -> Headers:
-        """The headers that say how long the body is, if there is one."""
+        """Headers that frame the body; empty for a request without one."""
         return [
             (name, value)
             for name, value in self.headers
@@ -212,7 +212,7 @@ def _begun(data: bytes) -> int:
 
 
 class _ParserFlowControl(FlowControl):
-    """What the application wants of the flow; the connection decides on reading by what lies unparsed."""
+    """Flow control of the parser: the application's wishes are recorded, and the connection acts on them."""
 
     def __init__(self, transport: asyncio.Transport, go_on: Callable[[], None]) -> None:
         super().__init__(transport)

@@ -22,10 +22,12 @@ __all__ = ["Answerer", "ConnectionLimits", "GuardedProtocol", "guarded"]
 
 
 Answerer = Callable[[bytes, Headers, str | None, Headers], bytes | None]
-"""Answers a GET while it is parsed: of its target, its headers, the peer's address and the headers that stand in every
-answer it makes the whole answer, or None to have the request go the ordinary way."""
+"""Answers a GET during parsing, with the complete response, or None to leave it to the ordinary way.
+
+Arguments: target, headers, address of the peer, and headers of every response.
+"""
 FRAMING: Final = 32
-"""The bytes of chunk heads and extensions that one byte of a body pays for; trailers are paid for by none."""
+"""Bytes of chunk heads and extensions that one byte of a body pays for; no byte pays for trailers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class ConnectionLimits:
 
 
 class GuardedProtocol(PacedProtocol):
-    """One connection."""
+    """Connection whose heads, framing and unread answers are bounded in bytes and time."""
 
     limits: ClassVar[ConnectionLimits] = ConnectionLimits()
     answerer: ClassVar[Answerer | None] = None
@@ -60,7 +62,7 @@ class GuardedProtocol(PacedProtocol):
         self._framing = 0
         self._linger: Linger | None = None
         self._reads = False
-        """Whether the client has caught up once."""
+        """True once the client has caught up with what was sent."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start waiting for the first request."""
@@ -75,7 +77,7 @@ class GuardedProtocol(PacedProtocol):
             self._await_head()
 
     def _count(self) -> bool:
-        """Count the connection as one of its client's; False when that has enough. A trusted proxy has any number."""
+        """Count the connection for its client; False when that has its share. Trusted proxies have no limit."""
         clients, peer = self.limits.clients, self.client[0] if self.client else None
         if clients is None or clients.is_proxy(peer):
             return True
@@ -129,7 +131,7 @@ class GuardedProtocol(PacedProtocol):
         self.expect_100_continue = False
 
     def _make_scope(self) -> None:
-        """What uvicorn makes at the beginning of every message."""
+        """Make uvicorn's scope, as it does at the beginning of every message."""
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
@@ -194,9 +196,10 @@ class GuardedProtocol(PacedProtocol):
         super().on_message_complete()
 
     def _answered_at_once(self) -> None:
-        """Wait for the next request. A timer that runs goes on: setting it anew costs a twentieth of a small answer."""
+        """Wait for the next request."""
         self.server_state.total_requests += 1
         self._active = self.loop.time()
+        # A running timer is kept: setting it anew costs a twentieth of a small answer.
         if self.timeout_keep_alive_task is None:
             self._wait_idle(self.timeout_keep_alive)
 
@@ -207,7 +210,7 @@ class GuardedProtocol(PacedProtocol):
         """Close a connection that has been idle; not while an answer is still on its way to a slow client."""
         self.timeout_keep_alive_task = None
         if self._in_head and self._head_bytes:
-            if self._head_timer is None:  # it ran out while the request before was under way
+            if self._head_timer is None:  # the time ran out during the request before
                 self._await_head()
             return
         left = self._active + self.timeout_keep_alive - self.loop.time()
@@ -245,7 +248,8 @@ class GuardedProtocol(PacedProtocol):
             self._refuse(BAD_REQUEST, msg)
 
     def _discard(self, count: int) -> None:
-        """The rest of a body that has been answered already: some of it, so that the client gets to see the answer."""
+        """Drop the rest of a body that was answered already, up to a limit."""
+        # A reset before the client has read the answer would take the answer from it.
         self._discarded += count
         if self._discarded > LINGER_BYTES and not self._in_head:
             self.transport.abort()
@@ -314,7 +318,7 @@ class GuardedProtocol(PacedProtocol):
 
 
 def _asked_by_target(url: bytes, headers: Headers) -> Headers:
-    """The headers with the host that an absolute target names, which goes before Host (RFC 9112, section 3.2.2)."""
+    """Headers with the host of an absolute target, which overrides Host (RFC 9112, section 3.2.2)."""
     host = url.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0].rpartition(b"@")[2]
     return [(name, host if name == b"host" else value) for name, value in headers]
 

@@ -48,7 +48,7 @@ class Server(uvicorn.Server):
         self._starting: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and print the address: the first line of our output. Storage that fails is an error of the program."""
+        """Start, and print the address as the first line of output; errors of the storage end the program."""
         self._starting = asyncio.create_task(self._services.open())
         with suppress(asyncio.CancelledError):
             await self._starting
@@ -60,7 +60,7 @@ class Server(uvicorn.Server):
             _tell(address_of(sockets[0]))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Refuse readiness for a while, take no more connections, let answers end, and cut those that take too long."""
+        """Refuse readiness for a while, accept no connections, let answers end, and cut the slow ones."""
         settings = self._services.settings
         self._services.draining = True
         await self._wait(settings.drain_notice_seconds, until=lambda: False)
@@ -74,7 +74,7 @@ class Server(uvicorn.Server):
         await self.lifespan.shutdown()
 
     async def _cut(self) -> None:
-        """Hang up on everybody, upon which requests end as they do when a client leaves: what has come is kept."""
+        """Abort all connections: requests end as if their clients had left, and received bytes are kept."""
         _log.warning("at the end of PROTOSLICE_DRAIN_SECONDS, requests cut: %d", len(self.server_state.tasks))
         for connection in list(self.server_state.connections):
             connection.transport.abort()

@@ -10,9 +10,10 @@ from typing import Final
 __all__ = ["AT_FIRST", "PROVEN", "limit_unsent"]
 
 AT_FIRST: Final = 128 << 10
-"""For a connection whose client may never read: the kernel alone would take 2.5 MB for it over a loopback."""
+"""Most unsent bytes for a client that may never read; the kernel by itself takes 2.5 MB on a loopback."""
+# With less, the loop would be woken more often than pieces are read.
 PROVEN: Final = 1 << 20
-"""For a client that has read. With less, the loop would be woken more often than pieces are read."""
+"""Most unsent bytes for a client that has read."""
 
 
 def limit_unsent(transport: asyncio.BaseTransport, size: int) -> None:

@@ -1,4 +1,4 @@
-"""What an upload need not send, and a download need not fetch: the digests of the pieces that are there."""
+"""Routes about pieces: digests by which uploads and downloads leave out bytes that the other side has."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ router = APIRouter(tags=["chunks"], route_class=GuardedRoute)
     summary="Which pieces are not there",
 )
 async def find_missing(request: Request, services: Given, body: AskMissing) -> Response:
-    """Look for pieces by digest in the stores named, else in the newest whose pieces are known; say where they lie."""
+    """Find pieces by digest in the stores named, else in the newest whose pieces are known, with places."""
     wanted = {piece.sha256: piece.size for piece in body.chunks}
     async with CancelOnDisconnect(request.receive):
         found = await services.stores.locate(wanted, body.stores)

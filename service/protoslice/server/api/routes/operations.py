@@ -1,4 +1,4 @@
-"""What operators and people ask: alive, ready, metrics, what a problem means, and pages to read."""
+"""Routes for operators and readers: liveness, readiness, metrics, problem pages, and HTML pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NO_STORE = {"cache-control": "no-store"}
 
 
 class Status(BaseModel):
-    """How the service is."""
+    """Health of the service."""
 
     status: Literal["ok"]
 
@@ -89,7 +89,7 @@ async def problem(slug: str) -> Response:
     "/", operation_id="get_home", response_class=HTMLResponse, responses=problems(), summary="A page for people"
 )
 async def home(request: Request, services: Given) -> Response:
-    """What this is, what it holds, and how to begin."""
+    """Home page: the newest stores, and how to begin."""
     try:
         stores = (await services.stores.list(limit=10)).items
     except ProtosliceError:

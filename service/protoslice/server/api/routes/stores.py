@@ -48,7 +48,7 @@ async def list_stores(
     summary="A store",
 )
 async def get_store(request: Request, services: Given, ref: str) -> Response:
-    """What is known of a store. `ref` is an id, the beginning of one, or a tag."""
+    """Facts about a store. `ref` is an id, the beginning of one, or a tag."""
     store = await services.stores.get(ref)
     headers = {} if ref == store.id else {"content-location": f"/v1/stores/{store.id}"}
     body = await store_body(services.stores, store)
@@ -63,7 +63,8 @@ async def get_store(request: Request, services: Given, ref: str) -> Response:
     summary="Remove a store",
 )
 async def delete_store(request: Request, services: Given, ref: str) -> Response:
-    """Remove a store by its id, or the beginning of one, with its tags; a tag is refused, since others may name it."""
+    """Remove a store by its id, or the beginning of one, with its tags; `ref` may not be a tag."""
+    # A tag is refused because others may name the same store.
     removed = await services.stores.delete(ref)
     return json_answer(request, removed_json(removed))
 

@@ -52,7 +52,7 @@ async def list_tags(
     summary="A tag",
 )
 async def get_tag(request: Request, services: Given, tag: str) -> Response:
-    """Where a tag points."""
+    """Get the store that a tag points at."""
     found = await services.stores.tag(tag)
     return json_answer(request, tag_json(found), etag=EntityTag.of(found.etag))
 
@@ -110,7 +110,7 @@ async def delete_tag(
 async def _expected(
     services: Services, name: str, if_match: str | None, if_none_match: str | None
 ) -> tuple[str | None, bool]:
-    """The entity tag to compare with when writing, and whether there must be none; 412 when it is too late already."""
+    """Entity tag to compare when writing (or None), and True if there must be no tag; 412 if too late."""
     if if_match is None and if_none_match is None:
         return None, False
     found = await _find(services, name)

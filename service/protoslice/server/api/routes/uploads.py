@@ -112,7 +112,7 @@ async def upload_abilities(services: Given) -> Response:
 @takes_body(PART_BODY)
 @_answering
 async def create_upload(request: Request, services: Given) -> Response:
-    """Begin an upload, with the first bytes in the body if there are any. Speaks tus 1.0 and the IETF draft."""
+    """Begin an upload, with the first bytes in the body if there are any, by tus 1.0 or the IETF draft."""
     fields = read_fields(request.scope)
     draft = _speaks_draft(fields)
     query = read_query(request.scope["query_string"])
@@ -144,7 +144,7 @@ async def create_upload(request: Request, services: Given) -> Response:
 )
 @_answering
 async def get_upload(request: Request, services: Given, upload: str) -> Response:
-    """How many bytes are durable. A request that still sends to this upload is ended, so that it stays true.
+    """Get the number of durable bytes; ends a request that still sends to this upload, so that it holds.
 
     HEAD gives the same headers. When no store could be made, both answer with the problem that was the reason.
     """
@@ -220,7 +220,7 @@ async def override(request: Request, services: Given, upload: str) -> Response:
 )
 @_answering
 async def assemble_store(request: Request, services: Given, body: Assemble) -> Response:
-    """Create a store whose files are uploads, each one or several that follow each other, or as a recipe says."""
+    """Create a store of uploaded files, each one or several uploads in order, or as a recipe says."""
     plain = IngestRequest()
     wanted = IngestRequest(
         type=body.type,
@@ -271,7 +271,7 @@ def _tell(
     headers: dict[str, str] | None = None,
     content: dict[str, Any] | None = None,
 ) -> Response:
-    """What there is to say of an upload; of one that no store could be made of, why."""
+    """The answer about an upload; raises the problem for which no store could be made of it."""
     said = about(upload, services.settings) | (headers or {})
     context_of(request.scope).store = upload.store
     if request.method != "GET" and upload.state in {"stored", "failed"}:
@@ -286,7 +286,7 @@ def _tell(
 
 
 async def _joining(work: Awaitable[T]) -> T:
-    """What the client names in its body, or in a header, is not what its URL names."""
+    """Result of `work`; its errors are about names in the body or a header, not about the request's URL."""
     try:
         return await work
     except ProtosliceError as error:
@@ -294,7 +294,7 @@ async def _joining(work: Awaitable[T]) -> T:
 
 
 def _speaks_draft(fields: Fields) -> bool:
-    """Whether the request is one of the IETF draft; else it must be one of tus 1.0."""
+    """True for a request of the IETF draft, False for one of tus 1.0; `HttpProblem` for any other."""
     if b"upload-complete" in fields and b"tus-resumable" not in fields:
         return True
     if b"tus-resumable" not in fields:

@@ -105,7 +105,7 @@ async def list_tensors(
     summary="References onto the tensors",
 )
 async def get_references(request: Request, services: Given, ref: str) -> Response:
-    """References as kerchunk writes them, for fsspec and zarr: every tensor an array over ranges of this service."""
+    """References as kerchunk writes them, for fsspec and zarr: each tensor an array over ranges here."""
     store = await services.stores.view(ref)
     base = f"{request.url.scheme}://{request.url.netloc}/v1/stores/{store.info.id}"
     return await large_answer(request, services.stores, await store.tensors.references(base))
@@ -116,7 +116,7 @@ def _at_most(limit: int, services: Services) -> int:
 
 
 def lasting_headers(request: Request, store: OpenStore, ref: str) -> dict[str, str]:
-    """Under a store's id the answer may be kept for a while; under another name it says what the lasting URL is."""
+    """Cache-Control under a store's id, Content-Location (the lasting URL) under another name."""
     if ref == store.info.id:
         return {"cache-control": VERSIONED}
     return {"content-location": lasting_url(request.scope, store.info.id)}

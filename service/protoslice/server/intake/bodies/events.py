@@ -1,4 +1,4 @@
-"""What the readers of bodies have in common: bytes go in, the beginnings, pieces and ends of files come out."""
+"""Interface of body readers: bytes go in; beginnings, pieces and ends of files come out."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ Event = FileStart | bytes | FileEnd
 
 
 class Reader(Protocol):
-    """A reader of one kind of body that does no I/O of its own. Errors name the byte of the body they are about."""
+    """Reader of one kind of body, without I/O. Its errors name the byte of the body at fault."""
 
     def feed(self, piece: bytes) -> Iterable[Event]:
-        """What `piece`, the next bytes of the body, brings; to be taken up before the next piece is fed."""
+        """Events of `piece`, the next bytes of the body; take all of them before feeding the next piece."""
 
     def finish(self) -> Iterable[Event]:
-        """What the end of the body brings. Raises when the body may not end here."""
+        """Events of the body's end; raises when the body may not end here."""
 
 
 class Tally:

@@ -31,7 +31,7 @@ _TURN: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class UploadedFile:
-    """A file as it arrives. Its pieces, none of them empty, are to be taken to the end before the next file."""
+    """File that arrives. Its pieces, none of them empty, must all be taken before the next file."""
 
     path: str
     pieces: AsyncIterator[bytes]
@@ -40,7 +40,7 @@ class UploadedFile:
 def files_of(
     content_type: str | None, disposition: str | None, query_filename: str | None, body: AsyncIterator[bytes]
 ) -> AsyncGenerator[UploadedFile]:
-    """The files in `body`, read only as far as their pieces are taken; the headers are judged before it is touched."""
+    """Files in `body`, read only as far as their pieces are taken; headers are checked before reading."""
     return _files(_reader(content_type, disposition, query_filename), body)
 
 

@@ -17,7 +17,7 @@ from protoslice.server.intake.bodies.paths import file_path, path_text
 __all__ = ["FormReader"]
 
 _BOUNDARY: Final = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")
-# How the parser's messages end: with the place in the piece, where the place in the body is wanted.
+# End of the parser's messages: a position in the piece, to be replaced by that in the body.
 _PLACE: Final = re.compile(r" (?:at \d+|\(\d+\))$")
 _MOST_HEADERS: Final = 16
 _SLICE: Final = 1 << 10
@@ -32,7 +32,7 @@ _PLAIN: Final = {"7bit", "8bit", "binary"}
 
 
 class FormReader:
-    """Reads a form: parts with a filename are files, other parts must be empty, since parameters go into the query."""
+    """Reader of forms: parts with a filename are files, others must be empty; parameters are in the query."""
 
     def __init__(self, boundary: str | None) -> None:
         if boundary is None or not _BOUNDARY.fullmatch(boundary):
@@ -60,7 +60,7 @@ class FormReader:
         self._part_begin()
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        """What `piece`, the next bytes of the body, brings, as it is taken: of many small parts a few at a time."""
+        """Events of `piece`, the next bytes of the body; of many small parts, a few are parsed at a time."""
         # Headers cost a hundred times as much as content, and every line of them ends in a line feed.
         step = max(_SLICE, _LINES * len(piece) // (piece.count(b"\r\n") + 1))
         for at in range(0, len(piece), step):

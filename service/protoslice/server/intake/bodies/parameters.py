@@ -1,4 +1,4 @@
-"""Values of Content-Type and Content-Disposition: a word and its parameters (RFC 9110 section 5.6.6, 6266, 8187)."""
+"""Parser of Content-Type and Content-Disposition: a word and parameters (RFC 9110 5.6.6, 6266, 8187)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHARSETS: Final = {"utf-8", "iso-8859-1"}
 
 
 def parse_value(text: str, header: str) -> tuple[str, dict[str, str]]:
-    """The word, in lower case, and the parameters by their names in lower case. `header` names the header in errors."""
+    """The word, and the parameters by name, both in lower case; `header` is the name in errors."""
     if len(text) > _LONGEST:
         raise InvalidInput(f"{header} is longer than {_LONGEST} characters")
     word = _WORD.match(text)

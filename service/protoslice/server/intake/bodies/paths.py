@@ -14,7 +14,7 @@ _HERE: Final = re.compile(r"(?:\./+)+")
 
 
 def file_path(name: str, offset: int | None = None) -> str:
-    """The path that `name`, found at `offset` of the body, stands for: leading `./` go, then it must be a plain path.
+    """Plain path in `name`, which was found at `offset` of the body, without leading `./`; `InvalidInput`.
 
     The letters stay as they are: models refer to files beside them by the very bytes of their names, so
     Unicode is not normalized.
@@ -35,5 +35,6 @@ def path_text(raw: bytes, offset: int | None = None) -> str:
 
 
 def last_segment(name: str) -> str:
-    """What remains of `name` without folders: Content-Disposition names no place, only a file (RFC 6266, 4.3)."""
+    """Last segment of `name`, without folders."""
+    # Content-Disposition names a file, not a place (RFC 6266, section 4.3).
     return re.split(r"[/\\]", name)[-1]

@@ -40,7 +40,7 @@ class RawReader:
         self._start: tuple[Event, ...] = (FileStart(path),)
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        """What `piece` brings: itself."""
+        """Events of `piece`: the beginning of the file, if need be, and the piece itself."""
         yield from self._begun()
         yield piece
 

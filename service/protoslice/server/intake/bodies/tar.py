@@ -51,7 +51,7 @@ class TarReader:
         self._ended = False
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        """What `piece`, the next bytes of the body, brings."""
+        """Events of `piece`, the next bytes of the body."""
         position = 0
         while position < len(piece):
             rest = len(piece) - position

@@ -18,7 +18,7 @@ _CHECKSUM: Final = slice(148, 156)
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a header block says. `type` is the one byte that tells files from folders and the rest."""
+    """Parsed header block. `type` is the byte that distinguishes files, folders and other entries."""
 
     name: bytes
     size: int

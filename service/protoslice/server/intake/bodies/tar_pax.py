@@ -16,7 +16,7 @@ SPARSE: Final = b"sparse"
 
 
 def parse_records(data: bytes, offset: int) -> dict[bytes, bytes]:
-    """What the extended header at `offset` says on `path` and `size`, and under `sparse` that the file is sparse."""
+    """Records `path` and `size` of the extended header at `offset`, and `sparse` for a sparse file."""
     found: dict[bytes, bytes] = {}
     position = 0
     while position < len(data):

@@ -1,4 +1,4 @@
-"""What is answered about an upload, in the words of both dialects; and how its failures look."""
+"""Answers about uploads, in both dialects, and the problems of failed requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXTENSIONS: Final = (
 
 
 def abilities(settings: Settings) -> dict[str, str]:
-    """What the service can do, and what its limits are."""
+    """Headers with the abilities and limits of the service."""
     return {
         "tus-version": VERSION,
         "tus-extension": ",".join(EXTENSIONS),
@@ -85,13 +85,13 @@ def as_json(upload: Upload) -> dict[str, Any]:
 
 
 def failure_of(error: ProtosliceError, *, uploading: bool = False) -> HttpProblem:
-    """The problem of a failed request for an upload, with the headers and members that both dialects ask for."""
+    """Problem of a failed request for an upload, with the headers and members of both dialects."""
     failure = problem_of_error(error, uploading=uploading)
     if isinstance(error, WrongOffset):
         failure.members |= {"expected-offset": error.expected, "provided-offset": error.provided}
         failure.headers["upload-offset"] = str(error.expected)
     elif isinstance(error, Conflict):
-        failure.headers["connection"] = "close"  # whoever still sends is not listened to any more
+        failure.headers["connection"] = "close"  # a client that still sends is no longer read
     return failure
 
 

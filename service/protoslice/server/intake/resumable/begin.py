@@ -1,4 +1,4 @@
-"""What a client says when it begins an upload: in Upload-Metadata, in the query as for any upload, in headers."""
+"""Parameters of a new upload, from Upload-Metadata, headers, and the query, as for any upload."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _request(words: Mapping[str, str], query: Query) -> IngestRequest:
 
 
 def _truth(name: str, text: str | None) -> bool:
-    """Whether a parameter says yes; an absent one says no."""
+    """True or False for the text of a parameter, False for an absent one; `InvalidInput` for any other."""
     if text not in {None, "true", "false", "1", "0"}:
         raise InvalidInput(f"{name} is true or false")
     return text in {"true", "1"}

@@ -58,7 +58,7 @@ class _Expected:
 
 
 def checksum_of(fields: Fields) -> Checksum | None:
-    """What the body is to be compared with; none when the request gives nothing."""
+    """Checksum that the request gives for its body; None when it gives none."""
     given = fields.get(b"upload-checksum")
     if given is None:
         digest = parse_digest(fields.get(b"content-digest"))
