@@ -1,1 +1,1 @@
-"""Worker threads, single flight, a weighted LRU cache and read windows."""
+"""Thread pools, concurrent coroutines, single flight, a weighted LRU cache and read windows."""

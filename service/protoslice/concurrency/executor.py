@@ -1,4 +1,9 @@
-"""Worker threads for short calls, and for long work in slices."""
+"""Thread pools: an `Executor` for each local storage, and one `Worker` for what the stores compute.
+
+The two are apart because a worker's thread may wait for a storage (`Worker.wait_for`): in one pool, such threads could
+hold every thread that the storage needs. The client's `DaemonPool` is another thing: a program ends without waiting
+for its threads.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, TypeVar
 
-__all__ = ["SLICE", "Worker"]
+from protoslice.errors import StorageUnavailable
+
+__all__ = ["SLICE", "Executor", "Worker"]
 
 T = TypeVar("T")
 
@@ -20,20 +27,38 @@ SLICE: Final = 8 << 20
 _END: Final = object()
 
 
-class Worker:
+class Executor:
+    """Pool of `threads` threads for blocking calls; further callers wait."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"protoslice-{name}")
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Result of `call`, run in a thread; `StorageUnavailable` after `close`.
+
+        Cancellation ends the wait, not a call that has begun.
+        """
+        try:
+            waiting = asyncio.get_running_loop().run_in_executor(self._pool, call)
+        except RuntimeError:
+            raise StorageUnavailable("this storage has been closed") from None
+        return await waiting
+
+    async def close(self) -> None:
+        """Refuse new calls and wait for those under way, which may hold descriptors."""
+        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
+
+
+class Worker(Executor):
     """Pool of threads, and the event loop that the threads may call back.
 
     Long work takes half of the threads at most, and always one, so that short calls find a thread.
     """
 
     def __init__(self, threads: int) -> None:
+        super().__init__(threads, "work")
         self.loop = asyncio.get_running_loop()
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="protoslice-work")
         self._lanes = asyncio.Semaphore(max(1, threads // 2))
-
-    async def run(self, call: Callable[[], T]) -> T:
-        """Result of `call`, run in a thread; for short calls."""
-        return await self.loop.run_in_executor(self._pool, call)
 
     async def sized(self, weight: int, call: Callable[[], T]) -> T:
         """Result of `call`, which handles about `weight` bytes; run in a thread when they are many."""
@@ -64,10 +89,6 @@ class Worker:
     def wait_for(self, work: Coroutine[object, object, T]) -> T:
         """Result of the coroutine `work`, run on the loop; for callers in a thread, which blocks."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
-
-    async def close(self) -> None:
-        """Refuse new calls and wait for those under way."""
-        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
 
     def _ended(self, _: Future[T]) -> None:
         with suppress(RuntimeError):  # the loop is closed

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import NotFound
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.storage.probe import FOLDER as PROBES
@@ -15,7 +16,6 @@ from protoslice.stores.catalog.claims import Claim, Claims
 from protoslice.stores.catalog.reachable import ReachableObjects, UnreadableManifest
 from protoslice.stores.catalog.stale_records import SETTLED_SECONDS, StaleRecords
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.uploads.records import end_uploads
 
 __all__ = ["GRACE_SECONDS", "GarbageReport", "collect_garbage"]
@@ -112,7 +112,7 @@ async def _candidates(storage: Storage, needed: ReachableObjects, uploads: set[s
 async def _decided(storage: Storage, found: _Candidates, needed: ReachableObjects) -> _Candidates:
     """Candidates that no writer can need any more; reads `needed` again after condemning their claims."""
     claims = Claims(storage)
-    condemned = [claim for claim in await side_by_side(claims.condemn, found.abandoned) if claim is not None]
+    condemned = [claim for claim in await map_concurrently(claims.condemn, found.abandoned) if claim is not None]
     if condemned:
         # Writers now see the condemned claims, so manifests read from here on decide.
         await needed.read()
@@ -125,7 +125,7 @@ async def _decided(storage: Storage, found: _Candidates, needed: ReachableObject
             return None
         return claim.attempt if await claims.doom(claim) else None
 
-    doomed = [attempt for attempt in await side_by_side(decide, condemned) if attempt is not None]
+    doomed = [attempt for attempt in await map_concurrently(decide, condemned) if attempt is not None]
     unneeded = [item for item in _unnamed(found.superfluous, needed) if item.key.segments[1] not in uploads]
     return _Candidates({attempt: found.abandoned[attempt] for attempt in doomed}, unneeded)
 
@@ -139,7 +139,7 @@ async def _uploads_among(storage: Storage, attempts: Iterable[str]) -> set[str]:
             return attempt
         return None
 
-    return {attempt for attempt in await side_by_side(upload, sorted(attempts)) if attempt is not None}
+    return {attempt for attempt in await map_concurrently(upload, sorted(attempts)) if attempt is not None}
 
 
 def _unnamed(items: Iterable[ObjectStat], needed: ReachableObjects) -> list[ObjectStat]:

@@ -12,6 +12,7 @@ from itertools import compress
 
 from protoslice import schema
 from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
 from protoslice.defaults import MAX_UPLOAD_BYTES, OPEN_STORES, SPACE_WATERMARK_BYTES, WORKER_THREADS
 from protoslice.errors import (
@@ -40,7 +41,6 @@ from protoslice.stores.ingest.persist import StoreDraft
 from protoslice.stores.ingest.receive import Types
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_all_new
-from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.layout.version import check_layout
 from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.names import check_request, check_tag, is_id, is_id_prefix
@@ -208,7 +208,7 @@ class Stores:
             await self._tags.get(ref)
             raise Conflict(f"{ref!r} is a tag: remove the tag, or name the store by its id")
         store_id = await self.resolve(ref)
-        tags = [tag async for tag in self._tags.all_of(store_id)]
+        tags = [tag async for tag in self._tags.run_concurrently(store_id)]
         try:
             await self._manifests.remove(store_id, [tag.name for tag in tags])
         except NotFound:
@@ -221,7 +221,7 @@ class Stores:
             with suppress(NotFound, Conflict):
                 await self._tags.delete(tag.name, if_match=tag.etag)
 
-        await side_by_side(untag, tags)
+        await map_concurrently(untag, tags)
         return Removed(store_id, tuple(tag.name for tag in tags), now() + timedelta(seconds=GRACE_SECONDS))
 
     async def restore(self, store_id: str) -> Restored:
@@ -234,7 +234,7 @@ class Stores:
             there = await self._manifests.publish(tombstone.manifest)
         except Collected:
             raise Conflict(f"objects of store {store_id} have been collected since: send it again") from None
-        free = await side_by_side(lambda name: self._set_if_free(name, store_id), tombstone.tags)
+        free = await map_concurrently(lambda name: self._set_if_free(name, store_id), tombstone.tags)
         await self._storage.delete(tombstone.key)
         taken = tuple(name for name, was_free in zip(tombstone.tags, free, strict=True) if not was_free)
         return Restored(await self._store_pages.described(there), taken)
@@ -285,7 +285,7 @@ class Stores:
             return await self._pieces.locate(wanted, [await self.view(ref) for ref in refs])
         # The answer reveals no more than `list` and `pieces` do.
         newest = [store.id for store in (await self.list(limit=NEWEST)).items]
-        known = await side_by_side(self._pieces.known, newest)
+        known = await map_concurrently(self._pieces.known, newest)
         left, found = dict(wanted), list[PiecePlace]()
         for store_id in compress(newest, known):
             places = await self._located(left, store_id) if left else ()

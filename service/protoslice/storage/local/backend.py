@@ -17,6 +17,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import closing, suppress
 from typing import Final
 
+from protoslice.concurrency.executor import Executor
 from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.storage.interface import (
     PAGE,
@@ -35,7 +36,8 @@ from protoslice.storage.local.handle import FileHandle, describe
 from protoslice.storage.local.staging import StagingFile, expect
 from protoslice.storage.local.tree import Tree, explained
 from protoslice.storage.spans import check_limit, check_span
-from protoslice.storage.threads import Threads
+
+_THREADS: Final = 16
 
 _NO_FOLDER: Final = {
     "EEXIST": (InvalidInput, "it is no folder"),
@@ -52,7 +54,7 @@ class FileStorage(Storage):
             if create:
                 os.makedirs(root, exist_ok=True)
             self._tree = Tree(root)
-        self._threads = Threads()
+        self._threads = Executor(_THREADS, "storage")
 
     @property
     def abilities(self) -> Abilities:
@@ -198,7 +200,7 @@ class FileStorage(Storage):
 class FileWriter(Writer):
     """Writer that runs the calls of a `StagingFile` in threads."""
 
-    def __init__(self, threads: Threads, staging: StagingFile) -> None:
+    def __init__(self, threads: Executor, staging: StagingFile) -> None:
         self._threads = threads
         self._staging = staging
         self._size = 0

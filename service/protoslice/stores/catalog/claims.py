@@ -20,11 +20,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, IntegrityError, NotFound, ProtosliceError, StorageUnavailable
 from protoslice.storage import Storage
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_new
-from protoslice.stores.layout.listing import side_by_side
 
 __all__ = ["Claim", "Claims", "Collected", "Lease"]
 
@@ -90,7 +90,7 @@ class Claims:
 
         `Collected` if too late.
         """
-        await side_by_side(self._hold, sorted(attempts))
+        await map_concurrently(self._hold, sorted(attempts))
 
     async def condemn(self, attempt: str) -> Claim | None:
         """Condemn an attempt and return its claim; None when a writer changed the claim at the same time."""

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.gather import run_concurrently
 from protoslice.concurrency.lru import LruCache
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError, StorageUnavailable
 from protoslice.storage import ObjectKey, ObjectStat, Storage
@@ -17,7 +18,6 @@ from protoslice.stores.catalog.removed import bury
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_all_new
 from protoslice.stores.layout.indexes import Indexes
-from protoslice.stores.layout.listing import all_of
 from protoslice.stores.manifest import Manifest
 
 __all__ = ["Manifests", "is_retired"]
@@ -104,7 +104,7 @@ class Manifests:
         """
         data = await self._worker.sized(manifest.weight, manifest.encode)
         objects = beside or {}
-        await all_of(lambda: self._indexes.add(manifest), lambda: put_all_new(self._storage, objects))
+        await run_concurrently(lambda: self._indexes.add(manifest), lambda: put_all_new(self._storage, objects))
         # To its end even if the client leaves: a manifest that came too late would stay, with nobody to take it back.
         there = await _uncancelled(self._settled(manifest, data))
         if there.created != manifest.created:

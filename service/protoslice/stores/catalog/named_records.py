@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Final
 
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.concurrency.lru import LruCache
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError, StorageUnavailable
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.listing import side_by_side
 
 __all__ = ["NamedRecords", "Record", "is_removal_mark"]
 
@@ -63,7 +63,7 @@ class NamedRecords:
                 return await self._current(stat)
             return None
 
-        return [record for record in await side_by_side(current, stats) if record is not None]
+        return [record for record in await map_concurrently(current, stats) if record is not None]
 
     async def each(self) -> AsyncIterator[Record]:
         """All records by name; damaged ones are logged and skipped."""

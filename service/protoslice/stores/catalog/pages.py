@@ -6,13 +6,13 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.facts import Store
 from protoslice.storage import ObjectStat, Storage
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.catalog.tags import Tags
 from protoslice.stores.layout.indexes import Indexes, check_cursor, place_in_time, store_at
-from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.paging import PageBudget, ResultPage
 
@@ -57,7 +57,7 @@ class StorePages:
             return place_in_time(manifest)
 
         tagged = {tag.store for tag in await self._tags.beginning_with(prefix)}
-        places = sorted(found for found in await side_by_side(place, sorted(tagged)) if found is not None)
+        places = sorted(found for found in await map_concurrently(place, sorted(tagged)) if found is not None)
         left = [each for each in places if cursor is None or each > cursor]
         items, count = await self._shown(left[:limit], limit)
         return ResultPage(items, None if count == len(left) else left[count - 1])
@@ -65,9 +65,9 @@ class StorePages:
     async def _shown(self, places: Sequence[str], limit: int) -> tuple[Sequence[Store], int]:
         """Stores at the first of `places`, and the number of places covered until the page is full."""
         room = PageBudget(limit)
-        stats = await side_by_side(self._manifests.stat, [store_at(place) for place in places])
+        stats = await map_concurrently(self._manifests.stat, [store_at(place) for place in places])
         count = next((n for n, stat in enumerate(stats) if not room.takes(stat.size if stat else 0)), len(places))
-        found = await side_by_side(self._listed, list(zip(places, stats, strict=True))[:count])
+        found = await map_concurrently(self._listed, list(zip(places, stats, strict=True))[:count])
         return [info for info in found if info is not None], count
 
     async def _listed(self, seen: tuple[str, ObjectStat | None]) -> Store | None:

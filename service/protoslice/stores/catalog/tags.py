@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import IntegrityError, LimitExceeded, NotFound
 from protoslice.facts import Tag
 from protoslice.storage import ObjectKey, ObjectStat, Storage, quote
@@ -19,7 +20,6 @@ from protoslice.stores.catalog.named_records import NamedRecords
 from protoslice.stores.clock import now
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import Indexes
-from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.names import check_tag
 from protoslice.stores.paging import ResultPage
 from protoslice.stores.requests import TAGS_OF_A_STORE
@@ -76,7 +76,7 @@ class Tags:
 
     async def _named(self, names: Sequence[str]) -> list[StoredTag]:
         """Existing tags among `names`, in order; damaged ones are logged and skipped."""
-        return [tag for tag in await side_by_side(self._get_or_none, names) if tag is not None]
+        return [tag for tag in await map_concurrently(self._get_or_none, names) if tag is not None]
 
     async def _get_or_none(self, name: str) -> StoredTag | None:
         try:
@@ -119,7 +119,7 @@ class Tags:
                 return ResultPage(found, page.next)
             cursor = page.next  # only stale entries on this page: read the next
 
-    async def all_of(self, store: str) -> AsyncIterator[StoredTag]:
+    async def run_concurrently(self, store: str) -> AsyncIterator[StoredTag]:
         """All tags that point at `store`."""
         cursor: str | None = None
         while True:

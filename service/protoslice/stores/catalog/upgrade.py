@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from protoslice import schema
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, IntegrityError, LimitExceeded, Unsupported
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores.catalog.claims import Claims
@@ -18,7 +19,6 @@ from protoslice.stores.catalog.tags import Tags
 from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import Indexes
-from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.layout.version import FIRST, MARK, UPGRADING
 from protoslice.stores.manifest import Manifest, upgraded
 
@@ -71,9 +71,9 @@ async def _each(storage: Storage, folder: ObjectKey, work: Callable[[ObjectStat]
     async for item in storage.iterate(folder):
         items.append(item)
         if len(items) == _PAGE:
-            await side_by_side(work, items)
+            await map_concurrently(work, items)
             items = []
-    await side_by_side(work, items)
+    await map_concurrently(work, items)
 
 
 async def _each_attempt(storage: Storage, report: UpgradeReport) -> None:

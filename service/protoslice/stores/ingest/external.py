@@ -10,6 +10,7 @@ from typing import Final
 
 from protoslice import schema
 from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, StorageUnavailable, Unsupported
 from protoslice.facts import File
 from protoslice.schema.detection.detect import HEAD
@@ -23,7 +24,6 @@ from protoslice.stores.ingest.prepare import NotARoot, Prepared, prepare_root
 from protoslice.stores.ingest.receive import Received, Scan, Types
 from protoslice.stores.ingest.roots import Root, choose_root
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.names import FilePaths
 from protoslice.stores.reading.objects import CHANGED, StoredObject
@@ -91,7 +91,7 @@ class ExternalObjects:
     ) -> tuple[list[Received], Root]:
         """The files in their order, and the root chosen among them."""
         places = await worker.run(lambda: self._by_place(files))
-        looked = await side_by_side(lambda place: self._look(*place), places.items())
+        looked = await map_concurrently(lambda place: self._look(*place), places.items())
         found = {received.info.path: received for each in looked for received in each}
         received = [found[path] for path in files]
         root = await choose_root(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from protoslice.concurrency.gather import map_concurrently, run_concurrently
 from protoslice.errors import Conflict
 from protoslice.storage import Buffer, ObjectKey, Storage, Writer
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.listing import all_of, side_by_side
 
 __all__ = ["commit_summed", "put_all_new", "put_new"]
 
@@ -25,13 +25,15 @@ async def put_new(storage: Storage, key: ObjectKey, data: Buffer) -> str:
 
 async def put_all_new(storage: Storage, objects: Mapping[ObjectKey, Buffer]) -> None:
     """Create objects under random names side by side; all are durable on return."""
-    await side_by_side(lambda key: put_new(storage, key, objects[key]), objects)
+    await map_concurrently(lambda key: put_new(storage, key, objects[key]), objects)
 
 
 async def commit_summed(storage: Storage, key: ObjectKey, writer: Writer, sums: bytes) -> str:
     """Publish the object written by `writer` and, at the same time, its `sums`; returns its entity tag."""
     # Side by side, since no manifest names either before both are durable.
-    etag, _ = await all_of(lambda: _commit_new(storage, key, writer), lambda: put_new(storage, keys.sums_of(key), sums))
+    etag, _ = await run_concurrently(
+        lambda: _commit_new(storage, key, writer), lambda: put_new(storage, keys.sums_of(key), sums)
+    )
     return etag
 
 

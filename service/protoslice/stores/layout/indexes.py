@@ -12,10 +12,10 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.paging import ResultPage
 
@@ -69,7 +69,7 @@ class Indexes:
         """
         references = (keys.reference(attempt, manifest.id) for attempt in sorted(manifest.attempts))
         owner = manifest.attempt.encode()
-        await side_by_side(lambda key: self._write(key, owner), (*entries_of(manifest), *references))
+        await map_concurrently(lambda key: self._write(key, owner), (*entries_of(manifest), *references))
 
     async def _write(self, key: ObjectKey, owner: bytes) -> None:
         """Write an entry; an existing one is overwritten with the new owner."""
@@ -82,7 +82,7 @@ class Indexes:
     async def drop(self, manifest: Manifest) -> None:
         """Delete a store's index entries, ignoring storage errors: what remains is garbage."""
         with suppress(ProtosliceError):
-            await side_by_side(self._storage.delete, entries_of(manifest))
+            await map_concurrently(self._storage.delete, entries_of(manifest))
 
     async def newest(self, *, type: str | None, limit: int, cursor: str | None) -> ResultPage[str]:
         """A page of last segments of index entries, newest store first; of all stores or those of a type."""

@@ -9,6 +9,7 @@ from functools import partial
 
 from protoslice import _core, schema
 from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
 from protoslice.errors import IntegrityError, InvalidInput, NoRoot, NotFound, Unsupported
 from protoslice.facts import ChunkEntry, File, ModelReport, Node
@@ -24,7 +25,6 @@ from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.catalog.schemas import Schemas
 from protoslice.stores.envelope import unseal
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.listing import side_by_side
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import check_plan
 from protoslice.stores.paging import PageBudget, ResultPage, place_of
@@ -311,7 +311,7 @@ async def open_proto(
     root = next(i for i, file in enumerate(manifest.files) if file.path == manifest.root)
     # Bundled types are read by the program's own schema, but the stored one is checked as well: a later program may
     # need it, and damage is best reported while the client still has the files.
-    kept = dict(zip(manifest.beside, await side_by_side(whole, manifest.beside), strict=True))
+    kept = dict(zip(manifest.beside, await map_concurrently(whole, manifest.beside), strict=True))
     read_by = await schemas.of_store(manifest, kept.pop("schema", b""))
     index, plan, image = kept["index"], kept["plan"], kept.get("image")
     extra = [await open_object(storage, manifest.side, worker, verify=verify)] if manifest.side else []

@@ -1,4 +1,4 @@
-"""Concurrent calls of a storage within a window."""
+"""Concurrent coroutines within a window, such as calls of a storage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
-__all__ = ["all_of", "side_by_side"]
+__all__ = ["map_concurrently", "run_concurrently"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -15,7 +15,7 @@ WINDOW: Final = 32
 """Concurrent calls at most; a remote storage answers each after some 20 ms."""
 
 
-async def side_by_side(call: Callable[[S], Awaitable[T]], things: Iterable[S]) -> list[T]:
+async def map_concurrently(call: Callable[[S], Awaitable[T]], things: Iterable[S]) -> list[T]:
     """Results of `call` for each of `things`, made concurrently, in order.
 
     The first error cancels the others.
@@ -36,9 +36,9 @@ async def side_by_side(call: Callable[[S], Awaitable[T]], things: Iterable[S]) -
         raise
 
 
-async def all_of(*calls: Callable[[], Awaitable[T]]) -> list[T]:
+async def run_concurrently(*calls: Callable[[], Awaitable[T]]) -> list[T]:
     """Results of `calls`, made concurrently, in order; the first error cancels the others."""
-    return await side_by_side(_made, calls)
+    return await map_concurrently(_made, calls)
 
 
 async def _made(call: Callable[[], Awaitable[T]]) -> T:
