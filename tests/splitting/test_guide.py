@@ -238,3 +238,52 @@ def test_chunks_are_messages_or_bytes() -> None:
         ComposableSplitter(model()).add_chunk(b"text", ["model_name"], 7)
     with pytest.raises(InvalidInput, match="no repeated field"):
         RepeatedMessageSplitter(model(), "model_name", [])
+
+
+def test_a_splitter_may_look_at_its_chunks_as_the_guide_does() -> None:
+    class Returning(ModelConfigSplitter):
+        def build_chunks(self) -> Any:
+            assert (len(self._chunks), len(self._chunked_message.chunked_fields)) == (1, 0)
+            super().build_chunks()
+            child = LayerSplitter(Layer(), parent_splitter=self, fields_in_parent=["hidden_layers", 0])
+            assert child._chunks == self._chunks
+            assert child._chunked_message == self._chunked_message
+            return self._chunks, self._chunked_message
+
+    splitter = Returning(model())
+    chunks, chunked = splitter.build_chunks()
+    assert len(chunks) == 8
+    again = ModelConfig()
+    Merger.merge(chunks, chunked, again)
+    assert again == model()
+    assert Returning(model()).split() == (chunks, chunked)
+
+
+@pytest.mark.parametrize(
+    ("place", "binary", "text"),
+    [
+        (["input_shape"], (784).to_bytes(4, "little"), b"784"),
+        (["hyperparameters", "momentum"], bytes.fromhex("0000003f"), b"0.5"),
+        (["hidden_layers", 0, "num_units"], (64).to_bytes(8, "little"), b"64"),
+        (["output_activation"], b"\1\0\0\0", b"TANH"),
+        (["input_shape"], b"", b" -3"),
+    ],
+)
+def test_binary_numbers_are_refused_with_what_is_wanted(place: list[Any], binary: bytes, text: bytes) -> None:
+    splitter = ComposableSplitter(model())
+    with pytest.raises(InvalidInput, match=r"its text, such as b'0\.5'.*not tobytes\(\)") as caught:
+        splitter.add_chunk(binary, place)
+    assert caught.value.path is not None
+    assert caught.value.path.startswith(str(place[0]))
+    splitter.add_chunk(text, place)
+    splitter.add_chunk(binary, ["model_name"])
+
+
+def test_the_guides_two_slips_are_named() -> None:
+    """Binary numbers, which its Merger reads as text, and values of maps, at which its Merger stops."""
+    with pytest.raises(InvalidInput, match="the chunk of a number is its text"):
+        ComposableSplitter(model()).add_chunk(b"\0\0\0?", ["hyperparameters", "momentum"])
+    splitter = ComposableSplitter(model())
+    splitter.add_chunk(b"0.5", ["hyperparameters", "momentum"])
+    (reason,) = tensorflow_readable(splitter._chunked_message, ModelConfig.DESCRIPTOR)
+    assert "no message stops the process" in reason

@@ -14,6 +14,7 @@ from protoslice.splitting.planning.draft import Chunk, LazyChunk, MessageDraft, 
 from protoslice.splitting.planning.ledger import Ledger, LedgerNode
 from protoslice.splitting.planning.shape import descriptor_of
 from protoslice.splitting.policy import SplitPolicy
+from protoslice.splitting.scalars import check_text
 from protoslice.splitting.tags import Fields, Key, Path, find, listed, path_of, show, tags_of
 from protoslice.splitting.writer import write_chunks, write_whole
 
@@ -102,6 +103,18 @@ class ComposableSplitter(Splitter):
         inside = (find(message, path) for message in (root._given, root._own.readable))
         return (root._own, path) if any(each is self._given for each in inside) else None
 
+    @property
+    def _chunks(self) -> list[Chunk]:
+        """Chunks so far, as TensorFlow's guide returns them; of a child, those of its root."""
+        root, _ = self._from_root([])
+        root._ledger.root.piece = root._base()
+        return [piece.build() for piece in root._ledger.pieces()]
+
+    @property
+    def _chunked_message(self) -> Any:
+        """`ChunkedMessage` of the chunks so far; of a child, that of its root."""
+        return self._from_root([])[0]._ledger.message()
+
     def split(self) -> tuple[list[Chunk], Any]:
         """Chunks, and the `ChunkedMessage` that places the chunks in the message.
 
@@ -139,10 +152,13 @@ class ComposableSplitter(Splitter):
         """Add a chunk at the place `field_tags`: names or numbers of fields, indices and map keys.
 
         Empty tags make the chunk a part of the message itself. `index` puts the chunk before chunk number `index`.
-        The content stays in the message too, unless removed from `self._proto`.
+        The content stays in the message too, unless removed from `self._proto`. `InvalidInput` for binary numbers: the
+        chunk of a number is its text.
         """
         if not isinstance(chunk, Message | bytes | bytearray | memoryview):
             raise InvalidInput(f"a chunk is a message or bytes, not {type(chunk).__name__}")
+        if not isinstance(chunk, Message):
+            check_text(path_of(descriptor_of(self._given), listed(field_tags)), bytes(chunk))
         self._add(given(chunk if isinstance(chunk, Message) else bytes(chunk)), listed(field_tags), index)
 
     def _add(self, piece: LazyChunk | None, tags: list[Key], index: int | None = None) -> LedgerNode:
