@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protoslice.ranges import NEAR, ByteRange, Selection, Slices, Unsatisfiable, Whole, select
+from protoslice.ranges import NEAR, ByteRange, Selection, select
 
 N = 10_000
 
 
-def slices(*pairs: tuple[int, int]) -> Slices:
-    return Slices(tuple(ByteRange(start, end) for start, end in pairs))
+def slices(*pairs: tuple[int, int]) -> Selection:
+    return tuple(ByteRange(start, end) for start, end in pairs)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_several_ranges(header: str, expected: Selection) -> None:
     ],
 )
 def test_what_cannot_be_satisfied(header: str) -> None:
-    assert select(header, N) == Unsatisfiable(N)
+    assert select(header, N) == ()
 
 
 @pytest.mark.parametrize(
@@ -133,12 +133,12 @@ def test_what_cannot_be_satisfied(header: str) -> None:
     ],
 )
 def test_what_is_ignored(header: str | None) -> None:
-    assert select(header, N) == Whole()
+    assert select(header, N) is None
 
 
 @pytest.mark.parametrize("header", ["bytes=0-", "bytes=-5", "bytes=0-0", "bytes=-0", "bytes=5-4", "x"])
 def test_nothing_is_always_whole(header: str) -> None:
-    assert select(header, 0) == Whole()
+    assert select(header, 0) is None
 
 
 def test_too_many_ranges_are_ignored() -> None:
@@ -146,28 +146,27 @@ def test_too_many_ranges_are_ignored() -> None:
         return "bytes=" + ",".join(f"{at}-{at}" for at in range(0, 100 * count, 100))
 
     selection = select(header(64), N)
-    assert isinstance(selection, Slices)
-    assert len(selection.ranges) == 64
-    assert select(header(65), N) == Whole()
-    assert select("bytes=" + "0-0," * 65, N) == Whole()
+    assert selection is not None
+    assert len(selection) == 64
+    assert select(header(65), N) is None
+    assert select("bytes=" + "0-0," * 65, N) is None
 
 
 def test_a_long_header_is_ignored_however_it_is_made() -> None:
     for filler in (" ", ",", ", "):
-        assert select("bytes=0-1," + filler * 5000, N) == Whole()
+        assert select("bytes=0-1," + filler * 5000, N) is None
 
 
 @pytest.mark.parametrize("length", [1, 1 << 31, (1 << 32) + 5, 1 << 53, (1 << 63) - 1])
 def test_lengths_beyond_32_bits(length: int) -> None:
     assert select(f"bytes={length - 1}-", length) == slices((length - 1, length))
     assert select("bytes=-1", length) == slices((length - 1, length))
-    assert select(f"bytes={length}-", length) == Unsatisfiable(length)
+    assert select(f"bytes={length}-", length) == ()
 
 
 def test_content_range_of_parts_and_refusals() -> None:
-    assert ByteRange(0, 500).content_range(1234) == "bytes 0-499/1234"
+    assert ByteRange(0, 500).content_range(1234) == b"bytes 0-499/1234"
     assert ByteRange(3, 4).length == 1
-    assert Unsatisfiable(1234).content_range == "bytes */1234"
 
 
 SPEC = st.one_of(
@@ -192,20 +191,20 @@ def test_against_a_naive_slicer(specs: list[str], length: int) -> None:
     selection = select("bytes=" + ",".join(specs), length)
     reversed_range = any(0 <= int(b) < int(a) for a, b in (spec.split("-") for spec in specs) if a and b)
     if reversed_range or length == 0:
-        assert selection == Whole()
+        assert selection is None
         return
     asked = set().union(*(wanted(spec, data) for spec in specs))
     if not asked:
-        assert selection == Unsatisfiable(length)
+        assert selection == ()
         return
-    assert isinstance(selection, Slices)
-    ordered = sorted(selection.ranges)
+    assert selection is not None
+    ordered = sorted(selection)
     assert all(0 <= found.start < found.end <= length for found in ordered)
     assert all(one.end + NEAR <= two.start for one, two in pairwise(ordered)), "near ranges are one"
     given_bytes = {position for found in ordered for position in range(found.start, found.end)}
     assert asked <= given_bytes
     assert all(found.start in asked and found.end - 1 in asked for found in ordered), "nothing is added at the edges"
-    parts = [set(range(found.start, found.end)) for found in selection.ranges]
+    parts = [set(range(found.start, found.end)) for found in selection]
     first = [min(place for place, spec in enumerate(specs) if wanted(spec, data) & part) for part in parts]
     assert first == sorted(first), "parts come in the order asked"
 
@@ -214,6 +213,6 @@ def test_against_a_naive_slicer(specs: list[str], length: int) -> None:
 def test_any_text_selects_something_sound(text: str, length: int) -> None:
     for header in (text, f"bytes={text}"):
         selection = select(header, length)
-        if isinstance(selection, Slices):
-            assert all(0 <= found.start < found.end <= length for found in selection.ranges)
-            assert sum(found.length for found in selection.ranges) <= length
+        if selection is not None:
+            assert all(0 <= found.start < found.end <= length for found in selection)
+            assert sum(found.length for found in selection) <= length

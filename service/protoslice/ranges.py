@@ -7,8 +7,7 @@ ranges, or meets an empty representation. Ranges that overlap or lie less than 8
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 MAX_HEADER: Final = 4096
 MAX_RANGES: Final = 64
@@ -17,8 +16,7 @@ _OWS: Final = " \t"
 _PLAIN: Final = re.compile(r"bytes=([0-9]{1,19})-([0-9]{1,19})")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ByteRange:
+class ByteRange(NamedTuple):
     """Bytes from `start` up to `end`, at least one."""
 
     start: int
@@ -29,36 +27,13 @@ class ByteRange:
         """Number of bytes."""
         return self.end - self.start
 
-    def content_range(self, length: int) -> str:
+    def content_range(self, length: int) -> bytes:
         """Value of Content-Range for this part of a representation of `length` bytes."""
-        return f"bytes {self.start}-{self.end - 1}/{length}"
+        return b"bytes %d-%d/%d" % (self.start, self.end - 1, length)
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """The whole representation, with 200."""
-
-
-@dataclass(frozen=True, slots=True)
-class Slices:
-    """One range or several disjoint ones, in the order of the request, with 206."""
-
-    ranges: tuple[ByteRange, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Unsatisfiable:
-    """No byte of the representation, with 416."""
-
-    length: int
-
-    @property
-    def content_range(self) -> str:
-        """Value of Content-Range for the refusal."""
-        return f"bytes */{self.length}"
-
-
-Selection: TypeAlias = Whole | Slices | Unsatisfiable
+Selection: TypeAlias = tuple[ByteRange, ...] | None
+"""Disjoint ranges in the order of the request, for 206; empty for 416, None for the whole with 200."""
 
 # Requested range: first and last position, or a number of bytes from the end.
 _Spec: TypeAlias = tuple[int, int | None] | int
@@ -74,12 +49,12 @@ def select(header: str | None, length: int) -> Selection:
         # Fast path for by far the most common form: one range, within the representation.
         first, last = int(plain[1]), int(plain[2])
         if first <= last < length:
-            return Slices((ByteRange(first, last + 1),))
+            return (ByteRange(first, last + 1),)
     specs = None if header is None or length == 0 else _parse(header)
     if specs is None:
-        return Whole()
+        return None
     found = [located for spec in specs if (located := _locate(spec, length)) is not None]
-    return Slices(_join(found)) if found else Unsatisfiable(length)
+    return _join(found)
 
 
 def _parse(header: str) -> list[_Spec] | None:

@@ -9,7 +9,7 @@ from secrets import token_hex
 from typing import Final, NamedTuple, Protocol
 
 from protoslice.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate, range_applies
-from protoslice.ranges import ByteRange, Slices, Unsatisfiable, select
+from protoslice.ranges import ByteRange, select
 from protoslice.server.api.problems import PRECONDITION, RANGE, HttpProblem
 from protoslice.server.http.digests import format_digest, wants_sha256
 from protoslice.server.http.disposition import attachment
@@ -104,17 +104,18 @@ class Answer(NamedTuple):
 class Planner:
     """Answers requests for one representation, under the same terms."""
 
-    __slots__ = ("_current", "_described", "_facts", "_terms")
+    __slots__ = ("_current", "_described", "_facts", "_size", "_terms")
 
     def __init__(self, facts: Facts, terms: Terms) -> None:
         self._facts = facts
+        self._size = facts.size
         self._terms = terms
         self._current = Validators(EntityTag(facts.etag))
         self._described: SharedHeaders | None = None
 
     def answer(self, method: str, fields: Fields) -> Answer:
         """The answer to a GET or HEAD; raises `HttpProblem` for 412 and 416."""
-        facts, terms = self._facts, self._terms
+        facts, terms, size = self._facts, self._terms, self._size
         wanted = fields.get(b"range") if method == "GET" else None
         if not _CONDITIONAL.isdisjoint(fields):
             verdict = evaluate(_preconditions(fields), self._current, reads=True)
@@ -126,16 +127,17 @@ class Planner:
                 wanted = None
         if wanted is None or wanted.count(",") >= terms.max_ranges:
             return self._whole(fields)
-        selection = select(wanted, facts.size)
-        if isinstance(selection, Unsatisfiable):
-            raise _unsatisfiable(selection)
-        if not isinstance(selection, Slices):
+        selection = select(wanted, size)
+        if selection is None:
             return self._whole(fields)
-        if len(selection.ranges) > 1:
-            return _multipart(self._shared(fields, None), facts, selection.ranges)
-        (only,) = selection.ranges
-        own = [(b"content-range", only.content_range(facts.size).encode()), (b"content-length", b"%d" % only.length)]
-        return Answer(206, self._typed(fields), own, (Part(b"", only.start, only.end),), b"", only.length)
+        if not selection:
+            raise _unsatisfiable(size)
+        if len(selection) > 1:
+            return _multipart(self._shared(fields, None), facts, selection)
+        (only,) = selection
+        start, end = only
+        own = [(b"content-range", only.content_range(size)), (b"content-length", b"%d" % (end - start))]
+        return Answer(206, self._typed(fields), own, (Part(b"", start, end),), b"", end - start)
 
     def _whole(self, fields: Fields) -> Answer:
         facts = self._facts
@@ -219,13 +221,12 @@ def _multipart(shared: SharedHeaders, facts: Facts, ranges: tuple[ByteRange, ...
     return Answer(206, shared, own, parts, tail, length)
 
 
-def _part_head(boundary: str, media_type: str, content_range: str, n: int) -> bytes:
+def _part_head(boundary: str, media_type: str, content_range: bytes, n: int) -> bytes:
     start = "\r\n" if n else ""
-    return f"{start}--{boundary}\r\nContent-Type: {media_type}\r\nContent-Range: {content_range}\r\n\r\n".encode()
+    head = f"{start}--{boundary}\r\nContent-Type: {media_type}\r\nContent-Range: "
+    return b"%b%b\r\n\r\n" % (head.encode(), content_range)
 
 
-def _unsatisfiable(selection: Unsatisfiable) -> HttpProblem:
-    headers = {"content-range": selection.content_range, "accept-ranges": "bytes"}
-    return HttpProblem(
-        RANGE, f"the representation has {selection.length} bytes", headers=headers, limit=selection.length
-    )
+def _unsatisfiable(size: int) -> HttpProblem:
+    headers = {"content-range": f"bytes */{size}", "accept-ranges": "bytes"}
+    return HttpProblem(RANGE, f"the representation has {size} bytes", headers=headers, limit=size)

@@ -83,7 +83,7 @@ class Clients:
 
     def address(self, peer: str | None, headers: Headers) -> str | None:
         """The address of the client; None where there is none, as behind a socket of this machine."""
-        if not self.is_proxy(peer):
+        if (peer is not None and not self._networks) or not self.is_proxy(peer):
             return peer
         found = client_of(headers, self._is_trusted)
         return peer if found is None else str(found)

@@ -102,7 +102,9 @@ class FastPath:
         store = stores.view_if_open(found.ref) if found is not None and stores is not None else None
         if found is None or store is None:
             return None
-        kept = self._planned.setdefault(store, {})
+        kept = self._planned.get(store)
+        if kept is None:
+            kept = self._planned[store] = {}
         planned = kept.get(target)
         if planned is not None and planned.facts == store.facts_known:
             return planned

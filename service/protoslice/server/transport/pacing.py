@@ -122,12 +122,9 @@ class PacedProtocol(HttpToolsProtocol):
         """True if the next head or piece of a body has no taker yet."""
         flow = self.flow
         if self._in_head:
-            return flow.write_paused or not self._is_idle() or self.transport.is_closing()
+            under_way = self.cycle is not None and not self.cycle.response_complete
+            return flow.write_paused or under_way or self.transport.is_closing()
         return flow.read_paused or self.transport.is_closing()
-
-    def _is_idle(self) -> bool:
-        """True if no request is under way."""
-        return self.cycle is None or self.cycle.response_complete
 
     def _next_piece(self) -> bytes:
         """Bytes up to the end of the next head; of a body with a Content-Length, at most those left of it.

@@ -138,9 +138,12 @@ class GuardedProtocol(PacedProtocol):
         self.headers += headers if url.startswith((b"/", b"*")) else _asked_by_target(url, headers)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take note of a header; what comes behind a body is none of the request's any more."""
+        """Keep a header of the request; trailers, which come behind the body, are dropped."""
         if self._in_head:
-            super().on_header(name, value)
+            name = name.lower()
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
+            self.headers.append((name, value))
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body, which may have been framed in so many small chunks and no more."""
