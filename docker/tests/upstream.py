@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from protoslice.ranges import Slices, Unsatisfiable, select
+from protoslice.ranges import select
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -94,21 +94,23 @@ async def _serve(data: bytes, method: str, headers: dict[str, str], send: Send) 
         return
     wanted = headers.get("range") if method == "GET" and headers.get("if-range", etag) == etag else None
     selection = select(wanted, len(data))
-    if isinstance(selection, Unsatisfiable):
-        await _answer(send, 416, b'{"status": 416}', {"content-range": selection.content_range})
-    elif not isinstance(selection, Slices):
+    if selection is None:
         await _answer(send, 200, data if method == "GET" else b"", common | {"content-length": str(len(data))})
-    elif len(selection.ranges) == 1:
-        part = selection.ranges[0]
-        common["content-range"] = part.content_range(len(data))
+    elif not selection:
+        await _answer(send, 416, b'{"status": 416}', {"content-range": f"bytes */{len(data)}"})
+    elif len(selection) == 1:
+        part = selection[0]
+        common["content-range"] = part.content_range(len(data)).decode()
         await _answer(send, 206, data[part.start : part.end], common)
     else:
         common["content-type"] = "multipart/byteranges; boundary=b"
         lines = [
-            f"--b\r\nContent-Range: {part.content_range(len(data))}\r\n\r\n".encode()
+            b"--b\r\nContent-Range: "
+            + part.content_range(len(data))
+            + b"\r\n\r\n"
             + data[part.start : part.end]
             + b"\r\n"
-            for part in selection.ranges
+            for part in selection
         ]
         await _answer(send, 206, b"".join(lines) + b"--b--\r\n", common)
 

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 from tests.support.golden import CHUNKED
-from tests.support.stores import every_view, in_files, in_memory, keys_in, onnx, opened, read, upload
+from tests.support.stores import every_view, in_files, in_memory, keys_in, onnx, opened, read, records_apart, upload
 
 from protoslice.errors import IntegrityError, Unsupported
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Span
@@ -140,6 +140,7 @@ def test_damage_is_told_before_the_first_byte_and_in_the_middle() -> None:
 
 @pytest.mark.parametrize("name", ["file-0", "file-0.sums", "index", "plan", "image", "schema", "side", "side.sums"])
 @pytest.mark.parametrize("change", ["cut", "emptied", "grown"])
+@records_apart()
 def test_objects_of_another_length(name: str, change: str) -> None:
     async def work(stores: Stores, storage: FileStorage | MemoryStorage) -> None:
         files = {"x.cpb": (CHUNKED / "graph_many_nodes.max20000.cpb").read_bytes()}

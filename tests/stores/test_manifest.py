@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -31,6 +32,27 @@ MANIFEST = Manifest(
 
 def test_what_is_encoded_is_decoded() -> None:
     assert Manifest.decode(MANIFEST.encode()) == MANIFEST
+
+
+def test_records_are_kept_byte_for_byte() -> None:
+    records = {"index": bytes(range(256)), "plan": b""}
+    manifest = replace(MANIFEST, inline=records)
+    assert Manifest.decode(manifest.encode()).inline == records
+    assert manifest.beside == ("schema",)
+    assert manifest.keys == MANIFEST.keys - {f"objects/{MANIFEST.attempt}/{name}" for name in records}
+    assert manifest.named().id == MANIFEST.id, "where the records lie is no part of a store's identity"
+
+
+def test_a_manifest_without_records_of_its_own_is_read() -> None:
+    raw = json.loads(unseal(MANIFEST.encode(), "it"))
+    del raw["inline"]
+    assert Manifest.decode(seal(json.dumps(raw).encode())) == MANIFEST
+
+
+def test_records_that_are_no_bytes_are_damage() -> None:
+    raw = json.loads(unseal(MANIFEST.encode(), "it")) | {"inline": {"index": "?"}}
+    with pytest.raises(IntegrityError, match="parse"):
+        Manifest.decode(seal(json.dumps(raw).encode()))
 
 
 def test_another_version_is_refused() -> None:

@@ -3,7 +3,18 @@
 import asyncio
 
 import pytest
-from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, some, upload, visible
+from tests.support.stores import (
+    assert_whole,
+    in_files,
+    in_memory,
+    keys_in,
+    onnx,
+    opened,
+    records_apart,
+    some,
+    upload,
+    visible,
+)
 
 from protoslice.errors import IntegrityError, NotFound, StorageFull, Unsupported
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey
@@ -31,6 +42,7 @@ def test_a_damaged_manifest_harms_no_other_store_and_can_be_deleted() -> None:
     in_memory(work)
 
 
+@records_apart()
 def test_a_store_whose_object_is_gone_is_damaged_not_missing() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         info = (await upload(stores, onnx(90_000))).store

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import TypeVar
+from unittest.mock import patch
 
 from tests.support.protos.writer import varint
 
@@ -18,6 +19,7 @@ from protoslice.facts import Store
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import Created, IngestRequest, OpenStore, Representation, StoreOptions, Stores
 from protoslice.stores.garbage import collect_garbage
+from protoslice.stores.ingest import persist
 
 __all__ = [
     "assert_whole",
@@ -31,6 +33,7 @@ __all__ = [
     "onnx",
     "opened",
     "read",
+    "records_apart",
     "some",
     "upload",
     "visible",
@@ -52,6 +55,13 @@ def onnx(*sizes: int, seed: int = 0) -> bytes:
         dims = b"\x08" + varint(size)
         graph += field(5, dims + b"\x10\x03" + field(8, b"weight-%d" % number) + field(9, random.randbytes(size)))
     return b"\x08\x08" + field(2, b"seed-%d" % seed) + field(7, graph) + field(8, b"\x10\x11")
+
+
+@contextmanager
+def records_apart(largest: int = -1) -> Iterator[None]:
+    """Context or decorator: manifests hold records of at most `largest` bytes, others are objects."""
+    with patch.object(persist, "LARGEST_INLINE", largest):
+        yield
 
 
 @asynccontextmanager

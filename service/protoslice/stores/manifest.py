@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -13,11 +14,13 @@ from protoslice.facts import UNKNOWN, File, Store
 from protoslice.identity import Policy, store_id
 from protoslice.stores.envelope import seal, unseal
 
-__all__ = ["Manifest", "ObjectLocation", "stored_as_dict", "stored_from_dict", "upgraded"]
+__all__ = ["LARGEST_INLINE", "Manifest", "ObjectLocation", "stored_as_dict", "stored_from_dict", "upgraded"]
 
 _VERSION: Final = 2
 _FILE_WEIGHT: Final = 120
 """Bytes of JSON per file beside its path, about."""
+LARGEST_INLINE: Final = 16 << 10
+"""Bytes of the largest record that a manifest holds itself; a larger one is an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ class Manifest:
     """Version of the planner that made the chunks; None for a root without an index."""
     why: str | None = None
     """One sentence on why there is no root; None when there is one."""
+    inline: Mapping[str, bytes] = field(default_factory=dict)
+    """Small records of the root, by name: each saves a durable write, and a read when the store is opened."""
 
     def encode(self) -> bytes:
         """Serialize the manifest to JSON in an envelope."""
@@ -111,7 +116,9 @@ class Manifest:
     @property
     def weight(self) -> int:
         """Size of the manifest's JSON form, about."""
-        return _FILE_WEIGHT * (1 + len(self.files)) + sum(len(file.path) for file in self.files) + len(self.why or "")
+        paths = sum(len(file.path) for file in self.files)
+        records = 2 * sum(map(len, self.inline.values()))
+        return _FILE_WEIGHT * (1 + len(self.files)) + paths + len(self.why or "") + records
 
     def as_store(self, tags: Sequence[str] = ()) -> Store:
         """The store as listings and answers show it, with `tags`."""
@@ -138,10 +145,15 @@ class Manifest:
         return None if self.root is None else self.type or UNKNOWN
 
     @property
-    def beside(self) -> tuple[str, ...]:
-        """Names of the records in the manifest's own attempt, beside the objects of files."""
+    def records(self) -> tuple[str, ...]:
+        """Names of the records that the root is read by, inline or not."""
         kept = {"index": self.indexed, "plan": self.indexed, "image": self.chunked, "schema": self.schema is not None}
         return tuple(name for name, there in kept.items() if there)
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Names of the records in the manifest's own attempt, beside the objects of files."""
+        return tuple(name for name in self.records if name not in self.inline)
 
     @property
     def keys(self) -> set[str]:
@@ -163,6 +175,7 @@ def _as_dict(manifest: Manifest) -> dict[str, Any]:
     data["files"] = [[file.path, file.size, file.sha256] for file in manifest.files]
     data["objects"] = [stored_as_dict(stored) for stored in manifest.objects]
     data["side"] = stored_as_dict(manifest.side) if manifest.side else None
+    data["inline"] = {name: b64encode(record).decode() for name, record in manifest.inline.items()}
     return data
 
 
@@ -184,6 +197,7 @@ def _from_dict(raw: dict[str, Any]) -> dict[str, Any]:
     raw["files"] = tuple(File(*file) for file in raw["files"])
     raw["objects"] = tuple(stored_from_dict(stored) for stored in raw["objects"])
     raw["side"] = stored_from_dict(raw["side"]) if raw["side"] else None
+    raw["inline"] = {name: b64decode(record, validate=True) for name, record in raw.get("inline", {}).items()}
     return raw
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, upload, visible
+from tests.support.stores import (
+    assert_whole,
+    in_files,
+    in_memory,
+    keys_in,
+    onnx,
+    opened,
+    records_apart,
+    upload,
+    visible,
+)
 
 from protoslice.errors import IntegrityError
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
@@ -27,6 +37,7 @@ async def spoil(storage: Storage, key: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["missing", "flipped", "cut"])
+@records_apart()
 def test_each_object_of_a_store_in_turn(how: str) -> None:
     async def work(stores: Stores, storage: Storage) -> None:
         info = (await upload(stores, FILES, IngestRequest(tags=("a",)))).store
@@ -81,7 +92,7 @@ def test_readers_of_the_old_copy_get_to_the_end() -> None:
             view = (await others.view((await visible(stores)).popitem()[0])).file("large.bin")
             pieces = view.pieces(0, view.size)
             data = bytes(await anext(pieces))
-            (key,) = [key for key in await keys_in(storage, "objects") if key.endswith("/index")]
+            (key,) = [key for key in await keys_in(storage, "objects") if key.endswith("/file-0")]
             await spoil(storage, key, "missing")
             assert (await upload(stores, FILES)).created
             await stores.collect_garbage(grace_seconds=3600)

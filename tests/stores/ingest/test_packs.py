@@ -98,7 +98,7 @@ def test_a_pack_bears_the_number_of_its_first_file_and_large_files_lie_alone() -
         files = {"a": bytes(BATCH), "b": b"b" * 10, "c": bytes(BATCH + 1), "d": b"d" * 20, "model.onnx": onnx(10)}
         info = (await upload(stores, files)).store
         names = {key.rpartition("/")[2] for key in await objects_in(storage) if not key.endswith(".sums")}
-        assert names == {"file-0", "file-1", "file-2", "index", "plan", "schema"}
+        assert names == {"file-0", "file-1", "file-2"}
         await assert_whole(stores, info)
 
     in_memory(work)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.golden import CHUNKED
-from tests.support.stores import in_memory, onnx, opened, read, upload
+from tests.support.stores import in_memory, onnx, opened, read, records_apart, upload
 
 from protoslice.errors import IntegrityError, InvalidInput, NotFound
 from protoslice.facts import Piece
@@ -150,6 +150,7 @@ def test_without_a_name_only_known_tables_are_looked_in() -> None:
     in_memory(work)
 
 
+@records_apart()
 def test_without_a_name_a_damaged_store_is_passed_over() -> None:
     async def run() -> None:
         storage = MemoryStorage()

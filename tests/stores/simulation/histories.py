@@ -18,6 +18,7 @@ from tests.stores.simulation.loop import SimulatedLoop, Stuck
 from tests.stores.simulation.nature import Nature
 from tests.stores.simulation.plans import Plan, Script
 from tests.stores.simulation.sending import Send
+from tests.support.stores import records_apart
 
 from protoslice.errors import ProtosliceError
 from protoslice.storage import memory
@@ -27,6 +28,8 @@ from protoslice.stores.uploads import UploadOptions
 __all__ = ["Outcome", "Setting", "play"]
 
 Setting = Callable[[Nature], None]
+_INLINE = 200
+"""Bytes of a record in a manifest: plans lie there and indexes are objects, so histories have both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,8 @@ def play(plan: Plan, settle: Setting, *, lines: bool = False) -> Outcome:
     ids = _ids(settle)
     violation = None
     try:
-        _play(plan, settle, fates, journal, ids)
+        with records_apart(_INLINE):
+            _play(plan, settle, fates, journal, ids)
     except Violation as found:
         violation = found
     return Outcome(violation, journal, fates.met)

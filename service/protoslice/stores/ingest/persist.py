@@ -14,7 +14,7 @@ from protoslice.stores.envelope import seal
 from protoslice.stores.ingest.receive import Received
 from protoslice.stores.ingest.roots import Root
 from protoslice.stores.layout import keys
-from protoslice.stores.manifest import Manifest
+from protoslice.stores.manifest import LARGEST_INLINE, Manifest
 from protoslice.stores.requests import IngestRequest
 
 __all__ = ["PLANNER", "StoreDraft", "drafted"]
@@ -45,7 +45,8 @@ async def drafted(
         # Bundled types too: a later program may bundle them otherwise. Stored with the attempt, the schema lives as
         # long as the store; sharing it would need another agreement between writers and collectors.
         kept["schema"] = schema.canonical
-    plain = {keys.object_key(attempt, name): data for name, data in kept.items() if data is not None}
+    inline = {name: data for name, data in kept.items() if data is not None and len(data) <= LARGEST_INLINE}
+    plain = {keys.object_key(attempt, name): data for name, data in kept.items() if data and name not in inline}
     beside = await worker.sized(sum(map(len, plain.values())), lambda: {key: seal(data) for key, data in plain.items()})
     files, objects = tuple(file.info for file in received), tuple(file.stored for file in received)
     manifest = Manifest(
@@ -66,6 +67,7 @@ async def drafted(
         schema=schema.fingerprint if schema else None,
         planner=(KEPT if prepared.kept else PLANNER) if prepared else None,
         why=root.why,
+        inline=inline,
     )
     named = await worker.sized(manifest.weight, manifest.named)
     return StoreDraft(named, beside)

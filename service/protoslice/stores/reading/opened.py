@@ -301,6 +301,8 @@ async def open_proto(
     """
 
     async def whole(name: str) -> bytes:
+        if name in manifest.inline:
+            return manifest.inline[name]
         key = keys.object_key(manifest.attempt, name)
         try:
             sealed = await storage.get_range(key, 0, (await storage.stat(key)).size)
@@ -311,7 +313,7 @@ async def open_proto(
     root = next(i for i, file in enumerate(manifest.files) if file.path == manifest.root)
     # Bundled types are read by the program's own schema, but the stored one is checked as well: a later program may
     # need it, and damage is best reported while the client still has the files.
-    kept = dict(zip(manifest.beside, await map_concurrently(whole, manifest.beside), strict=True))
+    kept = dict(zip(manifest.records, await map_concurrently(whole, manifest.records), strict=True))
     read_by = await schemas.of_store(manifest, kept.pop("schema", b""))
     index, plan, image = kept["index"], kept["plan"], kept.get("image")
     extra = [await open_object(storage, manifest.side, worker, verify=verify)] if manifest.side else []
