@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Final
 
 __all__ = [
-    "UNKNOWN", "ChunkEntry", "Damage", "File", "ModelReport", "Node", "Piece", "PiecePlace", "Removed", "Restored",
-    "Schema", "Store", "Tag", "TensorEntry",
+    "UNKNOWN", "ChunkEntry", "Damage", "File", "ModelReport", "Node", "Piece", "PiecePlace", "RecordsSummary",
+    "Removed", "Restored", "Schema", "Store", "Tag", "TensorEntry",
 ]  # fmt: skip
 
 UNKNOWN: Final = "unknown"
@@ -195,6 +195,24 @@ class TensorEntry:
     """Role in the model: `initializer`, `variable` …"""
     problem: str | None = None
     """One sentence on why its bytes cannot be had; None for a sound tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsSummary:
+    """A stream of records, as a whole."""
+
+    file: str
+    """Path in its store."""
+    framing: str
+    """`tfrecord`, `delimited`, `u32le`, `u32be`, `u64le`, `u64be` or `riegeli`."""
+    type: str | None
+    """Full name of the records' message type; None when it is unknown."""
+    count: int
+    """Number of whole records."""
+    size: int
+    """Bytes of the stream up to the end of the last whole record."""
+    fault: str | None
+    """Damage that ends the records, in a sentence with its offset; None for a sound stream."""
 
 
 @dataclass(frozen=True, slots=True)

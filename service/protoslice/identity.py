@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["CPB", "PIECES", "READERS", "RENDERING", "Policy", "is_id_of", "store_id"]
+__all__ = ["CPB", "PIECES", "READERS", "RECORDS", "RENDERING", "Policy", "is_id_of", "store_id"]
 
 READERS: Final = 2
 """Version of the readers of models: tensors, elements in every form, safetensors files, references."""
@@ -23,6 +23,9 @@ CPB: Final = 1
 
 RENDERING: Final = 1
 """Version of messages as JSON and text; protobuf's runtime and the bundled types have their own."""
+
+RECORDS: Final = 1
+"""Version of indexes of streams, and of records in every framing."""
 
 PIECES: Final = 1
 """Version of the cuts between pieces.

@@ -7,6 +7,7 @@ from protoslice.stores.ingest.ingest import Ingest, Sink
 from protoslice.stores.ingest.recipes import follow
 from protoslice.stores.paging import ResultPage
 from protoslice.stores.reading.opened import OpenStore
+from protoslice.stores.reading.records import RecordsRequest
 from protoslice.stores.reading.serving import Representation
 from protoslice.stores.requests import TAGS_AT_ONCE, Created, IngestRequest
 from protoslice.stores.service import StoreOptions, Stores
@@ -18,6 +19,7 @@ __all__ = [
     "Ingest",
     "IngestRequest",
     "OpenStore",
+    "RecordsRequest",
     "Representation",
     "ResultPage",
     "Sink",

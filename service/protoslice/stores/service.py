@@ -25,6 +25,7 @@ from protoslice.errors import (
     Unsupported,
 )
 from protoslice.facts import UNKNOWN, ModelReport, Piece, PiecePlace, Removed, Restored, Store
+from protoslice.schema import TypeSchema
 from protoslice.storage import Storage, probe
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims, Collected
@@ -390,6 +391,10 @@ class Stores:
     async def _is_sound(self, manifest: Manifest) -> bool:
         return await is_sound(self._storage, manifest, self._worker, verify=self._options.verify_reads)
 
+    async def _own_type(self, name: str) -> TypeSchema | None:
+        """Schema of an uploaded type; None for a bundled one. `Unsupported` when there is neither."""
+        return (await self._types(name)).own
+
     async def _types(self, type_name: str | None) -> Types:
         """Types for an ingest that asks for `type_name`; `Unsupported` when neither bundled nor uploaded."""
         if type_name is None or type_name == UNKNOWN or type_name in schema.bundled():
@@ -425,7 +430,7 @@ class Stores:
                 opened.close()
             raise
         derived = ArtifactCache(self._storage, manifest.id, self._worker)
-        return OpenStore(manifest, files, proto, self._worker, derived, self._plans)
+        return OpenStore(manifest, files, proto, self._worker, derived, self._plans, self._own_type)
 
     async def _open_object(self, stored: ObjectLocation, shared: dict[ObjectLocation, StoredObject]) -> StoredFile:
         if stored.uri is not None:

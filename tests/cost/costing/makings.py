@@ -39,6 +39,7 @@ __all__ = [
     "schemas",
     "small",
     "stored",
+    "stream",
     "tags",
     "tar",
     "uploads",
@@ -83,6 +84,11 @@ def far(http: httpx.Client) -> str:
     head, content = b"\x08" + varint(_APART) + b"\x10\x03", b"\x4a" + varint(_APART) + bytes(_APART)
     graph = b"".join(field(5, head + field(8, b"weight-%08d" % n) + content) for n in range(FAR))
     return stored(http, b"\x08\x08" + field(7, graph))
+
+
+def stream(http: httpx.Client) -> str:
+    """A store of a hundred thousand records of changing length, some of them empty."""
+    return stored(http, b"\x02\x08\x01" + b"".join(b"\0\x02\x08\x01\x04\x0a\x02ab" for _ in range(33_333)))
 
 
 def _zeros(*sizes: int) -> bytes:

@@ -7,7 +7,20 @@ from socket import MSG_PEEK
 from typing import Any, Final
 
 from costing.harness import Wire
-from costing.makings import FAR, deep, empty_tensors, far, kept, large, long_paths, medium, nodes, of_schema, small
+from costing.makings import (
+    FAR,
+    deep,
+    empty_tensors,
+    far,
+    kept,
+    large,
+    long_paths,
+    medium,
+    nodes,
+    of_schema,
+    small,
+    stream,
+)
 from costing.steps import MOST
 from costing.table import KIB, MIB, Budget, Row, get
 
@@ -218,6 +231,23 @@ READING: Final = (
         given=far,
         status=200,
         budget=Budget(calls=2 * FAR + 20, got=256 * MIB, work=600 * FAR),
+    ),
+    _view(
+        "records",
+        "a hundred thousand records of changing length, framed anew",
+        "?format=u32le",
+        given=stream,
+        status=200,
+        budget=Budget(calls=20, got=2 * MIB, written_room=4 * _FACTS),
+    ),
+    Row(
+        route=f"GET {_STORE}/records/{{n}}",
+        worst="the last of a hundred thousand records, of which nobody has asked for any",
+        ask=lambda store: get(f"/v1/stores/{store}/records/99999"),
+        given=stream,
+        status=200,
+        fresh=True,
+        budget=Budget(calls=20, written_room=4 * _FACTS),
     ),
     _view(
         "tensors",

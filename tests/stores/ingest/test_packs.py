@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from random import Random
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -154,8 +155,9 @@ def test_a_store_is_not_opened_with_a_file_too_few() -> None:
         worker = Worker(1)
         opened_files = [store.file(file.path).sources[0] for file in store.manifest.files]
         derived = ArtifactCache(storage, info.id, worker)
+        plans: CachedFlight[Any, Any] = CachedFlight(most=1, room=1)
         with pytest.raises(ValueError, match="shorter"):
-            OpenStore(store.manifest, opened_files[:-1], None, worker, derived, CachedFlight(most=1, room=1))  # type: ignore[arg-type]
+            OpenStore(store.manifest, opened_files[:-1], None, worker, derived, plans, stores._own_type)  # type: ignore[arg-type]
         await worker.close()
 
     in_memory(work)

@@ -41,7 +41,7 @@ _REST: Final[dict[str, dict[str, Any]]] = {
         "description": "The name of the tensor, or its address; may hold slashes.",
         "example": "conv1.weight",
     },
-    "n": {"schema": {"type": "integer", "minimum": 0}, "description": "The number of the chunk.", "example": 0},
+    "n": {"schema": {"type": "integer", "minimum": 0}, "description": "The number, from 0.", "example": 0},
 }
 _REQUEST_HEADERS: Final = {
     "If-Match": "Answer only if the representation has one of these entity tags.",

@@ -15,7 +15,16 @@ from protoslice.server.api.views import StoreView
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.headers import Fields
 from protoslice.server.http.locations import lasting_url
-from protoslice.server.http.negotiation import FORMS, JSON, MESSAGE, PROTOBUF_JSON, TEXT, choose
+from protoslice.server.http.negotiation import (
+    DELIMITED,
+    FORMS,
+    FORMS_OF_RECORDS,
+    JSON,
+    MESSAGE,
+    PROTOBUF_JSON,
+    TEXT,
+    choose,
+)
 from protoslice.server.http.parameters import read_query
 from protoslice.server.http.plan import Terms
 from protoslice.server.http.rendered import send_rendered
@@ -27,6 +36,7 @@ from protoslice.stores import OpenStore, Representation
 __all__ = ["FoundView", "ViewRouter", "rendered_form", "serve_view"]
 
 _FORMS_OF_MESSAGE: Final = (MESSAGE, PROTOBUF_JSON, JSON, TEXT)
+_FORMS_OF_RECORDS: Final = (DELIMITED, *FORMS_OF_RECORDS)
 
 
 class FoundView(NamedTuple):
@@ -93,11 +103,11 @@ class _Rendering:
         self._store = store
         self._rope = rope
         self._type_name = rope.message_type
-        self._form = FORMS[media_type]
+        self._form = (FORMS if rope.kind == "message" else FORMS_OF_RECORDS)[media_type]
 
     async def __call__(self) -> bytes:
         data = await self._rope.read(self._renderer.max_bytes)
-        own = self._store.descriptor_set() or b""
+        own = self._rope.descriptor_set or self._store.descriptor_set() or b""
         return await self._renderer.render(data, type_name=self._type_name, form=self._form, descriptor_set=own)
 
 
@@ -106,6 +116,9 @@ def rendered_form(view: StoreView, fields: Fields, rope: Representation) -> str 
     accept = fields.get(b"accept") if view.rendered else None
     if accept is None or accept == "*/*":
         return None
+    if rope.kind == "records" and rope.media_type == DELIMITED:
+        media_type = choose(accept, _FORMS_OF_RECORDS)
+        return None if media_type == DELIMITED else media_type
     if rope.kind != "message":
         choose(accept, (rope.media_type,))
         return None

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from protoslice.server.http.parameters import Query, chunk_number
-from protoslice.stores import OpenStore, Representation
+from protoslice.server.http.parameters import Query, number_of
+from protoslice.stores import OpenStore, RecordsRequest, Representation
+from protoslice.streams.framing import FRAMINGS
 
 __all__ = ["PLAN_HELP", "PREFIX", "VIEWS", "StoreView"]
 
@@ -44,7 +45,7 @@ class StoreView:
 
 
 def _planned_chunk(store: OpenStore, rest: str) -> Representation:
-    return store.planned_chunk(chunk_number(rest))
+    return store.planned_chunk(number_of("chunk", rest))
 
 
 async def _file(store: OpenStore, rest: str, query: Query) -> Representation:
@@ -56,7 +57,7 @@ async def _metadata(store: OpenStore, rest: str, query: Query) -> Representation
 
 
 async def _chunk(store: OpenStore, rest: str, query: Query) -> Representation:
-    return await store.chunk(chunk_number(rest), query.one("plan"))
+    return await store.chunk(number_of("chunk", rest), query.one("plan"))
 
 
 async def _merge(store: OpenStore, rest: str, query: Query) -> Representation:
@@ -73,6 +74,22 @@ async def _tensor(store: OpenStore, rest: str, query: Query) -> Representation:
 
 async def _safetensors(store: OpenStore, rest: str, query: Query) -> Representation:
     return await store.tensors.safetensors(query.many("name"))
+
+
+async def _record(store: OpenStore, rest: str, query: Query) -> Representation:
+    return await store.records.one(number_of("record", rest), _stream_of(query))
+
+
+async def _records(store: OpenStore, rest: str, query: Query) -> Representation:
+    if query.one("summary") is not None:
+        return await store.records.summary(_stream_of(query))
+    numbers = [number_of("record", text) for given in query.many("n") for text in given.split(",")]
+    form = query.one("format") or "delimited"
+    return await store.records.several(query.one("range"), numbers, form, _stream_of(query))
+
+
+def _stream_of(query: Query) -> RecordsRequest:
+    return RecordsRequest(query.one("file"), query.one("framing"), query.one("type"))
 
 
 def _query(name: str, description: str, schema: dict[str, Any], example: Any) -> dict[str, Any]:
@@ -96,6 +113,23 @@ _MESSAGE: Final = "application/protobuf"
 _BYTES: Final = "application/octet-stream"
 _TEXT: Final = "text/plain"
 _JSON: Final = ("application/protobuf+json", "application/json")
+_STREAM: Final = (
+    _query(
+        "file", "Path of the stream; needed where the store has several files.", {"type": "string"}, "train.tfrecord"
+    ),
+    _query(
+        "framing",
+        "Framing of the stream, where its bytes do not tell it.",
+        {"type": "string", "enum": list(FRAMINGS)},
+        "delimited",
+    ),
+    _query(
+        "type",
+        "Message type of the records, where it is not detected: a bundled one, or one of an uploaded schema.",
+        {"type": "string"},
+        "tensorflow.Example",
+    ),
+)
 
 VIEWS: Final = (
     StoreView(
@@ -171,6 +205,50 @@ VIEWS: Final = (
         versioned=True,
         media_types=("application/x-riegeli",),
         parameters=_PLAN,
+    ),
+    StoreView(
+        name="records",
+        rest="n",
+        operation="get_record",
+        summary="One record of a stream",
+        description="A record by its number, from 0; rendered as JSON or text on request where its type is known.",
+        select=_record,
+        versioned=True,
+        media_types=(_MESSAGE, *_JSON, _TEXT),
+        rendered=True,
+        parameters=_STREAM,
+    ),
+    StoreView(
+        name="records",
+        operation="get_records",
+        summary="Records of a stream, or what the stream is",
+        description=(
+            "Records of a range, of several numbers, or all: framed, or as JSON lines or text on request where their "
+            "type is known. With `summary` the framing, the type, the number of records, and the damage that ends them."
+        ),
+        select=_records,
+        versioned=True,
+        media_types=("application/x-protobuf-delimited", _BYTES, "application/jsonl", "application/json", _TEXT),
+        rendered=True,
+        parameters=(
+            _query(
+                "range", "Records from one number up to another: `10:20`, `10:`, `:20`.", {"type": "string"}, "10:20"
+            ),
+            _query(
+                "n",
+                "Numbers of records, in the order of the answer; repeatable, and with commas between.",
+                {"type": "array", "items": {"type": "string"}},
+                ["7", "5,1000"],
+            ),
+            _query(
+                "format",
+                "Framing of the answer.",
+                {"type": "string", "enum": [*FRAMINGS[:-1]], "default": "delimited"},
+                "tfrecord",
+            ),
+            _query("summary", "The stream as a whole, in JSON, in place of records.", {"type": "boolean"}, True),
+            *_STREAM,
+        ),
     ),
     StoreView(
         name="tensors",

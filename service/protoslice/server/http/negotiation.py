@@ -7,18 +7,24 @@ from typing import Final
 
 from protoslice.server.api.problems import NOT_ACCEPTABLE, HttpProblem
 
-__all__ = ["FORMS", "JSON", "MESSAGE", "PROTOBUF_JSON", "TEXT", "choose"]
+__all__ = ["DELIMITED", "FORMS", "FORMS_OF_RECORDS", "JSON", "JSON_LINES", "MESSAGE", "PROTOBUF_JSON", "TEXT", "choose"]
 
 MESSAGE: Final = "application/protobuf"
 PROTOBUF_JSON: Final = "application/protobuf+json"
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
+DELIMITED: Final = "application/x-protobuf-delimited"
+JSON_LINES: Final = "application/jsonl"
 FORMS: Final = {PROTOBUF_JSON: "json", JSON: "json", TEXT: "text"}
 """Rendered media types, with the renderer's name for each."""
+FORMS_OF_RECORDS: Final = {JSON_LINES: "jsonl", TEXT: "texts"}
+"""Forms of several records by media type, for the renderer."""
 
 _ALIASES: Final = {
     "application/x-protobuf": MESSAGE,
     "application/x-protobuffer": MESSAGE,
+    "application/x-ndjson": JSON_LINES,
+    "application/x-jsonlines": JSON_LINES,
     "application/vnd.google.protobuf": MESSAGE,
 }
 _MOST_MEDIA_TYPES: Final = 64

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, quote
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.sizes import parse_size
 
-__all__ = ["Query", "chunk_number", "plain_size", "read_query", "with_parameter"]
+__all__ = ["Query", "number_of", "plain_size", "read_query", "with_parameter"]
 
 _MOST_PARAMETERS = 1000
 
@@ -63,12 +63,12 @@ def with_parameter(query_string: bytes, name: str, value: str) -> str:
     return "&".join(f"{quote(key, safe='')}={quote(text, safe='')}" for key, text in [*pairs, (name, value)])
 
 
-def chunk_number(text: str) -> int:
-    """The number of a chunk."""
+def number_of(what: str, text: str) -> int:
+    """Number of a chunk or a record, as `what` says."""
     if not text.isascii() or not text.isdigit():
-        raise InvalidInput(f"{text[:40]!r} is no number of a chunk")
+        raise InvalidInput(f"{text[:40]!r} is no number of a {what}")
     if len(text) > 18:
-        raise NotFound(f"there is no chunk {text[:40]}")
+        raise NotFound(f"there is no {what} {text[:40]}")
     return int(text)
 
 

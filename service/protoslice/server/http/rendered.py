@@ -14,12 +14,13 @@ from starlette.types import Scope, Send
 from protoslice.identity import RENDERING
 from protoslice.schema.registry import bundled_bytes
 from protoslice.server.http.headers import Fields
-from protoslice.server.http.negotiation import JSON, PROTOBUF_JSON, TEXT
+from protoslice.server.http.negotiation import JSON, JSON_LINES, PROTOBUF_JSON, TEXT
 from protoslice.server.http.plan import Facts, Planner, Terms
 
 __all__ = ["send_rendered"]
 
-_MARKS: Final = {PROTOBUF_JSON: "pbjson", JSON: "json", TEXT: "text"}
+_MARKS: Final = {PROTOBUF_JSON: "pbjson", JSON: "json", TEXT: "text", JSON_LINES: "jsonl"}
+_ENDINGS: Final = {TEXT: "txtpb", JSON_LINES: "jsonl"}
 
 
 @cache
@@ -53,7 +54,7 @@ async def send_rendered(
     terms: Terms,
 ) -> None:
     """Answer with `render()` of the representation; not called when the client's copy is current."""
-    ending = "txtpb" if media_type == TEXT else "json"
+    ending = _ENDINGS.get(media_type, "json")
     terms = replace(terms, versioned=True, max_ranges=0)
     shown = _Rendered(
         0,

@@ -32,6 +32,7 @@ from protoslice.stores.reading.chunk_facts import ChunkFacts
 from protoslice.stores.reading.chunks import StoreChunks
 from protoslice.stores.reading.objects import StoredFile, open_object
 from protoslice.stores.reading.read_memo import memoizing_reads
+from protoslice.stores.reading.records import FindType, StoreRecords
 from protoslice.stores.reading.serving import Representation
 from protoslice.stores.reading.tensors import StoreTensors
 from protoslice.stores.reading.tree import nodes_below
@@ -59,6 +60,7 @@ class OpenStore:
         worker: Worker,
         derived: ArtifactCache,
         plans: MergePlans,
+        find_type: FindType,
     ) -> None:
         self.manifest = manifest
         self.info = manifest.as_store()
@@ -83,6 +85,8 @@ class OpenStore:
             lambda *view: self._etag(READERS, *view),
         )
         """Tensors of the store."""
+        self.records = StoreRecords(by_path, worker, derived, find_type, self._etag)
+        """Records of the store's streams."""
 
     def file(self, path: str) -> Representation:
         """The file at `path`, unchanged; `NotFound` when the store has none."""

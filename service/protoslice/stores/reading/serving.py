@@ -52,6 +52,8 @@ class Representation:
     """Further response headers."""
     versioned: bool = False
     """True when a later program may give other bytes for the same request, under another entity tag."""
+    descriptor_set: bytes | None = None
+    """Descriptor set of `message_type` where it is neither bundled nor the root's; else None."""
 
     @property
     def size(self) -> int:

@@ -22,6 +22,7 @@ _RAW: Final = {
     "application/x-protobuffer",
     "application/octet-stream",
     "application/x-riegeli",
+    "application/x-protobuf-delimited",
 }
 _TAR: Final = "application/x-tar"
 _FORM: Final = "multipart/form-data"

@@ -1,0 +1,207 @@
+"""Records of an opened store's files: one, several, a summary."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from protoslice import _core
+from protoslice.concurrency.executor import SLICE, Worker
+from protoslice.concurrency.singleflight import CachedFlight
+from protoslice.errors import InvalidInput, NotFound, Unsupported
+from protoslice.facts import RecordsSummary
+from protoslice.identity import RECORDS
+from protoslice.schema import TypeSchema
+from protoslice.stores.catalog.artifact_cache import ArtifactCache
+from protoslice.stores.reading.objects import StoredFile
+from protoslice.stores.reading.serving import Representation
+from protoslice.streams.framing import MEDIA_TYPES, Framing, checked_framing, framing_of
+from protoslice.streams.types import type_of
+
+__all__ = ["RecordsRequest", "StoreRecords"]
+
+_CACHED: Final = 4
+_ROOM: Final = 64 << 20
+_LIMITS: Final = _core.Limits(records=_ROOM, decoded=_ROOM, held=_ROOM, pieces=1 << 18)
+"""Bounds, in bytes, of an index, and of what is decoded for an answer; and of the pieces of a rope."""
+_HEADS: Final = 64 << 10
+"""Bytes read at a time where records are so long that reads pass over them."""
+
+Etag = Callable[..., str]
+FindType = Callable[[str], Awaitable[TypeSchema | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsRequest:
+    """File of a store and the way to read it; None leaves each to detection."""
+
+    file: str | None = None
+    framing: str | None = None
+    type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """A file, opened as a stream of records."""
+
+    path: str
+    stored: StoredFile
+    records: _core.Records
+    type: str | None
+    """Type as detected; None when unknown."""
+
+
+class StoreRecords:
+    """Records of the files of one store. An index is made on first use, and kept beside the store."""
+
+    def __init__(
+        self, files: Mapping[str, StoredFile], worker: Worker, derived: ArtifactCache, find: FindType, etag: Etag
+    ) -> None:
+        self._files = files
+        self._worker = worker
+        self._derived = derived
+        self._find = find
+        self._etag = etag
+        self._opened: CachedFlight[tuple[str, str | None], _Stream] = CachedFlight(most=_CACHED, room=_ROOM, stops=True)
+
+    async def one(self, number: int, request: RecordsRequest) -> Representation:
+        """Record `number`, as it is; `NotFound` when there is none."""
+        stream = await self._stream(request)
+        return await self._represented(
+            stream, request, [(number, number + 1)], None, kind="message", media_type="application/protobuf"
+        )
+
+    async def several(
+        self, chosen: str | None, numbers: Sequence[int], form: str, request: RecordsRequest
+    ) -> Representation:
+        """Records `chosen` as in `10:20`, then those of `numbers`, in the framing `form`; by default all.
+
+        `LimitExceeded` when the answer takes too many pieces, or too many bytes have to be decoded for it.
+        """
+        framing = checked_framing(form)
+        stream = await self._stream(request)
+        ranges = [(number, number + 1) for number in numbers]
+        if chosen is not None or not ranges:
+            ranges.insert(0, _range(chosen or ":", stream.records.count))
+        media_type = MEDIA_TYPES.get(framing, "application/octet-stream")
+        return await self._represented(stream, request, ranges, framing, kind="records", media_type=media_type)
+
+    async def summary(self, request: RecordsRequest) -> Representation:
+        """`RecordsSummary` of a stream, in JSON."""
+        stream = await self._stream(request)
+        records, fault = stream.records, stream.records.fault
+        summary = RecordsSummary(
+            file=stream.path,
+            framing=records.framing,
+            type=request.type or stream.type,
+            count=records.count,
+            size=records.end,
+            fault=None if fault is None else f"{fault[1]} at byte {fault[0]}",
+        )
+        data = json.dumps(asdict(summary)).encode()
+        etag = self._etag(RECORDS, "records summary", summary)
+        return Representation(
+            _core.Rope([data]),
+            [],
+            etag,
+            "records.json",
+            kind="summary",
+            sha256=hashlib.sha256(data).digest(),
+            media_type="application/json",
+        )
+
+    async def _represented(
+        self,
+        stream: _Stream,
+        request: RecordsRequest,
+        ranges: Sequence[tuple[int, int]],
+        form: Framing | None,
+        *,
+        kind: str,
+        media_type: str,
+    ) -> Representation:
+        name, own = request.type or stream.type, None
+        if name is not None:
+            with suppress(*() if request.type else (Unsupported,)):  # a type that a file declares may be of nobody's
+                own = await self._find(name)
+        sources = [stream.stored]
+        rope = await self._worker.bulk(lambda: stream.records.rope(_core.Sources(sources), ranges, form))
+        view = (stream.path, stream.records.framing, ranges, form, own.fingerprint if own is not None else name)
+        ending = "pb" if form is None else form
+        return Representation(
+            rope,
+            sources,
+            self._etag(RECORDS, "records", *view),
+            f"{stream.path.rpartition('/')[2]}.{ending}",
+            kind=kind,
+            message_type=name,
+            media_type=media_type,
+            descriptor_set=own.canonical if own is not None else None,
+        )
+
+    async def _stream(self, request: RecordsRequest) -> _Stream:
+        path = self._path(request.file)
+        if request.framing is not None:
+            checked_framing(request.framing)
+        return await self._opened.get((path, request.framing), lambda: self._open(path, request.framing))
+
+    def _path(self, file: str | None) -> str:
+        """Path of the stream: `file`, or the store's only file; `InvalidInput` for a store of several."""
+        if file is None and len(self._files) == 1:
+            return next(iter(self._files))
+        if file is None:
+            raise InvalidInput(f"the store has {len(self._files)} files: name the one with the records by file=")
+        if file not in self._files:
+            raise NotFound(f"the store has no file {file!r}")
+        return file
+
+    async def _open(self, path: str, named: str | None) -> tuple[_Stream, int]:
+        stored = self._files[path]
+        framing = await self._worker.bulk(lambda: framing_of(stored)) if named is None else checked_framing(named)
+        name = f"records-{RECORDS}-{hashlib.sha256(f'{framing}/{path}'.encode()).hexdigest()[:32]}"
+        saved = await self._derived.load(name)
+        if saved is None:
+            saved = await self._indexed(stored, framing)
+            await self._derived.save(name, saved)
+        index = saved
+
+        def opened() -> _Stream:
+            records = _core.Records(index, limits=_LIMITS)
+            return _Stream(path, stored, records, type_of(records, stored))
+
+        return await self._worker.bulk(opened), 2 * len(index)
+
+    async def _indexed(self, stored: StoredFile, framing: Framing) -> bytes:
+        """The index of a stream, made slice by slice; `LimitExceeded` for one of too many records."""
+        if framing == "riegeli":
+            sources = _core.Sources([stored])
+            return await self._worker.bulk(lambda: _core.index_records(sources, framing, limits=_LIMITS))
+        scanner = _core.RecordScanner(framing, limits=_LIMITS)
+        async for _ in self._worker.steps(_scanned(scanner, stored)):
+            pass
+        return await self._worker.bulk(lambda: scanner.finish(stored.size))
+
+
+def _scanned(scanner: _core.RecordScanner, stored: StoredFile) -> Iterator[None]:
+    """Show `scanner` the bytes of `stored`, but for those of long records; yields after each read."""
+    at, length = 0, _HEADS
+    while at < stored.size:
+        scanner.feed(stored.read(at, min(length, stored.size - at)))
+        seen, at = at + length, scanner.jump()
+        length = _HEADS if at > seen + SLICE else min(2 * length, SLICE)
+        yield
+
+
+def _range(text: str, count: int) -> tuple[int, int]:
+    """Start and stop of a range such as `10:20`, cut to `count`; `InvalidInput` for anything else."""
+    start, colon, stop = text.partition(":")
+    if not colon or not all(
+        part == "" or (part.isascii() and part.isdigit() and len(part) < 19) for part in (start, stop)
+    ):
+        raise InvalidInput(f"{text[:40]!r} is no range of records: give it as 10:20, 10: or :20")
+    last = min(int(stop or count), count)
+    return min(int(start or 0), last), last

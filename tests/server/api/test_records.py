@@ -1,0 +1,160 @@
+"""Records over a real socket: bytes and ranges of them, forms, summaries, refusals."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import httpx
+import pytest
+from google.protobuf import descriptor_pb2
+from tests.support.problems import assert_problem
+from tests.support.streams import FRAMED, example
+
+from protoslice.schema.rendering import render
+
+pytestmark = pytest.mark.contract
+
+EXAMPLES = [example(n) for n in range(500)]
+TYPE = "tensorflow.Example"
+
+
+@pytest.fixture(scope="module", params=["tfrecord", "delimited", "u32be"])
+def framing(request: pytest.FixtureRequest) -> str:
+    """A framing of the stream."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def url(client: httpx.Client, framing: str) -> str:
+    """The records of a store of one stream."""
+    return stored(client, FRAMED[framing](EXAMPLES), f"{framing}.train")
+
+
+def problem(answer: httpx.Response, status: int, slug: str) -> str:
+    """The detail of a problem."""
+    said = assert_problem(answer.status_code, answer.headers, answer.content, expected=status, slug=slug)
+    return str(said["detail"])
+
+
+def stored(client: httpx.Client, stream: bytes, name: str) -> str:
+    headers = {"content-type": "application/x-protobuf-delimited"}
+    answer = client.put(f"/v1/stores?filename={name}", content=stream, headers=headers)
+    assert answer.status_code in {200, 201}, answer.text
+    return f"/v1/stores/{answer.json()['id']}/records"
+
+
+def test_one_record_is_a_view(client: httpx.Client, url: str) -> None:
+    answer = client.get(f"{url}/7")
+    assert answer.content == EXAMPLES[7]
+    assert answer.headers["x-protobuf-message"] == TYPE
+    assert answer.headers["content-type"] == "application/protobuf"
+    part = client.get(f"{url}/7", headers={"range": "bytes=3-9", "want-content-digest": "sha-256=1"})
+    assert (part.status_code, part.content) == (206, EXAMPLES[7][3:10])
+    again = client.get(f"{url}/7", headers={"if-none-match": answer.headers["etag"]})
+    assert again.status_code == 304
+    assert client.get(f"{url}/8").headers["etag"] != answer.headers["etag"]
+
+
+def test_one_record_is_rendered(client: httpx.Client, url: str) -> None:
+    shown = client.get(f"{url}/7", headers={"accept": "application/json"})
+    assert shown.content == render(TYPE, "json", b"", EXAMPLES[7])
+    assert client.get(f"{url}/7", headers={"accept": "text/plain"}).content == render(TYPE, "text", b"", EXAMPLES[7])
+
+
+@pytest.mark.parametrize("form", ["delimited", "tfrecord", "u64le"])
+def test_several_records_come_framed(client: httpx.Client, url: str, form: str) -> None:
+    frame = FRAMED[form]
+    whole = client.get(f"{url}?range=100:400&format={form}")
+    assert whole.content == frame(EXAMPLES[100:400])
+    part = client.get(f"{url}?range=100:400&format={form}", headers={"range": "bytes=100-2999"})
+    assert part.content == whole.content[100:3000]
+    assert part.headers["etag"] == whole.headers["etag"]
+    some = client.get(f"{url}?n=9,3&n=499&n=3&format={form}")
+    assert some.content == frame([EXAMPLES[n] for n in (9, 3, 499, 3)])
+    assert client.get(f"{url}?format={form}").content == frame(EXAMPLES)
+    assert client.get(f"{url}?range=490:600&format={form}").content == frame(EXAMPLES[490:])
+    assert client.get(f"{url}?range=600:&format={form}").content == b""
+
+
+def test_several_records_come_as_lines_and_as_text(client: httpx.Client, url: str) -> None:
+    for accept in ("application/jsonl", "application/x-ndjson"):
+        lines = client.get(f"{url}?range=5:8", headers={"accept": accept})
+        assert lines.headers["content-type"] == "application/jsonl; charset=utf-8"
+        shown = [json.loads(line) for line in lines.text.splitlines()]
+        assert shown == [json.loads(render(TYPE, "json", b"", record)) for record in EXAMPLES[5:8]]
+    text = client.get(f"{url}?range=5:7", headers={"accept": "text/plain"})
+    assert text.content == b"\n".join(render(TYPE, "text", b"", record) for record in EXAMPLES[5:7])
+
+
+def test_a_stream_is_summed_up(client: httpx.Client, url: str, framing: str) -> None:
+    answer = client.get(f"{url}?summary")
+    assert answer.headers["content-type"].startswith("application/json")
+    stream = FRAMED[framing](EXAMPLES)
+    assert answer.json() == {
+        "file": f"{framing}.train",
+        "framing": framing,
+        "type": TYPE,
+        "count": 500,
+        "size": len(stream),
+        "fault": None,
+    }
+    assert answer.headers["repr-digest"].startswith("sha-256=:")
+
+
+def test_a_stream_that_is_cut_gives_what_is_whole(client: httpx.Client) -> None:
+    stream = FRAMED["tfrecord"](EXAMPLES)
+    url = stored(client, stream[:-5], "cut")
+    said = client.get(f"{url}?summary").json()
+    offset = len(FRAMED["tfrecord"](EXAMPLES[:-1]))
+    assert (said["count"], said["size"]) == (499, offset)
+    assert said["fault"].endswith(f"at byte {offset}")
+    assert client.get(f"{url}/498").content == EXAMPLES[498]
+    problem(client.get(f"{url}/499"), 404, "not-found")
+
+
+def test_a_type_of_ones_own_is_read_by_its_schema(client: httpx.Client) -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="own_record.proto", package="own", syntax="proto3")
+    file.message_type.add(name="Record").field.add(name="height", number=1, type=13, label=1, json_name="height")
+    types = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    headers = {"content-type": "application/protobuf"}
+    assert client.put("/v1/schemas/own-records", content=types, headers=headers).is_success
+    url = stored(client, FRAMED["delimited"]([b"\x08\x07", b"\x08\x09"]), "own.records")
+    answer = client.get(f"{url}?type=own.Record", headers={"accept": "application/jsonl"})
+    assert answer.text == '{"height": 7}\n{"height": 9}\n'
+    assert client.get(f"{url}/1?type=own.Record", headers={"accept": "application/json"}).json() == {"height": 9}
+    refused = client.get(f"{url}/1?type=own.Unknown", headers={"accept": "application/json"})
+    problem(refused, 422, "unsupported")
+
+
+def test_a_store_of_several_files_wants_the_name_of_one(client: httpx.Client) -> None:
+    files = [("file", (f"{name}.rec", FRAMED["u32le"](EXAMPLES[:n]))) for n, name in ((3, "a"), (4, "b"))]
+    store = client.post("/v1/stores", files=files).json()["id"]
+    url = f"/v1/stores/{store}/records"
+    assert client.get(f"{url}?summary&file=b.rec").json()["count"] == 4
+    assert "file=" in problem(client.get(f"{url}/0"), 400, "invalid-input")
+    problem(client.get(f"{url}/0?file=c.rec"), 404, "not-found")
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "slug"),
+    [
+        ("/500", 404, "not-found"),
+        ("/99999999999999999999", 404, "not-found"),
+        ("/x", 400, "invalid-input"),
+        ("/1?framing=csv", 400, "invalid-input"),
+        ("?range=7", 400, "invalid-input"),
+        ("?range=-1:4", 400, "invalid-input"),
+        ("?n=1,,2", 400, "invalid-input"),
+        ("?n=500", 404, "not-found"),
+        ("?format=csv", 400, "invalid-input"),
+        ("?format=riegeli", 422, "unsupported"),
+    ],
+)
+def test_what_cannot_be_is_a_problem(client: httpx.Client, url: str, query: str, status: int, slug: str) -> None:
+    problem(client.get(f"{url}{query}"), status, slug)
+
+
+def test_a_file_that_is_no_stream_says_so(client: httpx.Client) -> None:
+    url = stored(client, b"\x89PNG\r\n\x1a\n" + hashlib.sha256(b"").digest(), "picture.png")
+    assert "framing" in problem(client.get(f"{url}/0"), 422, "unsupported")

@@ -1,0 +1,109 @@
+"""Records of a store: an index is made once, kept for other replicas, and bounded."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.support.stores import in_memory, keys_in, opened, read, upload
+from tests.support.streams import FRAMED, example
+
+from protoslice import _core
+from protoslice.errors import LimitExceeded
+from protoslice.riegeli import RecordWriter
+from protoslice.storage import MemoryStorage, ObjectKey
+from protoslice.storage.metered import Call, MeteredStorage
+from protoslice.stores import RecordsRequest, Stores
+from protoslice.stores.reading import records
+
+EXAMPLES = [example(n) for n in range(2000)]
+STREAM = FRAMED["delimited"](EXAMPLES)
+ANY = RecordsRequest()
+
+
+async def kept(storage: MemoryStorage) -> list[str]:
+    """Keys of the indexes in `storage`."""
+    return [key for key in await keys_in(storage) if "/records-" in key]
+
+
+def test_an_index_is_kept_for_others_and_made_anew_when_it_is_damaged() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        made = (await upload(stores, {"train": STREAM})).store
+        await (await stores.view(made.id)).records.one(0, ANY)
+        (key,) = await kept(storage)
+        for damaged in (False, True):
+            if damaged:
+                await storage.put(ObjectKey(key), b"damaged")
+            calls: list[Call] = []
+            async with opened(MeteredStorage(storage, calls.append)) as others:
+                store = await others.view(made.id)
+                calls.clear()
+                view = await store.records.one(1999, ANY)
+                assert await read(view) == EXAMPLES[1999]
+                wrote = [call for call in calls if call.name == "put"]
+                assert bool(wrote) == damaged
+
+    in_memory(work)
+
+
+def test_records_are_extents_of_the_file() -> None:
+    async def work(stores: Stores, _: object) -> None:
+        store = await stores.view((await upload(stores, {"train": STREAM})).store.id)
+        one, all_ = await store.records.one(7, ANY), await store.records.several(None, [], "delimited", ANY)
+        assert [type(piece) for piece in one.rope.pieces()] == [tuple]
+        assert all_.rope.pieces() == [(0, 0, len(STREAM))]
+        again = await store.records.several("7:8", [], "u32le", ANY)
+        assert await read(again) == FRAMED["u32le"](EXAMPLES[7:8])
+        assert len({one.etag, all_.etag, again.etag}) == 3
+
+    in_memory(work)
+
+
+@pytest.mark.parametrize("options", ["uncompressed", "zstd,chunk_size:2k", "transpose,brotli:1"])
+def test_records_of_a_riegeli_file(options: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("riegeli") / "train.riegeli"
+    with RecordWriter(path, options=options) as writer:
+        writer.write_records(EXAMPLES)
+
+    async def work(stores: Stores, _: object) -> None:
+        store = await stores.view((await upload(stores, {path.name: path.read_bytes()})).store.id)
+        assert [await read(await store.records.one(n, ANY)) for n in (0, 700, 1999)] == [
+            EXAMPLES[n] for n in (0, 700, 1999)
+        ]
+        part = await store.records.several("1000:1500", [3], "tfrecord", ANY)
+        assert await read(part) == FRAMED["tfrecord"]([*EXAMPLES[1000:1500], EXAMPLES[3]])
+
+    in_memory(work)
+
+
+def test_callers_share_one_pass() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        made = (await upload(stores, {"train": STREAM})).store
+        calls: list[Call] = []
+        async with opened(MeteredStorage(storage, calls.append)) as others:
+            store = await others.view(made.id)
+            calls.clear()
+            await asyncio.gather(*(store.records.one(n, ANY) for n in range(20)))
+        assert [call.name for call in calls].count("put") == 1
+        assert sum(call.bytes_read for call in calls) < 2 * len(STREAM)
+
+    in_memory(work)
+
+
+def test_an_index_and_an_answer_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(stores: Stores, _: object) -> None:
+        store = await stores.view((await upload(stores, {"train": STREAM})).store.id)
+        with pytest.raises(LimitExceeded, match="shards"):
+            await store.records.one(0, ANY)
+
+    async def answer(stores: Stores, _: object) -> None:
+        store = await stores.view((await upload(stores, {"train": STREAM})).store.id)
+        with pytest.raises(LimitExceeded, match="ask for less"):
+            await store.records.several(":", [], "u32le", ANY)
+        with pytest.raises(LimitExceeded, match="fewer at a time"):
+            await store.records.several(":", [], "tfrecord", ANY)
+
+    monkeypatch.setattr(records, "_LIMITS", _core.Limits(records=100))
+    in_memory(work)
+    monkeypatch.setattr(records, "_LIMITS", _core.Limits(held=10_000, pieces=1000))
+    in_memory(answer)
