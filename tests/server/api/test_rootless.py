@@ -102,3 +102,21 @@ def test_an_upload_that_survives_is_one_too(client: httpx.Client) -> None:
     told = client.get(begun.headers["location"]).json()
     assert told["state"] == "stored", told
     assert client.get(f"/v1/stores/{told['store']}").json()["root"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "kind"), [("m.onnx.gz", b"\x1f\x8b\x08\0", "gzip"), ("m.pb.zst", b"\x28\xb5\x2f\xfd", "zstd")]
+)
+def test_a_packed_file_stays_as_it_is(client: httpx.Client, name: str, head: bytes, kind: str) -> None:
+    data = head + Random(3).randbytes(5000)
+    answer = client.put(f"/v1/stores?filename={name}", content=data)
+    assert answer.status_code == 201, answer.text
+    store = answer.json()
+    assert (store["root"], store["type"], store["files"][0]["path"]) == (None, None, name)
+    assert f"this is {kind}: decompress it first" in store["why"]
+    file = client.get(f"/v1/stores/{store['id']}/files/{name}")
+    assert file.content == data
+    assert "content-encoding" not in file.headers
+    refused = client.get(f"/v1/stores/{store['id']}/merge")
+    assert_problem(refused.status_code, refused.headers, refused.content, expected=404, slug="no-root")
+    assert kind in refused.json()["detail"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -20,6 +20,8 @@ from protoslice.errors import Unsupported
 from protoslice.sizes import format_size, parse_size
 
 __all__ = ["cat", "merge", "split"]
+
+_SAVED_MODEL: Final = "tensorflow.SavedModel"
 
 LARGEST_FOR_OTHERS = (1 << 31) - 1
 """Size limit in bytes of protobuf's own parsers."""
@@ -83,6 +85,8 @@ def split(
             rope: Rope = parts[0].rope if whole else parts.cpb(progress.advance)
             write_content(rope, out, progress, source=file)
         _drop_other(out_prefix + (".cpb" if whole else ".pb"), file)
+        if proto.type == _SAVED_MODEL and not whole:
+            note(f"note: TensorFlow loads no {out}: keep saved_model.pb, or merge it back (protoslice merge)")
         if as_json:
             print_json({"file": out, "size": rope.size, "chunks": len(parts)})
         else:
