@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, BinaryIO
+from operator import index
+from typing import TYPE_CHECKING, BinaryIO, SupportsIndex, overload
 
 from protoslice._core import Rope as CoreRope
 from protoslice._core import Sources
@@ -41,11 +42,24 @@ class Rope:
     def __bool__(self) -> bool:
         return self.core.size > 0
 
-    def __getitem__(self, key: slice) -> Rope:
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> int: ...
+    @overload
+    def __getitem__(self, key: slice) -> Rope: ...
+    def __getitem__(self, key: SupportsIndex | slice) -> int | Rope:
+        if not isinstance(key, slice):
+            return self._byte(index(key))
         start, stop, step = key.indices(self.core.size)
         if step != 1:
             raise InvalidInput("a rope is sliced in steps of 1")
         return Rope(self.core.slice(start, max(start, stop)), self._sources)
+
+    def _byte(self, at: int) -> int:
+        """The byte at `at`, from the end if negative; `IndexError` if out of range, as of `bytes`."""
+        offset = at + self.core.size if at < 0 else at
+        if not 0 <= offset < self.core.size:
+            raise IndexError(f"byte {at} is not in a rope of {self.core.size} bytes")
+        return self.read(offset, 1)[0]
 
     def __iter__(self) -> Iterator[memoryview]:
         return self.pieces()
@@ -114,9 +128,11 @@ class RopeFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Move to `offset` from the start, the position or the end; returns the new position.
 
-        `InvalidInput` for a position before the start.
+        `InvalidInput` for a position before the start and for any other `whence`.
         """
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._rope.size}[whence]
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._rope.size}.get(whence)
+        if base is None:
+            raise InvalidInput(f"whence is {whence}, where 0, 1 or 2 is due")
         if base + offset < 0:
             raise InvalidInput(f"{base + offset} lies before the first byte")
         self._at = base + offset

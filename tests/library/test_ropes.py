@@ -79,6 +79,27 @@ def test_as_a_file_it_is_sought_and_read(
     assert out.getvalue() == due
 
 
+@given(pieces, st.integers(-70, 70))
+def test_a_byte_of_it_is_that_of_bytes(parts: list[bytes | tuple[int, int, int]], at: int) -> None:
+    rope, due = rope_of(parts)
+    if -len(due) <= at < len(due):
+        assert rope[at] == due[at]
+    else:
+        with pytest.raises(IndexError, match=f"byte {at} is not in a rope of {len(due)} bytes"):
+            rope[at]
+    for key in ("0", 0.0, None):
+        with pytest.raises(TypeError):
+            rope[key]  # type: ignore[call-overload]
+
+
+def test_it_is_sought_from_three_places_alone() -> None:
+    file = rope_of([b"abc"])[0].open()
+    for whence in (3, -1):
+        with pytest.raises(InvalidInput, match=f"whence is {whence}"):
+            file.seek(0, whence)
+    assert file.read() == b"abc"
+
+
 def test_it_is_sliced_in_steps_of_one() -> None:
     rope, _ = rope_of([b"abc"])
     with pytest.raises(InvalidInput, match="steps of 1"):
