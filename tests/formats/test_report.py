@@ -59,6 +59,14 @@ def test_names_that_several_tensors_bear(tmp_path: Path) -> None:
     assert (found.duplicates, found.problem) == (("a",), None), "a sound model may have such"
 
 
+def test_names_beyond_those_compared_make_a_report_incomplete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "MOST_LISTED", 2)
+    found = report(onnx(tmp_path, [{"name": name} for name in "abab"]), most=None)
+    assert (found.duplicates, found.complete) == (("a", "b"), True)
+    found = report(onnx(tmp_path, [{"name": name} for name in "abca"]), most=None)
+    assert (found.duplicates, found.complete) == (("a",), False)
+
+
 def test_a_tensor_that_does_not_fit_its_file_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "w.bin").write_bytes(bytes(10))
     (damage,) = report(onnx(tmp_path, [{"name": "cut", "elements": 100, "location": "w.bin"}])).damaged

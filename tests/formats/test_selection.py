@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.tensors import tensor
 
-from protoslice.errors import InvalidInput, NotFound
+from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.formats.model import Listed, Tensors
-from protoslice.formats.selection import chosen, wanted
+from protoslice.formats.selection import chosen, single, wanted
 
 
 class Counted(Listed):
@@ -70,6 +70,24 @@ def test_which_of_many_are_chosen() -> None:
     for missing in (["a*", "c"], ["a1", "c*"]):
         with pytest.raises(NotFound, match="no tensor 'c"):
             picked(found, missing)
+
+
+def test_errors_quote_names_in_part() -> None:
+    name = "a\n\x1b" * 100_000
+    found = Listed([tensor(b"\0", "U8", [1], name=name)] * 2)
+    errors = list[str]()
+    for call in (
+        lambda: single(found, "b" + name),
+        lambda: single(found, name),
+        lambda: picked(found, ["b" + name]),
+        lambda: picked(found, [f"b{name}*"]),
+    ):
+        with pytest.raises((NotFound, Conflict)) as caught:
+            call()
+        errors.append(caught.value.message)
+    for error in errors:
+        assert len(error) < 3000
+        assert error.isprintable()
 
 
 def test_names_with_stars_are_bounded_and_others_are_not() -> None:

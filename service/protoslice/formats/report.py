@@ -84,6 +84,8 @@ class _Survey:
     files: dict[str, None] = field(default_factory=dict)
     missing: dict[str, None] = field(default_factory=dict)
     damaged: list[Damage] = field(default_factory=list)
+    passed_over: bool = False
+    """True when there were more names than are compared."""
 
     def tensors_of(self, model: Model) -> Tensors | None:
         """The tensors of `model`; None if no format applies, or metadata is missing, damaged or too large."""
@@ -99,8 +101,10 @@ class _Survey:
 
     def take(self, tensor: Tensor, root: str) -> None:
         """Record the name, the file and the fault of `tensor`."""
-        if len(self.names) < MOST_LISTED:
+        if tensor.name in self.names or len(self.names) < MOST_LISTED:
             self.names[tensor.name] += 1
+        else:
+            self.passed_over = True
         fault = tensor.data.error if isinstance(tensor.data, Fault) else None
         if isinstance(fault, MissingFile):
             self.missing[fault.file] = None
@@ -125,7 +129,7 @@ class _Survey:
     def report(self, model: Model, found: Tensors | None, *, complete: bool) -> ModelReport:
         """The `ModelReport` of all findings; complete if `complete` is and none of its lists was cut."""
         twice = [name for name, count in self.names.items() if count > 1]
-        cut = any(len(each) > MOST_NAMED for each in (self.missing, twice, self.damaged))
+        cut = self.passed_over or any(len(each) > MOST_NAMED for each in (self.missing, twice, self.damaged))
         return ModelReport(
             type=model.type,
             tensors=None if found is None else len(found),

@@ -14,6 +14,8 @@ __all__ = ["Wanted", "chosen", "each", "naming", "pattern", "single", "wanted"]
 _MOST_PATTERNS: Final = 64
 _SLICE: Final = 1024
 """Names matched in one slice of work: each of them against all patterns."""
+_LONGEST: Final = 200
+"""Characters of a name that an error quotes."""
 _SHOWN: Final = 20
 """Addresses that the error for an ambiguous name lists."""
 
@@ -67,7 +69,7 @@ def chosen(found: Tensors, names: Sequence[str]) -> Iterator[Sequence[int]]:
     for first in range(0, len(found), _SLICE) if patterns else ():
         yield _fitting_any(patterns, found, range(first, min(first + _SLICE, len(found))), met)
     for name in patterns.keys() - met:
-        raise NotFound(f"there is no tensor {name!r}")
+        raise NotFound(f"there is no tensor {name[:_LONGEST]!r}")
 
 
 def _fitting_any(
@@ -89,7 +91,7 @@ def _exactly(found: Tensors, name: str) -> Sequence[int]:
     called = naming(found)
     numbers = [number for number in found.numbers(name) if name in called(number)]
     if not numbers:
-        raise NotFound(f"there is no tensor {name!r}")
+        raise NotFound(f"there is no tensor {name[:_LONGEST]!r}")
     return numbers
 
 
@@ -97,11 +99,13 @@ def single(found: Tensors, name: str) -> Tensor:
     """The one tensor of this name or address; `NotFound` if there is none, `Conflict` for several."""
     numbers = found.numbers(name)
     if not numbers:
-        raise NotFound(f"there is no tensor {name!r}")
+        raise NotFound(f"there is no tensor {name[:_LONGEST]!r}")
     if len(numbers) > 1:
-        addresses = [found[number].address for number in numbers[:_SHOWN]]
+        addresses = [repr(found[number].address[:_LONGEST]) for number in numbers[:_SHOWN]]
         more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
-        raise Conflict(f"{len(numbers)} tensors are called {name!r}: ask by address, {', '.join(addresses)}{more}")
+        raise Conflict(
+            f"{len(numbers)} tensors are called {name[:_LONGEST]!r}: ask by address, {', '.join(addresses)}{more}"
+        )
     return found[numbers[0]]
 
 
