@@ -101,6 +101,24 @@ def test_recovery_may_stop_the_reading() -> None:
             assert reader.read_record() == b"c" * 5000
 
 
+def test_recovery_may_stop_the_reading_where_it_seeks() -> None:
+    data = damaged()
+    with RecordReader(data) as reader:
+        reader.read_record()
+        damage = reader.pos
+    inside = RecordPosition(damage.chunk_begin, 1)  # to be decoded in order to be found
+    with RecordReader(data, recovery=lambda _: False) as reader:
+        reader.seek(inside)
+        assert list(reader.read_records()) == []
+        assert list(reader.read_records()) == [b"c" * 5000]
+        reader.seek(inside)
+        reader.seek(RecordPosition(64))
+        assert next(reader.read_records()) == b"a" * 5000
+    with RecordReader(data, recovery=lambda _: True) as reader:
+        reader.seek(inside)
+        assert list(reader.read_records()) == [b"c" * 5000]
+
+
 def test_recovery_may_raise_what_it_likes() -> None:
     def fail(region: SkippedRegion) -> None:
         raise RuntimeError(str(region))

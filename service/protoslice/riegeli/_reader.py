@@ -38,6 +38,8 @@ class RecordReader:
         self._owned = opened_by(self._source, src)
         self._core: _core.RiegeliReader | None = _core.RiegeliReader(self._source)
         self._recovery = recovery
+        self._ends = False
+        """True when recovery ended the reading within a seek: the next read ends."""
 
     def __enter__(self) -> Self:
         return self
@@ -60,6 +62,9 @@ class RecordReader:
     def read_record(self) -> bytes | None:
         """The next record; None at the end, or when `recovery` ends the reading."""
         core = self._open()
+        if self._ends:
+            self._ends = False
+            return None
         while True:
             try:
                 return core.read()
@@ -169,11 +174,11 @@ class RecordReader:
 
     def _recovering(self, work: Callable[[], T]) -> T | None:
         """Result of `work`; None when `work` met damage that recovery skipped."""
-        core = self._open()
+        core, self._ends = self._open(), False
         try:
             return work()
         except (CorruptModel, LimitExceeded) as error:
-            self._recover(core, error)
+            self._ends = not self._recover(core, error)
             return None
 
     def _recover(self, core: _core.RiegeliReader, error: Exception) -> bool:
