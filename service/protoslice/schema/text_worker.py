@@ -4,8 +4,8 @@ The protobuf runtime parses a text in a single call that holds the GIL for secon
 stall all requests. A process of its own can be limited, too.
 
 Standard input: a length of 4 bytes (big-endian), a JSON header of that length, the descriptor set, the text. The header
-has the type and the length of the set. Standard output: a header in the same way with the error, then the serialized
-message.
+has the type and the length of the set. Standard output: a header in the same way with the error and its class, then the
+serialized message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import subprocess
 import sys
 from typing import Final
 
-from protoslice.errors import CorruptModel, LimitExceeded
+from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded
 from protoslice.schema.parsing import check_text_size, serialized_as
 from protoslice.schema.registry import TypeSchema, message_class_of
 
@@ -27,12 +27,15 @@ _LENGTH: Final = struct.Struct(">I")
 _CPU_SECONDS: Final = 60
 _WALL_SECONDS: Final = 300
 _MEMORY: Final = 4 << 30
+_TOLD: Final = {each.__name__: each for each in (CorruptModel, InvalidInput)}
+"""Errors that the process tells of; any others end it."""
 
 
 def serialized_apart(text: bytes, read_by: TypeSchema) -> bytes:
     """The message in `text`, of the type of `read_by`, serialized by another process. Blocks.
 
-    `CorruptModel` with the offset of a syntax error; `LimitExceeded` when the text is above `MAX_TEXT` or the process
+    `CorruptModel` with the offset of a syntax error; `InvalidInput` for a type that the protobuf runtime refuses;
+    `LimitExceeded` when the text is above `MAX_TEXT` or the process
     fails, mostly by its limits of time and memory.
     """
     check_text_size(len(text))
@@ -48,7 +51,7 @@ def serialized_apart(text: bytes, read_by: TypeSchema) -> bytes:
     (size,) = _LENGTH.unpack_from(done.stdout)
     said = json.loads(done.stdout[_LENGTH.size : _LENGTH.size + size])
     if said["error"] is not None:
-        raise CorruptModel(said["error"], said["offset"])
+        raise _TOLD[said["class"]](said["error"], said["offset"])
     return done.stdout[_LENGTH.size + size :]
 
 
@@ -62,13 +65,13 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     head = json.loads(source.read(_LENGTH.unpack(source.read(_LENGTH.size))[0]))
-    message = message_class_of(source.read(head["schema"]), head["type"])()
-    said: dict[str, object] = {"error": None, "offset": None}
+    said: dict[str, object] = {"error": None}
     data = b""
     try:
+        message = message_class_of(source.read(head["schema"]), head["type"])()
         data = serialized_as(source.read(), message)
-    except CorruptModel as error:
-        said = {"error": error.message, "offset": error.offset}
+    except (CorruptModel, InvalidInput) as error:
+        said = {"error": error.message, "offset": error.offset, "class": type(error).__name__}
     answer = json.dumps(said).encode()
     sink.write(_LENGTH.pack(len(answer)) + answer + data)
 
