@@ -39,7 +39,7 @@ def _size(value: object) -> object:
     try:
         return parse_size(value)
     except InvalidInput:
-        raise ValueError("a size is due: bytes, or a number with a unit such as 64KiB, 1MiB or 2GB") from None
+        raise ValueError("not a size: give bytes, or a number with a unit such as 64KiB, 1MiB or 2GB") from None
 
 
 def _words(value: object) -> object:
@@ -50,7 +50,7 @@ def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
     try:
         Networks(*texts)
     except InvalidInput:
-        raise ValueError("networks such as 10.1.0.0/16, or addresses, are due") from None
+        raise ValueError("not a list of networks such as 10.1.0.0/16, or of addresses") from None
     return texts
 
 

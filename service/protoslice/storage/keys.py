@@ -31,7 +31,7 @@ class ObjectKey:
     def __post_init__(self) -> None:
         segments = self.text.split("/")
         if len(_encode(self.text)) > MAX_KEY_BYTES or len(segments) > MAX_SEGMENTS:
-            raise InvalidInput(f"an object key has at most {MAX_KEY_BYTES} bytes and {MAX_SEGMENTS} segments")
+            raise InvalidInput(f"an object key may have at most {MAX_KEY_BYTES} bytes and {MAX_SEGMENTS} segments")
         if segments[0] == RESERVED:
             raise InvalidInput(f"object keys under {RESERVED!r} are reserved")
         for segment in segments:
@@ -77,12 +77,12 @@ def unquote(segment: str) -> str:
 
 def _check_segment(segment: str) -> None:
     if segment in {"", ".", ".."}:
-        raise InvalidInput(f"an object key has no segment {segment!r}")
+        raise InvalidInput(f"an object key may not have the segment {segment!r}")
     if len(_encode(segment)) > MAX_SEGMENT_BYTES:
-        raise InvalidInput(f"a segment of an object key has at most {MAX_SEGMENT_BYTES} bytes")
+        raise InvalidInput(f"a segment of an object key may have at most {MAX_SEGMENT_BYTES} bytes")
     # isprintable() refuses controls, lone surrogates and separators other than the space.
     if "\\" in segment or not segment.isprintable():
-        raise InvalidInput(f"an object key has no control characters and no backslash: {segment!r}")
+        raise InvalidInput(f"an object key may have no control characters and no backslash: {segment!r}")
 
 
 def _encode(text: str) -> bytes:

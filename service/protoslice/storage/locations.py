@@ -47,39 +47,41 @@ def parse_location(uri: str) -> Location:
     scheme = scheme.lower()
     authority, _, path = rest.partition("/")
     if not mark or not scheme.isascii() or not uri.isprintable() or "\\" in uri:
-        raise InvalidInput("a storage URI is a scheme, :// and a path, without control characters and backslashes")
+        raise InvalidInput("a storage URI must be a scheme, :// and a path, without control characters and backslashes")
     if scheme in _ENCODED and ("?" in uri or "#" in uri):
-        raise InvalidInput(f"a storage URI of scheme {scheme} has no query and no fragment: write %3F and %23")
+        raise InvalidInput(
+            f"a storage URI of scheme {scheme} may have no query and no fragment: write ? as %3F and # as %23"
+        )
     segments = tuple(_decode(part) if scheme in _ENCODED else part for part in path.split("/")) if path else ()
     if any(segment in {"", ".", ".."} for segment in segments):
-        raise InvalidInput("a storage URI has no empty and no dotted segments")
+        raise InvalidInput("a storage URI may have no segment that is empty, . or ..")
     return Location(scheme, _authority(scheme, authority), segments)
 
 
 def parse_root(uri: str) -> Location:
     """Parse a URI that names a folder; one slash at the end is ignored."""
     if uri.lower() == "file://":
-        raise InvalidInput("a file URI is file:// and an absolute path on this machine")
+        raise InvalidInput("a file URI must be file:// and an absolute path on this machine")
     return parse_location(uri.removesuffix("/"))
 
 
 def _authority(scheme: str, authority: str) -> str:
     if scheme == "file":
         if authority.lower() not in {"", "localhost"}:
-            raise InvalidInput("a file URI is file:// and an absolute path on this machine")
+            raise InvalidInput("a file URI must be file:// and an absolute path on this machine")
         return ""
     if not authority or "@" in authority:
-        raise InvalidInput("a storage URI names a host or a bucket, and no credentials")
+        raise InvalidInput("a storage URI must name a host or a bucket, and no credentials")
     return web_authority(scheme, authority) if scheme in _WEB_PORTS else authority
 
 
 def web_authority(scheme: str, authority: str) -> str:
     """Host and port of a web URL, in lower case, without a default port; else `InvalidInput`."""
     if scheme not in _WEB_PORTS:
-        raise InvalidInput("a web URI begins with http:// or https://")
+        raise InvalidInput("a web URI must begin with http:// or https://")
     authority = authority.lower().removesuffix(_WEB_PORTS[scheme])
     if not _WEB_AUTHORITY.fullmatch(authority):
-        raise InvalidInput("a web URI has a host, in ASCII, and perhaps a port")
+        raise InvalidInput("a web URI must have a host, in ASCII, and may have a port")
     return authority
 
 
@@ -89,5 +91,5 @@ def _decode(segment: str) -> str:
     except UnicodeDecodeError:
         text = "/"
     if "/" in text or not text.isprintable() or "\\" in text:
-        raise InvalidInput("a segment of a storage URI decodes to UTF-8 without slashes and control characters")
+        raise InvalidInput("a segment of a storage URI must decode to UTF-8 without slashes and control characters")
     return text

@@ -35,7 +35,7 @@ def check_file_path(path: str) -> str:
         segment not in {"", ".", ".."} and segment.isprintable() and "\\" not in segment for segment in segments
     )
     if not plain or len(path.encode("utf-8", "surrogatepass")) > _LONGEST:
-        raise InvalidInput(f"{path!r} is no path for a file: relative, without . and .., is due")
+        raise InvalidInput(f"{path!r} is not a path for a file: it must be relative, without . and ..")
     return path
 
 
@@ -64,7 +64,7 @@ class FilePaths:
 def check_request(request: IngestRequest) -> None:
     """Raise `InvalidInput` for bad chunk sizes, tags or root path, before any byte is read."""
     if request.min_chunk < 1 or request.max_chunk < request.min_chunk:
-        raise InvalidInput("min_chunk is at least 1, and max_chunk no smaller")
+        raise InvalidInput("min_chunk must be at least 1, and max_chunk no smaller than min_chunk")
     if len(request.tags) > TAGS_AT_ONCE:
         raise InvalidInput(f"{len(request.tags)} tags are asked for; a request sets at most {TAGS_AT_ONCE}")
     check_plan(request.plan)

@@ -229,7 +229,7 @@ class Stores:
         """Undo the last removal of a store and set its tags again, except those that point elsewhere by now."""
         self._check_writable()
         if not is_id(store_id):
-            raise InvalidInput("a store is restored by its whole id")
+            raise InvalidInput("name a store to be restored by its whole id")
         tombstone = await find_tombstone(self._storage, self._worker, store_id)
         try:
             there = await self._manifests.publish(tombstone.manifest)
@@ -440,4 +440,4 @@ class Stores:
 
     def _check_writable(self) -> None:
         if self._refused is not None:
-            raise Unsupported(f"nothing can be taken in, changed or removed: {self._refused}")
+            raise Unsupported(f"the service cannot write to its storage: {self._refused}")

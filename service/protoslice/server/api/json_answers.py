@@ -47,7 +47,9 @@ def json_answer(
     if request.method == "GET":
         verdict = evaluate(_conditions(read_fields(request.scope)), Validators(tag), reads=True)
         if verdict is Verdict.FAILED:
-            raise HttpProblem(PRECONDITION, "this is another than the one named", etag=tag.opaque)
+            raise HttpProblem(
+                PRECONDITION, "the resource has another entity tag than the request names", etag=tag.opaque
+            )
         if verdict is Verdict.NOT_MODIFIED:
             return Response(status_code=304, headers=given)
     given["repr-digest"] = format_digest(digest).decode("ascii")

@@ -54,15 +54,20 @@ class Problem:
 
 _IANA: Final = "https://iana.org/assignments/http-problem-types#"
 
-INVALID = Problem(400, "invalid-input", "The request does not parse", "Read `detail`; `errors` lists each parameter.")
+INVALID = Problem(
+    400,
+    "invalid-input",
+    "The request does not parse",
+    "Read `detail`; `errors`, if present, lists each parameter at fault.",
+)
 CORRUPT_UPLOAD = Problem(
     400,
     "corrupt-model",
-    "The file is not what it should be",
+    "The file is corrupt",
     "Check the file at `offset` and `path`; nothing was stored.",
 )
 DIGEST = Problem(
-    400, "digest-mismatch", "The body fails its digest", "Send it again as it was; nothing was done with this one."
+    400, "digest-mismatch", "The body fails its digest", "Send the body again; nothing was done with this one."
 )
 BAD_REQUEST = Problem(400, "bad-request", "Bad request", "Send a well-formed HTTP request.")
 CROSS_SITE = Problem(
@@ -79,17 +84,21 @@ OFFSET = Problem(
     _IANA,
 )
 COMPLETE = Problem(
-    400, "completed-upload", "The upload takes no more bytes", "Look at what became of it, or begin anew.", _IANA
+    400,
+    "completed-upload",
+    "The upload takes no more bytes",
+    "Ask for its state with GET, or begin a new upload.",
+    _IANA,
 )
 LENGTH = Problem(
     400,
     "inconsistent-upload-length",
-    "What is said of the upload's length does not agree",
+    "The lengths given for the upload differ",
     "Send one length, that of the whole upload.",
     _IANA,
 )
-JOINED = Problem(403, "joined-upload", "A joined upload takes no bytes", "Begin an upload of its own.")
-NOT_FOUND = Problem(404, "not-found", "There is no such thing here", "Check the name, number or path.")
+JOINED = Problem(403, "joined-upload", "A joined upload takes no bytes", "Begin a new upload.")
+NOT_FOUND = Problem(404, "not-found", "No such name, number or path", "Check the name, number or path.")
 NO_ROOT = Problem(
     404,
     "no-root",
@@ -97,29 +106,29 @@ NO_ROOT = Problem(
     "`detail` says why; read its files, or make the store with `root` or `type` named.",
 )
 NO_RESOURCE = Problem(404, "no-resource", "There is nothing at this URL", "See `/docs` for what there is.")
-METHOD = Problem(405, "method-not-allowed", "The resource does not take this method", "Use one that `Allow` lists.")
+METHOD = Problem(405, "method-not-allowed", "The resource does not support this method", "Use one that `Allow` lists.")
 NOT_ACCEPTABLE = Problem(
     406, "not-acceptable", "No representation is acceptable", "Ask for one of the media types in `offers`."
 )
 TIMEOUT = Problem(408, "request-timeout", "The request came too slowly", "Send again over a better connection.")
 CONFLICT = Problem(
-    409, "conflict", "The request conflicts with what is there", "Read the current state and decide again."
+    409, "conflict", "The request conflicts with the current state", "Read the current state and decide again."
 )
-GONE = Problem(410, "gone", "It was here, and is no more", "Begin the upload anew.")
+GONE = Problem(410, "gone", "The resource has been removed, or has expired", "Begin a new upload.")
 PRECONDITION = Problem(
     412, "precondition-failed", "A precondition does not hold", "Fetch the current `ETag` and decide again."
 )
 LIMIT = Problem(413, "limit-exceeded", "More than a limit allows", "Ask for less, or have the operator raise `limit`.")
 MEDIA = Problem(
-    415, "unsupported-media-type", "The body has a media type not taken here", "Send one of those in `offers`."
+    415, "unsupported-media-type", "The media type of the body is not supported", "Send one of those in `offers`."
 )
 RANGE = Problem(
-    416, "range-not-satisfiable", "None of the ranges exists", "Ask within the length that `Content-Range` says."
+    416, "range-not-satisfiable", "No requested range exists", "Ask within the length that `Content-Range` says."
 )
 MISDIRECTED = Problem(
     421,
     "misdirected-request",
-    "The service does not go by this name",
+    "The service does not answer to this host name",
     "Ask by address or `localhost`; the operator can add names to `PROTOSLICE_ALLOWED_HOSTS`.",
 )
 UNSUPPORTED = Problem(422, "unsupported", "Understood, but not possible", "Read `detail`.")
@@ -148,7 +157,7 @@ CHECKSUM = Problem(460, "checksum-mismatch", "The bytes fail their checksum", "S
 SHARE = Problem(
     429,
     "client-limit",
-    "One client has too much at the same time",
+    "The client has too much under way",
     "Let some of it end, and try again after `Retry-After` seconds.",
 )
 HEADERS = Problem(431, "header-too-large", "The request's headers are too long", "Send fewer or shorter headers.")
@@ -160,8 +169,8 @@ UNAVAILABLE = Problem(503, "storage-unavailable", "Storage does not answer", "Tr
 STORAGE = Problem(
     503, "storage-error", "Storage fails", "Try again later; the operator finds the cause by `request_id`."
 )
-DENIED = Problem(503, "storage-denied", "Storage refuses", "The operator has to grant access.")
-BUSY = Problem(503, "too-busy", "Too much at the same time", "Try again after `Retry-After` seconds.")
+DENIED = Problem(503, "storage-denied", "Storage denies access", "The operator has to grant access.")
+BUSY = Problem(503, "too-busy", "The service is busy", "Try again after `Retry-After` seconds.")
 DRAINING = Problem(503, "not-ready", "The service is not ready", "Try another replica, or again later.")
 FULL = Problem(507, "out-of-space", "There is no room left", "The operator has to make room.")
 

@@ -35,7 +35,7 @@ def parse_digest(header: str | None) -> bytes | None:
     except (BadBase64, ValueError):
         digest = b""
     if len(digest) != 32 or not (value.startswith(":") and value.endswith(":")):
-        raise InvalidInput("a digest is written sha-256=:<the 32 bytes in base64>:")
+        raise InvalidInput("a digest must be written sha-256=:<the 32 bytes in base64>:")
     return digest
 
 
@@ -78,4 +78,4 @@ class BodyDigest:
     def check(self) -> None:
         """Raise unless the body had the digest given."""
         if self._hash is not None and self._hash.digest() != self.expected:
-            raise HttpProblem(DIGEST, "the digest given does not match what arrived: nothing was done with it")
+            raise HttpProblem(DIGEST, "the body that arrived does not have the digest given: nothing was done with it")

@@ -23,7 +23,7 @@ class Query:
         """The value of a parameter that may be given once."""
         values = self._values.get(name, ())
         if len(values) > 1:
-            raise InvalidInput(f"the parameter {name!r} may be given once")
+            raise InvalidInput(f"the parameter {name!r} may be given only once")
         return values[0] if values else None
 
     def many(self, name: str) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ def read_query(query_string: bytes) -> Query:
             query_string.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS
         )
     except ValueError as error:
-        raise InvalidInput("the query is no percent-encoded UTF-8, or has too many parameters") from error
+        raise InvalidInput("the query is not percent-encoded UTF-8, or has too many parameters") from error
     values: dict[str, list[str]] = {}
     for name, value in pairs:
         values.setdefault(name, []).append(value)
@@ -66,7 +66,7 @@ def with_parameter(query_string: bytes, name: str, value: str) -> str:
 def number_of(what: str, text: str) -> int:
     """Number of a chunk or a record, as `what` says."""
     if not text.isascii() or not text.isdigit():
-        raise InvalidInput(f"{text[:40]!r} is no number of a {what}")
+        raise InvalidInput(f"{text[:40]!r} is not the number of a {what}")
     if len(text) > 18:
         raise NotFound(f"there is no {what} {text[:40]}")
     return int(text)

@@ -120,7 +120,9 @@ class Planner:
         if not _CONDITIONAL.isdisjoint(fields):
             verdict = evaluate(_preconditions(fields), self._current, reads=True)
             if verdict is Verdict.FAILED:
-                raise HttpProblem(PRECONDITION, "the representation is another than the one named", etag=facts.etag)
+                raise HttpProblem(
+                    PRECONDITION, "the representation has another entity tag than the request names", etag=facts.etag
+                )
             if verdict is Verdict.NOT_MODIFIED:
                 return Answer(304, SharedHeaders(_validators(facts.etag, terms)), [])
             if not range_applies(fields.get(b"if-range"), self._current):

@@ -83,13 +83,15 @@ class GuardedRoute(APIRoute):
 def check_framing(fields: Fields) -> None:
     """Refuse a request whose body is coded, or has no length that can be known."""
     if fields.get(b"transfer-encoding", "chunked").strip().lower() != "chunked":
-        raise HttpProblem(BAD_REQUEST, "Transfer-Encoding: chunked is the only coding taken")
+        raise HttpProblem(BAD_REQUEST, "Transfer-Encoding may only be chunked")
     if fields.get(b"content-encoding", "identity").strip().lower() != "identity":
         # Kept as it came it would be given out as what it is not, and unpacking has no bound that a client can rely on.
-        raise HttpProblem(MEDIA, "bodies are taken without Content-Encoding", headers={"accept-encoding": "identity"})
+        raise HttpProblem(
+            MEDIA, "Content-Encoding is not supported: send the body as it is", headers={"accept-encoding": "identity"}
+        )
     text = fields.get(b"content-length", "0")
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
-        raise HttpProblem(BAD_REQUEST, "Content-Length is a number of bytes")
+        raise HttpProblem(BAD_REQUEST, "Content-Length must be a number of bytes")
 
 
 class GuardedBody:
@@ -141,7 +143,7 @@ class GuardedBody:
 
 
 def _too_long(limit: int) -> HttpProblem:
-    return HttpProblem(LIMIT, f"the body may have {limit} bytes", limit=limit)
+    return HttpProblem(LIMIT, f"the body may have at most {limit} bytes", limit=limit)
 
 
 def _too_slow(detail: str) -> HttpProblem:

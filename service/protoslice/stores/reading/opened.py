@@ -138,7 +138,7 @@ class OpenStore:
     async def tree(self, path: str, depth: int, limit: int, cursor: str | None) -> ResultPage[Node]:
         """A page of the nodes directly below `path`, nested `depth` levels deep (1 to `DEPTH`)."""
         if not 1 <= depth <= DEPTH:
-            raise InvalidInput(f"depth is at least 1 and at most {DEPTH}")
+            raise InvalidInput(f"depth must be from 1 to {DEPTH}")
         document, first = self._known().document, place_of(cursor)
         items, total = await self._worker.run(lambda: nodes_below(document, path, first, depth, PageBudget(limit)))
         last = first + len(items)
@@ -148,7 +148,7 @@ class OpenStore:
         """The value at `path`, reduced to the mask `fields`, without fields above `omit_larger_than` bytes."""
         proto = self._known()
         if omit_larger_than is not None and not 0 <= omit_larger_than < 1 << 63:
-            raise InvalidInput("omit_larger_than is a size in bytes, from 0 on")
+            raise InvalidInput("omit_larger_than must be a size in bytes, 0 or more")
         fields = tuple(fields or ())
         view = (path, fields, omit_larger_than)
         kind, type_name, rope = await self._plans.get(

@@ -84,7 +84,7 @@ async def put_schema(request: Request, services: Given, name: str) -> Response:
     """Keep a serialized `FileDescriptorSet`; its message types can then be named by `type=`."""
     kind = read_fields(request.scope).get(b"content-type", _TYPES[0]).partition(";")[0].strip().lower()
     if kind not in _TYPES:
-        raise HttpProblem(MEDIA, "a descriptor set is sent as application/protobuf", offers=list(_TYPES))
+        raise HttpProblem(MEDIA, "a descriptor set must be sent as application/protobuf", offers=list(_TYPES))
     info, created = await services.stores.put_schema(name, await request.body())
     headers = {"location": f"/v1/schemas/{name}"} if created else {}
     return json_answer(

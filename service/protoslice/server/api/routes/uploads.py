@@ -172,7 +172,7 @@ async def append_to_upload(request: Request, services: Given, upload: str) -> Re
     _check_type(fields, _DRAFT_BODY if _speaks_draft(fields) else _TUS_BODY)
     offset = number(fields, "upload-offset")
     if offset is None:
-        raise InvalidInput("Upload-Offset is due: where the body goes on")
+        raise InvalidInput("the header Upload-Offset is missing: the offset of the body's first byte")
     found = await _append(request, services, upload, fields, offset=offset)
     return _tell(request, services, found, status=204)
 
@@ -298,20 +298,24 @@ def _speaks_draft(fields: Fields) -> bool:
     if b"upload-complete" in fields and b"tus-resumable" not in fields:
         return True
     if b"tus-resumable" not in fields:
-        raise HttpProblem(PRECONDITION, "Tus-Resumable or Upload-Complete is due", headers={"tus-version": VERSION})
+        raise HttpProblem(
+            PRECONDITION,
+            "the header Tus-Resumable (tus) or Upload-Complete (IETF draft) is missing",
+            headers={"tus-version": VERSION},
+        )
     _check_version(fields)
     return False
 
 
 def _check_version(fields: Fields) -> None:
     if fields.get(b"tus-resumable", VERSION) != VERSION:
-        raise HttpProblem(PRECONDITION, f"tus {VERSION} is spoken here", headers={"tus-version": VERSION})
+        raise HttpProblem(PRECONDITION, f"only version {VERSION} of tus is supported", headers={"tus-version": VERSION})
 
 
 def _check_type(fields: Fields, wanted: str) -> None:
     given = fields.get(b"content-type", "").partition(";")[0].strip().lower()
     if given != wanted:
-        raise UnsupportedMediaType(f"the body of an upload is sent as {wanted}")
+        raise UnsupportedMediaType(f"the body of an upload must be sent as {wanted}")
 
 
 def _has_body(fields: Fields) -> bool:
@@ -322,7 +326,7 @@ def _joined(concat: str) -> list[str]:
     kind, _, urls = concat.partition(";")
     found = [_upload_id(url) for url in urls.split()]
     if kind.strip() != "final" or not found:
-        raise InvalidInput("Upload-Concat is `partial`, or `final;` and the URLs of partial uploads")
+        raise InvalidInput("Upload-Concat must be `partial`, or `final;` and the URLs of partial uploads")
     return found
 
 
@@ -330,5 +334,5 @@ def _upload_id(url: str) -> str:
     """The upload behind a URL, which may be absolute; an id stands for itself."""
     before, _, upload_id = url.rpartition("/")
     if before and not before.endswith(PREFIX):
-        raise InvalidInput(f"{url[:200]!r} is no upload of this service")
+        raise InvalidInput(f"{url[:200]!r} is not an upload of this service")
     return upload_id

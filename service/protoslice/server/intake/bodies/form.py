@@ -157,7 +157,7 @@ def _names(disposition: str) -> tuple[str, str | None]:
     where = "Content-Disposition of a part"
     kind, parameters = parse_value(disposition, where)
     if kind != "form-data":
-        raise InvalidInput(f"{where} is {kind[:100]!r}, form-data is due")
+        raise InvalidInput(f"{where} must be form-data, not {kind[:100]!r}")
     filename = filename_in(parameters, where)
     # %22 is how browsers and curl write the one letter that would end the name (RFC 7578 section 2, WHATWG).
     return parameters.get("name", ""), filename and filename.replace("%22", '"')

@@ -31,7 +31,7 @@ def parse_value(text: str, header: str) -> tuple[str, dict[str, str]]:
     while position < len(text):
         match = _PARAMETER.match(text, position)
         if match is None:
-            raise InvalidInput(f"{header} has something else than name=value: {text[position : position + 100]!r}")
+            raise InvalidInput(f"{header} has a parameter that is not name=value: {text[position : position + 100]!r}")
         position = match.end()
         if match[1] is not None:
             _keep(found, match, header)

@@ -25,12 +25,12 @@ def new_tus_upload(fields: Fields, query: Query) -> NewUpload:
     length, deferred = number(fields, "upload-length"), fields.get(b"upload-defer-length")
     concat = fields.get(b"upload-concat", "")
     if deferred not in {None, "1"}:
-        raise InvalidInput("Upload-Defer-Length is 1 where it is given")
+        raise InvalidInput("Upload-Defer-Length must be 1")
     if concat.startswith("final"):
         if length is not None or deferred is not None:
-            raise InvalidInput("an upload joined from others has their length: give none")
+            raise InvalidInput("an upload joined from others has their length: leave Upload-Length out")
     elif (length is None) == (deferred is None):
-        raise InvalidInput("either Upload-Length or Upload-Defer-Length: 1 is due")
+        raise InvalidInput("give either Upload-Length or Upload-Defer-Length: 1")
     name = words.get("filename") or words.get("name") or query.one("filename")
     return NewUpload(
         length=length,
@@ -47,7 +47,7 @@ def new_draft_upload(fields: Fields, query: Query) -> NewUpload:
     length, size = number(fields, "upload-length"), number(fields, "content-length")
     if flag(fields, "upload-complete") and size is not None:
         if length not in {None, size}:
-            raise InconsistentLength("the body is the whole upload, and Upload-Length says otherwise")
+            raise InconsistentLength("the body is the whole upload, and Upload-Length differs from its length")
         length = size
     client_metadata = fields.get(b"upload-metadata", "")
     words = pairs(client_metadata)
@@ -83,5 +83,5 @@ def _request(words: Mapping[str, str], query: Query) -> IngestRequest:
 def _truth(name: str, text: str | None) -> bool:
     """True or False for the text of a parameter, False for an absent one; `InvalidInput` for any other."""
     if text not in {None, "true", "false", "1", "0"}:
-        raise InvalidInput(f"{name} is true or false")
+        raise InvalidInput(f"{name} must be true or false")
     return text in {"true", "1"}

@@ -65,12 +65,12 @@ def checksum_of(fields: Fields) -> Checksum | None:
         return None if digest is None else _Expected(hashlib.sha256(), digest)
     name, _, value = given.strip().partition(" ")
     if name not in _KNOWN:
-        raise InvalidInput(f"checksums are taken by {', '.join(ALGORITHMS)}, and not by {name[:40]!r}")
+        raise InvalidInput(f"the checksum {name[:40]!r} is not supported; these are: {', '.join(ALGORITHMS)}")
     algorithm = _KNOWN[name]()
     try:
         digest = b64decode(value, validate=True)
     except (BadBase64, ValueError):
         digest = b""
     if len(digest) != len(algorithm.digest()):
-        raise InvalidInput(f"Upload-Checksum is written {name} <the digest in base64>")
+        raise InvalidInput(f"Upload-Checksum must be written {name} <the digest in base64>")
     return _Expected(algorithm, digest)

@@ -23,7 +23,7 @@ def number(fields: Fields, name: str) -> int | None:
     if text is None:
         return None
     if not _NUMBER.fullmatch(text):
-        raise InvalidInput(f"{name} is a number of bytes, and not {text[:40]!r}")
+        raise InvalidInput(f"{name} must be a number of bytes, not {text[:40]!r}")
     return int(text)
 
 
@@ -33,7 +33,7 @@ def flag(fields: Fields, name: str) -> bool | None:
     if text is None:
         return None
     if text not in {"?0", "?1"}:
-        raise InvalidInput(f"{name} is ?0 or ?1, and not {text[:40]!r}")
+        raise InvalidInput(f"{name} must be ?0 or ?1, not {text[:40]!r}")
     return text == "?1"
 
 
@@ -55,4 +55,4 @@ def text_of(value: str, key: str) -> str:
     try:
         return b64decode(value.strip(), validate=True).decode("utf-8")
     except (BadBase64, ValueError):
-        raise InvalidInput(f"the value of {key!r} in Upload-Metadata is no UTF-8 in base64") from None
+        raise InvalidInput(f"the value of {key!r} in Upload-Metadata is not UTF-8 in base64") from None
