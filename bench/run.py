@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.timing import Row
 
-from bench import client, engine, formats, records, service, tensors
+from bench import client, engine, formats, records, service, streams, tensors
 
 RESULTS = Path(__file__).parent / "results"
 SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
@@ -25,6 +25,7 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "ropes": engine.ropes,
     "memory": engine.memory,
     "records": records.records,
+    "streams": streams.streams,
     "formats": formats.formats,
     "tensors": tensors.tensors,
     "service": service.service,

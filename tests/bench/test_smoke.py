@@ -11,7 +11,7 @@ import pytest
 from bench.run import APART, ENGINE, SUBJECTS
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = {"engine": 13, "client": 8, "service": 9, "tensors": 3}
+ROWS = {"engine": 16, "client": 8, "service": 9, "tensors": 3}
 PEERS = ("wrk", "nginx")
 """Programs that the service is measured with; the benchmark names those that are missing."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from types import TracebackType
@@ -15,16 +15,18 @@ from protoslice.client.client import Client, ClientOptions, M
 from protoslice.client.download.files import Downloaded, Progress
 from protoslice.client.http.connection import Params
 from protoslice.client.pool import DaemonPool
+from protoslice.client.records import RemoteRecords
 from protoslice.client.tensors import Slice
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Pushed, PushOptions
 from protoslice.errors import ProtosliceError
 from protoslice.facts import ChunkEntry, Node, Piece, Removed, Restored, Schema, Store, Tag, TensorEntry
 
-__all__ = ["AsyncClient"]
+__all__ = ["AsyncClient", "AsyncRecords"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Run = Callable[[Callable[[], list[bytes]]], Awaitable[list[bytes]]]
 
 _THREADS: Final = 16
 _END: Final = object()
@@ -124,6 +126,13 @@ class AsyncClient:
         """See `Client.tensor`."""
         return await self._run(self._client.tensor, ref, name, slice)
 
+    async def records(
+        self, ref: str, *, file: str | None = None, framing: str | None = None, type: str | None = None
+    ) -> AsyncRecords:
+        """See `Client.records`."""
+        found = await self._run(partial(self._client.records, ref, file=file, framing=framing, type=type))
+        return AsyncRecords(found, self._run)
+
     async def read(self, ref: str, view: str, offset: int, length: int, params: Params = ()) -> bytes:
         """Exactly the `length` bytes at `offset` of a view, verified; see `Client.source`."""
         return await self._run(lambda: self._client.source(ref, view, params).read(offset, length))
@@ -198,6 +207,23 @@ class AsyncClient:
     async def _each(self, items: Iterator[T]) -> AsyncIterator[T]:
         while (item := await self._run(next, items, _END)) is not _END:
             yield cast(T, item)
+
+
+class AsyncRecords:
+    """Records of a store, read by the threads of an asynchronous client."""
+
+    def __init__(self, records: RemoteRecords, run: Run) -> None:
+        self.summary = records.summary
+        """Framing, type, count, size in bytes, and damage of the stream."""
+        self._records = records
+        self._run = run
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    async def read(self, numbers: Sequence[int]) -> list[bytes]:
+        """See `RemoteRecords.__getitems__`."""
+        return await self._run(lambda: self._records.__getitems__(numbers))
 
 
 class _CancellingProgress:

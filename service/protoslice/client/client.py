@@ -17,12 +17,25 @@ from protoslice.client.download.trust import trusted
 from protoslice.client.http.connection import Connection, Params, Patience, path_of
 from protoslice.client.http.json_facts import read_json
 from protoslice.client.http.pages import each
+from protoslice.client.records import RemoteRecords
 from protoslice.client.tensors import Slice, as_array, as_strings, shape_of, slice_text
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Push, Pushed, PushOptions, Reported
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import Conflict, IntegrityError, NotFound, Unsupported
-from protoslice.facts import ChunkEntry, File, Node, Piece, Removed, Restored, Schema, Store, Tag, TensorEntry
+from protoslice.facts import (
+    ChunkEntry,
+    File,
+    Node,
+    Piece,
+    RecordsSummary,
+    Removed,
+    Restored,
+    Schema,
+    Store,
+    Tag,
+    TensorEntry,
+)
 
 __all__ = ["Client", "ClientOptions", "merge_params"]
 
@@ -223,6 +236,21 @@ class Client:
             if strings is None:
                 raise
             return strings
+
+    def records(
+        self, ref: str, *, file: str | None = None, framing: str | None = None, type: str | None = None
+    ) -> RemoteRecords:
+        """Records of a stream as a sequence, such as Grain and PyTorch take for data.
+
+        `file` names the stream in a store of several files; `framing` and `type` say what the service cannot tell.
+        """
+        id, params = self.store(ref).id, _params(file=file, framing=framing, type=type)
+        said = self._connection.call("GET", self._view(id, "records"), params=[*params, ("summary", "")], slow=True)
+
+        def ask(more: Params) -> bytes:
+            return self._whole(lambda: self.source(id, "records", [*params, *more]))
+
+        return RemoteRecords(read_json(RecordsSummary, said.json()), ask, self._parallel)
 
     def source(self, ref: str, view: str, params: Params = (), *, lean: bool = False) -> Remote:
         """View as a source of verified range reads; `protoslice.open` takes it too.

@@ -129,7 +129,9 @@ class StoreRecords:
             with suppress(*() if request.type else (Unsupported,)):  # a type that a file declares may be of nobody's
                 own = await self._find(name)
         sources = [stream.stored]
-        rope = await self._worker.bulk(lambda: stream.records.rope(_core.Sources(sources), ranges, form))
+        reads = stream.records.framing == "riegeli" or (form == "tfrecord" != stream.records.framing)
+        work = self._worker.bulk if reads else self._worker.run
+        rope = await work(lambda: stream.records.rope(_core.Sources(sources), ranges, form))
         view = (stream.path, stream.records.framing, ranges, form, own.fingerprint if own is not None else name)
         ending = "pb" if form is None else form
         return Representation(

@@ -1,0 +1,100 @@
+"""Records of a store as a sequence: a data source for Grain, a dataset for PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, overload
+
+from protoslice.client.pool import DaemonPool
+from protoslice.errors import IntegrityError
+from protoslice.facts import RecordsSummary
+from protoslice.streams import open_records
+
+__all__ = ["RemoteRecords"]
+
+_BYTES: Final = 4 << 20
+"""Bytes of one request, by the mean size of a record."""
+_NUMBERS: Final = 500
+"""Records of one request that are named by their numbers, which go into its URL."""
+
+Params = Sequence[tuple[str, str]]
+Ask = Callable[[Params], bytes]
+
+
+class RemoteRecords(Sequence[bytes]):
+    """Records of a store. Threads may share them; requests for many records go side by side."""
+
+    def __init__(self, summary: RecordsSummary, ask: Ask, parallel: int) -> None:
+        """`ask` gives the verified bytes of the view of records with these parameters."""
+        self.summary = summary
+        """Framing, type, count, size in bytes, and damage of the stream."""
+        self._ask = ask
+        self._parallel = parallel
+
+    @property
+    def type(self) -> str | None:
+        """Full name of the records' message type; None when it is unknown."""
+        return self.summary.type
+
+    def __len__(self) -> int:
+        return self.summary.count
+
+    @overload
+    def __getitem__(self, key: int) -> bytes: ...
+    @overload
+    def __getitem__(self, key: slice | Sequence[int]) -> list[bytes]: ...
+    def __getitem__(self, key: int | slice | Sequence[int]) -> bytes | list[bytes]:
+        if isinstance(key, slice):
+            return self.__getitems__(range(len(self))[key])
+        if isinstance(key, Sequence):
+            return self.__getitems__(key)
+        return self.__getitems__([key])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[bytes]:
+        """The records of these numbers, in their order, by few requests side by side; each comes once."""
+        wanted = [self._number(number) for number in numbers]
+        parts = list(self._parts(sorted(set(wanted))))
+        found: dict[int, bytes] = {}
+        with DaemonPool(min(self._parallel, max(1, len(parts))), "protoslice-records") as pool:
+            for part, coming in [(part, pool.submit(partial(self._read, part))) for part in parts]:
+                found.update(zip(part, coming.result(), strict=True))
+        return [found[number] for number in wanted]
+
+    def __iter__(self) -> Iterator[bytes]:
+        step = self._per_request
+        for start in range(0, len(self), step):
+            yield from self._read(range(start, min(start + step, len(self))))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} records of {self.type or 'unknown type'}, {self.summary.framing}, on a service>"
+
+    @property
+    def _per_request(self) -> int:
+        return max(1, _BYTES * self.summary.count // max(1, self.summary.size))
+
+    def _number(self, index: int) -> int:
+        number = index + len(self) if index < 0 else index
+        if not 0 <= number < len(self):
+            raise IndexError(f"there is no record {index}: there are {len(self)}")
+        return number
+
+    def _parts(self, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Sorted `numbers` in parts, each for one request."""
+        step = self._per_request if _consecutive(numbers) else min(_NUMBERS, self._per_request)
+        yield from (numbers[at : at + step] for at in range(0, len(numbers), step))
+
+    def _read(self, numbers: Sequence[int]) -> list[bytes]:
+        """The records of sorted `numbers`, by one request."""
+        between, each = f"{numbers[0]}:{numbers[-1] + 1}", ",".join(map(str, numbers))
+        asked = ("range", between) if _consecutive(numbers) else ("n", each)
+        records = list(open_records(self._ask([asked]), self.type or "unknown", framing="delimited"))
+        if len(records) != len(numbers):
+            raise IntegrityError(
+                f"the service answered with {len(records)} records where {len(numbers)} were asked for"
+            )
+        return records
+
+
+def _consecutive(numbers: Sequence[int]) -> bool:
+    return len(numbers) > 0 and numbers[-1] - numbers[0] == len(numbers) - 1

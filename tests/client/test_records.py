@@ -1,0 +1,96 @@
+"""Records of a store as a sequence: the records of the stream, by few requests, all verified."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from urllib.parse import urlencode
+
+import pytest
+from tests.support.live import LiveServer
+from tests.support.streams import FRAMED, example
+
+from protoslice.client import AsyncClient, Client
+from protoslice.client.records import RemoteRecords
+from protoslice.errors import IntegrityError, NotFound, Unsupported
+from protoslice.facts import RecordsSummary
+
+EXAMPLES = [example(n) for n in range(3000)]
+
+
+@pytest.fixture(scope="module")
+def stored(client: Client) -> str:
+    """The id of a store of a stream, which has the tag `train`."""
+    return client.push(FRAMED["tfrecord"](EXAMPLES), filename="train.tfrecord", tags=["train"]).store.id
+
+
+def test_a_stream_on_a_service_is_a_sequence(client: Client, stored: str) -> None:
+    for ref in (stored, "train"):
+        records = client.records(ref)
+        assert (len(records), records.type) == (3000, "tensorflow.Example")
+        assert records.summary.framing == "tfrecord"
+        assert records[7] == EXAMPLES[7]
+        assert records[-1] == EXAMPLES[-1]
+        assert records[100:103] == EXAMPLES[100:103]
+        assert records[::1000] == EXAMPLES[::1000]
+        assert list(records) == EXAMPLES
+
+
+def test_a_shuffled_batch_is_one_request(client: Client, stored: str) -> None:
+    records = client.records(stored)
+    numbers = [random.Random(1).randrange(3000) for _ in range(256)]
+    asked: list[Sequence[tuple[str, str]]] = []
+    records._ask = noting(asked, records._ask)
+    assert records.__getitems__(numbers) == [EXAMPLES[n] for n in numbers]
+    assert len(asked) == 1
+    assert records[[5, 5, 5]] == [EXAMPLES[5]] * 3
+    assert records[[]] == []
+    many = random.Random(2).sample(range(3000), 1500)
+    asked.clear()
+    assert records[many] == [EXAMPLES[n] for n in many]
+    assert len(asked) == 3
+    assert all(len(urlencode(params)) < 4000 for params in asked)
+
+
+def test_a_number_that_is_none_is_an_index_error(client: Client, stored: str) -> None:
+    records = client.records(stored)
+    for number in (3000, -3001):
+        with pytest.raises(IndexError, match="there are 3000"):
+            records[number]
+
+
+def test_a_file_a_framing_and_a_type_can_be_named(client: Client) -> None:
+    ref = client.push(b"\x02\x08\x07", filename="any").store.id
+    assert client.records(ref, file="any", framing="delimited", type="onnx.ModelProto").type == "onnx.ModelProto"
+    with pytest.raises(NotFound, match="no file"):
+        client.records(ref, file="other")
+    with pytest.raises(Unsupported, match="framing"):
+        client.records(client.push(b"\x89PNG\r\n\x1a\n", filename="x.png").store.id)
+
+
+def test_an_answer_of_too_few_records_is_not_believed() -> None:
+    summary = RecordsSummary(file="f", framing="delimited", type=None, count=10, size=100, fault=None)
+    records = RemoteRecords(summary, lambda _: b"\x01a", 1)
+    with pytest.raises(IntegrityError, match="1 records where 2"):
+        records[0:2]
+
+
+def test_the_asynchronous_client_reads_records(service: LiveServer, stored: str) -> None:
+    async def work() -> None:
+        async with AsyncClient(service.url) as ours:
+            records = await ours.records(stored)
+            assert len(records) == 3000
+            assert await records.read([9, 3]) == [EXAMPLES[9], EXAMPLES[3]]
+
+    asyncio.run(work())
+
+
+def noting(
+    asked: list[Sequence[tuple[str, str]]], ask: Callable[[Sequence[tuple[str, str]]], bytes]
+) -> Callable[[Sequence[tuple[str, str]]], bytes]:
+    def run(params: Sequence[tuple[str, str]]) -> bytes:
+        asked.append(params)
+        return ask(params)
+
+    return run
