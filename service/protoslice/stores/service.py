@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +12,6 @@ from itertools import compress
 from protoslice import schema
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
-from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
 from protoslice.defaults import MAX_UPLOAD_BYTES, OPEN_STORES, SPACE_WATERMARK_BYTES, WORKER_THREADS
 from protoslice.errors import (
     Conflict,
@@ -27,7 +25,6 @@ from protoslice.errors import (
 from protoslice.facts import UNKNOWN, ModelReport, Piece, PiecePlace, Removed, Restored, Store
 from protoslice.schema import TypeSchema
 from protoslice.storage import Storage, probe
-from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims, Collected
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.catalog.pages import StorePages
@@ -43,12 +40,11 @@ from protoslice.stores.ingest.receive import Types
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_all_new
 from protoslice.stores.layout.version import check_layout
-from protoslice.stores.manifest import Manifest, ObjectLocation
+from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import check_request, check_tag, is_id, is_id_prefix
+from protoslice.stores.open_stores import OpeningTerms, OpenStores
 from protoslice.stores.paging import ResultPage
-from protoslice.stores.reading.joined import open_file_object
-from protoslice.stores.reading.objects import StoredFile, StoredObject
-from protoslice.stores.reading.opened import MergePlans, OpenStore, open_proto
+from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.reading.pieces import Pieces
 from protoslice.stores.reading.soundness import is_sound
 from protoslice.stores.requests import Created, IngestRequest
@@ -58,10 +54,6 @@ __all__ = ["StoreOptions", "Stores"]
 
 _log = logging.getLogger(__name__)
 
-_TURN = 64
-_MERGE_PLANS = 1024
-_MERGE_ROOM = 32 << 20
-"""Bytes of the plans of merges in memory."""
 NEWEST = 16
 """Newest stores searched for pieces when a request names none."""
 
@@ -103,9 +95,8 @@ class Stores:
         self._store_pages = StorePages(storage, self._manifests, self._tags)
         self._uploads = Uploads(storage, self._worker, self._claims, self.ingest, self._types, options.uploads)
         self._pieces = Pieces(storage, self._worker)
-        self._plans: MergePlans = CachedFlight(most=_MERGE_PLANS, room=_MERGE_ROOM)
-        self._opened: dict[str, OpenStore] = {}
-        self._opening: SingleFlight[str, OpenStore] = SingleFlight()
+        terms = OpeningTerms(most=options.open_stores, trust_seconds=options.trust_seconds, verify=options.verify_reads)
+        self._open_stores = OpenStores(storage, self._worker, self._schemas, self._places, self._own_type, terms)
 
     @classmethod
     async def open(cls, storage: Storage, options: StoreOptions | None = None, *, create: bool = True) -> Stores:
@@ -129,10 +120,7 @@ class Stores:
 
     async def close(self) -> None:
         """Close all opened stores and the worker, after waiting for stores being opened."""
-        await self._opening.idle()
-        for opened in self._opened.values():
-            opened.close()
-        self._opened.clear()
+        await self._open_stores.close()
         await self._worker.close()
         await self._places.close()
 
@@ -216,7 +204,7 @@ class Stores:
             if not tags:
                 raise
             # Another removal was interrupted or is under way: the tags were read before the manifest vanished.
-        self._opened.pop(store_id, None)
+        self._open_stores.forget(store_id)
 
         async def untag(tag: StoredTag) -> None:
             with suppress(NotFound, Conflict):
@@ -254,23 +242,14 @@ class Stores:
 
     def view_if_open(self, store_id: str) -> OpenStore | None:
         """The opened store `store_id`, if its manifest was read at most `trust_seconds` ago; else None."""
-        opened = self._opened.get(store_id)
-        fresh = opened is not None and self._worker.loop.time() - opened.seen_at < self._options.trust_seconds
-        return opened if fresh else None
+        return self._open_stores.get_fresh(store_id)
 
     async def view(self, ref: str) -> OpenStore:
         """The store that `ref` names, opened."""
         fresh = self.view_if_open(ref)
         if fresh is not None:
             return fresh
-        store_id = await self.resolve(ref)
-        manifest = await self._manifests.get(store_id)
-        opened = self._opened.pop(store_id, None)
-        if opened is not None and opened.manifest.attempt == manifest.attempt:
-            opened.seen_at = self._worker.loop.time()
-            self._opened[store_id] = opened  # moved to the end, as the most recently used
-            return opened
-        return await self._opening.get(store_id, lambda: self._open(manifest))
+        return await self._open_stores.get(await self._manifests.get(await self.resolve(ref)))
 
     async def pieces(self, ref: str, *, limit: int, cursor: str | None) -> ResultPage[Piece]:
         """A page of the pieces of a store's files, which cover all files in order."""
@@ -379,7 +358,7 @@ class Stores:
 
         `UnsoundModel` when `strict` and the model has a problem.
         """
-        opened = await self._assembled(manifest)
+        opened = await self._open_stores.assemble(manifest)
         try:
             report = await opened.report(compare=strict)
         finally:
@@ -402,41 +381,6 @@ class Stores:
         own = await self._schemas.find(type_name)
         # When no uploaded set declares it, the bundled set raises and suggests similar names.
         return Types(own or await self._worker.run(lambda: schema.bundled().schema(type_name)))
-
-    async def _open(self, manifest: Manifest) -> OpenStore:
-        store = await self._assembled(manifest)
-        store.seen_at = self._worker.loop.time()
-        self._opened[manifest.id] = store
-        while len(self._opened) > self._options.open_stores:
-            # Not closed, as a reader may hold it: files are closed with the last reference.
-            self._opened.pop(next(iter(self._opened)))
-        return store
-
-    async def _assembled(self, manifest: Manifest) -> OpenStore:
-        """The opened store of a manifest; closes its files on failure."""
-        files: list[StoredFile] = []
-        try:
-            shared: dict[ObjectLocation, StoredObject] = {}
-            for number, stored in enumerate(manifest.objects, 1):
-                files.append(await self._open_object(stored, shared))
-                if not number % _TURN:  # opening files of an opened pack never waits, so yield to other tasks
-                    await asyncio.sleep(0)
-            proto = None
-            if manifest.indexed:
-                verify = self._options.verify_reads
-                proto = await open_proto(self._storage, manifest, files, self._worker, self._schemas, verify=verify)
-        except BaseException:
-            for opened in files:
-                opened.close()
-            raise
-        derived = ArtifactCache(self._storage, manifest.id, self._worker)
-        return OpenStore(manifest, files, proto, self._worker, derived, self._plans, self._own_type)
-
-    async def _open_object(self, stored: ObjectLocation, shared: dict[ObjectLocation, StoredObject]) -> StoredFile:
-        if stored.uri is not None:
-            return await self._places.open(stored, self._worker)
-        verify = self._options.verify_reads
-        return await open_file_object(self._storage, stored, self._worker, verify=verify, shared=shared)
 
     def _check_writable(self) -> None:
         if self._refused is not None:

@@ -1,29 +1,18 @@
-"""The JSON of the API, as pydantic models: what OpenAPI shows, and what request bodies are read with."""
+"""JSON answers of the API, as pydantic models for OpenAPI."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Final, Generic, Literal, Self, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
-    ModelWrapValidatorHandler,
-    StrictInt,
-    ValidationError,
-    model_validator,
 )
 
-from protoslice.defaults import MAX_FILES
-from protoslice.errors import LimitExceeded
-from protoslice.stores import TAGS_AT_ONCE
-
 __all__ = [
-    "AskMissing",
-    "AskedPiece",
-    "Assemble",
+    "EXAMPLE_ID",
     "ChunkModel",
     "DamageModel",
     "FileModel",
@@ -34,12 +23,11 @@ __all__ = [
     "PieceModel",
     "PlaceModel",
     "ProblemModel",
-    "PutTag",
-    "Register",
     "RemovedModel",
     "ReportModel",
     "RestoredModel",
     "SchemaModel",
+    "Sha256",
     "StoreModel",
     "TagModel",
     "TensorModel",
@@ -49,24 +37,7 @@ __all__ = [
 T = TypeVar("T")
 Id = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-MOST_MISTAKES: Final = 20
-_EXAMPLE_ID = "9f0c" * 16
-
-
-class RequestBody(BaseModel):
-    """Body of a request: unknown members are refused, and at most `MOST_MISTAKES` mistakes are listed."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _with_few_mistakes(cls, data: object, read: ModelWrapValidatorHandler[Self]) -> Self:
-        try:
-            return read(data)
-        except ValidationError as error:
-            if error.error_count() <= MOST_MISTAKES:
-                raise
-            raise ValueError(f"{error.error_count()} mistakes are too many to tell") from None
+EXAMPLE_ID = "9f0c" * 16
 
 
 class FileModel(BaseModel):
@@ -84,7 +55,7 @@ class StoreModel(BaseModel):
         json_schema_extra={
             "examples": [
                 {
-                    "id": _EXAMPLE_ID,
+                    "id": EXAMPLE_ID,
                     "type": "onnx.ModelProto",
                     "root": "model.onnx",
                     "size": 1073741824,
@@ -215,24 +186,6 @@ class PieceModel(BaseModel):
     sha256: Sha256
 
 
-class AskedPiece(BaseModel):
-    """A piece that somebody has and may not need to send."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    sha256: Sha256
-    size: StrictInt = Field(ge=1, lt=1 << 63)
-
-
-class AskMissing(RequestBody):
-    """Pieces to look for, and the stores to look in."""
-
-    stores: list[str] | None = Field(
-        default=None, max_length=16, description="The stores to look in; the newest ones when absent."
-    )
-    chunks: list[AskedPiece] = Field(max_length=10_000)
-
-
 class PlaceModel(BaseModel):
     """Place of a piece: store, file and offset."""
 
@@ -273,73 +226,6 @@ class PageModel(BaseModel, Generic[T]):
     next: str | None = Field(description="The cursor of the next page; null on the last.")
 
 
-def _few(files: dict[str, T]) -> dict[str, T]:
-    """The `files`; `LimitExceeded` for too many, as on every other way in."""
-    if len(files) > MAX_FILES:
-        raise LimitExceeded(f"a store holds at most {MAX_FILES} files")
-    return files
-
-
-OfFiles = Annotated[dict[str, T], AfterValidator(_few), Field(json_schema_extra={"maxProperties": MAX_FILES})]
-
-
-class Register(RequestBody):
-    """Objects that already lie in allowed storage, to be indexed in place."""
-
-    files: OfFiles[str] = Field(min_length=1, examples=[{"model.onnx": "s3://bucket/key"}])
-    type: str | None = None
-    root: str | None = None
-    tags: list[str] = Field(default=[], max_length=TAGS_AT_ONCE)
-    min_chunk: StrictInt | str | None = Field(default=None, examples=["1MiB"])
-    max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
-    plan: str | None = Field(
-        default=None,
-        description="`policy` plans a chunked proto by the chunk sizes; it keeps its own plan otherwise.",
-        examples=["policy"],
-    )
-    report: bool = Field(default=False, description="Whether the answer is to tell what the model is and lacks.")
-    strict: bool = Field(
-        default=False, description="Refuse a model that lacks files it refers to, or fails checksums of its own."
-    )
-
-
-class Assemble(RequestBody):
-    """Finished uploads that are to be the files of a store: `uploads` or a `recipe`, one of the two."""
-
-    uploads: OfFiles[str | list[str]] = Field(
-        default={},
-        description="By the path of the file: an upload's id or URL, or several that follow each other.",
-        examples=[{"saved_model.pb": "0069204b3a-9f0c9f0c9f0c9f0c9f0c"}],
-    )
-    recipe: str | None = Field(
-        default=None,
-        description="An upload, by its id or URL, whose content is a recipe: the store is what that says.",
-    )
-    sha256: dict[str, Sha256] = Field(
-        default={}, description="By path, what a file of `uploads` is to have: compared before the store can be seen."
-    )
-    type: str | None = None
-    root: str | None = None
-    tags: list[str] = Field(default=[], max_length=TAGS_AT_ONCE)
-    min_chunk: StrictInt | str | None = Field(default=None, examples=["1MiB"])
-    max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
-    plan: str | None = Field(
-        default=None,
-        description="`policy` plans a chunked proto by the chunk sizes; it keeps its own plan otherwise.",
-        examples=["policy"],
-    )
-    report: bool = Field(default=False, description="Whether the answer is to tell what the model is and lacks.")
-    strict: bool = Field(
-        default=False, description="Refuse a model that lacks files it refers to, or fails checksums of its own."
-    )
-
-    @model_validator(mode="after")
-    def _is_one_of_the_two(self) -> Self:
-        if bool(self.uploads) == (self.recipe is not None) or (self.recipe is not None and self.sha256):
-            raise ValueError("either uploads with their digests or a recipe, which has its own")
-        return self
-
-
 class UploadModel(BaseModel):
     """A resumable upload."""
 
@@ -350,12 +236,6 @@ class UploadModel(BaseModel):
     filename: str | None
     expires: datetime
     store: Id | None = Field(description="The store that was made of it.")
-
-
-class PutTag(RequestBody):
-    """Target of a tag."""
-
-    store: str = Field(description="An id, the beginning of one, or another tag.", examples=[_EXAMPLE_ID])
 
 
 class Mistake(BaseModel):

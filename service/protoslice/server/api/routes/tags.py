@@ -11,9 +11,10 @@ from protoslice.conditions import EntityTag, Preconditions, Validators, Verdict,
 from protoslice.errors import Conflict, NotFound
 from protoslice.server.api.encoding import tag_json
 from protoslice.server.api.json_answers import json_answer, page_answer
-from protoslice.server.api.models import PageModel, PutTag, TagModel
+from protoslice.server.api.models import PageModel, TagModel
 from protoslice.server.api.openapi_fragments import SEEN, header, problems
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
+from protoslice.server.api.request_bodies import PutTag
 from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.services import Given, Services
 from protoslice.stores import StoredTag

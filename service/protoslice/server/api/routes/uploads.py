@@ -13,9 +13,10 @@ from starlette.responses import JSONResponse, Response
 
 from protoslice.errors import InvalidInput, ProtosliceError, UnsupportedMediaType
 from protoslice.server.api.json_answers import made_answer
-from protoslice.server.api.models import Assemble, MadeModel, UploadModel
+from protoslice.server.api.models import MadeModel, UploadModel
 from protoslice.server.api.openapi_fragments import BINARY, header, problems
 from protoslice.server.api.problems import METHOD, PRECONDITION, HttpProblem
+from protoslice.server.api.request_bodies import Assemble
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.parameters import plain_size, read_query
 from protoslice.server.intake.resumable.answers import PREFIX, VERSION, abilities, about, as_json, failure_of

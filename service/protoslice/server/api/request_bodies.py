@@ -1,0 +1,133 @@
+"""Bodies of JSON requests, as pydantic models."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Self, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    StrictInt,
+    ValidationError,
+    model_validator,
+)
+
+from protoslice.defaults import MAX_FILES
+from protoslice.errors import LimitExceeded
+from protoslice.server.api.models import EXAMPLE_ID, Sha256
+from protoslice.stores import TAGS_AT_ONCE
+
+__all__ = ["AskMissing", "AskedPiece", "Assemble", "PutTag", "Register"]
+
+T = TypeVar("T")
+MOST_MISTAKES: Final = 20
+
+
+class RequestBody(BaseModel):
+    """Body of a request: unknown members are refused, and at most `MOST_MISTAKES` mistakes are listed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_few_mistakes(cls, data: object, read: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return read(data)
+        except ValidationError as error:
+            if error.error_count() <= MOST_MISTAKES:
+                raise
+            raise ValueError(f"{error.error_count()} mistakes are too many to tell") from None
+
+
+class AskedPiece(BaseModel):
+    """A piece that somebody has and may not need to send."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sha256: Sha256
+    size: StrictInt = Field(ge=1, lt=1 << 63)
+
+
+class AskMissing(RequestBody):
+    """Pieces to look for, and the stores to look in."""
+
+    stores: list[str] | None = Field(
+        default=None, max_length=16, description="The stores to look in; the newest ones when absent."
+    )
+    chunks: list[AskedPiece] = Field(max_length=10_000)
+
+
+def _few(files: dict[str, T]) -> dict[str, T]:
+    """The `files`; `LimitExceeded` for too many, as on every other way in."""
+    if len(files) > MAX_FILES:
+        raise LimitExceeded(f"a store holds at most {MAX_FILES} files")
+    return files
+
+
+OfFiles = Annotated[dict[str, T], AfterValidator(_few), Field(json_schema_extra={"maxProperties": MAX_FILES})]
+
+
+class Register(RequestBody):
+    """Objects that already lie in allowed storage, to be indexed in place."""
+
+    files: OfFiles[str] = Field(min_length=1, examples=[{"model.onnx": "s3://bucket/key"}])
+    type: str | None = None
+    root: str | None = None
+    tags: list[str] = Field(default=[], max_length=TAGS_AT_ONCE)
+    min_chunk: StrictInt | str | None = Field(default=None, examples=["1MiB"])
+    max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
+    plan: str | None = Field(
+        default=None,
+        description="`policy` plans a chunked proto by the chunk sizes; it keeps its own plan otherwise.",
+        examples=["policy"],
+    )
+    report: bool = Field(default=False, description="Whether the answer is to tell what the model is and lacks.")
+    strict: bool = Field(
+        default=False, description="Refuse a model that lacks files it refers to, or fails checksums of its own."
+    )
+
+
+class Assemble(RequestBody):
+    """Finished uploads that are to be the files of a store: `uploads` or a `recipe`, one of the two."""
+
+    uploads: OfFiles[str | list[str]] = Field(
+        default={},
+        description="By the path of the file: an upload's id or URL, or several that follow each other.",
+        examples=[{"saved_model.pb": "0069204b3a-9f0c9f0c9f0c9f0c9f0c"}],
+    )
+    recipe: str | None = Field(
+        default=None,
+        description="An upload, by its id or URL, whose content is a recipe: the store is what that says.",
+    )
+    sha256: dict[str, Sha256] = Field(
+        default={}, description="By path, what a file of `uploads` is to have: compared before the store can be seen."
+    )
+    type: str | None = None
+    root: str | None = None
+    tags: list[str] = Field(default=[], max_length=TAGS_AT_ONCE)
+    min_chunk: StrictInt | str | None = Field(default=None, examples=["1MiB"])
+    max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
+    plan: str | None = Field(
+        default=None,
+        description="`policy` plans a chunked proto by the chunk sizes; it keeps its own plan otherwise.",
+        examples=["policy"],
+    )
+    report: bool = Field(default=False, description="Whether the answer is to tell what the model is and lacks.")
+    strict: bool = Field(
+        default=False, description="Refuse a model that lacks files it refers to, or fails checksums of its own."
+    )
+
+    @model_validator(mode="after")
+    def _is_one_of_the_two(self) -> Self:
+        if bool(self.uploads) == (self.recipe is not None) or (self.recipe is not None and self.sha256):
+            raise ValueError("either uploads with their digests or a recipe, which has its own")
+        return self
+
+
+class PutTag(RequestBody):
+    """Target of a tag."""
+
+    store: str = Field(description="An id, the beginning of one, or another tag.", examples=[EXAMPLE_ID])

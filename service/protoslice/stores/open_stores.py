@@ -1,0 +1,119 @@
+"""Opened stores of a storage, the most recently used ones."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
+from protoslice.storage import Storage
+from protoslice.stores.catalog.artifact_cache import ArtifactCache
+from protoslice.stores.catalog.schemas import Schemas
+from protoslice.stores.ingest.external import ExternalObjects
+from protoslice.stores.manifest import Manifest, ObjectLocation
+from protoslice.stores.reading.joined import open_file_object
+from protoslice.stores.reading.objects import StoredFile, StoredObject
+from protoslice.stores.reading.opened import MergePlans, OpenStore, open_proto
+from protoslice.stores.reading.records import FindType
+
+__all__ = ["OpenStores", "OpeningTerms"]
+
+_TURN: Final = 64
+_MERGE_PLANS: Final = 1024
+_MERGE_ROOM: Final = 32 << 20
+"""Bytes of the plans of merges in memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpeningTerms:
+    """Number of stores held open, seconds for which one is used unchecked, and whether reads are verified."""
+
+    most: int
+    trust_seconds: float
+    verify: bool
+
+
+class OpenStores:
+    """Cache of opened stores, by id."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        worker: Worker,
+        schemas: Schemas,
+        external: ExternalObjects,
+        find_type: FindType,
+        terms: OpeningTerms,
+    ) -> None:
+        self._storage = storage
+        self._worker = worker
+        self._schemas = schemas
+        self._external = external
+        self._find_type = find_type
+        self._terms = terms
+        self._plans: MergePlans = CachedFlight(most=_MERGE_PLANS, room=_MERGE_ROOM)
+        self._opened: dict[str, OpenStore] = {}
+        self._opening: SingleFlight[str, OpenStore] = SingleFlight()
+
+    def get_fresh(self, store_id: str) -> OpenStore | None:
+        """The opened store, if its manifest was read at most `trust_seconds` ago; else None."""
+        opened = self._opened.get(store_id)
+        fresh = opened is not None and self._worker.loop.time() - opened.seen_at < self._terms.trust_seconds
+        return opened if fresh else None
+
+    async def get(self, manifest: Manifest) -> OpenStore:
+        """The opened store of a manifest that was read just now."""
+        opened = self._opened.pop(manifest.id, None)
+        if opened is not None and opened.manifest.attempt == manifest.attempt:
+            opened.seen_at = self._worker.loop.time()
+            self._opened[manifest.id] = opened  # moved to the end, as the most recently used
+            return opened
+        return await self._opening.get(manifest.id, lambda: self._open(manifest))
+
+    def forget(self, store_id: str) -> None:
+        """Drop a store, such as one that has been removed."""
+        self._opened.pop(store_id, None)
+
+    async def assemble(self, manifest: Manifest) -> OpenStore:
+        """The opened store of a manifest, which the caller closes; closes its files on failure."""
+        files: list[StoredFile] = []
+        try:
+            shared: dict[ObjectLocation, StoredObject] = {}
+            for number, stored in enumerate(manifest.objects, 1):
+                files.append(await self._open_object(stored, shared))
+                if not number % _TURN:  # opening files of an opened pack never waits, so yield to other tasks
+                    await asyncio.sleep(0)
+            proto = None
+            if manifest.indexed:
+                verify = self._terms.verify
+                proto = await open_proto(self._storage, manifest, files, self._worker, self._schemas, verify=verify)
+        except BaseException:
+            for opened in files:
+                opened.close()
+            raise
+        derived = ArtifactCache(self._storage, manifest.id, self._worker)
+        return OpenStore(manifest, files, proto, self._worker, derived, self._plans, self._find_type)
+
+    async def close(self) -> None:
+        """Close all opened stores, after waiting for stores being opened."""
+        await self._opening.idle()
+        for opened in self._opened.values():
+            opened.close()
+        self._opened.clear()
+
+    async def _open(self, manifest: Manifest) -> OpenStore:
+        store = await self.assemble(manifest)
+        store.seen_at = self._worker.loop.time()
+        self._opened[manifest.id] = store
+        while len(self._opened) > self._terms.most:
+            # Not closed, as a reader may hold it: files are closed with the last reference.
+            self._opened.pop(next(iter(self._opened)))
+        return store
+
+    async def _open_object(self, stored: ObjectLocation, shared: dict[ObjectLocation, StoredObject]) -> StoredFile:
+        if stored.uri is not None:
+            return await self._external.open(stored, self._worker)
+        verify = self._terms.verify
+        return await open_file_object(self._storage, stored, self._worker, verify=verify, shared=shared)
