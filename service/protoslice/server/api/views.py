@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from protoslice.server.http.parameters import Query, number_of
@@ -69,7 +69,12 @@ async def _cpb(store: OpenStore, rest: str, query: Query) -> Representation:
 
 
 async def _tensor(store: OpenStore, rest: str, query: Query) -> Representation:
-    return await store.tensors.one(rest, query.one("slice"), query.one("format") or "raw")
+    found = await store.tensors.one(rest, query.one("slice"), query.one("format") or "raw")
+    return replace(found, headers=_tensor_headers(*found.elements)) if found.elements is not None else found
+
+
+def _tensor_headers(dtype: str, shape: tuple[int, ...]) -> tuple[tuple[bytes, bytes], ...]:
+    return ((b"x-tensor-dtype", dtype.encode()), (b"x-tensor-shape", ",".join(map(str, shape)).encode()))
 
 
 async def _safetensors(store: OpenStore, rest: str, query: Query) -> Representation:

@@ -156,10 +156,7 @@ class StoreTensors:
             f"{_filename(tensor.name)}.{ending}",
             kind="tensor",
             media_type=media_type,
-            headers=(
-                (b"x-tensor-dtype", reading.dtype.name.encode()),
-                (b"x-tensor-shape", ",".join(map(str, reading.shape)).encode()),
-            ),
+            elements=(reading.dtype.name, reading.shape),
         )
 
     def _readable(self, data: Bytes) -> Sequence[Readable]:
