@@ -92,6 +92,20 @@ def test_checksums_are_compared_when_told_to(tmp_path: Path) -> None:
     assert damage.part == "v1"
 
 
+@pytest.mark.parametrize("strings", [False, True])
+def test_no_more_is_compared_than_files_have(tmp_path: Path, strings: bool) -> None:
+    """Of tensors that lie one over another, the second is refused unread, and the third not looked at."""
+    whole: Any = (
+        {"shape": (2,), "strings": [b"x" * 40, b"y" * 4000]} if strings else {"shape": (1000,), "data": bytes(4000)}
+    )
+    variables = [Variable(name, 7 if strings else 1, **whole) for name in "abc"]
+    for name, data in bundle("v", variables, Layout(overlap=True)).items():
+        (tmp_path / name).write_bytes(data)
+    (damage,) = report(tmp_path / "v.index", compare=True).damaged
+    assert (damage.part, damage.error.split(":")[0]) == ("b", "tensors overlap")
+    assert report(tmp_path / "v.index").damaged == ()
+
+
 def test_a_shard_that_is_missing(tmp_path: Path) -> None:
     index = a_bundle(tmp_path, shards=2)
     (tmp_path / "v.data-00001-of-00002").unlink()

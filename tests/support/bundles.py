@@ -46,6 +46,8 @@ class Layout:
     big_endian: bool = False
     gap: int = 0
     """Bytes that nobody owns in front of each tensor."""
+    overlap: bool = False
+    """All tensors of a shard begin at its first byte; equal ones share their bytes."""
     version: dict[str, Any] = field(default_factory=lambda: {"producer": 1})
 
 
@@ -64,13 +66,13 @@ def bundle(prefix: str, variables: Iterable[Variable], layout: Layout = Layout()
             for start, length in box:
                 part.extent.add(start=start, **({} if length is None else {"length": length}))
             kept = _entry(variable.dtype, shape)
-            _put(kept, data, crc32c(data), shards, shard, layout.gap)
+            _put(kept, data, crc32c(data), shards, shard, layout)
             entries[slice_key(variable.name, box)] = kept.SerializeToString()
         if not variable.slices:
             data, crc = variable.data, crc32c(variable.data)
             if variable.strings is not None:
                 data, crc = string_data(variable.strings)
-            _put(entry, data, crc, shards, variable.shard, layout.gap)
+            _put(entry, data, crc, shards, variable.shard, layout)
         entries[variable.name.encode()] = entry.SerializeToString()
     files = {f"{prefix}.data-{number:05d}-of-{layout.shards:05d}": bytes(data) for number, data in enumerate(shards)}
     return files | {f"{prefix}.index": table(sorted(entries.items()), layout)}
@@ -84,10 +86,11 @@ def _entry(dtype: int, shape: Sequence[int]) -> Any:
     return entry
 
 
-def _put(entry: Any, data: bytes, crc: int, shards: list[bytearray], shard: int, gap: int) -> None:
-    shards[shard] += b"\0" * gap
-    entry.shard_id, entry.offset, entry.size, entry.crc32c = shard, len(shards[shard]), len(data), masked(crc)
-    shards[shard] += data
+def _put(entry: Any, data: bytes, crc: int, shards: list[bytearray], shard: int, layout: Layout) -> None:
+    shards[shard] += b"\0" * layout.gap
+    offset = 0 if layout.overlap else len(shards[shard])
+    entry.shard_id, entry.offset, entry.size, entry.crc32c = shard, offset, len(data), masked(crc)
+    shards[shard][offset:] = data
 
 
 def _message(name: str, **fields: Any) -> Any:

@@ -166,6 +166,8 @@ class Strings:
     """Elements of varying length; `read` reads all of them."""
 
     read: Callable[[], Sequence[bytes]]
+    claimed: int = 0
+    """Bytes of a data file that `read` reads; 0 for strings within the root proto."""
 
 
 @dataclass(frozen=True, slots=True)

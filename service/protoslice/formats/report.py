@@ -35,8 +35,9 @@ def report_on(
 ) -> ModelReport:
     """The report on `model`, after a look at the first `most` tensors; None looks at all.
 
-    With `compare`, tensors are read and compared with the checksums that the model holds of them; otherwise no elements
-    are read. `checks` are further comparisons, each with the name of the part it is about.
+    With `compare`, tensors are read and compared with the checksums that the model holds of them, as long as together
+    they have no more bytes than the model's files; otherwise no elements are read. `checks` are further comparisons,
+    each with the name of the part it is about.
     """
     *_, report = steps_of_report(model, most=most, compare=compare, checks=checks)
     assert report is not None, "the report comes last"
@@ -49,11 +50,14 @@ def steps_of_report(
     """As `report_on`, in slices of work: yields None after each slice, and the report at the end."""
     survey, read = _Survey(), 0
     found = survey.tensors_of(model)
+    room = sum(source.size for source in model.files.values()) if compare else 0
     for number, tensor in enumerate(islice(each(found), most) if found is not None else (), 1):
         survey.take(tensor, model.root)
-        if compare and (check := comparing(tensor)) is not None:
-            survey.check(tensor.name, check)
-            read += tensor.size or 0
+        if room >= 0 and compare and (check := comparing(tensor)) is not None:
+            size = _claimed(tensor)
+            room -= size  # a short index may claim one file's bytes for each of a million tensors
+            survey.check(tensor.name, check if room >= 0 else _overlapping)
+            read += size
         if number % _LISTED_AT_ONCE == 0 or read >= _READ_AT_ONCE:
             read = 0
             yield None
@@ -69,6 +73,17 @@ def comparing(tensor: Tensor) -> Check | None:
         return partial(read, tensor, form="json")
     compares = [part.compare for part in parts_of(tensor.data) if part.compare is not None]
     return partial(_all_of, compares) if compares else None
+
+
+def _claimed(tensor: Tensor) -> int:
+    """Bytes of data files that the check of `tensor` reads."""
+    if isinstance(tensor.data, Strings):
+        return tensor.data.claimed
+    return sum(part.bytes.size for part in parts_of(tensor.data) if part.compare is not None)
+
+
+def _overlapping() -> None:
+    raise CorruptModel("tensors overlap: up to this one they have more bytes than the model's files; no more are read")
 
 
 def _all_of(steps: Iterable[Check]) -> None:

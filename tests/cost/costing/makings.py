@@ -9,11 +9,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import httpx
+from tests.support.bundles import masked, table
 from tests.support.chunked import METADATA
 from tests.support.protos.writer import varint
 from tests.support.stores import field, onnx
 from tests.support.tus import metadata
 
+from protoslice._core import crc32c
 from protoslice.recipes import Copy, RecipeWriter
 from protoslice.riegeli import RecordWriter
 
@@ -33,8 +35,11 @@ __all__ = [
     "large",
     "long_paths",
     "medium",
+    "missing_files",
     "nodes",
+    "nothings",
     "of_schema",
+    "one_over_another",
     "recipe_of_copies",
     "schemas",
     "small",
@@ -43,6 +48,7 @@ __all__ = [
     "tags",
     "tar",
     "uploads",
+    "wide_schema",
 ]
 
 Make = Callable[[httpx.Client], Any]
@@ -105,9 +111,14 @@ def empty_tensors(mark: int, count: int = EMPTY) -> Make:
     """A store of `count` tensors of nothing at all, two bytes each; each `mark` makes another store."""
 
     def make(http: httpx.Client) -> str:
-        return stored(http, b"\x08" + varint(mark) + field(7, b"\x2a\x00" * count))
+        return stored(http, nothings(count, mark))
 
     return make
+
+
+def nothings(count: int, mark: int) -> bytes:
+    """A model of `count` tensors of nothing at all, two bytes each; each `mark` makes another."""
+    return b"\x08" + varint(mark) + field(7, b"\x2a\x00" * count)
 
 
 def nodes(http: httpx.Client) -> str:
@@ -176,7 +187,7 @@ def tags(count: int) -> Make:
 
     def make(http: httpx.Client) -> str:
         store = stored(http, onnx(11))
-        for number in range(count):
+        for number in range(count if http.get(f"/v1/tags/many:{count - 1}").is_error else 0):
             answer = http.put(f"/v1/tags/many:{number}", json={"store": store})
             assert answer.is_success, answer.text
         return store
@@ -199,6 +210,27 @@ def form(parts: int, *, named: bytes) -> bytes:
     """A form of so many parts; `named` is what the disposition of each says, with `%d` for its number."""
     heads = [b"--b\r\ncontent-disposition: form-data; " + named % n + b"\r\n\r\nx\r\n" for n in range(parts)]
     return b"".join(heads) + b"--b--\r\n"
+
+
+def missing_files(count: int) -> bytes:
+    """A model of `count` tensors, each in a file of its own that is not there."""
+
+    def tensor(n: int) -> bytes:
+        place = field(1, b"location") + field(2, b"%d.bin" % n)
+        return field(5, b"\x08\x01\x10\x03" + field(8, b"%d" % n) + field(13, place) + b"\x70\x01")
+
+    return b"\x08\x08" + field(7, b"".join(map(tensor, range(count))))
+
+
+def one_over_another(count: int, size: int) -> bytes:
+    """A tar of a bundle of `count` sound tensors, of `size` bytes and less, that begin at one byte."""
+    entries = [(b"", b"\x08\x01" + field(3, b"\x08\x01"))]
+    for n in range(count):
+        length = varint(size - n)
+        crc = masked(crc32c(bytes(size - n))).to_bytes(4, "little")
+        entry = b"\x08\x04" + field(2, field(2, b"\x08" + length)) + b"\x28" + length + b"\x35" + crc
+        entries.append((b"%06d" % n, entry))
+    return tar({"v.index": table(entries), "v.data-00000-of-00001": bytes(size)})
 
 
 def bomb(mebibytes: int, compression: str = "brotli") -> bytes:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from costing.harness import Wire
 from costing.makings import (
+    EMPTY,
     FAR,
     deep,
     empty_tensors,
@@ -21,7 +22,6 @@ from costing.makings import (
     small,
     stream,
 )
-from costing.steps import MOST
 from costing.table import KIB, MIB, Budget, Row, get
 
 __all__ = ["READING"]
@@ -137,7 +137,7 @@ READING: Final = (
         given=small,
         near=True,
         status=200,
-        budget=Budget(held=60_000, calls=20),
+        budget=Budget(calls=20),
     ),
     Row(
         route=f"GET {_STORE}/files/{{path:path}}",
@@ -222,7 +222,7 @@ READING: Final = (
         play=leaves_cpb,
         given=large,
         status=0,
-        budget=Budget(calls=5 * 40),
+        budget=Budget(calls=450, work=180_000),  # one who waits makes 360 calls, five each for himself 1 300
     ),
     _view(
         "cpb",
@@ -230,7 +230,7 @@ READING: Final = (
         "",
         given=far,
         status=200,
-        budget=Budget(calls=2 * FAR + 20, got=256 * MIB, work=600 * FAR),
+        budget=Budget(calls=2 * FAR + 20, got=256 * MIB, loop=3300 * FAR, work=600 * FAR),
     ),
     _view(
         "records",
@@ -279,7 +279,7 @@ READING: Final = (
         ask=lambda store: get(f"/v1/stores/{store}/tensors/weight-0?slice=::2"),
         given=medium,
         status=200,
-        budget=Budget(calls=100, got=9 * MIB),
+        budget=Budget(calls=30, got=9 * MIB),
     ),
     _view(
         "safetensors",
@@ -287,7 +287,7 @@ READING: Final = (
         "",
         given=empty_tensors(11),
         status=(200, 413, 422),
-        budget=Budget(calls=20, got=64 * MIB, work=MOST, written_room=_FACTS),
+        budget=Budget(calls=20, got=3 * MIB, work=None, written_room=_FACTS),
     ),
     _view(
         "safetensors",
@@ -311,15 +311,15 @@ READING: Final = (
         "?" + _GLOBS,
         given=far,
         status=400,
-        budget=Budget(calls=FAR + 20, work=600 * FAR, written_room=_FACTS),
+        budget=Budget(calls=FAR + 20, loop=820 * FAR, work=600 * FAR, written_room=_FACTS),
     ),
     _view(
         "references.json",
-        "20 000 empty tensors",  # uncounted work, as above
+        "20 000 empty tensors",
         "",
         given=empty_tensors(12),
         status=(200, 413, 422),
-        budget=Budget(calls=20, got=64 * MIB, work=MOST, written_room=_FACTS),
+        budget=Budget(calls=20, work=160 * EMPTY, written_room=_FACTS),
     ),
     _view(
         "chunks",
@@ -327,7 +327,7 @@ READING: Final = (
         "?limit=1000",
         given=far,
         status=200,
-        budget=Budget(calls=4 * FAR + 20),
+        budget=Budget(calls=4 * FAR + 20, loop=1500 * FAR),
     ),
     _view("tree", "16 levels", "?depth=16&limit=1000", given=deep, status=200, budget=Budget(calls=100)),
     _view(
@@ -344,7 +344,7 @@ READING: Final = (
         "?limit=1000",
         given=far,
         status=200,
-        budget=Budget(calls=4 * FAR + 20, written_room=256 * KIB),
+        budget=Budget(calls=4 * FAR + 20, loop=1600 * FAR, written_room=256 * KIB),
     ),
     _view("pieces", "a thousand files", "?limit=1000", given=long_paths, status=200, budget=Budget(calls=20)),
 )

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 __all__ = ["MOST", "Steps", "Work"]
 
-MOST: Final = 2_000_000
+MOST: Final = 4_000_000
 """Most steps that are counted of a callback or of work: counting makes Python ten times as slow."""
 _SAMPLE: Final = 1 << 10
 

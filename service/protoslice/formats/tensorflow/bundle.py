@@ -199,7 +199,7 @@ class BundleTensors:
         """The elements of an entry that holds all of them."""
         data, crc = self._bytes(name, entry), entry[5]
         if not dtype.bits:
-            return Strings(lambda: self._strings(name, data, prod(shape), entry))
+            return Strings(lambda: self._strings(name, data, prod(shape), entry), data.size)
         encoding = Encoding.LOOSE if dtype.narrow else Encoding.PLAIN
         if self._index.big_endian and dtype.width > 1:
             encoding = Encoding.BIG_ENDIAN
