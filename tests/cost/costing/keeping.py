@@ -92,7 +92,7 @@ KEEPING: Final = (
         given=_removable,
         service="tags",
         status=200,
-        budget=Budget(held=8000),
+        budget=Budget(held=8000, written_room=16 * KIB),  # the manifest, with the small records in it
     ),
     Row(
         route="POST /v1/stores/{id}/restore",

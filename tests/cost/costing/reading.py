@@ -154,7 +154,7 @@ READING: Final = (
         "?plan=policy",
         given=kept,
         status=200,
-        budget=Budget(calls=20),
+        budget=Budget(calls=20, work=50 * 5000, written_room=180 * KIB),  # small reads are noted beside the store
     ),
     Row(
         route=f"GET {_STORE}/metadata",

@@ -253,7 +253,8 @@ class OpenStore:
         """Chunks by the sizes of the manifest, planned at the first call."""
         if self._of_policy is None:
             document, sizes = self._known().document, (self.manifest.min_chunk, self.manifest.max_chunk)
-            plan, version = await self._worker.bulk(lambda: document.plan(*sizes)), ("policy", _core.Plan.VERSION)
+            plan = await memoizing_reads(lambda: document.plan(*sizes), self._objects, self._derived, self._worker)
+            version = ("policy", _core.Plan.VERSION)
             name = f"-policy-{_core.Plan.VERSION}"
             self._of_policy = self._chunks_by(plan, name, lambda *view: self._etag(*version, *view), versioned=True)
         return self._of_policy
