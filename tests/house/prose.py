@@ -1,25 +1,22 @@
 """Checker of docstrings and comments, Python and Rust, against the rule for prose in CONTRIBUTING.md.
 
-`python -m tests.house.prose` compares the number of breaches in each room with `prose.json`; `make check` runs it.
-`python -m tests.house.prose ROOM` lists the breaches of a room, and `--lower` writes smaller numbers into `prose.json`.
+`python -m tests.house.prose` lists all breaches, `python -m tests.house.prose FOLDER` those of a folder. `make check`
+runs the checker, and accepts none.
 """
 
 from __future__ import annotations
 
 import ast
 import io
-import json
 import re
 import sys
 import tokenize
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ALLOWED = Path(__file__).with_name("prose.json")
 FOLDERS = ("service", "tests", "bench", "docker", "docs", "core/wire", "core/python")
 LONGEST = 100
 RIDDLES = re.compile(
@@ -27,7 +24,7 @@ RIDDLES = re.compile(
     r"|they|them|theirs?|he|she|his|her"
 )
 EMPTY = re.compile(r"((a|an|the|one|as|all|some|another)\s+)?\S+", re.IGNORECASE)
-ADVICE = """
+ADVICE = """\
   Put the field's noun or an active verb first: not "What is being made, by key" but "Concurrent callers for a key
   share one task". Say None, units and errors. Move reasons into a comment beside the line that they explain."""
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -40,12 +37,6 @@ class Breach:
     path: str
     line: int
     reason: str
-
-    @property
-    def room(self) -> str:
-        """Folder that the breach counts for: at most three levels below the root, `service/protoslice/cli`."""
-        folders = self.path.split("/")[:-1]
-        return "/".join(folders[: 3 if folders[0] == "service" else 2])
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.reason}"
@@ -123,38 +114,13 @@ def sources() -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in found if not path.stem.endswith("_pb2"))
 
 
-def excess(found: list[Breach], allowed: dict[str, int]) -> dict[str, int]:
-    """The number of breaches of each room that has more than `allowed`."""
-    counts = Counter(breach.room for breach in found)
-    return {room: count for room, count in sorted(counts.items()) if count > allowed.get(room, 0)}
-
-
-def lowered(found: list[Breach], allowed: dict[str, int]) -> dict[str, int]:
-    """Copy of `allowed` with the numbers that have become smaller, without rooms that have no breaches."""
-    counts = Counter(breach.room for breach in found)
-    least = {room: min(most, counts[room]) for room, most in sorted(allowed.items())}
-    return {room: most for room, most in least.items() if most}
-
-
-def main(arguments: list[str]) -> int:
-    """Exit status: 1 when a room has more breaches than `prose.json` allows, else 0."""
-    found = [breach for path in sources() for breach in breaches(path)]
-    allowed: dict[str, int] = json.loads(ALLOWED.read_text())
-    if arguments == ["--lower"]:
-        allowed = lowered(found, allowed)
-        ALLOWED.write_text(json.dumps(allowed, indent=2) + "\n")
-    elif arguments:
-        print(*(breach for breach in found if breach.path.startswith(arguments[0])), sep="\n")
-        return 0
-    over = excess(found, allowed)
-    print(*(breach for breach in found if breach.room in over), sep="\n", end="\n" if over else "")
-    for room, count in over.items():
-        print(f"prose: {count} docstrings and comments of {room} break the rule, {allowed.get(room, 0)} may")
-    if over:
-        print(ADVICE.lstrip("\n"))
-    elif lowered(found, allowed) != allowed:
-        print("prose: fewer breaches than allowed; `python -m tests.house.prose --lower` keeps it so")
-    return 1 if over else 0
+def main(folders: list[str]) -> int:
+    """Exit status: 1 when a file in `folders`, or in any folder for none, breaks the rule; else 0."""
+    paths = [path for path in sources() if not folders or path.startswith(tuple(folders))]
+    found = [breach for path in paths for breach in breaches(path)]
+    if found:
+        print(*found, f"prose: {len(found)} docstrings and comments break the rule", ADVICE, sep="\n")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
