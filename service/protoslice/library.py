@@ -168,7 +168,7 @@ class Proto:
         size. All others keep their order and encoding.
         """
         if isinstance(fields, str):
-            raise InvalidInput("fields is a list of paths, not one path")
+            raise InvalidInput("fields must be a list of paths, not one path")
         if omit_larger_than is not None:
             _check_size("omit_larger_than", omit_larger_than)
         kind, type_name, core = self.document.view(path, fields, omit_larger_than)
@@ -194,7 +194,7 @@ class Proto:
     def split(self, *, min_chunk: int = MIN_CHUNK, max_chunk: int = MAX_CHUNK) -> Split:
         """The chunks under a policy, in bytes: fields of at least `min_chunk`, runs cut at `max_chunk`."""
         if min_chunk < 1 or max_chunk < min_chunk:
-            raise InvalidInput("min_chunk is at least 1, and max_chunk no smaller")
+            raise InvalidInput("min_chunk must be at least 1, and max_chunk no smaller than min_chunk")
         _check_size("max_chunk", max_chunk)
         return Split(self.document.plan(min_chunk, max_chunk), self.sources)
 
@@ -246,7 +246,7 @@ class Proto:
 
 def _check_size(name: str, value: int) -> None:
     if not 0 <= value < 1 << 63:
-        raise InvalidInput(f"{name} is {value}, which is no size: from 0 up to 2^63 - 1 is due")
+        raise InvalidInput(f"{name} is {value}: a size must be from 0 to 2^63 - 1")
 
 
 def node_at(above: str, row: tuple[Any, ...]) -> Node:

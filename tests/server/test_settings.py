@@ -81,7 +81,7 @@ def test_mistakes_are_named_without_their_values(monkeypatch: pytest.MonkeyPatch
         ("protoslice_max_uplaod", "did you mean PROTOSLICE_MAX_UPLOAD or"),
         ("PROTOSLICE_STORAGES", "PROTOSLICE_STORAGE"),
         ("PROTOSLICE_XYZZY", "docs/configuration.md lists them"),
-        ("PROTOSLICE_", "is no setting"),
+        ("PROTOSLICE_", "is not a setting"),
     ],
 )
 def test_a_misspelt_name_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, near: str) -> None:
@@ -119,7 +119,7 @@ def test_no_verb_starts_with_a_misspelt_name(arguments: list[str]) -> None:
     command = [sys.executable, "-m", "protoslice.cli", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith("protoslice: PROTOSLICE_MAX_UPLAOD is set and is no setting: did you mean")
+    assert done.stderr.startswith("protoslice: PROTOSLICE_MAX_UPLAOD is not a setting: did you mean")
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
 

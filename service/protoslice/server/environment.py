@@ -47,4 +47,4 @@ def _told(name: str, known: Iterable[str]) -> str:
     hint = (
         f"did you mean {' or '.join(PREFIX + each for each in near)}?" if near else "docs/configuration.md lists them"
     )
-    return f"{name} is set and is no setting: {hint}"
+    return f"{name} is not a setting: {hint}"

@@ -113,7 +113,7 @@ def test_stores_are_listed_named_and_removed(call: Any, service: str) -> None:
         (["cat", "@model:1", "node[["], 2, "character 6"),
         (["tensor", "@model:1", "nobody"], 4, "nobody"),
         (["tensor", "@model:1", "constant_1", "--slice", "x"], 2, "slice"),
-        (["tensor", "@model:1", "--slice", "1:2"], 2, "name it"),
+        (["tensor", "@model:1", "--slice", "1:2"], 2, "name the tensor"),
         (["chunks", "@model:1", "--min-chunk", "1KiB"], 2, "are for files"),
         (["tree", "@model:1", "--type", "onnx.ModelProto"], 3, "--type is for files"),
         (["tag", "model:1", "@model:1", "--new"], 7, "http://127"),

@@ -91,11 +91,11 @@ def test_what_cannot_be_pushed(client: Client, tmp_path: Path) -> None:
         client.push(tmp_path / "folder")
     with pytest.raises(InvalidInput, match="pipe"):
         client.push(tmp_path / "pipe")
-    with pytest.raises(InvalidInput, match="names of its files"):
+    with pytest.raises(InvalidInput, match="keep their names"):
         client.push(tmp_path, filename="x")
     with pytest.raises(InvalidInput, match="int"):
         client.push(3)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="a str came"):
+    with pytest.raises(InvalidInput, match="must yield bytes, and not str"):
         client.push(iter(["text"]))  # type: ignore[arg-type]
     with pytest.raises(InvalidInput):
         client.push(b"", tags=["no tag"])

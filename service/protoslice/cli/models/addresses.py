@@ -72,12 +72,12 @@ def authorization() -> dict[str, str]:
     if not value:
         return {}
     if not (value.isascii() and value.isprintable()):
-        raise InvalidInput("PROTOSLICE_AUTHORIZATION is no value of a header, such as: Bearer abc")
+        raise InvalidInput("PROTOSLICE_AUTHORIZATION must be the value of a header, such as: Bearer abc")
     return {"authorization": value}
 
 
 def _without_secrets(url: str) -> str:
     """`url`, which must not hold what others may not see."""
     if "@" in url.split("://", 1)[-1].split("/", 1)[0]:
-        raise InvalidInput("an address is seen by others: leave credentials out, and set PROTOSLICE_AUTHORIZATION")
+        raise InvalidInput("credentials in an address can be seen by others: set PROTOSLICE_AUTHORIZATION instead")
     return url

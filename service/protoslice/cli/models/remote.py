@@ -32,7 +32,7 @@ def client_of(service: str, cache: Path | None = None) -> Iterator[Any]:
             if client.url not in error.message:
                 error.message = f"{client.url}: {error.message}"
             if isinstance(error, StorageDenied) and "401" in error.message:
-                error.message += ": PROTOSLICE_AUTHORIZATION says who we are"
+                error.message += ": set PROTOSLICE_AUTHORIZATION"
             raise
 
 

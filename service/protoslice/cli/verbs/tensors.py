@@ -60,7 +60,7 @@ def tensor(
             _take(subject, name, slice_, form or ("npy" if out.endswith(".npy") else "raw"), out)
             return
         if slice_ is not None or out != STDIO:
-            raise InvalidInput("one tensor is written, or a slice of it: name it (protoslice tensor MODEL lists them)")
+            raise InvalidInput("name the tensor to write (protoslice tensor MODEL lists them)")
         rows = list(subject.tensors(name, dtype))
     if as_json:
         print_json([asdict(row) for row in rows])

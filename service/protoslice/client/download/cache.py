@@ -29,7 +29,7 @@ class Cache:
 
     def __init__(self, folder: str | os.PathLike[str], max_bytes: int = 10 << 30) -> None:
         if max_bytes < 0:
-            raise InvalidInput("max_bytes is a size in bytes, from 0 on")
+            raise InvalidInput("max_bytes must be a size in bytes, 0 or more")
         self.folder = Path(folder).expanduser()
         self.max_bytes = max_bytes
         self._added = max_bytes  # the first addition checks the size

@@ -61,7 +61,9 @@ class Download:
                         partial.finish()
                         return Downloaded(self.target, facts.size, self.remote.received)
                     digest = self._mend(partial)
-                raise IntegrityError(f"{self.target.name} does not come as the service says it is")
+                raise IntegrityError(
+                    f"{self.target.name} does not have the digest that the service gives, also when fetched again"
+                )
             except (IntegrityError, Conflict):
                 partial.drop()  # correct parts cannot be told from others
                 raise
@@ -162,7 +164,7 @@ def read_whole(remote: Remote, parallel: int) -> bytes:
         data = b"".join(remote.parts(0, parallel))
         if sha256 is None or hashlib.sha256(data).digest() == sha256:
             return data
-    raise IntegrityError("what comes does not have the digest that the service gives")
+    raise IntegrityError("the bytes received do not have the digest that the service gives")
 
 
 def same_file(path: Path, size: int, sha256: str | None) -> bool:

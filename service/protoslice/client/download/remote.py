@@ -203,7 +203,7 @@ class Remote:
             _compare(head, facts.sha256 if len(head) == facts.size and facts.sha256 else judged.digest)
             self._head = head
         if not self._ranged and facts.sha256 is None:
-            raise IntegrityError("something on the way ignores ranges, and of this no digest is known to verify it by")
+            raise IntegrityError("a proxy on the way ignores ranges, and no digest is known to verify the whole by")
         return facts
 
     def _check(self, facts: RemoteFacts) -> None:
@@ -219,4 +219,4 @@ def _compare(data: bytes, expected: bytes | None) -> None:
     if expected is None:
         raise IntegrityError("an answer came without a digest: it cannot be verified")
     if hashlib.sha256(data).digest() != expected:
-        raise IntegrityError("what came does not have the digest it came with")
+        raise IntegrityError("an answer does not have the digest that came with it")

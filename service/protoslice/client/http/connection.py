@@ -86,7 +86,7 @@ class ServiceAnswer:
         try:
             return loads(self.body)
         except ValueError:
-            raise IntegrityError("the service answered with something that is no JSON: is it a protoslice?") from None
+            raise IntegrityError("the answer is not JSON: is this the URL of a protoslice service?") from None
 
 
 class Connection:
@@ -174,7 +174,7 @@ def _address(url: str) -> httpx.URL:
     except httpx.InvalidURL:
         address = httpx.URL()
     if address.scheme not in ("http", "https") or not address.host:
-        raise InvalidInput(f"{url!r} is no address of a service: http://… or https://… is due")
+        raise InvalidInput(f"{url!r} is not the address of a service: give http://… or https://…")
     return address
 
 

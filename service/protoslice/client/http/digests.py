@@ -31,7 +31,7 @@ def digest_in(field: str | None) -> bytes | None:
     try:
         return b64decode(found[1], validate=True)
     except BadBase64:
-        raise IntegrityError("the service gives a digest that is none") from None
+        raise IntegrityError("the service gives a malformed digest") from None
 
 
 def digest_of(body: bytes) -> str:

@@ -50,7 +50,7 @@ def judge(status: int, headers: Mapping[str, str], start: int, end: int, known: 
     `known`. A 200 holds the whole representation, whatever was requested.
     """
     if headers.get("content-encoding", "identity") != "identity":
-        raise IntegrityError("something on the way compresses what must not be: its ranges cannot be trusted")
+        raise IntegrityError("a proxy on the way compresses the answers: ranges of them cannot be trusted")
     if status == 206:
         first, last, size = _content_range(headers)
         if first != start or last + 1 != min(end, size):
@@ -67,14 +67,14 @@ def judge(status: int, headers: Mapping[str, str], start: int, end: int, known: 
         raise IntegrityError("the answer has no strong entity tag: its parts cannot be put together")
     facts = RemoteFacts(size, etag, digest_in(headers.get("repr-digest")), headers)
     if known is not None and not facts.is_same(known):
-        raise Conflict("what is read has changed while it was read")
+        raise Conflict("the file has changed on the service while it was read: begin again")
     return ReceivedRange(facts, first, last + 1, digest_in(headers.get("content-digest")))
 
 
 def _content_range(headers: Mapping[str, str]) -> tuple[int, int, int]:
     found = _RANGE.fullmatch(headers.get("content-range", ""))
     if found is None:
-        raise IntegrityError("an answer of 206 has no Content-Range that says what it is")
+        raise IntegrityError("an answer 206 has no valid Content-Range")
     first, last, size = map(int, found.groups())
     if not first <= last < size < 1 << 63:
         raise IntegrityError(f"Content-Range {found[0]!r} contradicts itself")
@@ -84,5 +84,5 @@ def _content_range(headers: Mapping[str, str]) -> tuple[int, int, int]:
 def _content_length(headers: Mapping[str, str]) -> int:
     text = headers.get("content-length", "")
     if not _LENGTH.fullmatch(text):
-        raise IntegrityError("an answer has no Content-Length: nobody could tell whether it is whole")
+        raise IntegrityError("an answer has no Content-Length: it might be cut off unnoticed")
     return int(text)

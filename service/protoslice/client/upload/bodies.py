@@ -85,7 +85,7 @@ def _files(path: Path, filename: str | None) -> list[Item]:
     if not path.is_dir():
         return [_file(filename or path.name, path)]
     if filename is not None:
-        raise InvalidInput("a folder has the names of its files: give no filename")
+        raise InvalidInput("filename is for a single file: files of a folder keep their names")
     found = [_file(each.relative_to(path).as_posix(), each) for each in sorted(_below(path, frozenset()))]
     if not found:
         raise InvalidInput(f"{path} holds no file")
@@ -112,7 +112,7 @@ def _file(name: str, path: Path) -> Item:
     if not path.is_file():
         raise InvalidInput(f"{path} is no file: a device, a pipe or a link to nothing cannot be pushed")
     if not _is_text(name):
-        raise InvalidInput(f"{name!r} is no name in UTF-8, and names of files in stores are")
+        raise InvalidInput(f"the file name {name!r} is not UTF-8, as names in stores must be")
     stamp = Stamp.of(path.stat())
     return Item(name, stamp.size, partial(_read, path, stamp), local=path, stamp=stamp)
 
@@ -153,7 +153,7 @@ def _once(pieces: Iterable[bytes]) -> Callable[[int, int | None], Iterator[bytes
     def read(offset: int, length: int | None) -> Iterator[bytes]:
         for piece in pieces:
             if not isinstance(piece, bytes | bytearray | memoryview):
-                raise InvalidInput(f"pieces of bytes are due, and a {type(piece).__name__} came")
+                raise InvalidInput(f"an iterator must yield bytes, and not {type(piece).__name__}")
             view = memoryview(piece).cast("B")
             for at in range(0, view.nbytes, STEP):
                 yield bytes(view[at : at + STEP])

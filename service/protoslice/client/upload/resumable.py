@@ -159,7 +159,7 @@ class ResumableUploads:
         answer = self._connection.call("POST", "/v1/uploads", headers=headers)
         name = answer.headers.get("location", "").rpartition("/")[2]
         if not name:
-            raise IntegrityError("the service has begun an upload and does not say where")
+            raise IntegrityError("the service began an upload and does not give its URL")
         place = path_of("v1", "uploads", name)
         self._begun.append(place)
         self._journal.note(item, name)
