@@ -191,12 +191,18 @@ class Proto:
         _check_size("limit", limit)
         return [Large(*row) for row in self.document.largest(limit)]
 
-    def split(self, *, min_chunk: int = MIN_CHUNK, max_chunk: int = MAX_CHUNK) -> Split:
-        """The chunks under a policy, in bytes: fields of at least `min_chunk`, runs cut at `max_chunk`."""
+    def split(self, *, min_chunk: int = MIN_CHUNK, max_chunk: int = MAX_CHUNK, rules: Sequence[str] = ()) -> Split:
+        """The chunks under a policy, in bytes: fields of at least `min_chunk`, runs cut at `max_chunk`.
+
+        `rules` go before the sizes, such as `node: every 1000` or `node[*].attr["value"]: always`; see
+        `docs/splitting.md`. `InvalidInput`, `NotFound` or `Unsupported` for a rule that cannot apply.
+        """
+        if isinstance(rules, str):
+            raise InvalidInput("rules is a list of rules, not one rule")
         if min_chunk < 1 or max_chunk < min_chunk:
             raise InvalidInput("min_chunk must be at least 1, and max_chunk no smaller than min_chunk")
         _check_size("max_chunk", max_chunk)
-        return Split(self.document.plan(min_chunk, max_chunk), self.sources)
+        return Split(self.document.plan(min_chunk, max_chunk, list(rules)), self.sources)
 
     @cached_property
     def own_chunks(self) -> Split | None:

@@ -19,7 +19,7 @@ _MESSAGE, _BYTES = 1, 2
 
 
 @st.composite
-def policies(draw: st.DrawFn) -> dict[str, int]:
+def policies(draw: st.DrawFn) -> dict[str, Any]:
     """A random policy, most often a tiny one."""
     least = draw(st.sampled_from([1, 2, 8, 30, 64, 200, 1000, 1 << 20]))
     return {"min_chunk": least, "max_chunk": least * draw(st.sampled_from([1, 2, 10, 1000]))}
@@ -34,7 +34,7 @@ def metadata_of(split: protoslice.Split) -> Any:
 
 
 @given(cases(), policies())
-def test_chunks_merge_back(case: Case, policy: dict[str, int]) -> None:
+def test_chunks_merge_back(case: Case, policy: dict[str, Any]) -> None:
     split = opened(case).split(**policy)
     chunks = [chunk.rope.read() for chunk in split]
     merged = merge_chunks(chunks, metadata_of(split).message, case.root())
@@ -42,7 +42,7 @@ def test_chunks_merge_back(case: Case, policy: dict[str, int]) -> None:
 
 
 @given(cases(), policies())
-def test_the_chunked_file_opens_as_the_same_proto(case: Case, policy: dict[str, int]) -> None:
+def test_the_chunked_file_opens_as_the_same_proto(case: Case, policy: dict[str, Any]) -> None:
     split = opened(case).split(**policy)
     file = split.cpb().read()
     with protoslice.open(file, ROOT, types=from_descriptor_set(case.schema), floor=case.floor) as again:
@@ -51,7 +51,7 @@ def test_the_chunked_file_opens_as_the_same_proto(case: Case, policy: dict[str, 
 
 
 @given(cases(), policies())
-def test_metadata_says_what_the_chunks_are(case: Case, policy: dict[str, int]) -> None:
+def test_metadata_says_what_the_chunks_are(case: Case, policy: dict[str, Any]) -> None:
     split = opened(case).split(**policy)
     metadata = metadata_of(split)
     assert [info.size for info in metadata.chunks] == [chunk.size for chunk in split]
@@ -71,7 +71,7 @@ def _all(chunked: Any) -> Iterator[Any]:
 
 
 @given(cases(), policies())
-def test_a_chunk_that_is_text_or_bytes_is_what_stands_at_its_path(case: Case, policy: dict[str, int]) -> None:
+def test_a_chunk_that_is_text_or_bytes_is_what_stands_at_its_path(case: Case, policy: dict[str, Any]) -> None:
     proto = opened(case)
     for chunk in proto.split(**policy):
         if chunk.kind == "bytes":
@@ -81,7 +81,7 @@ def test_a_chunk_that_is_text_or_bytes_is_what_stands_at_its_path(case: Case, po
 
 @given(cases(), policies(), st.sampled_from([1, 7, 300, 1 << 20]))
 def test_neither_the_run_nor_the_floor_of_the_index_changes_the_plan(
-    case: Case, policy: dict[str, int], floor: int
+    case: Case, policy: dict[str, Any], floor: int
 ) -> None:
     first, second = (opened(case, each).split(**policy) for each in (case.floor, floor))
     assert first.metadata == second.metadata
@@ -92,7 +92,7 @@ def test_neither_the_run_nor_the_floor_of_the_index_changes_the_plan(
 
 
 @given(cases(), policies())
-def test_large_singular_bytes_are_chunks(case: Case, policy: dict[str, int]) -> None:
+def test_large_singular_bytes_are_chunks(case: Case, policy: dict[str, Any]) -> None:
     """Each large singular bytes or string field of a root without oddities is a chunk of its own."""
     message = case.message()
     data = canonical(message)

@@ -11,7 +11,7 @@ use wire::listing::Child;
 use wire::mask::Mask;
 use wire::metadata::ChunkKind;
 use wire::path::Path;
-use wire::plan::Policy;
+use wire::plan::{Policy, rules};
 use wire::resolve::Target;
 use wire::rope::IMAGE;
 
@@ -115,10 +115,12 @@ impl Document {
         Rope(self.on_sources(wire::Rope::extent(IMAGE, 0, self.index.size()).slice(start..end)))
     }
 
-    /// The split plan for chunk sizes `min_chunk` and `max_chunk`, in bytes.
-    fn plan(&self, py: Python<'_>, min_chunk: u64, max_chunk: u64) -> PyResult<Plan> {
+    /// The split plan for chunk sizes `min_chunk` and `max_chunk`, in bytes, and `rules` that go before them.
+    #[pyo3(signature = (min_chunk, max_chunk, rules=Vec::new()))]
+    fn plan(&self, py: Python<'_>, min_chunk: u64, max_chunk: u64, rules: Vec<String>) -> PyResult<Plan> {
         self.with(py, |doc| {
-            let mut plan = doc.plan(&Policy { min_chunk, max_chunk })?;
+            let rules = rules::parse(&rules, &doc.limits)?;
+            let mut plan = doc.plan_by(&Policy { min_chunk, max_chunk }, &rules)?;
             plan.chunks.iter_mut().for_each(|chunk| chunk.rope = self.on_sources(std::mem::take(&mut chunk.rope)));
             Ok(Plan { plan, limits: self.limits })
         })
@@ -217,6 +219,13 @@ impl Plan {
             writing.finish()
         });
         rope.map(Rope).map_err(|error| errors::raise(py, error))
+    }
+
+    /// Rules as they are written canonically; fails for what is no rule.
+    #[staticmethod]
+    fn rules(py: Python<'_>, texts: Vec<String>) -> PyResult<Vec<String>> {
+        let rules = rules::parse(&texts, &wire::Limits::default()).map_err(|error| errors::raise(py, error))?;
+        Ok(rules.iter().map(ToString::to_string).collect())
     }
 
     /// The serialized plan.

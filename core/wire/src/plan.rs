@@ -6,10 +6,12 @@
 mod maps;
 mod pieces;
 mod planner;
+pub mod rules;
 
 use std::cell::Cell;
 
 use planner::{Planned, PlannedField, Planner};
+use rules::{Meaning, Rule};
 
 use crate::document::Document;
 use crate::error::Result;
@@ -77,10 +79,17 @@ pub struct Origin {
 impl Document<'_> {
     /// Plans the split of the proto by `policy`.
     pub fn plan(&self, policy: &Policy) -> Result<Plan> {
+        self.plan_by(policy, &[])
+    }
+
+    /// Plans the split of the proto by `rules`, and by `policy` where they say nothing.
+    pub fn plan_by(&self, policy: &Policy, rules: &[Rule]) -> Result<Plan> {
         let root = self.root()?;
         let mut plan = Plan::default();
         let most = self.limits.chunks_of(self.index.size());
-        let planned = Planner { doc: self, policy, most, made: Cell::new(0) }.message(&root, "", 0)?;
+        let meaning = Meaning::new(rules, self.schema, root.type_id)?;
+        let planner = Planner { doc: self, policy, meaning: &meaning, most, made: Cell::new(0), looked: Cell::new(0) };
+        let planned = planner.message(&root, "", 0, meaning.root())?;
         let Planned { mut rest, mut runs, fields } = planned;
         if rest.is_empty()
             && fields.is_empty()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["FileName", "Json", "LocalName", "MaxChunk", "MinChunk", "StorageUri", "TypeName"]
+__all__ = ["FileName", "Json", "LocalName", "MaxChunk", "MinChunk", "RulesFile", "StorageUri", "TypeName"]
 
 FileName = Annotated[
     str,
@@ -28,6 +28,12 @@ MinChunk = Annotated[
 ]
 MaxChunk = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Runs of elements are cut at this size.", show_default="1GiB")
+]
+RulesFile = Annotated[
+    str | None,
+    typer.Option(
+        "--rules", metavar="FILE", help="Rules that go before the sizes, one a line, such as node: every 1000."
+    ),
 ]
 StorageUri = Annotated[
     str | None,

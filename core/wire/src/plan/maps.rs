@@ -1,14 +1,18 @@
 //! Planning of map entries: a tag identifies an entry by its key, and its value becomes a chunk.
 
 use super::planner::{Outcome, Planned, Planner};
+use super::rules::{Active, Wish};
 use crate::document::{Message, Part, Wanted};
 use crate::entry::Entry;
 use crate::error::Result;
-use crate::key::Key;
+use crate::key::{self, Key};
 use crate::metadata::{MapKey, Tag};
 use crate::path::quote;
 use crate::rope::{IMAGE, RopeBuilder};
 use crate::schema::{Field, FieldKind};
+
+/// Longest key of an entry that becomes a chunk, in bytes.
+const KEY_BYTES: u64 = 4096;
 
 /// A map entry that a tag can name: its value, the key for the tag, and the key as written in paths.
 struct MapValue {
@@ -19,6 +23,7 @@ struct MapValue {
 
 impl Planner<'_, '_> {
     /// Plans an entry of a map. None when the entry stays as it is.
+    #[allow(clippy::too_many_arguments, reason = "a step of a recursion")]
     pub(super) fn map_entry(
         &self,
         message: &Message,
@@ -26,6 +31,7 @@ impl Planner<'_, '_> {
         entry: &Entry,
         label: &str,
         depth: u32,
+        wish: Wish,
         planned: &mut Planned,
     ) -> Result<Option<Outcome>> {
         let type_id = Some(field.target);
@@ -36,7 +42,7 @@ impl Planner<'_, '_> {
         let Some(found) = self.map_value(message, field, entry)? else { return Ok(None) };
         let tags = vec![Tag::Field(field.number), Tag::Key(found.key)];
         let path = format!("{label}[{}]", found.label);
-        let Some(left) = self.child(value_field, &found.value, tags, &path, depth + 1, planned)? else {
+        let Some(left) = self.child(value_field, &found.value, tags, &path, depth + 1, wish, planned)? else {
             return Ok(None);
         };
         let mut out = RopeBuilder::new(&self.doc.limits);
@@ -49,6 +55,28 @@ impl Planner<'_, '_> {
             }
         }
         Ok(Some(Outcome::Changed(out.finish())))
+    }
+
+    /// The wish of the rules for an entry of a map, by its key where a rule names one.
+    pub(super) fn wish_of_entry(
+        &self,
+        message: &Message,
+        field: &Field,
+        entry: &Entry,
+        active: Active,
+    ) -> Result<Wish> {
+        let (mut text, mut kind) = (None, FieldKind::String);
+        if self.meaning.by_key(active, field.number) {
+            self.look(message, entry)?;
+            kind = self.doc.schema.field(Some(field.target), 1).map_or(kind, |key| key.kind);
+            text = self.doc.key_text(entry, field.target, KEY_BYTES)?;
+        }
+        let key = match &text {
+            Some((FieldKind::String, text)) => Key::Text(text),
+            Some((_, bits)) => Key::Number(bits.as_slice().try_into().map_or(0, u64::from_le_bytes)),
+            None => key::default_key(kind),
+        };
+        Ok(self.meaning.element(active, field.number, 0, Some(key), self.policy.min_chunk))
     }
 
     /// The key and value of a map entry when a tag can name it: one of each, a key of a kind that the format has, and
@@ -67,7 +95,7 @@ impl Planner<'_, '_> {
         let (&[value], Some(kind)) = (values.as_slice(), self.doc.schema.field(type_id, 1).map(|key| key.kind)) else {
             return Ok(None);
         };
-        let text = match self.doc.key_text(entry, field.target, 4096)? {
+        let text = match self.doc.key_text(entry, field.target, KEY_BYTES)? {
             Some((_, text)) if keys == 1 => text,
             None if keys == 0 => {
                 if kind == FieldKind::String {

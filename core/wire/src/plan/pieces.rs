@@ -8,12 +8,14 @@ use crate::error::Result;
 use crate::metadata::ChunkKind;
 use crate::rope::RopeBuilder;
 
-/// Collects the elements of one field into pieces of at most `max_chunk` bytes (or one element), each a message of the
+/// Collects the elements of one field into pieces of at most `max_chunk` bytes (or one element) and `every` elements, each a message of the
 /// parent's type.
 pub(super) struct Cutter<'p, 'a, 'd> {
     planner: &'p Planner<'a, 'd>,
     type_name: Option<String>,
     label: String,
+    /// Most elements of a piece.
+    every: u64,
     building: RopeBuilder,
     first: u64,
     seen: u64,
@@ -21,7 +23,13 @@ pub(super) struct Cutter<'p, 'a, 'd> {
 }
 
 impl<'p, 'a, 'd> Cutter<'p, 'a, 'd> {
-    pub(super) fn new(planner: &'p Planner<'a, 'd>, message: &Message, path: &str, number: u32) -> Self {
+    pub(super) fn new(
+        planner: &'p Planner<'a, 'd>,
+        message: &Message,
+        path: &str,
+        number: u32,
+        every: Option<u64>,
+    ) -> Self {
         let doc = planner.doc;
         let name =
             doc.schema.field(message.type_id, number).map_or_else(|| number.to_string(), |field| field.name.clone());
@@ -29,6 +37,7 @@ impl<'p, 'a, 'd> Cutter<'p, 'a, 'd> {
             planner,
             type_name: doc.name(message.type_id),
             label: join(path, &name),
+            every: every.unwrap_or(u64::MAX),
             building: RopeBuilder::new(&doc.limits),
             first: 0,
             seen: 0,
@@ -42,7 +51,8 @@ impl<'p, 'a, 'd> Cutter<'p, 'a, 'd> {
             Some(Outcome::Changed(rope)) => Entry::minimal_head(entry.number, rope.len()) + rope.len(),
             _ => entry.end - entry.start,
         };
-        if !self.building.is_empty() && self.building.len().saturating_add(size) > self.planner.policy.max_chunk {
+        let full = self.building.len().saturating_add(size) > self.planner.policy.max_chunk;
+        if !self.building.is_empty() && (full || self.seen - self.first >= self.every) {
             self.cut()?;
         }
         self.seen += entry.count;

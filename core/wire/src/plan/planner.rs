@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 
 use super::pieces::Cutter;
+use super::rules::{Active, Meaning, Wish};
 use super::{Chunk, Policy};
 use crate::document::{Document, Message, Part};
 use crate::entry::Entry;
@@ -11,6 +12,9 @@ use crate::error::{Kind, Result, WireError};
 use crate::metadata::{ChunkKind, Tag};
 use crate::rope::{IMAGE, Rope, RopeBuilder};
 use crate::schema::{Field, FieldKind, TypeId};
+
+/// Bytes of a small message that count as one step of work.
+const BYTES_A_STEP: u64 = 64;
 
 /// Plan of one message.
 #[derive(Debug, Default)]
@@ -52,6 +56,9 @@ pub(super) struct Planner<'a, 'd> {
     /// Most chunks of the plan; `made` counts those planned so far.
     pub(super) most: u64,
     pub(super) made: Cell<u64>,
+    pub(super) meaning: &'a Meaning,
+    /// Steps of work that the rules alone have caused.
+    pub(super) looked: Cell<u64>,
 }
 
 impl Planner<'_, '_> {
@@ -70,8 +77,34 @@ impl Planner<'_, '_> {
         Err(WireError::new(Kind::Limit, message))
     }
 
-    /// Plans `message`, which must lie in one piece.
-    pub(super) fn message(&self, message: &Message, path: &str, depth: u32) -> Result<Planned> {
+    /// Counts the work of looking into `entry` of `message`, which is too small to be looked into without rules. The
+    /// whole message is walked for it where the index has no node.
+    pub(super) fn look(&self, message: &Message, entry: &Entry) -> Result<()> {
+        let around = match message.parts.first() {
+            Some(Part::Span(span, _)) => span.end - span.start,
+            _ => 0,
+        };
+        self.looked.set(self.looked.get() + 1 + (entry.content_len() + around) / BYTES_A_STEP);
+        if self.looked.get() <= self.doc.limits.steps {
+            return Ok(());
+        }
+        let message = "the rules look into too many small messages: give fewer elements, such as [0:10000], or shorter \
+                       paths";
+        Err(WireError::new(Kind::Limit, message).at(entry.start))
+    }
+
+    /// The wish of the rules for the element `entry` of `message` at position `at`.
+    fn wish(&self, message: &Message, entry: &Entry, at: u64, active: Active) -> Result<Wish> {
+        let least = self.policy.min_chunk;
+        let map = self.doc.schema.field(message.type_id, entry.number).filter(|field| self.doc.schema.is_map(field));
+        match map {
+            Some(field) if !active.is_empty() => self.wish_of_entry(message, field, entry, active),
+            _ => Ok(self.meaning.element(active, entry.number, at, None, least)),
+        }
+    }
+
+    /// Plans `message`, which must lie in one piece, by the rules that are `active` in it.
+    pub(super) fn message(&self, message: &Message, path: &str, depth: u32, active: Active) -> Result<Planned> {
         let Some(part) = message.parts.first() else { return Ok(Planned::default()) };
         let span = self.doc.span(part)?;
         self.doc.limits.check_depth(depth, span.start)?;
@@ -85,8 +118,9 @@ impl Planner<'_, '_> {
             let at = *ordinal;
             *ordinal += entry.count;
             let mut size = entry.end - entry.start;
-            if entry.content_len() >= self.policy.min_chunk
-                && let Some(outcome) = self.large(message, &entry, at, path, depth, &mut planned)?
+            let wish = self.wish(message, &entry, at, active)?;
+            if self.concerns(message, &entry, &wish)?
+                && let Some(outcome) = self.large(message, &entry, at, path, depth, wish, &mut planned)?
             {
                 size = match &outcome {
                     Outcome::Gone => 0,
@@ -96,13 +130,15 @@ impl Planner<'_, '_> {
             }
             *sizes.entry(entry.number).or_default() += size;
         }
+        let run = |number: u32| self.meaning.run(active, number, self.policy.min_chunk);
         let out = |number: &u32| {
             let field = self.doc.schema.field(message.type_id, *number);
-            field.is_some_and(|field| field.repeated)
-                && sizes.get(number).is_some_and(|size| *size >= self.policy.min_chunk)
+            let (size, run) = (sizes.get(number).copied().unwrap_or(0), run(*number));
+            field.is_some_and(|field| field.repeated) && size > 0 && (size >= run.least || run.every.is_some())
         };
         let mut runs: Vec<u32> = sizes.keys().filter(|number| out(number)).copied().collect();
         runs.sort_unstable();
+        let runs: Vec<_> = runs.into_iter().map(|number| (number, run(number).every)).collect();
         if outcomes.is_empty() && runs.is_empty() {
             planned.rest = Rope::extent(IMAGE, span.start, span.end - span.start);
             return Ok(planned);
@@ -117,15 +153,16 @@ impl Planner<'_, '_> {
         message: &Message,
         path: &str,
         outcomes: &BTreeMap<u64, Outcome>,
-        runs: &[u32],
+        runs: &[(u32, Option<u64>)],
         planned: &mut Planned,
     ) -> Result<()> {
         let mut rest = RopeBuilder::new(&self.doc.limits);
         let mut cutters: Vec<Cutter<'_, '_, '_>> =
-            runs.iter().map(|number| Cutter::new(self, message, path, *number)).collect();
+            runs.iter().map(|(number, every)| Cutter::new(self, message, path, *number, *every)).collect();
         for entry in message.parts.first().map(|part| self.doc.entries(part)).transpose()?.into_iter().flatten() {
             let entry = entry?;
-            let cutter = runs.binary_search(&entry.number).ok().and_then(|at| cutters.get_mut(at));
+            let run = runs.binary_search_by_key(&entry.number, |(number, _)| *number);
+            let cutter = run.ok().and_then(|at| cutters.get_mut(at));
             let out = match cutter {
                 Some(cutter) => cutter.next(&entry, outcomes.get(&entry.start))?,
                 None => &mut rest,
@@ -144,7 +181,21 @@ impl Planner<'_, '_> {
         Ok(())
     }
 
-    /// Plans a field of `min_chunk` bytes or more; its chunks go into `planned`. None when the field stays as it is.
+    /// True if `entry` may become a chunk, or something below it.
+    fn concerns(&self, message: &Message, entry: &Entry, wish: &Wish) -> Result<bool> {
+        let small = entry.content_len() < self.policy.min_chunk;
+        let concerned = if wish.whole {
+            entry.content_len() >= wish.least
+        } else {
+            !small || entry.content_len() >= wish.least || !wish.below.is_empty()
+        };
+        if small && concerned {
+            self.look(message, entry)?;
+        }
+        Ok(concerned)
+    }
+
+    /// Plans a field that `wish` concerns; its chunks go into `planned`. None when the field stays as it is.
     #[allow(clippy::too_many_arguments, reason = "a step of a recursion")]
     fn large(
         &self,
@@ -153,12 +204,13 @@ impl Planner<'_, '_> {
         ordinal: u64,
         path: &str,
         depth: u32,
+        wish: Wish,
         planned: &mut Planned,
     ) -> Result<Option<Outcome>> {
         let Some(field) = self.doc.schema.field(message.type_id, entry.number) else { return Ok(None) };
         let label = join(path, &field.name);
         if self.doc.schema.is_map(field) {
-            return self.map_entry(message, field, entry, &label, depth, planned);
+            return self.map_entry(message, field, entry, &label, depth, wish, planned);
         }
         let mut tags = vec![Tag::Field(field.number)];
         let mut label = label;
@@ -170,14 +222,14 @@ impl Planner<'_, '_> {
         }
         match field.kind {
             FieldKind::Message => {
-                let left = self.child(field, entry, tags, &label, depth, planned)?;
+                let left = self.child(field, entry, tags, &label, depth, wish, planned)?;
                 Ok(left.map(|rope| match rope {
                     None if field.repeated => Outcome::Changed(Rope::default()),
                     None => Outcome::Gone,
                     Some(rope) => Outcome::Changed(rope),
                 }))
             }
-            FieldKind::Bytes | FieldKind::String if !field.repeated => {
+            FieldKind::Bytes | FieldKind::String if !field.repeated && entry.content_len() >= wish.least => {
                 self.count()?;
                 let rope = Rope::extent(IMAGE, entry.content, entry.content_len());
                 let chunk = Chunk { kind: ChunkKind::Bytes, type_name: None, path: label, rope };
@@ -198,12 +250,15 @@ impl Planner<'_, '_> {
         tags: Vec<Tag>,
         path: &str,
         depth: u32,
+        wish: Wish,
         planned: &mut Planned,
     ) -> Result<Option<Option<Rope>>> {
         let type_id = Some(field.target);
         let message = Message { type_id, parts: vec![Part::of(entry, type_id)] };
-        let Planned { rest, mut runs, fields } = self.message(&message, path, depth + 1)?;
-        if rest.len() >= self.policy.min_chunk {
+        let whole = || Planned { rest: Rope::extent(IMAGE, entry.content, entry.content_len()), ..Planned::default() };
+        let below = if wish.whole { whole() } else { self.message(&message, path, depth + 1, wish.below)? };
+        let Planned { rest, mut runs, fields } = below;
+        if rest.len() >= wish.least {
             self.count()?;
             let type_name = self.doc.name(type_id);
             let chunk = Chunk { kind: ChunkKind::Message, type_name, path: path.to_owned(), rope: rest };

@@ -117,8 +117,10 @@ class LocalSubject:
     def chunks(self, policy: ChunkPolicy) -> Iterable[dict[str, object]]:
         """See `Subject.chunks`."""
         fields = ("index", "kind", "type", "path", "size")
-        by_sizes = self.proto.split(min_chunk=policy.min_chunk or MIN_CHUNK, max_chunk=policy.max_chunk or MAX_CHUNK)
-        split = self.proto.chunks if policy == ChunkPolicy() else by_sizes
+        split = self.proto.chunks
+        if policy != ChunkPolicy():
+            least, most = policy.min_chunk or MIN_CHUNK, policy.max_chunk or MAX_CHUNK
+            split = self.proto.split(min_chunk=least, max_chunk=most, rules=policy.rules)
         return [{name: getattr(chunk, name) for name in fields} for chunk in split]
 
     def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> PathContent:

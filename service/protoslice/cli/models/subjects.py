@@ -52,6 +52,8 @@ class ChunkPolicy:
 
     min_chunk: int | None = None
     max_chunk: int | None = None
+    rules: tuple[str, ...] = ()
+    """Rules that go before the sizes."""
 
 
 class Subject(Protocol):

@@ -12,8 +12,9 @@ from protoslice import Rope
 from protoslice.cli.models.addresses import is_address
 from protoslice.cli.models.files import STDIO, opened, write_content
 from protoslice.cli.models.looking import looking_at
+from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.subjects import PathContent
-from protoslice.cli.options import FileName, Json, LocalName, MaxChunk, MinChunk, TypeName
+from protoslice.cli.options import FileName, Json, LocalName, MaxChunk, MinChunk, RulesFile, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import escaped, note, print_json, say
 from protoslice.errors import Unsupported
@@ -63,13 +64,14 @@ def split(
     out_prefix: Annotated[str, typer.Argument(metavar="OUT_PREFIX", help="The file's name without its ending.")],
     min_chunk: MinChunk = None,
     max_chunk: MaxChunk = None,
+    rules: RulesFile = None,
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
     """Split a proto into chunks, all in OUT_PREFIX.cpb.
 
     That is OUT_PREFIX.pb when nothing was split. Of a directory the root is split. A chunked proto
-    keeps its chunks unless a size is given.
+    keeps its chunks unless a size or rules are given.
 
     Example: protoslice split model.onnx model
     """
@@ -77,8 +79,9 @@ def split(
         raise Unsupported(f"a store is split already: protoslice pull {file} {out_prefix}.cpb --view cpb")
     with opened(file, type_name) as proto:
         parts = proto.chunks
-        if min_chunk is not None or max_chunk is not None:
-            parts = proto.split(min_chunk=parse_size(min_chunk or "1MiB"), max_chunk=parse_size(max_chunk or "1GiB"))
+        if (min_chunk, max_chunk, rules) != (None, None, None):
+            least, most = parse_size(min_chunk or "1MiB"), parse_size(max_chunk or "1GiB")
+            parts = proto.split(min_chunk=least, max_chunk=most, rules=rules_in(rules))
         whole = len(parts) == 1 and not parts[0].path
         out = out_prefix + (".pb" if whole else ".cpb")
         with Progress("splitting", (1 if whole else 2) * proto.size) as progress:

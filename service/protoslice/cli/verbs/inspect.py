@@ -9,8 +9,9 @@ import typer
 
 from protoslice import Node, _core
 from protoslice.cli.models.looking import looking_at
+from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.subjects import ChunkPolicy, Subject
-from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, TypeName
+from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, RulesFile, TypeName
 from protoslice.cli.terminal.show import escaped, print_json, print_pairs, print_table, say, shorten, width
 from protoslice.sizes import format_size, parse_size
 
@@ -183,6 +184,8 @@ def chunks(
     file: FileName,
     min_chunk: MinChunk = None,
     max_chunk: MaxChunk = None,
+    rules: RulesFile = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Print the rules as --rules takes them, checked.")] = False,
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
@@ -190,9 +193,12 @@ def chunks(
 
     Example: protoslice chunks model.onnx --min-chunk 64KiB
     """
-    policy = ChunkPolicy(_size(min_chunk), _size(max_chunk))
+    policy = ChunkPolicy(_size(min_chunk), _size(max_chunk), rules_in(rules))
     with looking_at(file, type_name) as subject:
         found: list[dict[str, Any]] = list(subject.chunks(policy))
+    if plan:
+        print("\n".join(["# each rule goes before those above it, and before the chunk sizes", *policy.rules]))
+        return
     if as_json:
         print_json(found)
     else:

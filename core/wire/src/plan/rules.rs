@@ -1,0 +1,160 @@
+//! Rules of a plan: which parts become chunks, by path. `PATH: always`, `PATH: 64KiB` (from that size on), `PATH: never`,
+//! `PATH: whole` (nothing below it), `PATH: every 1000` (elements are taken out, so many in each piece).
+//!
+//! A path means the elements of a repeated field where it has brackets, and all of them together where it has none. A
+//! later rule goes before an earlier one.
+
+mod meaning;
+
+use std::fmt;
+
+use crate::error::{Kind, Result, WireError};
+use crate::limits::Limits;
+use crate::path::Path;
+
+pub(super) use meaning::{Active, Meaning, Wish};
+
+/// Most rules of a plan: a set of them is one word.
+pub const MOST_RULES: usize = 64;
+/// Most bytes of all rules together.
+const MOST_TEXT: usize = 16 << 10;
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    path: Path,
+    action: Action,
+}
+
+/// Effect of a rule on the parts at its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// A chunk from this size in bytes on; 1 for every one that is not empty.
+    AtLeast(u64),
+    /// No chunk; what lies below may be some.
+    Never,
+    /// Nothing below becomes a chunk.
+    Whole,
+    /// Elements are taken out in pieces of at most so many.
+    Every(u64),
+}
+
+/// Parses the rules of a plan; a `Syntax` error names the rule and the place in it.
+pub fn parse(texts: &[String], limits: &Limits) -> Result<Vec<Rule>> {
+    let size: usize = texts.iter().map(String::len).sum();
+    if texts.len() > MOST_RULES || size > MOST_TEXT {
+        let message = format!(
+            "{} rules of {size} bytes are too many: {MOST_RULES} rules of {MOST_TEXT} bytes are allowed",
+            texts.len()
+        );
+        return Err(WireError::new(Kind::Limit, message));
+    }
+    texts.iter().map(|text| Rule::parse(text, limits)).collect()
+}
+
+impl Rule {
+    fn parse(text: &str, limits: &Limits) -> Result<Self> {
+        let Some((path, action)) = text.rsplit_once(':').filter(|(path, _)| !path.trim().is_empty()) else {
+            return Err(wrong(text, 0, "a path, a colon and what to do there are due"));
+        };
+        let action = Action::parse(action.trim()).ok_or_else(|| {
+            let what = "always, never, whole, a size such as 64KiB, or every and a number are due";
+            wrong(text, path.len() + 1, what)
+        })?;
+        let path = path.trim();
+        let path = Path::parse(path, limits).map_err(|error| {
+            WireError::new(Kind::Syntax, error.message().to_owned()).on(format!("the path {path:?} of a rule"))
+        })?;
+        Ok(Self { path, action })
+    }
+}
+
+/// The error for a rule that is wrong at byte `at`.
+fn wrong(text: &str, at: usize, what: &str) -> WireError {
+    let place = text.get(..at).unwrap_or_default().chars().count() + 1;
+    WireError::new(Kind::Syntax, format!("{what} at character {place}")).on(format!("rule {text:?}"))
+}
+
+impl Action {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "always" => Some(Self::AtLeast(1)),
+            "never" => Some(Self::Never),
+            "whole" => Some(Self::Whole),
+            _ => match text.strip_prefix("every ") {
+                Some(count) => count.trim().parse().ok().filter(|count| *count > 0).map(Self::Every),
+                None => size(text).map(Self::AtLeast),
+            },
+        }
+    }
+}
+
+/// A size of at least 1 byte, as people write them.
+fn size(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(digits)?;
+    let shift = match unit {
+        "" | "B" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        "TiB" => 40,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|size| (1..1 << 63).contains(size))
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.action {
+            Action::AtLeast(1) => write!(f, "{}: always", self.path),
+            Action::AtLeast(size) => write!(f, "{}: {size}", self.path),
+            Action::Never => write!(f, "{}: never", self.path),
+            Action::Whole => write!(f, "{}: whole", self.path),
+            Action::Every(count) => write!(f, "{}: every {count}", self.path),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str) -> Result<Rule> {
+        Rule::parse(text, &Limits::default())
+    }
+
+    #[test]
+    fn reads_every_form() {
+        let forms = [
+            ("a.b[*].c[\"x: y\"]: always", "a.b[*].c[\"x: y\"]: always"),
+            (" a :64KiB", "a: 65536"),
+            ("a[2:3]:never", "a[2:3]: never"),
+            ("1.2: whole", "1.2: whole"),
+            ("a: every 1000", "a: every 1000"),
+        ];
+        for (text, canonical) in forms {
+            assert_eq!(one(text).unwrap().to_string(), canonical);
+            assert_eq!(one(canonical).unwrap(), one(text).unwrap());
+        }
+    }
+
+    #[test]
+    fn says_where_it_breaks() {
+        let cases = [
+            ("", "character 1"),
+            ("always", "character 1"),
+            (": always", "character 1"),
+            ("a: often", "character 3"),
+            ("é: 0", "character 3"),
+            ("a: every 0", "character 3"),
+            ("a: 16777216TiB", "character 3"),
+            ("a..b: always", "character 3"),
+            ("a[: always", "character 4"),
+        ];
+        for (text, place) in cases {
+            let error = one(text).unwrap_err();
+            assert!(error.kind() == Kind::Syntax && error.message().contains(place), "{text}: {error}");
+        }
+    }
+}
