@@ -1,40 +1,39 @@
-"""Resumable uploads: begun, gone on with, looked at, ended; and stores made of several."""
+"""Resumable uploads: created, continued, looked at and removed."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from protoslice.errors import InvalidInput, ProtosliceError, UnsupportedMediaType
-from protoslice.server.api.json_answers import made_answer
-from protoslice.server.api.models import MadeModel, UploadModel
+from protoslice.errors import InvalidInput
+from protoslice.server.api.models import UploadModel
 from protoslice.server.api.openapi_fragments import BINARY, header, problems
-from protoslice.server.api.problems import METHOD, PRECONDITION, HttpProblem
-from protoslice.server.api.request_bodies import Assemble
+from protoslice.server.api.problems import METHOD, HttpProblem
 from protoslice.server.http.headers import Fields, read_fields
-from protoslice.server.http.parameters import plain_size, read_query
-from protoslice.server.intake.resumable.answers import PREFIX, VERSION, abilities, about, as_json, failure_of
+from protoslice.server.http.parameters import read_query
+from protoslice.server.intake.resumable.answers import PREFIX, abilities, about, answering, as_json, failure_of, joining
 from protoslice.server.intake.resumable.begin import new_draft_upload, new_tus_upload
 from protoslice.server.intake.resumable.checksums import checksum_of
+from protoslice.server.intake.resumable.dialects import (
+    check_type,
+    check_version,
+    has_body,
+    joined_uploads,
+    speaks_draft,
+)
 from protoslice.server.intake.resumable.headers import flag, number
-from protoslice.server.intake.uploads import counted, follow_recipe, pieces_of
+from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, GuardedRoute, takes_body
 from protoslice.server.middleware.clients import pseudonym
 from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Given, Services
-from protoslice.stores import Created, IngestRequest
 from protoslice.stores.uploads import Body, Upload
 
 router = APIRouter(tags=["uploads"], route_class=GuardedRoute)
 
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _TUS_BODY: Final = "application/offset+octet-stream"
 _DRAFT_BODY: Final = "application/partial-upload"
@@ -71,19 +70,6 @@ def _documented(*names: str, body: bool = False) -> dict[str, Any]:
     return {"parameters": parameters} | ({"requestBody": {"required": False, "content": content}} if body else {})
 
 
-def _answering(handler: Callable[P, Awaitable[Response]]) -> Callable[P, Awaitable[Response]]:
-    """Let the failures of uploads look as both dialects want them."""
-
-    @functools.wraps(handler)
-    async def answer(*args: P.args, **kwargs: P.kwargs) -> Response:
-        try:
-            return await handler(*args, **kwargs)
-        except ProtosliceError as error:
-            raise failure_of(error) from error
-
-    return answer
-
-
 @router.options(
     PREFIX,
     operation_id="get_upload_abilities",
@@ -111,11 +97,11 @@ async def upload_abilities(services: Given) -> Response:
     summary="Begin a resumable upload",
 )
 @takes_body(PART_BODY)
-@_answering
+@answering
 async def create_upload(request: Request, services: Given) -> Response:
     """Begin an upload, with the first bytes in the body if there are any, by tus 1.0 or the IETF draft."""
     fields = read_fields(request.scope)
-    draft = _speaks_draft(fields)
+    draft = speaks_draft(fields)
     query = read_query(request.scope["query_string"])
     wanted = (new_draft_upload if draft else new_tus_upload)(fields, query)
     wanted = replace(wanted, client=pseudonym(context_of(request.scope).key))
@@ -123,13 +109,13 @@ async def create_upload(request: Request, services: Given) -> Response:
     concat = fields.get(b"upload-concat", "")
     if concat and concat != "partial":
         with counted(services, request):
-            upload = await _joining(uploads.join(_joined(concat), wanted))
+            upload = await joining(uploads.join(joined_uploads(concat), wanted))
     else:
-        if not draft and _has_body(fields):
-            _check_type(fields, _TUS_BODY)
+        if not draft and has_body(fields):
+            check_type(fields, _TUS_BODY)
         checksum_of(fields)  # a mistake in it is told before anything is begun
         upload = await uploads.create(wanted)
-        if draft or _has_body(fields):
+        if draft or has_body(fields):
             upload = await _append(request, services, upload.id, fields, offset=0)
     services.metrics.resumable.labels("begun").inc()
     return _tell(request, services, upload, status=201, headers={"location": f"{PREFIX}/{upload.id}"})
@@ -143,13 +129,13 @@ async def create_upload(request: Request, services: Given) -> Response:
     openapi_extra=_documented("Tus-Resumable"),
     summary="How far an upload is, and what became of it",
 )
-@_answering
+@answering
 async def get_upload(request: Request, services: Given, upload: str) -> Response:
     """Get the number of durable bytes; ends a request that still sends to this upload, so that it holds.
 
     HEAD gives the same headers. When no store could be made, both answer with the problem that was the reason.
     """
-    _check_version(read_fields(request.scope))
+    check_version(read_fields(request.scope))
     found = await services.stores.uploads.get(upload)
     return _tell(request, services, found, status=200, content=as_json(found))
 
@@ -166,11 +152,11 @@ async def get_upload(request: Request, services: Given, upload: str) -> Response
     summary="Go on with an upload",
 )
 @takes_body(PART_BODY)
-@_answering
+@answering
 async def append_to_upload(request: Request, services: Given, upload: str) -> Response:
     """Append the body at `Upload-Offset`; with the last byte a store is made of the upload."""
     fields = read_fields(request.scope)
-    _check_type(fields, _DRAFT_BODY if _speaks_draft(fields) else _TUS_BODY)
+    check_type(fields, _DRAFT_BODY if speaks_draft(fields) else _TUS_BODY)
     offset = number(fields, "upload-offset")
     if offset is None:
         raise InvalidInput("the header Upload-Offset is missing: the offset of the body's first byte")
@@ -186,10 +172,10 @@ async def append_to_upload(request: Request, services: Given, upload: str) -> Re
     openapi_extra=_documented("Tus-Resumable"),
     summary="End an upload",
 )
-@_answering
+@answering
 async def delete_upload(request: Request, services: Given, upload: str) -> Response:
     """Forget an upload. A store that was made of it stays."""
-    _check_version(read_fields(request.scope))
+    check_version(read_fields(request.scope))
     await services.stores.uploads.remove(upload)
     services.metrics.resumable.labels("removed").inc()
     return Response(status_code=204, headers={"cache-control": "no-store"})
@@ -204,50 +190,6 @@ async def override(request: Request, services: Given, upload: str) -> Response:
     if handler is None:
         raise HttpProblem(METHOD, METHOD.advice, headers={"allow": "OPTIONS, HEAD, GET, PATCH, DELETE"})
     return await handler(request, services, upload)
-
-
-@router.post(
-    "/v1/stores/assemble",
-    operation_id="assemble_store",
-    status_code=201,
-    response_model=MadeModel,
-    responses={
-        200: {"description": "The store existed already.", "model": MadeModel},
-        201: {"description": "The store has been created.", "headers": {"location": header("The store's URL.")}},
-        **problems(404, 409, 410, 413, 415, 422, 507),
-    },
-    summary="Create a store from finished uploads",
-    tags=["stores"],
-)
-@_answering
-async def assemble_store(request: Request, services: Given, body: Assemble) -> Response:
-    """Create a store of uploaded files, each one or several uploads in order, or as a recipe says."""
-    plain = IngestRequest()
-    wanted = IngestRequest(
-        type=body.type,
-        root=body.root,
-        tags=tuple(body.tags),
-        min_chunk=plain_size(body.min_chunk) if body.min_chunk is not None else plain.min_chunk,
-        max_chunk=plain_size(body.max_chunk) if body.max_chunk is not None else plain.max_chunk,
-        report=body.report,
-        strict=body.strict,
-        plan=body.plan,
-    )
-    with counted(services, request):
-        made = await _joining(_assembled(services, body, wanted))
-    context_of(request.scope).store = made.store.id
-    return await made_answer(request, services.stores, made)
-
-
-async def _assembled(services: Services, body: Assemble, wanted: IngestRequest) -> Created:
-    if body.recipe is not None:
-        async with aclosing(services.stores.uploads.content(_upload_id(body.recipe))) as recipe:
-            return await follow_recipe(services, wanted, recipe)
-    files = {
-        path: [_upload_id(url) for url in ([urls] if isinstance(urls, str) else urls)]
-        for path, urls in body.uploads.items()
-    }
-    return await services.stores.uploads.assemble(files, wanted, body.sha256)
 
 
 async def _append(request: Request, services: Services, upload_id: str, fields: Fields, *, offset: int) -> Upload:
@@ -284,56 +226,3 @@ def _tell(
     if content is None:
         return Response(status_code=status, headers=said)
     return JSONResponse(content, status, said)
-
-
-async def _joining(work: Awaitable[T]) -> T:
-    """Result of `work`; its errors are about names in the body or a header, not about the request's URL."""
-    try:
-        return await work
-    except ProtosliceError as error:
-        raise failure_of(error, uploading=True) from error
-
-
-def _speaks_draft(fields: Fields) -> bool:
-    """True for a request of the IETF draft, False for one of tus 1.0; `HttpProblem` for any other."""
-    if b"upload-complete" in fields and b"tus-resumable" not in fields:
-        return True
-    if b"tus-resumable" not in fields:
-        raise HttpProblem(
-            PRECONDITION,
-            "the header Tus-Resumable (tus) or Upload-Complete (IETF draft) is missing",
-            headers={"tus-version": VERSION},
-        )
-    _check_version(fields)
-    return False
-
-
-def _check_version(fields: Fields) -> None:
-    if fields.get(b"tus-resumable", VERSION) != VERSION:
-        raise HttpProblem(PRECONDITION, f"only version {VERSION} of tus is supported", headers={"tus-version": VERSION})
-
-
-def _check_type(fields: Fields, wanted: str) -> None:
-    given = fields.get(b"content-type", "").partition(";")[0].strip().lower()
-    if given != wanted:
-        raise UnsupportedMediaType(f"the body of an upload must be sent as {wanted}")
-
-
-def _has_body(fields: Fields) -> bool:
-    return b"transfer-encoding" in fields or fields.get(b"content-length", "0").strip("0") != ""
-
-
-def _joined(concat: str) -> list[str]:
-    kind, _, urls = concat.partition(";")
-    found = [_upload_id(url) for url in urls.split()]
-    if kind.strip() != "final" or not found:
-        raise InvalidInput("Upload-Concat must be `partial`, or `final;` and the URLs of partial uploads")
-    return found
-
-
-def _upload_id(url: str) -> str:
-    """The upload behind a URL, which may be absolute; an id stands for itself."""
-    before, _, upload_id = url.rpartition("/")
-    if before and not before.endswith(PREFIX):
-        raise InvalidInput(f"{url[:200]!r} is not an upload of this service")
-    return upload_id

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Awaitable, Callable
 from email.utils import format_datetime
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
+from starlette.responses import Response
 from starlette.types import Message, Send
 
 from protoslice.errors import Conflict, ProtosliceError
@@ -13,7 +16,21 @@ from protoslice.server.intake.resumable.checksums import ALGORITHMS
 from protoslice.server.settings import Settings
 from protoslice.stores.uploads import Upload, WrongOffset
 
-__all__ = ["EXTENSIONS", "PREFIX", "VERSION", "abilities", "about", "as_json", "failure_of", "speaking_tus"]
+__all__ = [
+    "EXTENSIONS",
+    "PREFIX",
+    "VERSION",
+    "abilities",
+    "about",
+    "answering",
+    "as_json",
+    "failure_of",
+    "joining",
+    "speaking_tus",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 PREFIX: Final = "/v1/uploads"
 VERSION: Final = "1.0.0"
@@ -104,3 +121,24 @@ def speaking_tus(send: Send) -> Send:
         await send(message)
 
     return speak
+
+
+def answering(handler: Callable[P, Awaitable[Response]]) -> Callable[P, Awaitable[Response]]:
+    """Let the failures of uploads look as both dialects want them."""
+
+    @functools.wraps(handler)
+    async def answer(*args: P.args, **kwargs: P.kwargs) -> Response:
+        try:
+            return await handler(*args, **kwargs)
+        except ProtosliceError as error:
+            raise failure_of(error) from error
+
+    return answer
+
+
+async def joining(work: Awaitable[T]) -> T:
+    """Result of `work`; its errors are about names in the body or a header, not about the request's URL."""
+    try:
+        return await work
+    except ProtosliceError as error:
+        raise failure_of(error, uploading=True) from error

@@ -1,0 +1,67 @@
+"""Stores made of finished uploads."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from protoslice.server.api.json_answers import made_answer
+from protoslice.server.api.models import MadeModel
+from protoslice.server.api.openapi_fragments import header, problems
+from protoslice.server.api.request_bodies import Assemble
+from protoslice.server.http.parameters import plain_size
+from protoslice.server.intake.resumable.answers import answering, joining
+from protoslice.server.intake.resumable.dialects import upload_id
+from protoslice.server.intake.uploads import counted, follow_recipe
+from protoslice.server.middleware.body_limits import GuardedRoute
+from protoslice.server.middleware.context import context_of
+from protoslice.server.services import Given, Services
+from protoslice.stores import Created, IngestRequest
+
+router = APIRouter(tags=["uploads"], route_class=GuardedRoute)
+
+
+@router.post(
+    "/v1/stores/assemble",
+    operation_id="assemble_store",
+    status_code=201,
+    response_model=MadeModel,
+    responses={
+        200: {"description": "The store existed already.", "model": MadeModel},
+        201: {"description": "The store has been created.", "headers": {"location": header("The store's URL.")}},
+        **problems(404, 409, 410, 413, 415, 422, 507),
+    },
+    summary="Create a store from finished uploads",
+    tags=["stores"],
+)
+@answering
+async def assemble_store(request: Request, services: Given, body: Assemble) -> Response:
+    """Create a store of uploaded files, each one or several uploads in order, or as a recipe says."""
+    plain = IngestRequest()
+    wanted = IngestRequest(
+        type=body.type,
+        root=body.root,
+        tags=tuple(body.tags),
+        min_chunk=plain_size(body.min_chunk) if body.min_chunk is not None else plain.min_chunk,
+        max_chunk=plain_size(body.max_chunk) if body.max_chunk is not None else plain.max_chunk,
+        report=body.report,
+        strict=body.strict,
+        plan=body.plan,
+    )
+    with counted(services, request):
+        made = await joining(_assembled(services, body, wanted))
+    context_of(request.scope).store = made.store.id
+    return await made_answer(request, services.stores, made)
+
+
+async def _assembled(services: Services, body: Assemble, wanted: IngestRequest) -> Created:
+    if body.recipe is not None:
+        async with aclosing(services.stores.uploads.content(upload_id(body.recipe))) as recipe:
+            return await follow_recipe(services, wanted, recipe)
+    files = {
+        path: [upload_id(url) for url in ([urls] if isinstance(urls, str) else urls)]
+        for path, urls in body.uploads.items()
+    }
+    return await services.stores.uploads.assemble(files, wanted, body.sha256)

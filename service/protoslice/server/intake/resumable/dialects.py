@@ -1,0 +1,59 @@
+"""Dialects of resumable uploads: tus 1.0 and the IETF draft, told apart and checked by their headers."""
+
+from __future__ import annotations
+
+from protoslice.errors import InvalidInput, UnsupportedMediaType
+from protoslice.server.api.problems import PRECONDITION, HttpProblem
+from protoslice.server.http.headers import Fields
+from protoslice.server.intake.resumable.answers import PREFIX, VERSION
+
+__all__ = ["check_type", "check_version", "has_body", "joined_uploads", "speaks_draft", "upload_id"]
+
+
+def speaks_draft(fields: Fields) -> bool:
+    """True for a request of the IETF draft, False for one of tus 1.0; `HttpProblem` for any other."""
+    if b"upload-complete" in fields and b"tus-resumable" not in fields:
+        return True
+    if b"tus-resumable" not in fields:
+        raise HttpProblem(
+            PRECONDITION,
+            "the header Tus-Resumable (tus) or Upload-Complete (IETF draft) is missing",
+            headers={"tus-version": VERSION},
+        )
+    check_version(fields)
+    return False
+
+
+def check_version(fields: Fields) -> None:
+    """Raise `HttpProblem` for another version of tus."""
+    if fields.get(b"tus-resumable", VERSION) != VERSION:
+        raise HttpProblem(PRECONDITION, f"only version {VERSION} of tus is supported", headers={"tus-version": VERSION})
+
+
+def check_type(fields: Fields, wanted: str) -> None:
+    """Raise `UnsupportedMediaType` unless the body has the media type `wanted`."""
+    given = fields.get(b"content-type", "").partition(";")[0].strip().lower()
+    if given != wanted:
+        raise UnsupportedMediaType(f"the body of an upload must be sent as {wanted}")
+
+
+def has_body(fields: Fields) -> bool:
+    """True when the request has a body of at least one byte, or of unknown length."""
+    return b"transfer-encoding" in fields or fields.get(b"content-length", "0").strip("0") != ""
+
+
+def joined_uploads(concat: str) -> list[str]:
+    """Ids of the uploads that `Upload-Concat: final` names; `InvalidInput` for another value."""
+    kind, _, urls = concat.partition(";")
+    found = [upload_id(url) for url in urls.split()]
+    if kind.strip() != "final" or not found:
+        raise InvalidInput("Upload-Concat must be `partial`, or `final;` and the URLs of partial uploads")
+    return found
+
+
+def upload_id(url: str) -> str:
+    """The upload behind a URL, which may be absolute; an id stands for itself."""
+    before, _, upload_id = url.rpartition("/")
+    if before and not before.endswith(PREFIX):
+        raise InvalidInput(f"{url[:200]!r} is not an upload of this service")
+    return upload_id
