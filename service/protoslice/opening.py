@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from protoslice.errors import CorruptModel, Unsupported
 from protoslice.indexing import Form, IndexingTerms, ProtoFile, decode, index
 from protoslice.library import Proto
 from protoslice.schema.detection.detect import HEAD
-from protoslice.sources import BytesSource, FileObjectSource, RangeSource, SourceLike, as_source, opened_by
+from protoslice.sources import BytesSource, FileObjectSource, RangeSource, SourceLike, as_source, filename_of, opened_by
 
 __all__ = ["look_at", "open_looked_at", "open_proto"]
 
@@ -43,7 +42,7 @@ def open_proto(
 
     `progress(done, total)` is called now and then, in bytes. `storage_options` are those of the storage at a URI.
     """
-    opening, filename = as_source(source, storage_options), _filename(source)
+    opening, filename = as_source(source, storage_options), filename_of(source)
     owned = opened_by(opening, source)
     terms = IndexingTerms(_Types(types), limits=limits, decoding=limits, floor=floor, index=index, progress=progress)
     try:
@@ -167,8 +166,3 @@ class _DecodedBytes:
         """Free the memory or remove the temporary file."""
         if self._file is not None:
             self._file.close()
-
-
-def _filename(source: SourceLike) -> str | None:
-    name = source if isinstance(source, str | os.PathLike) else getattr(source, "name", None)
-    return os.path.basename(os.fspath(name)) if isinstance(name, str | os.PathLike) else None

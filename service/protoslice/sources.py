@@ -17,7 +17,7 @@ from protoslice.errors import CorruptModel, InvalidInput, NotFound, ProtosliceEr
 
 __all__ = [
     "BytesSource", "Closable", "FileObjectSource", "FileSet", "FileSource", "RangeSource", "SourceLike", "as_source",
-    "is_uri", "opened_by",
+    "filename_of", "is_uri", "opened_by",
 ]  # fmt: skip
 
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
@@ -212,6 +212,12 @@ def as_source(x: SourceLike, storage_options: Mapping[str, str] | None = None) -
         f"{type(x).__name__} is not a source: give a path, a URI, bytes, a seekable binary file, "
         "or an object with `size` and `read(offset, length)`"
     )
+
+
+def filename_of(source: SourceLike) -> str | None:
+    """File name of `source` without folders; None for bytes and for sources without a name."""
+    name = source if isinstance(source, str | os.PathLike) else getattr(source, "name", None)
+    return os.path.basename(os.fspath(name)) if isinstance(name, str | os.PathLike) else None
 
 
 def opened_by(source: RangeSource, x: SourceLike) -> list[Closable]:

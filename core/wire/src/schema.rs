@@ -174,9 +174,10 @@ impl Message {
         self.fields.get(at)
     }
 
-    /// The field named `name`.
+    /// The field named `name`, now or formerly.
     pub fn field_named(&self, name: &str) -> Option<&Field> {
-        self.fields.iter().find(|field| field.name == name)
+        let named = |name: &str| self.fields.iter().find(|field| field.name == name);
+        named(name).or_else(|| former(&FORMER_FIELDS, &self.name, name).and_then(named))
     }
 
     /// All fields, by number.
@@ -190,6 +191,22 @@ impl Message {
     pub fn key(&self) -> Option<&Field> {
         self.field(self.key?)
     }
+}
+
+/// Type, former name and present name of fields that were renamed: Paddle's in version 3.
+const FORMER_FIELDS: [(&str, &str, &str); 4] = [
+    ("paddle.framework.proto.VarType", "lod_tensor", "dense_tensor"),
+    ("paddle.framework.proto.VarType.ReaderDesc", "lod_tensor", "dense_tensor"),
+    ("paddle.framework.proto.VarType.DenseTensorDesc", "lod_level", "legacy_lod_level"),
+    ("paddle.framework.proto.VarType.DenseTensorArrayDesc", "lod_level", "legacy_lod_level"),
+];
+/// Former and present names of values that were renamed; enums have no names in the table.
+const FORMER_VALUES: [(&str, &str, &str); 2] =
+    [("", "LOD_TENSOR", "DENSE_TENSOR"), ("", "LOD_TENSOR_ARRAY", "DENSE_TENSOR_ARRAY")];
+
+/// The present name of what `place` formerly called `name`; None when it was never renamed.
+fn former(table: &'static [(&str, &str, &str)], place: &str, name: &str) -> Option<&'static str> {
+    table.iter().find(|(of, old, _)| *of == place && *old == name).map(|(_, _, new)| *new)
 }
 
 fn key_field(fields: &[Field]) -> Option<u32> {
@@ -294,9 +311,10 @@ impl Schema {
         }
     }
 
-    /// The number of the value `name` in the enum numbered `id`; None when unknown.
+    /// The number of the value `name`, now or formerly, in the enum numbered `id`; None when unknown.
     pub fn enum_value(&self, id: u32, name: &str) -> Option<i32> {
-        self.enums.get(id as usize)?.get(name).copied()
+        let values = self.enums.get(id as usize)?;
+        values.get(name).or_else(|| values.get(former(&FORMER_VALUES, "", name)?)).copied()
     }
 
     /// The alphabetically first name of value `number` in the enum numbered `id`; None when unknown.

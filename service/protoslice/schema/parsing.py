@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from google.protobuf import text_format
@@ -14,6 +15,17 @@ __all__ = ["MAX_TEXT", "check_text_size", "serialized"]
 
 MAX_TEXT: Final = 64 << 20
 """Limit in bytes of a text: it is parsed in memory, at about a second per MiB."""
+
+
+_PADDLE: Final = "paddle.framework.proto."
+_RENAMED: Final = {
+    "lod_tensor": "dense_tensor",
+    "lod_level": "legacy_lod_level",
+    "LOD_TENSOR": "DENSE_TENSOR",
+    "LOD_TENSOR_ARRAY": "DENSE_TENSOR_ARRAY",
+}
+# Strings and comments are matched as wholes, so that no name within them is replaced.
+_FORMER: Final = re.compile(r"\"(?:\\.|[^\"\\\n])*+\"?|'(?:\\.|[^'\\\n])*+'?|#[^\n]*|\w++")
 
 
 def check_text_size(size: int) -> None:
@@ -36,12 +48,19 @@ def serialized(text: bytes, read_by: TypeSchema) -> bytes:
 def serialized_as(text: bytes, message: Message) -> bytes:
     """`text` parsed into the empty `message`, serialized; `CorruptModel` if it does not parse."""
     try:
-        _parse(text.decode(), message)
+        _parse(_present(text.decode(), message), message)
         return message.SerializePartialToString(deterministic=True)
     except UnicodeDecodeError as error:
         raise CorruptModel("the text is not UTF-8", error.start) from error
     except RecursionError as error:
         raise CorruptModel("the text is nested too deep") from error
+
+
+def _present(text: str, message: Message) -> str:
+    """`text` with the names that Paddle's messages had before version 3 replaced by their present ones."""
+    if not message.DESCRIPTOR.full_name.startswith(_PADDLE):
+        return text
+    return _FORMER.sub(lambda found: _RENAMED.get(found[0], found[0]), text)
 
 
 def _parse(text: str, message: Message) -> None:

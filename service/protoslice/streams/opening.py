@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from protoslice import _core
-from protoslice.sources import FileSource, SourceLike, as_source
+from protoslice.sources import FileSource, SourceLike, as_source, filename_of
 from protoslice.streams.framing import checked_framing, framing_of
 from protoslice.streams.records import Records
 from protoslice.streams.types import type_of
@@ -39,7 +39,7 @@ def open_records(
             known = framing_of(opening) if framing is None else checked_framing(framing)
             index = _core.index_records(_core.Sources([opening]), known, limits=limits, progress=progress)
         records = Records(opening, index)
-        records.type = type or type_of(records.core, opening)
+        records.type = type or type_of(records.core, opening, filename_of(source))
         records.own(held.pop_all())
         return records
     raise AssertionError("a with block that returns")  # pragma: no cover

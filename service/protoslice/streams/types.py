@@ -9,6 +9,7 @@ from protoslice import _core
 from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.riegeli import RecordReader
 from protoslice.schema.detection.detect import HEAD
+from protoslice.schema.detection.names import expected, means_records
 from protoslice.schema.detection.records import detect_record
 from protoslice.sources import RangeSource
 
@@ -18,11 +19,13 @@ _LOOKED_AT: Final = 64
 """Records among which the first that has bytes is looked for."""
 
 
-def type_of(records: _core.Records, source: RangeSource) -> str | None:
-    """Full name of the records' type, declared by a riegeli file or detected; None when unknown."""
+def type_of(records: _core.Records, source: RangeSource, filename: str | None = None) -> str | None:
+    """Full name of the records' type, by declaration, `filename` or detection; None when unknown."""
     with suppress(CorruptModel, LimitExceeded):  # damage is told by whoever reads the record
         if records.framing == "riegeli" and (declared := _declared(source)):
             return declared
+        if means_records(filename):
+            return expected(filename)[0]
         read = _core.Sources([source])
         for number in range(min(records.count, _LOOKED_AT)):
             rope = records.rope(read, [(number, number + 1)], None)

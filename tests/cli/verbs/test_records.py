@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from google.protobuf import json_format
+from tests.support.golden import folder
 from tests.support.streams import FRAMED, example
 from typer.testing import CliRunner, Result
 
+from protoslice import schema
 from protoslice.cli import app as program
 from protoslice.schema.rendering import render
 
@@ -92,3 +96,15 @@ def test_what_cannot_be_is_said(stream: str, args: tuple[str, ...], words: str) 
     assert done.exit_code not in {0, 1}
     assert words in done.stderr
     assert done.stderr.count("\n") <= 2
+
+
+def test_warm_up_requests_by_number() -> None:
+    path = folder("tf_sm_functions") / "assets.extra" / "tf_serving_warmup_requests"
+    log: Any = schema.bundled().message_class("tensorflow.serving.PredictionLog")
+    assert json.loads(call(str(path), "--json").stdout)["type"] == "tensorflow.serving.PredictionLog"
+    for number in range(3):
+        message = log.FromString(CliRunner().invoke(program.app, ["records", str(path), str(number)]).stdout_bytes)
+        assert message.WhichOneof("log_type") is not None
+        assert json.loads(call(str(path), str(number), "--json").stdout) == json.loads(
+            json_format.MessageToJson(message, preserving_proto_field_name=True)
+        )

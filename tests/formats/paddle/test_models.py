@@ -15,6 +15,8 @@ from tests.support.golden import MODELS
 from tests.support.paddle import TYPES, Parameter, blob, combined, json_program, program, variable
 from tests.support.tensors import content
 
+import protoslice
+from protoslice import schema
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.model import Fault, Model, Tensors
 from protoslice.formats.paddle import programs
@@ -312,3 +314,40 @@ def test_damaged_files_raise_our_errors_and_no_others() -> None:
         except ProtosliceError:
             refused += 1
     assert 1000 < refused < 3000
+
+
+OLD = b"""
+blocks { idx: 0 parent_idx: -1  # lod_tensor
+  vars { name: "lod_tensor" persistable: true
+    type { type: LOD_TENSOR lod_tensor { tensor { data_type: FP32 dims: 2 } lod_level: 1 } } }
+  vars { name: "LOD_TENSOR" type { type: LOD_TENSOR_ARRAY tensor_array { tensor { data_type: FP32 } lod_level: 2 } } }
+  vars { name: 'r"#lod_level' type { type: READER reader { lod_tensor { tensor { data_type: FP32 } } } } }
+}
+"""
+
+
+def test_names_of_version_2_are_read_in_text(tmp_path: Path) -> None:
+    message: Any = schema.bundled().message_class(programs.PROGRAM)
+    (tmp_path / "m.pbtxt").write_bytes(OLD)
+    with protoslice.open(tmp_path / "m.pbtxt", programs.PROGRAM) as proto:
+        one, two, three = message.FromString(proto.rope.read()).blocks[0].vars
+    assert (one.name, two.name, three.name) == ("lod_tensor", "LOD_TENSOR", 'r"#lod_level')
+    assert (one.type.type, two.type.type) == (7, 13)
+    assert (one.type.dense_tensor.legacy_lod_level, two.type.tensor_array.legacy_lod_level) == (1, 2)
+    assert len(three.type.reader.dense_tensor) == 1
+
+
+def test_names_of_version_2_lead_where_the_present_ones_do(tmp_path: Path) -> None:
+    (tmp_path / "m.pbtxt").write_bytes(OLD)
+    with protoslice.open(tmp_path / "m.pbtxt", programs.PROGRAM) as proto:
+        for old in (
+            "blocks[0].vars[0].type.lod_tensor.tensor",
+            "blocks[0].vars[0].type.lod_tensor.lod_level",
+            "blocks[0].vars[2].type.reader.lod_tensor[0]",
+        ):
+            now = old.replace("lod_tensor", "dense_tensor").replace("lod_level", "legacy_lod_level")
+            assert proto.merge(old).read() == proto.merge(now).read() != b""
+        kept = proto.merge("blocks[0].vars[0]", ["type.lod_tensor.lod_level"]).read()
+        assert kept == proto.merge("blocks[0].vars[0]", ["type.dense_tensor.legacy_lod_level"]).read() != b""
+        with pytest.raises(NotFound, match=r"has no field .lod_tensors."):
+            proto.merge("blocks[0].vars[0].type.lod_tensors")
