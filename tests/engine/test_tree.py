@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from itertools import islice
 
+import pytest
 from google.protobuf.message import Message
 from hypothesis import given
 from tests.support.protos import ROOT, Case, cases
 
 import protoslice
-from protoslice.errors import NotFound
+from protoslice.errors import InvalidInput, NotFound
 from protoslice.schema import from_descriptor_set
 
 _MOST_NODES = 400
@@ -100,3 +101,9 @@ def test_a_short_text_is_shown(case: Case) -> None:
 def _singular(message: Message, name: str | None) -> object:
     field = message.DESCRIPTOR.fields_by_name.get(name or "")
     return None if field is None or field.is_repeated else getattr(message, field.name)
+
+
+def test_a_path_is_as_long_as_its_bytes() -> None:
+    with protoslice.open(b"\x0a\x01a", type="onnx.ModelProto") as proto:
+        with pytest.raises(InvalidInput, match="a path has 6000 bytes in UTF-8 where 4096 are allowed"):
+            proto.merge("\u00e9" * 3000)

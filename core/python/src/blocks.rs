@@ -2,8 +2,6 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use wire::blocks;
@@ -34,23 +32,10 @@ impl BlockSums {
 /// Number of the first block in `data` that differs from its sum; None when all agree. `data` begins with block
 /// `first`.
 #[pyfunction]
-pub(crate) fn first_bad_block(
-    py: Python<'_>,
-    data: &Bound<'_, PyAny>,
-    first: usize,
-    sums: &[u8],
-) -> PyResult<Option<usize>> {
-    let buffer = PyBuffer::<u8>::get(data)?;
-    let Some(pointer) = buffer.as_slice_ptr() else {
-        return Err(PyBufferError::new_err("contiguous bytes are due"));
-    };
-    // SAFETY: the buffer is held until the end, and callers must not write to it meanwhile: the service checks a buffer
-    // after filling it and before passing it on.
-    #[allow(unsafe_code, reason = "reading a buffer without a copy")]
-    let bytes: &[u8] = unsafe { pointer.as_ref() };
+pub(crate) fn first_bad_block(py: Python<'_>, data: &[u8], first: usize, sums: &[u8]) -> Option<usize> {
     // Releasing the GIL costs more than checking a block or two.
-    if bytes.len() <= 2 * blocks::BLOCK {
-        return Ok(blocks::first_bad_block(bytes, first, sums));
+    if data.len() <= 2 * blocks::BLOCK {
+        return blocks::first_bad_block(data, first, sums);
     }
-    Ok(py.detach(|| blocks::first_bad_block(bytes, first, sums)))
+    py.detach(|| blocks::first_bad_block(data, first, sums))
 }

@@ -2,10 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyMemoryView, PySlice};
 use wire::digest;
 
 use crate::errors;
@@ -44,16 +42,24 @@ impl Sha256 {
     }
 }
 
+/// Bytes copied at a time of a buffer that may change.
+const PIECE: usize = 1 << 18;
+
 /// The CRC-32C of `data`; `crc` is the CRC-32C of the bytes before `data`, 0 at the start.
 #[pyfunction]
 #[pyo3(signature = (data, crc=0))]
-pub(crate) fn crc32c(py: Python<'_>, data: &Bound<'_, PyAny>, crc: u32) -> PyResult<u32> {
-    let buffer = PyBuffer::<u8>::get(data)?;
-    let Some(pointer) = buffer.as_slice_ptr() else {
-        return Err(PyBufferError::new_err("contiguous bytes are due"));
-    };
-    // SAFETY: the buffer is held until the end, and callers must not write to it meanwhile.
-    #[allow(unsafe_code, reason = "reading a buffer without a copy")]
-    let bytes: &[u8] = unsafe { pointer.as_ref() };
-    Ok(py.detach(|| wire::blocks::crc32c(bytes, crc)))
+pub(crate) fn crc32c(py: Python<'_>, data: &Bound<'_, PyAny>, mut crc: u32) -> PyResult<u32> {
+    let sum = |bytes: &[u8], crc| py.detach(|| wire::blocks::crc32c(bytes, crc));
+    if let Ok(bytes) = data.cast::<PyBytes>() {
+        return Ok(sum(bytes.as_bytes(), crc));
+    }
+    // Without the GIL another thread could write to any other buffer, so that is copied piece by piece.
+    let view = PyMemoryView::from(data)?.call_method1("cast", ("B",))?;
+    let len = view.len()?;
+    for start in (0..len).step_by(PIECE) {
+        let part = PySlice::new(py, start.cast_signed(), len.min(start + PIECE).cast_signed(), 1);
+        let piece = view.get_item(part)?.call_method0("tobytes")?;
+        crc = sum(piece.cast::<PyBytes>()?.as_bytes(), crc);
+    }
+    Ok(crc)
 }

@@ -60,7 +60,8 @@ impl Varints {
         check_width(width)?;
         bytes_of(count, width)?;
         if width > 8 {
-            return Err(WireError::new(Kind::Syntax, "no varint has more than 8 bytes"));
+            let message = format!("elements have {width} bytes, where those of varints have 8 at most");
+            return Err(WireError::new(Kind::Syntax, message));
         }
         Ok(Self { source, digits, width, count, repeat, ends: OnceLock::new() })
     }

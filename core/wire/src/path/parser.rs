@@ -8,7 +8,7 @@ impl Path {
     /// Parses `text`; a `Syntax` error when it is not a path or has too many bytes.
     pub fn parse(text: &str, limits: &Limits) -> Result<Self> {
         if text.len() > limits.path {
-            let message = format!("a path has {} characters where {} are allowed", text.len(), limits.path);
+            let message = format!("a path has {} bytes in UTF-8 where {} are allowed", text.len(), limits.path);
             return Err(WireError::new(Kind::Syntax, message));
         }
         let mut parser = Parser { text, at: 0 };

@@ -5,7 +5,7 @@ from __future__ import annotations
 from protoslice._core import crc32c
 from protoslice.errors import CorruptModel
 from protoslice.formats.model import Bytes
-from protoslice.ropes import Rope
+from protoslice.ropes import PIECE, Rope
 from protoslice.schema.detection.magic import masked
 
 __all__ = ["check", "crc_of", "masked"]
@@ -13,9 +13,9 @@ __all__ = ["check", "crc_of", "masked"]
 
 def crc_of(data: Bytes) -> int:
     """The CRC-32C of `data`, read in pieces."""
-    crc = 0
-    for piece in Rope(data.rope, data.sources).pieces():
-        crc = crc32c(piece, crc)
+    rope, crc = Rope(data.rope, data.sources), 0
+    for at in range(0, rope.size, PIECE):
+        crc = crc32c(rope.read(at, min(PIECE, rope.size - at)), crc)  # bytes, which need no copy
     return crc
 
 
