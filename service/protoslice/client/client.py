@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack, overload
 from protoslice.client.download.cache import Cache
 from protoslice.client.download.files import Download, Downloaded, Progress, afresh, read_whole, same_file
 from protoslice.client.download.folders import PiecesByFile, each_file
+from protoslice.client.download.places import places_below
 from protoslice.client.download.remote import Remote
 from protoslice.client.download.trust import trusted
 from protoslice.client.http.connection import Connection, Params, Patience, path_of
@@ -284,8 +285,9 @@ class Client:
         if view is not None:
             return [self._download_file(store, _named(store, view), Path(target), pieces, progress)]
         folder = Path(target)
-        alone = len(store.files) == 1 and not folder.is_dir()
-        places = {file.path: folder if alone else _inside(folder, file.path) for file in store.files}
+        paths = [file.path for file in store.files]
+        alone = len(paths) == 1 and not folder.is_dir()
+        places = {paths[0]: folder} if alone else places_below(folder, paths)
 
         def fetch(file: File, progress: Progress | None) -> Downloaded:
             return self._download_file(store, file, places[file.path], pieces, progress)
@@ -425,14 +427,3 @@ def _named(store: Store, view: str) -> File:
         if file.path == path:
             return file
     raise NotFound(f"store {store.id} has no file {path!r}")
-
-
-def _inside(folder: Path, path: str) -> Path:
-    """Path of a store's file below `folder`; `IntegrityError` for one that leads out of the folder.
-
-    A service must not choose where else a client writes.
-    """
-    steps = path.split("/")
-    if any(step in {"", ".", ".."} or "\\" in step or "\0" in step for step in steps):
-        raise IntegrityError(f"the service lists a file at {path!r}, which is no place below a folder")
-    return folder.joinpath(*steps)

@@ -235,10 +235,10 @@ def test_a_folder_that_may_not_be_written(client: Client, stores: tuple[Store, S
 
 @pytest.mark.parametrize("path", ["../up", "/abs", "a//b", "a/../../b", "", ".", "a\\b", "a\0b"])
 def test_a_service_cannot_write_elsewhere(path: str, tmp_path: Path) -> None:
-    from protoslice.client.client import _inside
+    from protoslice.client.download.places import places_below
 
     with pytest.raises(IntegrityError):
-        _inside(tmp_path, path)
+        places_below(tmp_path, [path])
 
 
 def test_two_downloads_of_the_same_at_once(tmp_path: Path) -> None:

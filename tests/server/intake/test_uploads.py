@@ -277,6 +277,19 @@ def test_registering_in_place(serving: Any, tmp_path: Path, model: bytes) -> Non
         assert_problem(changed.status_code, changed.headers, changed.content, expected=409, slug="conflict")
 
 
+def test_an_empty_body_has_to_be_meant(client: httpx.Client) -> None:
+    before = client.get("/v1/stores?limit=1000").json()
+    for body in (b"", iter(())):  # with a length, and in chunks
+        answer = client.put("/v1/stores", content=body)
+        problem = assert_problem(answer.status_code, answer.headers, answer.content, expected=400, slug="invalid-input")
+        assert "the body is empty" in problem["detail"]
+    assert client.get("/v1/stores?limit=1000").json() == before
+    made = client.put("/v1/stores?type=onnx.ModelProto")
+    assert made.status_code == 201
+    assert (made.json()["type"], made.json()["size"]) == ("onnx.ModelProto", 0)
+    assert client.put("/v1/stores?filename=notes").status_code == 201
+
+
 def test_a_corrupt_object_is_not_registered(serving: Any, tmp_path: Path, model: bytes) -> None:
     (tmp_path / "model.onnx").write_bytes(b"\x3a\xff\xff\xff\xff\x0fabc")
     files = {"model.onnx": (tmp_path / "model.onnx").as_uri()}

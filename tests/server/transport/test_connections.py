@@ -125,6 +125,17 @@ def test_a_chunked_body_that_does_not_parse(serving: Any, sent: bytes) -> None:
         (upload_head(b"transfer-encoding: gzip\r\n"), 400),
         (upload_head(b"transfer-encoding: chunked, gzip\r\n"), 400),
         (upload_head(b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n"), 400),
+        *[
+            (b"GET /livez HTTP/%s\r\nhost: localhost\r\nconnection: close\r\n\r\n" % version, expected)
+            for version, expected in (
+                (b"1.1", 200),
+                (b"1.0", 200),
+                (b"0.9", 400),
+                (b"1.2", 400),
+                (b"2.0", 400),
+                (b"3.0", 400),
+            )
+        ],
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100), 400),
     ],
 )

@@ -15,7 +15,7 @@ from protoslice.client.http.range_answers import RemoteFacts
 from protoslice.client.locks import lock
 from protoslice.errors import ProtosliceError, StorageDenied, StorageError, StorageFull
 
-__all__ = ["PartialFile"]
+__all__ = ["PartialFile", "write_failure"]
 
 _STEP: Final = 1 << 20
 _WRITTEN: Final = 64 << 10
@@ -46,7 +46,7 @@ class PartialFile:
                 self.restart()
         except OSError as error:
             self.close()
-            raise _failed(target, error) from error
+            raise write_failure(target, error) from error
 
     def _open(self) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -72,7 +72,7 @@ class PartialFile:
                 written = os.pwrite(self._fd, left[:_WRITTEN], offset)
                 offset, left = offset + written, left[written:]
         except OSError as error:
-            raise _failed(self.target, error) from error
+            raise write_failure(self.target, error) from error
 
     def read(self, offset: int, length: int) -> bytes:
         """Bytes at `offset`, fewer at the end of the file."""
@@ -93,7 +93,7 @@ class PartialFile:
         try:
             os.replace(self._path, self.target)
         except OSError as error:
-            raise _failed(self.target, error) from error
+            raise write_failure(self.target, error) from error
 
     def drop(self) -> None:
         """Remove the temporary file."""
@@ -113,7 +113,8 @@ class PartialFile:
         self.close()
 
 
-def _failed(target: Path, error: OSError) -> ProtosliceError:
+def write_failure(target: Path, error: OSError) -> ProtosliceError:
+    """The error for a `target` that cannot be written."""
     message = f"{target} cannot be written: {error.strerror}"
     match error:
         case PermissionError():

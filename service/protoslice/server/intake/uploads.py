@@ -9,7 +9,7 @@ from typing import Final
 
 from fastapi import Request
 
-from protoslice.errors import ProtosliceError
+from protoslice.errors import InvalidInput, ProtosliceError
 from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.api.problems import BUSY, RETRY_AFTER_SECONDS, HttpProblem, problem_of_error
 from protoslice.server.http.digests import BodyDigest
@@ -48,7 +48,9 @@ async def _take_in(
     async with await services.stores.ingest(wanted) as ingest:
         started = perf_counter()
         async for file in files:
-            await _take_file(ingest, file.path, file.pieces)
+            size = await _take_file(ingest, file.path, file.pieces)
+            if one and not size and wanted.type is None and filename is None:
+                raise InvalidInput("the body is empty: send the file, or give its `filename` or `type` if it is empty")
         received = perf_counter()
         if not one:
             digest.check()
@@ -75,11 +77,12 @@ async def follow_recipe(
     return created
 
 
-async def _take_file(ingest: Ingest, path: str, pieces: AsyncIterator[bytes]) -> None:
+async def _take_file(ingest: Ingest, path: str, pieces: AsyncIterator[bytes]) -> int:
+    """Take in a file; returns its size in bytes."""
     sink = await ingest.file(path)
     async for piece in pieces:
         await sink.write(piece)
-    await sink.close()
+    return (await sink.close()).size
 
 
 async def pieces_of(request: Request) -> AsyncIterator[bytes]:

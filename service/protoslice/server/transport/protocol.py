@@ -26,6 +26,8 @@ Answerer = Callable[[bytes, Headers, str | None, Headers], bytes | None]
 
 Arguments: target, headers, address of the peer, and headers of every response.
 """
+_VERSIONS: Final = frozenset({"1.0", "1.1"})
+"""Versions of HTTP that are answered; the parser takes 0.9 and 2.0 as well, and refuses any others."""
 FRAMING: Final = 32
 """Bytes of chunk heads and extensions that one byte of a body pays for; no byte pays for trailers."""
 
@@ -163,6 +165,9 @@ class GuardedProtocol(PacedProtocol):
             self._refuse_head()
             return
         if self._answer_at_once():
+            return
+        if self.parser.get_http_version() not in _VERSIONS:
+            self.send_400_response("HTTP/1.1 and HTTP/1.0 are spoken here")
             return
         self._unset_keepalive_if_required()
         self._make_scope()
