@@ -16,7 +16,7 @@ from protoslice.indexing import Form
 from protoslice.ropes import Rope
 from protoslice.sources import RangeSource
 
-__all__ = ["Chunk", "Form", "Large", "Node", "Proto", "Split", "View", "node_at"]
+__all__ = ["Chunk", "Form", "Large", "Node", "Proto", "RuleSplitter", "Split", "View", "node_at"]
 
 _ALL_NODES = 1 << 40
 _STRIDE = 64 << 20  # bytes hashed between two reports of progress
@@ -112,6 +112,13 @@ class Split(Sequence[Chunk]):
         return Rope(self._plan.cpb(list(self.hashes(advance))), self._read)
 
 
+class RuleSplitter(Protocol):
+    """Source of rules for protos, such as a class of another package; see `protoslice.splitters`."""
+
+    def rules(self, proto: Proto, /) -> Sequence[str]:
+        """Rules for `proto`, by its type and its index; empty to leave it to the sizes."""
+
+
 class _Closable(Protocol):
     """An object that is closed together with a proto."""
 
@@ -191,18 +198,27 @@ class Proto:
         _check_size("limit", limit)
         return [Large(*row) for row in self.document.largest(limit)]
 
-    def split(self, *, min_chunk: int = MIN_CHUNK, max_chunk: int = MAX_CHUNK, rules: Sequence[str] = ()) -> Split:
+    def split(
+        self,
+        *,
+        min_chunk: int = MIN_CHUNK,
+        max_chunk: int = MAX_CHUNK,
+        rules: Sequence[str] = (),
+        splitter: RuleSplitter | None = None,
+    ) -> Split:
         """The chunks under a policy, in bytes: fields of at least `min_chunk`, runs cut at `max_chunk`.
 
         `rules` go before the sizes, such as `node: every 1000` or `node[*].attr["value"]: always`; see
-        `docs/splitting.md`. `InvalidInput`, `NotFound` or `Unsupported` for a rule that cannot apply.
+        `docs/splitting.md`. Those that `splitter` gives for this proto come first. `InvalidInput`, `NotFound` or
+        `Unsupported` for a rule that cannot apply.
         """
         if isinstance(rules, str):
             raise InvalidInput("rules is a list of rules, not one rule")
+        given = [*(splitter.rules(self) if splitter is not None else ()), *rules]
         if min_chunk < 1 or max_chunk < min_chunk:
             raise InvalidInput("min_chunk must be at least 1, and max_chunk no smaller than min_chunk")
         _check_size("max_chunk", max_chunk)
-        return Split(self.document.plan(min_chunk, max_chunk, list(rules)), self.sources)
+        return Split(self.document.plan(min_chunk, max_chunk, given), self.sources)
 
     @cached_property
     def own_chunks(self) -> Split | None:

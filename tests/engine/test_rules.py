@@ -79,7 +79,7 @@ def check(case: Case, seed: int) -> int:
     """Number of chunks under random rules, after a merge as TensorFlow's Merger does it."""
     random = Random(seed)
     rules = random_rules(random, descriptor_of(case.root))
-    sizes = {"min_chunk": random.choice([1, 8, 64, 1 << 20]), "max_chunk": 1 << 21}
+    sizes: Any = {"min_chunk": random.choice([1, 8, 64, 1 << 20]), "max_chunk": 1 << 21}
     with protoslice.open(case.data, ROOT, types=from_descriptor_set(case.schema), floor=case.floor) as proto:
         split = proto.split(**sizes, rules=rules)
         chunks, metadata = [chunk.rope.read() for chunk in split], METADATA.FromString(split.metadata)
@@ -98,7 +98,7 @@ def test_chunks_by_any_rules_merge_to_the_whole(case: Case, seed: int) -> None:
     check(case, seed)
 
 
-def _plan(message: Any, *rules: str, **sizes: int) -> list[tuple[str, bytes]]:
+def _plan(message: Any, *rules: str, **sizes: Any) -> list[tuple[str, bytes]]:
     """Paths and bytes of the chunks but the first."""
     with open_proto(message.SerializeToString(), "t.M", types=TYPES, floor=1) as proto:
         split = proto.split(**sizes, rules=rules)

@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["FileName", "Json", "LocalName", "MaxChunk", "MinChunk", "RulesFile", "StorageUri", "TypeName"]
+__all__ = [
+    "FileName",
+    "Json",
+    "LocalName",
+    "MaxChunk",
+    "MinChunk",
+    "RulesFile",
+    "SplitterName",
+    "StorageUri",
+    "TypeName",
+]
 
 FileName = Annotated[
     str,
@@ -34,6 +44,9 @@ RulesFile = Annotated[
     typer.Option(
         "--rules", metavar="FILE", help="Rules that go before the sizes, one a line, such as node: every 1000."
     ),
+]
+SplitterName = Annotated[
+    str | None, typer.Option("--splitter", metavar="NAME", help="An installed splitter, whose rules come first.")
 ]
 StorageUri = Annotated[
     str | None,

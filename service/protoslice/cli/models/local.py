@@ -18,6 +18,7 @@ from protoslice.formats.model import Tensor
 from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.outputs.safetensors import safetensors
 from protoslice.models import model_around
+from protoslice.splitters import splitter_named
 
 __all__ = ["LocalSubject"]
 
@@ -119,8 +120,9 @@ class LocalSubject:
         fields = ("index", "kind", "type", "path", "size")
         split = self.proto.chunks
         if policy != ChunkPolicy():
+            splitter = splitter_named(policy.splitter) if policy.splitter is not None else None
             least, most = policy.min_chunk or MIN_CHUNK, policy.max_chunk or MAX_CHUNK
-            split = self.proto.split(min_chunk=least, max_chunk=most, rules=policy.rules)
+            split = self.proto.split(min_chunk=least, max_chunk=most, rules=policy.rules, splitter=splitter)
         return [{name: getattr(chunk, name) for name in fields} for chunk in split]
 
     def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> PathContent:

@@ -89,7 +89,8 @@ class RemoteSubject:
         """See `Subject.chunks`."""
         if policy != ChunkPolicy():
             raise InvalidInput(
-                "the chunks of a store were cut when it was made: --min-chunk, --max-chunk and --rules are for files"
+                "the chunks of a store were cut when it was made: --min-chunk, --max-chunk, --rules and --splitter "
+                "are for files"
             )
         return (asdict(chunk) for chunk in self._client.chunks(self._ref))
 

@@ -54,6 +54,8 @@ class ChunkPolicy:
     max_chunk: int | None = None
     rules: tuple[str, ...] = ()
     """Rules that go before the sizes."""
+    splitter: str | None = None
+    """Name of a splitter whose rules come first."""
 
 
 class Subject(Protocol):

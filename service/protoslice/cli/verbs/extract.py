@@ -14,11 +14,12 @@ from protoslice.cli.models.files import STDIO, opened, write_content
 from protoslice.cli.models.looking import looking_at
 from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.subjects import PathContent
-from protoslice.cli.options import FileName, Json, LocalName, MaxChunk, MinChunk, RulesFile, TypeName
+from protoslice.cli.options import FileName, Json, LocalName, MaxChunk, MinChunk, RulesFile, SplitterName, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import escaped, note, print_json, say
 from protoslice.errors import Unsupported
 from protoslice.sizes import format_size, parse_size
+from protoslice.splitters import splitter_named
 
 __all__ = ["cat", "merge", "split"]
 
@@ -65,13 +66,14 @@ def split(
     min_chunk: MinChunk = None,
     max_chunk: MaxChunk = None,
     rules: RulesFile = None,
+    splitter: SplitterName = None,
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
     """Split a proto into chunks, all in OUT_PREFIX.cpb.
 
     That is OUT_PREFIX.pb when nothing was split. Of a directory the root is split. A chunked proto
-    keeps its chunks unless a size or rules are given.
+    keeps its chunks unless a size, rules or a splitter are given.
 
     Example: protoslice split model.onnx model
     """
@@ -79,9 +81,10 @@ def split(
         raise Unsupported(f"a store is split already: protoslice pull {file} {out_prefix}.cpb --view cpb")
     with opened(file, type_name) as proto:
         parts = proto.chunks
-        if (min_chunk, max_chunk, rules) != (None, None, None):
+        if (min_chunk, max_chunk, rules, splitter) != (None,) * 4:
+            by_name = splitter_named(splitter) if splitter is not None else None
             least, most = parse_size(min_chunk or "1MiB"), parse_size(max_chunk or "1GiB")
-            parts = proto.split(min_chunk=least, max_chunk=most, rules=rules_in(rules))
+            parts = proto.split(min_chunk=least, max_chunk=most, rules=rules_in(rules), splitter=by_name)
         whole = len(parts) == 1 and not parts[0].path
         out = out_prefix + (".pb" if whole else ".cpb")
         with Progress("splitting", (1 if whole else 2) * proto.size) as progress:

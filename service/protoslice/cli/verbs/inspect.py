@@ -11,8 +11,9 @@ from protoslice import Node, _core
 from protoslice.cli.models.looking import looking_at
 from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.subjects import ChunkPolicy, Subject
-from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, RulesFile, TypeName
+from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, RulesFile, SplitterName, TypeName
 from protoslice.cli.terminal.show import escaped, print_json, print_pairs, print_table, say, shorten, width
+from protoslice.errors import InvalidInput
 from protoslice.sizes import format_size, parse_size
 
 __all__ = ["chunks", "info", "tree"]
@@ -185,6 +186,7 @@ def chunks(
     min_chunk: MinChunk = None,
     max_chunk: MaxChunk = None,
     rules: RulesFile = None,
+    splitter: SplitterName = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print the rules as --rules takes them, checked.")] = False,
     type_name: TypeName = None,
     as_json: Json = False,
@@ -193,7 +195,9 @@ def chunks(
 
     Example: protoslice chunks model.onnx --min-chunk 64KiB
     """
-    policy = ChunkPolicy(_size(min_chunk), _size(max_chunk), rules_in(rules))
+    if plan and splitter is not None:
+        raise InvalidInput("--plan prints the rules of --rules; those of a splitter are made for each proto")
+    policy = ChunkPolicy(_size(min_chunk), _size(max_chunk), rules_in(rules), splitter)
     with looking_at(file, type_name) as subject:
         found: list[dict[str, Any]] = list(subject.chunks(policy))
     if plan:
