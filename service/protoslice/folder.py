@@ -15,7 +15,7 @@ from typing import Final, Self
 from protoslice._core import CoreFile
 from protoslice.concurrency.lru import LruCache
 from protoslice.errors import InvalidInput, StorageError
-from protoslice.sources import FileSet, FileSource, is_uri
+from protoslice.sources import FileSet, FileSource, is_uri, local_path
 
 __all__ = ["MOST_OPEN", "Folder", "FolderFile", "files_at"]
 
@@ -155,7 +155,7 @@ def files_at(
     `NotFound` for a URI that names neither; a missing local file is reported when it is opened.
     """
     if is_uri(name):
-        from protoslice.storage.blocking import local_path, open_folder
+        from protoslice.storage.blocking import open_folder
 
         uri = os.fspath(name)
         path = local_path(uri)

@@ -6,16 +6,18 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cached_property
+from itertools import chain
 from types import TracebackType
 from typing import Self
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NoRoot, NotFound, Unsupported
 from protoslice.folder import files_at
+from protoslice.formats.coreml.packages import is_manifest
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.model import RootProto as Root
 from protoslice.formats.registry import formats_of, tensors_of
-from protoslice.formats.roots import Candidate, likeliest_first, manifests_of, tried
+from protoslice.formats.roots import Candidate, manifests_of, one_by_one, tried
 from protoslice.formats.selection import each, single, wanted
 from protoslice.formats.tensors.reading import ReadableTensor, read
 from protoslice.library import Proto
@@ -142,19 +144,28 @@ def _likeliest(files: Mapping[str, RangeSource], *, named: bool = False) -> tupl
     `named` is True when the caller gave the root's type: the likeliest file is then taken unchecked. `NoRoot` if no
     file is a root, `InvalidInput` without files.
     """
-    found = {path: _looked_at(files, path) for path in files}
-    candidates = [Candidate(path, detection.kind, files[path].size) for path, detection in found.items()]
-    manifests = {each.path: files[each.path].read(0, each.size) for each in manifests_of(candidates)}
-    ranked = likeliest_first(candidates, manifests)
-    if not ranked:
+    found: dict[str, schema.Detection] = {}
+
+    def look(path: str) -> Candidate:
+        found[path] = _looked_at(files, path)
+        return Candidate(path, found[path].kind, files[path].size)
+
+    ranked = one_by_one(files, look, _manifests(files))
+    first = next(ranked, None)
+    if first is None:
         raise InvalidInput("the directory holds no file")
     if named:
-        return ranked[0].path, found[ranked[0].path]
-    for path in [candidate.path for candidate in tried(ranked)]:
+        return first.path, found[first.path]
+    for candidate in tried(chain([first], ranked)):
+        path = candidate.path
         if _is_root(files[path], path, found[path]):
             return path, found[path]
-    path = ranked[0].path
-    raise NoRoot(f"none of the {len(ranked)} files is taken for a proto; {path}: {found[path].why}")
+    raise NoRoot(f"none of the {len(found)} files is taken for a proto; {first.path}: {found[first.path].why}")
+
+
+def _manifests(files: Mapping[str, RangeSource]) -> dict[str, bytes]:
+    named = [Candidate(path, "json", files[path].size) for path in files if is_manifest(path)]
+    return {each.path: files[each.path].read(0, each.size) for each in manifests_of(named)}
 
 
 def _is_root(file: RangeSource, path: str, found: schema.Detection) -> bool:

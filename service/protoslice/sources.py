@@ -17,7 +17,7 @@ from protoslice.errors import CorruptModel, InvalidInput, NotFound, ProtosliceEr
 
 __all__ = [
     "BytesSource", "Closable", "FileObjectSource", "FileSet", "FileSource", "RangeSource", "SourceLike", "as_source",
-    "filename_of", "is_uri", "opened_by",
+    "filename_of", "is_uri", "local_path", "opened_by",
 ]  # fmt: skip
 
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
@@ -188,6 +188,15 @@ def is_uri(name: object) -> bool:
     return isinstance(name, str) and _URI.match(name) is not None and not os.path.lexists(name)
 
 
+def local_path(uri: str) -> str | None:
+    """The path that a `file://` URI names; None for other schemes, `InvalidInput` for a malformed one."""
+    if not uri.lower().startswith("file://"):
+        return None
+    from protoslice.storage.locations import parse_root
+
+    return "/" + "/".join(parse_root(uri).segments)
+
+
 def as_source(x: SourceLike, storage_options: Mapping[str, str] | None = None) -> RangeSource:
     """A range source over a path, a URI, bytes or a seekable binary file.
 
@@ -195,7 +204,7 @@ def as_source(x: SourceLike, storage_options: Mapping[str, str] | None = None) -
     PROTOSLICE_STORAGE_OPTIONS counts. `InvalidInput` for any other object, or an unknown scheme.
     """
     if is_uri(x):
-        from protoslice.storage.blocking import local_path, open_object
+        from protoslice.storage.blocking import open_object
 
         uri = cast(str, x)
         path = local_path(uri)

@@ -22,10 +22,13 @@ FileName = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A file or a directory (- is standard input), or a store: http://HOST/v1/stores/TAG, @TAG.",
+        help="A file or a directory, by path or URI such as s3://BUCKET/KEY (- is standard input), or a store: "
+        "http://HOST/v1/stores/TAG, @TAG.",
     ),
 ]
-LocalName = Annotated[str, typer.Argument(metavar="FILE", help="A file or a directory (- is standard input).")]
+LocalName = Annotated[
+    str, typer.Argument(metavar="FILE", help="A file or a directory, by path or URI (- is standard input).")
+]
 TypeName = Annotated[
     str | None,
     typer.Option(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import filterfalse, groupby, islice
 from typing import Final
 
 from protoslice.formats.coreml.packages import LARGEST_MANIFEST, is_manifest, named_root
 
-__all__ = ["Candidate", "likeliest_first", "manifests_of", "tried"]
+__all__ = ["Candidate", "likeliest_first", "manifests_of", "one_by_one", "tried"]
 
 _TRIES: Final = 64
 """Files that are opened in search of a root, when the caller names none."""
@@ -46,18 +47,48 @@ def likeliest_first(files: Iterable[Candidate], manifests: Mapping[str, bytes]) 
 
     `manifests` holds the contents of `manifests_of(files)` by path.
     """
-    declared = {named_root(path, content) for path, content in manifests.items()}
+    declared = _declared(manifests)
     return sorted(files, key=lambda file: _rank(file, declared))
 
 
-def tried(ranked: Iterable[Candidate]) -> list[Candidate]:
+def one_by_one(
+    paths: Iterable[str], look: Callable[[str], Candidate], manifests: Mapping[str, bytes]
+) -> Iterator[Candidate]:
+    """As `likeliest_first`, lazily: looks at no file whose name is less likely than the last one's."""
+    declared = _declared(manifests)
+
+    def named(path: str) -> int:
+        return _named(path, path in declared)
+
+    left: list[Candidate] = []
+    for _, group in groupby(sorted(paths, key=named), named):
+        found = likeliest_first(map(look, group), manifests)
+        yield from filter(_counts_by_name, found)
+        left += filterfalse(_counts_by_name, found)
+    yield from likeliest_first(left, manifests)
+
+
+def tried(ranked: Iterable[Candidate]) -> Iterator[Candidate]:
     """The first 64 of the `ranked` files that detection did not refuse."""
-    return [file for file in ranked if file.kind != "refused"][:_TRIES]
+    return islice((file for file in ranked if file.kind != "refused"), _TRIES)
+
+
+def _declared(manifests: Mapping[str, bytes]) -> Collection[str | None]:
+    return {named_root(path, content) for path, content in manifests.items()}
 
 
 def _rank(file: Candidate, declared: Collection[str | None]) -> tuple[int, int, int, str]:
-    looks = _LOOKS.get(file.kind, 3)
-    return _named(file.path, file.path in declared) if looks < 2 else 100, looks, -file.size, file.path
+    name = _named(file.path, file.path in declared) if _counts_by_name(file) else 100
+    return name, _looks(file), -file.size, file.path
+
+
+def _looks(file: Candidate) -> int:
+    return _LOOKS.get(file.kind, 3)
+
+
+def _counts_by_name(file: Candidate) -> bool:
+    """True when the content of a file does not speak against its name."""
+    return _looks(file) < 2
 
 
 def _named(path: str, declared: bool) -> int:

@@ -127,7 +127,7 @@ def test_stores_are_listed_named_and_removed(call: Any, service: str) -> None:
         (["restore", "f" * 64], 4, "http://127"),
         (["restore", "model:1"], 2, "whole id"),
         (["info", "@"], 2, "followed by"),
-        (["info", "http://127.0.0.1/else"], 2, "names no store"),
+        (["info", "http://127.0.0.1/"], 2, "names no store"),
         (["ls", "--url", "127.0.0.1"], 2, "no address"),
         (["push", "/nowhere/model.pb"], 4, "does not exist"),
         (["pull", "@model:1", "{model}", "--view", "nothing"], 4, "http://127"),

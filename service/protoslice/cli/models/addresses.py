@@ -13,6 +13,7 @@ __all__ = ["Address", "address_of", "authorization", "is_address", "perhaps_mean
 
 _STORE = re.compile(r"(?P<service>https?://[^/?#]+(?:/[^?#]*?)?)/v1/stores/(?P<ref>[^/?#]+)/?", re.IGNORECASE)
 _REF = re.compile("[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}", re.ASCII)
+_BARE = re.compile(r"https?://[^/]*/?", re.IGNORECASE)
 _SERVICE = re.compile(r"https?://[^?#]+", re.IGNORECASE)
 
 
@@ -28,8 +29,10 @@ class Address:
 
 
 def is_address(name: str) -> bool:
-    """True if `name` means a store on a service, and no file."""
-    return name.startswith("@") or _SERVICE.fullmatch(name) is not None
+    """True if `name` means a store on a service, and no file; URLs without a path count as such."""
+    if name.startswith("@"):
+        return True
+    return _SERVICE.fullmatch(name) is not None and (_STORE.fullmatch(name) or _BARE.fullmatch(name)) is not None
 
 
 def address_of(name: str) -> Address:
@@ -51,6 +54,8 @@ def store_of(name: str) -> Address:
 
 def perhaps_meant(name: str) -> str:
     """Hint for a missing file whose name could be that of a store; else an empty text."""
+    if _SERVICE.fullmatch(name):
+        return " (a store is named http://HOST/v1/stores/TAG)"
     known = os.environ.get("PROTOSLICE_URL") and _REF.fullmatch(name)
     return f" (the store of that name is @{name})" if known else ""
 

@@ -20,7 +20,7 @@ from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupport
 from protoslice.folder import files_at
 from protoslice.indexing import SMALLEST_FLOOR
 from protoslice.models import model_over, root_in
-from protoslice.sources import FileSet, RangeSource
+from protoslice.sources import FileSet, RangeSource, is_uri
 
 __all__ = [
     "STDIO", "NamedFiles", "is_stream", "naming", "opened", "opened_model", "place_of", "spooled", "write_content",
@@ -151,6 +151,8 @@ def _floor(size: int) -> int:
 
 def write_content(content: Content, out: str, progress: Progress, *, source: str | None = None) -> None:
     """Write `content` to the file `out`, under a temporary name until it is whole; `-` is standard output."""
+    if is_uri(out):
+        raise Unsupported(f"{out} is a URI, and output goes to a file: write it here, then copy or push it")
     if source is not None and os.path.exists(source) and os.path.exists(out) and os.path.samefile(source, out):
         raise InvalidInput(f"{out} is the input: write to another file")
     pieces = _counted(content, progress)

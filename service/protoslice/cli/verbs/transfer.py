@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from protoslice.cli.models.addresses import is_address, service_url, store_of
-from protoslice.cli.models.files import STDIO, naming
+from protoslice.cli.models.files import STDIO, naming, place_of
 from protoslice.cli.models.remote import client_of, store_facts
 from protoslice.cli.models.reports import told
 from protoslice.cli.options import Json, MaxChunk, MinChunk, TypeName
@@ -21,6 +21,7 @@ from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, print_table, say
 from protoslice.errors import InvalidInput, NotFound, UnsoundModel, Unsupported
 from protoslice.sizes import format_size, parse_size
+from protoslice.sources import is_uri, local_path
 
 __all__ = ["ls", "pull", "push", "tag"]
 
@@ -35,7 +36,7 @@ Store = Annotated[str, typer.Argument(metavar="STORE", help="http://HOST/v1/stor
 
 
 def push(  # noqa: PLR0913 - each is an option
-    name: Annotated[str, typer.Argument(metavar="PATH", help="A file, or the directory of a model.")],
+    name: Annotated[str, typer.Argument(metavar="PATH", help="A file, or the directory of a model, by path or URI.")],
     url: Service = None,
     tags: Tags = None,
     root: Annotated[
@@ -71,7 +72,6 @@ def push(  # noqa: PLR0913 - each is an option
 
     Example: protoslice push model.onnx --url http://127.0.0.1:8000 --tag resnet50:3
     """
-    path = _there(name)
     sizes = {"min_chunk": min_chunk, "max_chunk": max_chunk}
     bases = [each.removeprefix("@") for each in base] if base else None
     given = {
@@ -83,8 +83,14 @@ def push(  # noqa: PLR0913 - each is an option
         **{name: size and parse_size(size) for name, size in sizes.items()},
     }
     options = {name: value for name, value in given.items() if value is not None}
-    with _advised(path), client_of(service_url(url)) as client, naming(name), Progress("pushing") as progress:
-        pushed = client.push(path, tags=tuple(tags or ()), progress=progress.up_to, **options)
+    with (
+        _there(name) as (what, alone),
+        _advised(name, alone),
+        client_of(service_url(url)) as client,
+        naming(name),
+        Progress("pushing") as progress,
+    ):
+        pushed = client.push(what, tags=tuple(tags or ()), progress=progress.up_to, **options)
         at = f"{client.url}/v1/stores/{pushed.store.id}"
     facts = {"created": pushed.created, "sent": pushed.sent, "copied": pushed.copied}
     if as_json:
@@ -94,37 +100,47 @@ def push(  # noqa: PLR0913 - each is an option
     if pushed.report is not None:
         for line in told(pushed.store, pushed.report):
             note(line)
-        if pushed.report.missing and path.is_file():
-            note(_advice(path))
+        if pushed.report.missing and alone:
+            note(_advice(name))
     copied = f", {format_size(pushed.copied)} taken from what was there" if pushed.copied else ""
     note(f"{format_size(pushed.sent)} sent{copied}" if pushed.created else "the service had this very store already")
 
 
 @contextmanager
-def _advised(path: Path) -> Iterator[None]:
+def _advised(name: str, alone: bool) -> Iterator[None]:
     """Errors inside say how the files come along that a model lacks."""
     try:
         yield
     except UnsoundModel as error:
-        if path.is_file():
-            error.add_note(_advice(path))
+        if alone:
+            error.add_note(_advice(name))
         raise
 
 
-def _advice(path: Path) -> str:
-    return f"push the folder {path.parent}{os.sep} to send the files that lie beside it"
+def _advice(name: str) -> str:
+    return f"push the folder {os.path.dirname(name) or '.'}{os.sep} to send the files that lie beside it"
 
 
-def _there(name: str) -> Path:
-    """Path of the file or directory to push; `InvalidInput`, `Unsupported`, `NotFound` for anything else."""
+@contextmanager
+def _there(name: str) -> Iterator[tuple[Any, bool]]:
+    """The file or directory to push, and True for a file alone.
+
+    `InvalidInput`, `Unsupported`, `NotFound` for anything else.
+    """
     # Checked before the client is opened, which puts the name of the service in front of errors.
     if is_address(name):
         raise InvalidInput(f"{name} is a store already: push takes a file or a directory")
     if name == STDIO:
         raise Unsupported("standard input cannot be read again when the line breaks: push a file")
-    if not os.path.exists(name):
-        raise NotFound(f"{name} {'is a link to nothing' if os.path.islink(name) else 'does not exist'}")
-    return Path(name)
+    path = local_path(name) if is_uri(name) else name
+    if path is None:
+        with place_of(name, None) as place:
+            files = place.files
+            yield files if place.named is None else {place.named: files[place.named]}, place.named is not None
+        return
+    if not os.path.exists(path):
+        raise NotFound(f"{name} {'is a link to nothing' if os.path.islink(path) else 'does not exist'}")
+    yield Path(path), os.path.isfile(path)
 
 
 def pull(

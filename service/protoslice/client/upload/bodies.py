@@ -1,15 +1,16 @@
-"""Bodies of a push: a file, a folder, bytes, a message, a binary file object, or pieces."""
+"""Bodies of a push: a file, a folder, bytes, a message, range sources, a file object, or pieces."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, cast, runtime_checkable
 
 from protoslice.errors import InvalidInput, NotFound, StorageError
+from protoslice.sources import RangeSource
 
 __all__ = ["FileChanged", "Item", "Pushable", "SerializableMessage", "Stamp", "items_of"]
 
@@ -24,7 +25,18 @@ class SerializableMessage(Protocol):
         """The serialized message."""
 
 
-Pushable = str | os.PathLike[str] | bytes | bytearray | memoryview | SerializableMessage | BinaryIO | Iterable[bytes]
+Pushable = (
+    str
+    | os.PathLike[str]
+    | bytes
+    | bytearray
+    | memoryview
+    | SerializableMessage
+    | BinaryIO
+    | Mapping[str, RangeSource]
+    | Iterable[bytes]
+)
+"""Bodies that a push takes; a mapping gives files by path."""
 
 
 class FileChanged(StorageError):
@@ -72,11 +84,15 @@ def items_of(what: Pushable, filename: str | None) -> list[Item]:
         what = what.SerializeToString()
     if isinstance(what, bytes | bytearray | memoryview):
         return [_memory(name, memoryview(what).cast("B"))]
-    if hasattr(what, "read"):
-        return [Item(name, None, _once(_reads(cast(BinaryIO, what))), again=False)]
-    if isinstance(what, Iterable):
-        return [Item(name, None, _once(what), again=False)]
-    raise InvalidInput(f"{type(what).__name__} cannot be pushed: give a path, bytes, a message, or pieces of bytes")
+    given: object = what
+    if isinstance(given, Mapping):
+        return [Item(path, source.size, partial(_ranges, source)) for path, source in given.items()]
+    if hasattr(given, "read"):
+        return [Item(name, None, _once(_reads(cast(BinaryIO, given))), again=False)]
+    if isinstance(given, Iterable):
+        return [Item(name, None, _once(given), again=False)]
+    due = "a path, bytes, a message, range sources by path, or pieces of bytes"
+    raise InvalidInput(f"{type(what).__name__} cannot be pushed: give {due}")
 
 
 def _files(path: Path, filename: str | None) -> list[Item]:
@@ -147,6 +163,12 @@ def _memory(name: str, data: memoryview) -> Item:
             yield bytes(data[at : min(at + STEP, end)])
 
     return Item(name, data.nbytes, read)
+
+
+def _ranges(source: RangeSource, offset: int, length: int | None) -> Iterator[bytes]:
+    end = source.size if length is None else offset + length
+    for at in range(offset, end, STEP):
+        yield source.read(at, min(STEP, end - at))
 
 
 def _once(pieces: Iterable[bytes]) -> Callable[[int, int | None], Iterator[bytes]]:

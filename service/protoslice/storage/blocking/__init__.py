@@ -2,6 +2,6 @@
 
 from protoslice.storage.blocking.folder import MOST_FILES, ObjectFolder
 from protoslice.storage.blocking.source import ObjectSource
-from protoslice.storage.blocking.uris import local_path, open_folder, open_object
+from protoslice.storage.blocking.uris import open_folder, open_object
 
-__all__ = ["MOST_FILES", "ObjectFolder", "ObjectSource", "local_path", "open_folder", "open_object"]
+__all__ = ["MOST_FILES", "ObjectFolder", "ObjectSource", "open_folder", "open_object"]

@@ -12,6 +12,8 @@ __all__ = ["ObjectSource"]
 
 _NEAR: Final = 4
 """Blocks between two requests in sequence: a gap of 256 KiB costs less than a request."""
+_LEAST: Final = 1
+"""Blocks read ahead at least, as the engine looks at 64 KiB from the begin of a message."""
 _AHEAD: Final = 256
 """Blocks read ahead at most, 16 MiB."""
 
@@ -19,8 +21,8 @@ _AHEAD: Final = 256
 class ObjectSource:
     """A `RangeSource` over one object; threads may share it.
 
-    A read asks for the blocks of 64 KiB that are not held, in one request up to 4 MiB. Reads in sequence ask for as
-    many blocks ahead as they have read so far, 16 MiB at most.
+    A read asks for the blocks of 64 KiB that are not held and one more, in one request up to 4 MiB. Reads in sequence
+    ask for as many blocks ahead as they have read so far, 16 MiB at most.
     """
 
     def __init__(self, reader: BlockingReader, found: ObjectStat, name: str, *, owner: bool = False) -> None:
@@ -68,7 +70,7 @@ class ObjectSource:
         # Threads that read at once may spoil each other's guess, at the price of a request or some bytes.
         if not self._end <= first <= self._end + _NEAR:
             self._run = 0
-        ahead = min(self._run, _AHEAD) if end == stop else 0
+        ahead = min(max(_LEAST, self._run), _AHEAD) if end == stop else 0
         self._end = min(end + ahead, -(-self.size // BLOCK))
         self._run += self._end - first
         return self._end

@@ -1,4 +1,4 @@
-"""Resolver of URIs: a local path, an object, or a folder of objects."""
+"""Resolver of URIs: an object, or a folder of objects."""
 
 from __future__ import annotations
 
@@ -17,19 +17,12 @@ from protoslice.storage.prefix import PrefixStorage
 from protoslice.storage.registry import open_storage
 from protoslice.storage.sources import open_source
 
-__all__ = ["local_path", "open_folder", "open_object"]
+__all__ = ["open_folder", "open_object"]
 
 _ANYWHERE: Final = ("0.0.0.0/0", "::/0")
 """Networks that callers may visit who name the URI themselves: all."""
 _WITHOUT_OPTIONS: Final = ("file", "memory", "http", "https")
 _OPTIONS: Final = "PROTOSLICE_STORAGE_OPTIONS"
-
-
-def local_path(uri: str) -> str | None:
-    """The path that a `file://` URI names; None for other schemes, `InvalidInput` for a malformed one."""
-    if not uri.lower().startswith("file://"):
-        return None
-    return "/" + "/".join(parse_root(uri).segments)
 
 
 def open_object(uri: str, options: Mapping[str, str] | None = None) -> ObjectSource:

@@ -1,0 +1,52 @@
+"""Roots among files: the choice by a look at few of them is that by a look at all."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from protoslice.formats.roots import Candidate, likeliest_first, one_by_one
+
+NAMES = (
+    "saved_model.pb",
+    "saved_model.pbtxt",
+    "__model__",
+    "m.onnx",
+    "m.cpb",
+    "x.index",
+    "named.mlmodel",
+    "a",
+    "b",
+    "c",
+)
+KINDS = ("proto", "riegeli", "text", "json", "table", "paddle", "refused", "unknown", "tfrecord")
+MANIFESTS = {
+    "Manifest.json": json.dumps(
+        {"rootModelIdentifier": "r", "itemInfoEntries": {"r": {"path": "named.mlmodel"}}}
+    ).encode()
+}
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_files_come_in_the_same_order(seed: int) -> None:
+    chance = random.Random(seed)
+    files = {
+        path: Candidate(path, chance.choice(KINDS), chance.randrange(4))
+        for path in {chance.choice(("", "d/", "e/")) + chance.choice(NAMES) for _ in range(chance.randrange(12))}
+    }
+    manifests = MANIFESTS if chance.random() < 0.3 else {}
+    assert list(one_by_one(files, files.__getitem__, manifests)) == likeliest_first(files.values(), manifests)
+
+
+def test_no_file_is_looked_at_whose_name_is_less_likely() -> None:
+    looked = []
+
+    def look(path: str) -> Candidate:
+        looked.append(path)
+        return Candidate(path, "refused" if path == "__model__" else "proto", 1)
+
+    paths = ["assets/vocabulary.txt", "m.onnx", "__model__", "weights.bin"]
+    assert next(one_by_one(paths, look, {})).path == "m.onnx"
+    assert looked == ["__model__", "m.onnx"]
