@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protoslice import open_model
-from protoslice.errors import CorruptModel, Unsupported
+from protoslice import open_model, plugins
+from protoslice.errors import CorruptModel, InvalidInput, Unsupported
 from protoslice.formats import registry
+from protoslice.plugins import PluginWarning
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 
@@ -32,15 +33,20 @@ def columns(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
     def points(*, group: str) -> list[EntryPoint]:
         return [Point("columns", "my_package:Columns", group)] if group == "protoslice.formats" else []
 
-    monkeypatch.setattr(registry, "entry_points", points)
-    registry._all.cache_clear()
+    monkeypatch.setattr(plugins, "entry_points", points)
+    _forget()
     return found
 
 
 @pytest.fixture(autouse=True)
 def _forgotten() -> Any:
     yield
-    registry._all.cache_clear()
+    _forget()
+
+
+def _forget() -> None:
+    registry.FORMATS.forget()
+    registry._others.cache_clear()
 
 
 def _model(folder: Path, rows: int) -> Path:
@@ -62,4 +68,42 @@ def test_and_refuses_what_does_not_fit(columns: type[Any], tmp_path: Path) -> No
 
 def test_without_it_nobody_knows_such_a_model(tmp_path: Path) -> None:
     with open_model(_model(tmp_path, 12)) as model, pytest.raises(Unsupported, match=r"onnx.*paddle"):
+        len(model.tensors)
+
+
+def test_a_format_is_registered_and_taken_back(columns: type[Any], tmp_path: Path) -> None:
+    class More(columns):  # type: ignore[misc]
+        name = "more"
+
+        def wants(self, model: Any) -> bool:
+            return bool(model.root.endswith(".more"))
+
+    (tmp_path / "a").write_bytes(bytes(48))
+    (tmp_path / "m.more").write_text(json.dumps({"a": 12}))
+    registry.register("more", More)
+    with open_model(tmp_path, "m.more") as model:
+        assert [tensor.name for tensor in model] == ["a"]
+    with pytest.raises(InvalidInput, match="the format for 'onnx' is taken, by protoslice"):
+        registry.register("onnx", More)
+    registry.unregister("more")
+    with open_model(tmp_path, "m.more") as model, pytest.raises(Unsupported):
+        len(model.tensors)
+
+
+@pytest.mark.parametrize(
+    ("factory", "told"), [(object, "lacks name, tensors, wants"), (dict.fromkeys, "does not open")]
+)
+def test_what_is_no_format(factory: Any, told: str) -> None:
+    with pytest.raises(Unsupported, match=told):
+        registry.register("mine", factory)
+
+
+def test_a_broken_format_of_a_package_is_passed_over_and_told(
+    columns: type[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(columns, "wants")
+    warned = pytest.warns(
+        PluginWarning, match="'columns' of package my_package lacks wants; models are read without it"
+    )
+    with warned, open_model(_model(tmp_path, 12)) as model, pytest.raises(Unsupported, match="no format knows"):
         len(model.tensors)

@@ -2,18 +2,32 @@
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from protoslice import plugins
 from protoslice.errors import InvalidInput, Unsupported
-from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage, open_storage, registry, schemes
+from protoslice.plugins import PluginWarning
+from protoslice.storage import (
+    FileStorage,
+    MemoryStorage,
+    ObjectKey,
+    Storage,
+    open_storage,
+    register,
+    registry,
+    schemes,
+    unregister,
+)
+from protoslice.storage.registry import described
 
 
 class Future(MemoryStorage):
-    interface = 99
+    interface = (99, 0)
 
 
 def open_theirs(uri: str, options: Mapping[str, str]) -> Storage:
@@ -26,13 +40,17 @@ def open_future(uri: str, options: Mapping[str, str]) -> Storage:
 
 
 @pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     points = EntryPoints(
-        EntryPoint(name, f"{__name__}:{function}", registry.GROUP)
+        EntryPoint(name, f"{__name__}:{function}", registry.BACKENDS.group)
         for name, function in (("theirs", "open_theirs"), ("future", "open_future"), ("two", "a"), ("two", "b"))
     )
     monkeypatch.setattr(EntryPoint, "load", lambda self: globals()[self.attr])
-    monkeypatch.setattr(registry, "entry_points", points.select)
+    monkeypatch.setattr(plugins, "entry_points", points.select)
+    registry.BACKENDS.forget()
+    yield
+    monkeypatch.undo()
+    registry.BACKENDS.forget()
 
 
 def test_our_schemes() -> None:
@@ -104,3 +122,76 @@ def test_what_is_not_installed_is_named(uri: str, module: str, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(Unsupported, match=r"need the extra: pip install 'protoslice\[cloud\]'"):
         open_storage(uri)
+
+
+class Newer(MemoryStorage):
+    """Storage for a later minor version of the interface."""
+
+    interface = (1, 9)
+
+
+def test_registering_a_scheme(request: pytest.FixtureRequest) -> None:
+    register("mine", lambda uri, options: MemoryStorage())
+    request.addfinalizer(lambda: unregister("mine"))
+    assert isinstance(open_storage("mine://host"), MemoryStorage)
+    with pytest.raises(InvalidInput, match=f"the storage backend for 'mine' is taken, by module {__name__}"):
+        register("mine", open_theirs)
+    with pytest.raises(InvalidInput, match="for 's3' is taken, by protoslice"):
+        register("s3", open_theirs)
+    unregister("mine")
+    assert "mine" not in schemes()
+
+
+@pytest.mark.parametrize("scheme", ["", "m", "Mine", "1st", "a b", "mine:", "mine://"])
+def test_a_scheme_that_is_none(scheme: str) -> None:
+    with pytest.raises(InvalidInput, match="is no scheme"):
+        register(scheme, open_theirs)
+
+
+@pytest.mark.parametrize(
+    ("factory", "told"),
+    [
+        (5, "is no factory: a call"),
+        (lambda uri: MemoryStorage(), "does not take"),
+        (Storage, "lacks abilities, delete, get_range, get_ranges, list, put, put_if_absent, stat, stream, writer"),
+    ],
+)
+def test_what_is_no_factory(factory: Any, told: str) -> None:
+    with pytest.raises(Unsupported, match=told):
+        register("mine", factory)
+    assert "mine" not in schemes()
+
+
+@pytest.mark.parametrize(
+    ("opens", "told"),
+    [
+        (lambda: 5, r"gives a int, which is no protoslice\.storage\.Storage"),
+        (lambda: divmod(1, 0), "does not open: ZeroDivisionError: "),
+        (lambda: int("a-secret"), "does not open: ValueError$"),
+    ],
+)
+def test_what_a_factory_must_give(opens: Any, told: str, request: pytest.FixtureRequest) -> None:
+    register("mine", lambda uri, options: opens())
+    request.addfinalizer(lambda: unregister("mine"))
+    with pytest.raises(Unsupported, match=f"the storage backend for 'mine' of module {__name__} {told}"):
+        open_storage("mine://host", {"token": "a-secret"})
+
+
+def test_another_minor_version_is_told(request: pytest.FixtureRequest) -> None:
+    register("mine", lambda uri, options: Newer())
+    request.addfinalizer(lambda: unregister("mine"))
+    with pytest.warns(PluginWarning, match=r"'mine' of module .* was written for a newer interface, 1\.9"):
+        open_storage("mine://host")
+
+
+@pytest.mark.usefixtures("installed")
+def test_every_scheme_is_described() -> None:
+    found = {each.scheme: each for each in described()}
+    assert found["s3"].package == "protoslice"
+    assert found["file"].abilities is not None
+    assert found["file"].abilities.open_file
+    assert found["https"].abilities is not None
+    assert not found["https"].abilities.write
+    assert found["theirs"].abilities is None
+    assert found["theirs"].problem is None
+    assert "several installed packages" in str(found["two"].problem)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from protoslice.cli.failures import end_on_signals, one_line_errors
+from protoslice.cli.failures import end_on_signals, one_line_errors, warnings_in_lines
 from protoslice.cli.streams import settle_streams
 from protoslice.cli.verbs import (
     diff,
@@ -58,7 +58,7 @@ _VERBS = (
     serve.config,
     upkeep.gc,
 )
-_STORAGE_VERBS = (upkeep.check, upkeep.upgrade)
+_STORAGE_VERBS = (upkeep.check, upkeep.schemes, upkeep.upgrade)
 
 
 def _ending_well(verb: Callable[..., None]) -> Callable[..., None]:
@@ -98,6 +98,7 @@ def run() -> None:
     """Run the program that the arguments say."""
     settle_streams()
     end_on_signals()
+    warnings_in_lines()
     out = sys.stdout
     with one_line_errors():
         try:

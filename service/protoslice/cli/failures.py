@@ -21,15 +21,17 @@ import errno
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 from protoslice.cli.terminal.show import note
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, ProtosliceError, StorageError
+from protoslice.plugins import PluginWarning
 
-__all__ = ["end_on_signals", "one_line_errors"]
+__all__ = ["end_on_signals", "one_line_errors", "warnings_in_lines"]
 
 _CODES: list[tuple[type[ProtosliceError], int]] = [
     (InvalidInput, 2),
@@ -65,6 +67,19 @@ def end_on_signals() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # not where nohup or a caller says otherwise
             signal.signal(number, _leave)
+
+
+def warnings_in_lines() -> None:
+    """Shows warnings about plug-ins as lines of ours."""
+    plainly = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+        if issubclass(category, PluginWarning):
+            _note(f"note: {message}")
+        else:
+            plainly(message, category, *rest, **more)
+
+    warnings.showwarning = show
 
 
 class _Ended(BaseException):

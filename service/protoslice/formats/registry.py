@@ -1,15 +1,14 @@
-"""Registry of formats: a table of built-in ones, and the entry-point group `protoslice.formats`."""
+"""Formats of models: ours, and plug-ins of the group `protoslice.formats`."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from importlib.metadata import entry_points
 from itertools import accumulate
 from typing import Final
 
-from protoslice.errors import Unsupported
+from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.formats.caffe import Caffe
 from protoslice.formats.cntk import Cntk
 from protoslice.formats.coreml.models import CoreMl
@@ -24,10 +23,12 @@ from protoslice.formats.selection import naming
 from protoslice.formats.tensorflow.bundle import Bundle
 from protoslice.formats.tensorflow.protos import TensorFlow
 from protoslice.formats.tensorflow.warmup import Warmup
+from protoslice.plugins import PluginGroup, check_version, reason, tell
 
-__all__ = ["formats_of", "tensors_of"]
+__all__ = ["FORMATS", "INTERFACE", "formats_of", "register", "tensors_of", "unregister"]
 
-GROUP: Final = "protoslice.formats"
+INTERFACE: Final = (1, 0)
+"""Version of `Format`; see `plugins.Version`."""
 
 _BUILT_IN: Final[tuple[Format, ...]] = (
     Bundle(),
@@ -61,10 +62,54 @@ def formats_of(model: Model) -> Sequence[Format]:
     return found or [each for each in (_OTHERWISE,) if each.wants(model)]
 
 
-@cache
+def register(name: str, factory: Callable[[], Format]) -> None:
+    """Make the format that `factory` gives known in this process.
+
+    `InvalidInput` for a name that is taken, `Unsupported` when the format lacks something.
+    """
+    FORMATS.register(name, factory)
+    _others.cache_clear()
+
+
+def unregister(name: str) -> None:
+    """Take back `register`; an unknown name is left alone."""
+    FORMATS.unregister(name)
+    _others.cache_clear()
+
+
 def _all() -> tuple[Format, ...]:
-    others: list[Format] = [point.load()() for point in entry_points(group=GROUP)]
-    return (*_BUILT_IN, *others)
+    return (*_BUILT_IN, *_others(tuple(FORMATS.names())))
+
+
+@cache
+def _others(names: tuple[str, ...]) -> tuple[Format, ...]:
+    """Formats of other packages; one that cannot be used is warned of, and passed over."""
+    found = []
+    for name in names:
+        try:
+            found += [] if FORMATS.is_ours(name) else [FORMATS.get(name)()]
+        except ProtosliceError as error:
+            tell(f"{error.message}; models are read without it")
+    return tuple(found)
+
+
+def _lacks(factory: Callable[[], Format]) -> str | None:
+    """Fault of a factory of formats, or of the format that it gives; None for a sound one."""
+    try:
+        made = factory()
+    except Exception as error:
+        return f"does not open: {reason(error)}"
+    missing = [name for name in ("name", "tensors", "wants") if not hasattr(made, name)]
+    if missing:
+        return f"lacks {', '.join(missing)}"
+    check_version(f"the format {made.name!r}", getattr(made, "interface", INTERFACE), INTERFACE)
+    return None
+
+
+FORMATS: Final[PluginGroup[Callable[[], Format]]] = PluginGroup(
+    "protoslice.formats", "format", {each.name: type(each) for each in _BUILT_IN}, _lacks
+)
+"""Factories of formats by name."""
 
 
 class ConcatenatedTensors:

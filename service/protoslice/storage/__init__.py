@@ -17,7 +17,7 @@ from protoslice.storage.memory import MemoryStorage
 from protoslice.storage.metered import Call, MeteredStorage
 from protoslice.storage.prefix import PrefixStorage
 from protoslice.storage.probe import probe
-from protoslice.storage.registry import open_storage, register, schemes
+from protoslice.storage.registry import open_storage, register, schemes, unregister
 
 __all__ = [
     "INTERFACE",
@@ -41,4 +41,5 @@ __all__ = [
     "register",
     "schemes",
     "unquote",
+    "unregister",
 ]

@@ -25,7 +25,8 @@ from typing import ClassVar, Final, Protocol, Self, final
 from protoslice.errors import Unsupported
 from protoslice.storage.keys import ObjectKey
 
-INTERFACE: Final = 1
+INTERFACE: Final = (1, 0)
+"""Version of the interface; see `plugins.Version`."""
 PIECE: Final = 1 << 20
 PAGE: Final = 1000
 
@@ -134,8 +135,8 @@ class Writer(ABC):
 class Storage(ABC):
     """Namespace of objects. Methods may be called concurrently; the top of this module has all promises."""
 
-    interface: ClassVar[int] = INTERFACE
-    """The version of this interface the backend was written for."""
+    interface: ClassVar[tuple[int, int] | int] = INTERFACE
+    """Version of this interface that the backend was written for; a plug-in states it as a literal."""
 
     @property
     @abstractmethod

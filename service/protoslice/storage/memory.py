@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from itertools import count, islice
+from typing import Final
 
 from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.storage.interface import PAGE, PIECE, Abilities, Buffer, ObjectStat, Page, Span, Storage, Writer
@@ -19,6 +20,7 @@ from protoslice.storage.keys import ObjectKey
 from protoslice.storage.spans import check_inside, check_limit, check_span
 
 _tags = count(1)
+ABILITIES: Final = Abilities(durable=False, shared=False, conditional_delete=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class MemoryStorage(Storage):
     @property
     def abilities(self) -> Abilities:
         """All abilities that need neither a disk nor a second process."""
-        return Abilities(durable=False, shared=False, conditional_delete=True)
+        return ABILITIES
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
         """See `Storage.stat`."""

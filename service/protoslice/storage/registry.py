@@ -1,67 +1,111 @@
-"""Storage backends by URI scheme: a table of ours, and the entry-point group `protoslice.storage`."""
+"""Storage backends by URI scheme: ours, and plug-ins of the group `protoslice.storage`."""
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
 
-from protoslice.errors import InvalidInput, Unsupported
-from protoslice.storage.interface import INTERFACE, Storage
+from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
+from protoslice.plugins import PluginGroup, check_version, reason
+from protoslice.storage.interface import INTERFACE, Abilities, Storage
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.locations import parse_root
 
-GROUP: Final = "protoslice.storage"
+__all__ = ["BACKENDS", "Factory", "Scheme", "described", "open_storage", "register", "schemes", "unregister"]
 
 Factory = Callable[[str, Mapping[str, str]], Storage]
-"""Opens the storage at a URI; the backend defines the meaning of the options."""
+"""Opens the storage at a URI, without a request; the backend defines the meaning of the options."""
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """A URI scheme with a backend, as `protoslice storage schemes` shows it."""
+
+    scheme: str
+    package: str
+    """Package of the backend with its version, or the module of one that was registered."""
+    abilities: Abilities | None
+    """Abilities of an opened storage; None when the factory does not tell them."""
+    problem: str | None
+    """Reason for which the backend cannot be used; None when it can."""
 
 
 def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
     """Open the storage at `uri` with the backend of its scheme; touches no network.
 
-    `InvalidInput` for an unknown scheme, a bad URI or bad options; `Unsupported` for a backend whose extra is missing
-    or whose interface version this release does not speak.
+    `InvalidInput` for an unknown scheme, a bad URI or bad options; `Unsupported` for a backend whose extra is missing,
+    that lacks something, or whose interface version this release does not speak.
     """
     scheme = uri.partition("://")[0].lower()
-    if scheme not in schemes():
-        raise InvalidInput(f"no storage backend for scheme {scheme!r}; there are: {', '.join(schemes())}")
-    storage = _factory(scheme)(uri, options or {})
-    if not 1 <= storage.interface <= INTERFACE:
-        raise Unsupported(f"the backend for {scheme!r} speaks storage interface {storage.interface}, not {INTERFACE}")
+    factory = BACKENDS.get(scheme)
+    if BACKENDS.is_ours(scheme):
+        return factory(uri, options or {})
+    owner = f"the storage backend for {scheme!r} of {BACKENDS.package(scheme)}"
+    try:
+        storage = factory(uri, options or {})
+    except ProtosliceError:
+        raise
+    except Exception as error:
+        raise Unsupported(f"{owner} does not open: {reason(error, hidden=(options or {}).values())}") from error
+    if not isinstance(storage, Storage):
+        raise Unsupported(f"{owner} gives a {type(storage).__name__}, which is no protoslice.storage.Storage")
+    check_version(owner, storage.interface, INTERFACE)
     return storage
 
 
 def schemes() -> list[str]:
     """URI schemes with a backend, even if the extra that the backend needs is missing."""
-    return sorted({*_BUILT_IN, *_registered, *(point.name for point in entry_points(group=GROUP))})
+    return BACKENDS.names()
 
 
 def register(scheme: str, factory: Factory) -> None:
-    """Make `factory` the backend of `scheme` in this process; `InvalidInput` for a scheme that is taken."""
+    """Make `factory` the backend of `scheme` in this process.
+
+    `InvalidInput` for a scheme that is taken or none, `Unsupported` for what is no factory.
+    """
     if not _SCHEME.fullmatch(scheme):
         raise InvalidInput(f"{scheme!r} is no scheme: two or more of a-z, 0-9, '+', '.' and '-', a letter first")
-    if scheme in schemes():
-        raise InvalidInput(f"the scheme {scheme!r} has a backend already")
-    _registered[scheme] = factory
+    BACKENDS.register(scheme, factory)
 
 
 def unregister(scheme: str) -> None:
     """Take back `register`; a scheme that is not registered is left alone."""
-    _registered.pop(scheme, None)
+    BACKENDS.unregister(scheme)
 
 
-def _factory(scheme: str) -> Factory:
-    if scheme in _BUILT_IN:
-        return _BUILT_IN[scheme]
-    if scheme in _registered:
-        return _registered[scheme]
-    (point, *others) = entry_points(group=GROUP, name=scheme)
-    if others:
-        raise InvalidInput(f"several installed packages bring a storage backend for scheme {scheme!r}")
-    factory: Factory = point.load()
-    return factory
+def described() -> list[Scheme]:
+    """Every scheme with its package and abilities; loads all backends and opens none."""
+    return [_described(scheme) for scheme in schemes()]
+
+
+def _described(scheme: str) -> Scheme:
+    try:
+        factory = BACKENDS.get(scheme)
+        told = _module(scheme).ABILITIES if BACKENDS.is_ours(scheme) else getattr(factory, "ABILITIES", None)
+    except ProtosliceError as error:
+        return Scheme(scheme, BACKENDS.package(scheme), None, error.message)
+    return Scheme(scheme, BACKENDS.package(scheme), told if isinstance(told, Abilities) else None, None)
+
+
+def _lacks(factory: object) -> str | None:
+    """Fault of a factory; None for a sound one."""
+    if not callable(factory):
+        return "is no factory: a call (uri, options) -> Storage is due"
+    left: Iterable[str] = getattr(factory, "__abstractmethods__", ())
+    if left:
+        return f"lacks {', '.join(sorted(left))}"
+    try:
+        inspect.signature(factory).bind("", {})
+    except TypeError:
+        return "is no factory: it does not take (uri, options)"
+    except ValueError:  # a callable without a signature, such as one of C
+        return None
+    return None
 
 
 def _open_files(uri: str, options: Mapping[str, str]) -> Storage:
@@ -84,20 +128,15 @@ def _open_memory(uri: str, options: Mapping[str, str]) -> Storage:
 
 
 def _open_cloud(uri: str, options: Mapping[str, str]) -> Storage:
-    try:
-        from protoslice.storage.cloud.backend import CloudStorage
-    except ImportError:
-        raise Unsupported("buckets need the extra: pip install 'protoslice[cloud]'") from None
-    return CloudStorage.from_uri(uri, options)
+    storage: Storage = _module("s3").CloudStorage.from_uri(uri, options)
+    return storage
 
 
 def _open_web(uri: str, options: Mapping[str, str]) -> Storage:
-    try:
-        from protoslice.storage.web.backend import WebStorage
-    except ImportError:
-        raise Unsupported("web sources need the extra: pip install 'protoslice[cloud]'") from None
+    backend = _module("https")
     _refuse_options("https", options)
-    return WebStorage(uri)
+    storage: Storage = backend.WebStorage(uri)
+    return storage
 
 
 def _refuse_options(scheme: str, options: Mapping[str, str]) -> None:
@@ -105,9 +144,21 @@ def _refuse_options(scheme: str, options: Mapping[str, str]) -> None:
         raise InvalidInput(f"{scheme} storage has no options")
 
 
-_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]+")
-_registered: dict[str, Factory] = {}
+def _module(scheme: str) -> Any:
+    """Module of one of our backends, which has its `ABILITIES`; `Unsupported` when its extra is missing."""
+    name, who = _MODULES[scheme]
+    try:
+        return import_module(f"protoslice.storage.{name}")
+    except ImportError:
+        raise Unsupported(f"{who} need the extra: pip install 'protoslice[cloud]'") from None
 
+
+_MODULES: Final = {
+    "file": ("local.backend", "files"),
+    "memory": ("memory", "objects in memory"),
+    **dict.fromkeys(("s3", "gs", "az"), ("cloud.backend", "buckets")),
+    **dict.fromkeys(("http", "https"), ("web.backend", "web sources")),
+}
 _BUILT_IN: Final[dict[str, Factory]] = {
     "file": _open_files,
     "memory": _open_memory,
@@ -117,3 +168,6 @@ _BUILT_IN: Final[dict[str, Factory]] = {
     "http": _open_web,
     "https": _open_web,
 }
+
+BACKENDS: Final[PluginGroup[Factory]] = PluginGroup("protoslice.storage", "storage backend", _BUILT_IN, _lacks)
+"""Factories by scheme."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from protoslice.errors import StorageDenied
+from protoslice.errors import ProtosliceError, StorageDenied
 from protoslice.storage.interface import Storage
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.local.backend import FileStorage
 from protoslice.storage.locations import Location, parse_location, parse_root
-from protoslice.storage.registry import open_storage
+from protoslice.storage.registry import BACKENDS, open_storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,20 @@ class Source:
 
     root: str
     key: ObjectKey
+
+
+def check_prefixes(prefixes: Sequence[str]) -> None:
+    """Raise for a prefix that could allow nothing.
+
+    `InvalidInput` for a malformed one or an unknown scheme, `Unsupported` when the scheme's backend does not load.
+    """
+    for prefix in prefixes:
+        shown = "a registration prefix" if "@" in prefix else f"the registration prefix {prefix!r}"
+        try:
+            BACKENDS.get(parse_root(prefix).scheme)
+        except ProtosliceError as error:
+            error.message = f"{shown} allows nothing: {error.message}"
+            raise
 
 
 def allowed(uri: str, prefixes: Sequence[str]) -> Source:

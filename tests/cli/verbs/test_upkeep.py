@@ -154,3 +154,49 @@ def test_a_damaged_store_is_named_by_an_upgrade(storage: Path) -> None:
     (path,) = (storage / "stores").iterdir()
     path.write_bytes(b"{}")
     assert f"stores/{path.name}" in call("storage", "upgrade", storage.as_uri(), code=3).stderr
+
+
+def test_schemes_are_listed_with_plug_ins_and_what_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "my_plugin.py").write_text(
+        "import protoslice.storage as s\ns.register('mine', lambda uri, options: s.MemoryStorage())\n"
+    )
+    rows = {
+        row["scheme"]: row
+        for row in json.loads(
+            call("storage", "schemes", "--json", PYTHONPATH=str(tmp_path), PROTOSLICE_PLUGINS="my_plugin").stdout
+        )
+    }
+    assert {"file", "memory", "s3", "gs", "az", "http", "https", "mine"} <= rows.keys()
+    assert rows["mine"] == {"scheme": "mine", "package": "module my_plugin", "abilities": None, "problem": None}
+    assert rows["s3"]["abilities"]["exclusive_commit"] is False
+    assert "https   protoslice  durable, shared" in call("storage", "schemes").stdout
+    missing = call("storage", "schemes", PROTOSLICE_PLUGINS="no_such_plugin", code=3).stderr
+    assert missing == (
+        "protoslice: PROTOSLICE_PLUGINS names the module 'no_such_plugin', which does not import: "
+        "ModuleNotFoundError: No module named 'no_such_plugin'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("prefix", "told"),
+    [
+        ("mine:///x", "'mine:///x' allows nothing: a storage URI must name a host or a bucket"),
+        ("mine://x", "'mine://x' allows nothing: no storage backend for 'mine'; there are: az, file"),
+    ],
+)
+def test_a_prefix_that_allows_nothing_ends_the_service_at_its_start(prefix: str, told: str, tmp_path: Path) -> None:
+    settings = {"PROTOSLICE_REGISTER_ALLOW": prefix, "PROTOSLICE_STORAGE": (tmp_path / "s").as_uri()}
+    assert told in call("serve", "--port", "0", code=2, **settings).stderr
+
+
+def test_a_warning_about_a_plug_in_is_a_line(tmp_path: Path) -> None:
+    (tmp_path / "my_plugin.py").write_text(
+        "import protoslice.storage as s\n"
+        "class Newer(s.MemoryStorage):\n"
+        "    interface = (1, 99)\n"
+        "s.register('mine', lambda uri, options: Newer())\n"
+    )
+    done = call("info", "mine://host/x", PYTHONPATH=str(tmp_path), PROTOSLICE_PLUGINS="my_plugin", code=4)
+    warned, failed = done.stderr.splitlines()
+    assert "note: the storage backend for 'mine' of module my_plugin was written for a newer interface" in warned
+    assert failed == "protoslice: there is no object mine://host/x"

@@ -13,16 +13,17 @@ import typer
 
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import service_settings
-from protoslice.cli.terminal.show import print_json, print_pairs, say
+from protoslice.cli.terminal.show import print_json, print_pairs, print_table, say
 from protoslice.errors import IntegrityError
 from protoslice.sizes import format_size
 
 if TYPE_CHECKING:
+    from protoslice.storage import Abilities
     from protoslice.stores import GarbageReport
     from protoslice.stores.catalog.upgrade import UpgradeReport
     from protoslice.testing.check import Report
 
-__all__ = ["check", "gc", "upgrade"]
+__all__ = ["check", "gc", "schemes", "upgrade"]
 
 NOT_KEPT = 3
 
@@ -103,6 +104,29 @@ def check(
         raise typer.Exit(NOT_KEPT)
 
 
+def schemes(as_json: Json = False) -> None:
+    """List the schemes of URIs, with the package of each backend and what it can do.
+
+    Plug-ins are installed packages, or modules that PROTOSLICE_PLUGINS names.
+
+    Example: protoslice storage schemes
+    """
+    from protoslice.storage.registry import described
+
+    found = described()
+    if as_json:
+        print_json([asdict(each) for each in found])
+        return
+    rows = [[each.scheme, each.package, each.problem or _able(each.abilities)] for each in found]
+    print_table(["scheme", "package", "abilities"], rows)
+
+
+def _able(abilities: Abilities | None) -> str:
+    if abilities is None:
+        return "not told before a storage is opened"
+    return ", ".join(name.replace("_", " ") for name, can in asdict(abilities).items() if can) or "reading alone"
+
+
 def upgrade(
     uri: Annotated[str, typer.Argument(metavar="URI", help="The storage, as in file:///var/lib/protoslice.")],
     as_json: Json = False,
@@ -139,11 +163,10 @@ def _as_json(report: Report) -> dict[str, object]:
 
 def _show(uri: str, report: Report) -> None:
     broken = [outcome for outcome in report.outcomes if outcome.error is not None]
-    able = [name.replace("_", " ") for name, can in asdict(report.abilities).items() if can]
     print_pairs(
         [
             ("storage", uri),
-            ("abilities", ", ".join(able) or "none"),
+            ("abilities", _able(report.abilities)),
             ("writing", "safe" if report.unsafe is None else report.unsafe),
             ("promises", f"{len(report.outcomes) - len(broken)} kept, {len(broken)} broken"),
         ]

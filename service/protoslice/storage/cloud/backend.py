@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta, PutMode
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
+ABILITIES: Final = Abilities(exclusive_commit=False)
 PART_BYTES: Final = 16 << 20
 UPLOADS: Final = 3
 CREATIONS: Final = 4
@@ -75,7 +76,7 @@ class CloudStorage(RemoteStorage):
     @property
     def abilities(self) -> Abilities:
         """All abilities but exclusive commit, conditional delete, `open_file` and `free_bytes`."""
-        return Abilities(exclusive_commit=False)
+        return ABILITIES
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
         """See `Storage.stat`."""

@@ -44,6 +44,7 @@ _NO_FOLDER: Final = {
     "ENOTDIR": (InvalidInput, "it is no folder"),
     "ENOENT": (NotFound, "there is no such folder"),
 }
+ABILITIES: Final = Abilities(conditional_delete=True, open_file=True, free_space=True)
 
 
 class FileStorage(Storage):
@@ -59,7 +60,7 @@ class FileStorage(Storage):
     @property
     def abilities(self) -> Abilities:
         """All abilities of the interface."""
-        return Abilities(conditional_delete=True, open_file=True, free_space=True)
+        return ABILITIES
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
         """See `Storage.stat`."""

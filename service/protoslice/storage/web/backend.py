@@ -27,6 +27,9 @@ from protoslice.storage.web.answers import FetchedRange, denied, read_answer, re
 from protoslice.storage.web.connections import guarded_pool
 from protoslice.storage.web.redirects import MOST_HOPS, WebUrl, is_listed
 
+ABILITIES: Final = Abilities(
+    write=False, listing=False, create_if_absent=False, compare_and_set=False, exclusive_commit=False
+)
 _TRIES: Final = 3
 _PAUSE: Final = 0.1
 _SECONDS: Final = 60.0
@@ -65,9 +68,7 @@ class WebStorage(RemoteStorage):
     @property
     def abilities(self) -> Abilities:
         """No abilities beyond reading."""
-        return Abilities(
-            write=False, listing=False, create_if_absent=False, compare_and_set=False, exclusive_commit=False
-        )
+        return ABILITIES
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
         """See `Storage.stat`; requests the first byte, which proves that the server serves ranges."""

@@ -16,7 +16,7 @@ from protoslice.facts import File
 from protoslice.schema.detection.detect import HEAD
 from protoslice.sources import BytesSource, RangeSource
 from protoslice.storage import ObjectKey, Storage
-from protoslice.storage.sources import allowed, open_source
+from protoslice.storage.sources import allowed, check_prefixes, open_source
 from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.ingest.packs import FilePlace
 from protoslice.stores.ingest.persist import StoreDraft, drafted
@@ -41,6 +41,7 @@ class ExternalObjects:
     """Storages of external objects, restricted to the operator's prefixes and networks."""
 
     def __init__(self, prefixes: Sequence[str], networks: Sequence[str]) -> None:
+        check_prefixes(prefixes)
         self._prefixes = tuple(prefixes)
         self._networks = tuple(networks)
         self._storages: dict[str, Storage] = {}

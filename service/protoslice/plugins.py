@@ -1,0 +1,174 @@
+"""Plug-ins of other packages by name, checked when they are loaded.
+
+They come from entry points of installed packages, from calls of `register`, and from the modules that
+PROTOSLICE_PLUGINS names, which call `register` when they are imported.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final, Generic, TypeVar
+
+from protoslice.errors import InvalidInput, Unsupported
+
+__all__ = ["PLUGINS", "PluginGroup", "PluginWarning", "Version", "check_version", "reason", "tell"]
+
+T = TypeVar("T")
+Version = tuple[int, int]
+"""Major and minor version of an interface; a change that plug-ins may notice is a new major version."""
+
+PLUGINS: Final = "PROTOSLICE_PLUGINS"
+OURS: Final = "protoslice"
+
+
+class PluginWarning(UserWarning):
+    """A plug-in that is passed over, or used in spite of a fault."""
+
+
+class PluginGroup(Generic[T]):
+    """Plug-ins of one kind by name: ours, registered ones, and those of installed packages."""
+
+    def __init__(
+        self, group: str, kind: str, built_in: Mapping[str, T], lacks: Callable[[T], str | None] = lambda _: None
+    ) -> None:
+        """`group` is that of entry points, `kind` for messages; `lacks` gives the fault of a plug-in."""
+        self.group = group
+        self._kind = kind
+        self._built_in = dict(built_in)
+        self._registered: dict[str, T] = {}
+        self._loaded: dict[str, T] = {}
+        self._lacks = lacks
+
+    def names(self) -> list[str]:
+        """Names of all plug-ins, sorted; loads the modules of PROTOSLICE_PLUGINS and no entry point."""
+        _import_listed(os.environ.get(PLUGINS, ""))
+        return sorted({*self._built_in, *self._registered, *self._points})
+
+    def get(self, name: str) -> T:
+        """The plug-in `name`, loaded and checked.
+
+        `InvalidInput` for an unknown name, or one that several packages claim; `Unsupported` for a plug-in that does
+        not import or lacks something.
+        """
+        if name not in self.names():
+            raise InvalidInput(f"no {self._kind} for {name!r}; there are: {', '.join(self.names())}")
+        for known in (self._built_in, self._registered, self._loaded):
+            if name in known:
+                return known[name]
+        plugin = self._loaded[name] = self._load(name)
+        return plugin
+
+    def register(self, name: str, plugin: T) -> None:
+        """Add a plug-in to this process.
+
+        `InvalidInput` for a name that is taken, `Unsupported` for a plug-in that lacks something.
+        A name that an installed package claims is free: the registered plug-in is used in its place.
+        """
+        if name in self._built_in or name in self._registered:
+            raise InvalidInput(f"the {self._kind} for {name!r} is taken, by {self.package(name)}")
+        self._check(name, _module_of(plugin), plugin)
+        self._registered[name] = plugin
+
+    def unregister(self, name: str) -> None:
+        """Take back `register`; an unknown name is left alone."""
+        self._registered.pop(name, None)
+
+    def package(self, name: str) -> str:
+        """Package of the plug-in with its version, or the module of a registered one."""
+        if name in self._built_in:
+            return OURS
+        if name in self._registered:
+            return _module_of(self._registered[name])
+        return " and ".join(map(_package_of, self._points.get(name, [])))
+
+    def is_ours(self, name: str) -> bool:
+        """True for a plug-in that comes with this package."""
+        return name in self._built_in
+
+    def forget(self) -> None:
+        """Look for entry points anew, as when packages were installed meanwhile."""
+        self._loaded.clear()
+        self.__dict__.pop("_points", None)
+
+    @cached_property
+    def _points(self) -> dict[str, list[EntryPoint]]:
+        """Entry points by name, without those whose names are ours."""
+        found: dict[str, list[EntryPoint]] = {}
+        for point in entry_points(group=self.group):
+            if point.name in self._built_in:
+                tell(f"the {self._kind} for {point.name!r} is ours: that of {_package_of(point)} is not used")
+            else:
+                found.setdefault(point.name, []).append(point)
+        return found
+
+    def _load(self, name: str) -> T:
+        (point, *others) = self._points[name]
+        if others:
+            raise InvalidInput(f"several installed packages bring a {self._kind} for {name!r}: {self.package(name)}")
+        try:
+            plugin: T = point.load()
+        except Exception as error:
+            raise Unsupported(
+                f"the {self._kind} for {name!r} of {_package_of(point)} does not import: {reason(error)}"
+            ) from error
+        self._check(name, _package_of(point), plugin)
+        return plugin
+
+    def _check(self, name: str, owner: str, plugin: T) -> None:
+        fault = self._lacks(plugin)
+        if fault is not None:
+            raise Unsupported(f"the {self._kind} for {name!r} of {owner} {fault}")
+
+
+def check_version(owner: str, given: object, ours: Version) -> None:
+    """Compare the version of an interface that a plug-in was written for with `ours`.
+
+    Another minor version is a `PluginWarning`; another major one, or what is none, raises `Unsupported`.
+    """
+    version = (given, 0) if isinstance(given, int) else given
+    match version:
+        case (int(major), int(minor)):
+            if major != ours[0]:
+                raise Unsupported(f"{owner} speaks interface {major}.{minor}, not {ours[0]}.{ours[1]}")
+            if minor != ours[1]:
+                age = "an older" if minor < ours[1] else "a newer"
+                tell(f"{owner} was written for {age} interface, {major}.{minor} where {ours[0]}.{ours[1]} is spoken")
+        case _:
+            raise Unsupported(f"{owner} names no version of its interface, such as {ours}")
+
+
+def reason(error: BaseException, hidden: Iterable[str] = ()) -> str:
+    """Class and first line of a foreign error; the class alone when the line repeats a `hidden` text."""
+    told = str(error).partition("\n")[0]
+    secret = any(text and text in told for text in hidden)
+    return f"{type(error).__name__}: {told}" if told and not secret else type(error).__name__
+
+
+def tell(message: str) -> None:
+    """Issue a `PluginWarning`."""
+    warnings.warn(message, PluginWarning, stacklevel=2)
+
+
+def _module_of(plugin: Any) -> str:
+    """Module that defines a class or a function, or the class of an instance."""
+    return f"module {getattr(plugin, '__module__', None) or type(plugin).__module__}"
+
+
+@cache
+def _import_listed(names: str) -> None:
+    for name in filter(None, map(str.strip, names.split(","))):
+        try:
+            import_module(name)
+        except Exception as error:
+            raise Unsupported(f"{PLUGINS} names the module {name!r}, which does not import: {reason(error)}") from error
+
+
+def _package_of(point: EntryPoint) -> str:
+    if point.dist is None:
+        return f"package {point.module.partition('.')[0]}"
+    return f"package {point.dist.name} {point.dist.version}"
