@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.golden import RIEGELI
+from tests.support.golden import MODELS, RIEGELI
 from tests.support.streams import FRAMED, example
 
 import protoslice
@@ -93,6 +93,14 @@ def test_riegeli_files_of_others(path: Path) -> None:
     with protoslice.records(path) as records:
         assert list(records) == whole
         assert [records[n] for n in range(0, len(whole), 17)] == whole[::17]
+
+
+def test_a_tfrecord_file_of_tensorflow() -> None:
+    path = MODELS / "tf_sm_functions" / "assets.extra" / "tf_serving_warmup_requests"
+    with protoslice.records(path) as records:
+        assert (records.framing, records.type, records.fault) == ("tfrecord", None, None)
+        assert [record[:1] for record in records] == [b"\x32"] * len(records)
+        assert bytes(records.rope()) == path.read_bytes() == FRAMED["tfrecord"](list(records))
 
 
 def test_a_type_that_a_riegeli_file_declares(tmp_path: Path) -> None:

@@ -147,7 +147,9 @@ impl Records {
         let sources = sources.get();
         let read = py.detach(|| sources.with(None, |source| self.0.read(source, start..stop, most)));
         let batch = read.map_err(|error| errors::raise(py, error))?;
-        PyList::new(py, batch.records().map(|record| PyBytes::new(py, record)).collect::<Vec<_>>())
+        let records = PyList::new(py, batch.records().map(|record| PyBytes::new(py, record)).collect::<Vec<_>>());
+        self.0.give_back(batch);
+        records
     }
 }
 

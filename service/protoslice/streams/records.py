@@ -14,7 +14,7 @@ from protoslice.streams.framing import Framing, checked_framing
 
 __all__ = ["Records"]
 
-_BATCH: Final = 1 << 20
+_BATCH: Final = 1 << 18
 """Bytes of records read at a time."""
 _NEAR: Final = 16
 """Records between two wanted ones that are read along with them."""

@@ -1,12 +1,16 @@
 //! Records in memory, a batch at a time: one read for those that lie side by side.
 
 use std::ops::Range;
+use std::sync::PoisonError;
 
 use super::framing::{Framing, masked};
 use super::output::Reading;
 use crate::error::{Result, WireError};
 use crate::rope::Rope;
 use crate::source::{RopeSource, Source};
+
+/// Most bytes of memory that are kept between batches.
+const SPARE: usize = 2 << 20;
 
 /// Consecutive records.
 #[derive(Debug, Default)]
@@ -35,7 +39,9 @@ impl Reading {
         let stop = self.index().within(range.start, most)?.min(range.end);
         let start = self.index().start(range.start)?;
         let len = self.index().start(stop)? - start;
-        let bytes = source.read(start, length(len)?)?.into_owned();
+        let mut bytes = std::mem::take(&mut *self.spare.lock().unwrap_or_else(PoisonError::into_inner));
+        bytes.resize(length(len)?, 0);
+        source.read_into(start, &mut bytes)?;
         let (mut places, checked) = (Vec::new(), self.index().framing() == Framing::TfRecord);
         self.index().each(range.start..stop, |place| {
             let at = (place.content - start) as usize..(place.content_end - start) as usize;
@@ -48,6 +54,13 @@ impl Reading {
             Ok(())
         })?;
         Ok(Batch { bytes, places })
+    }
+
+    /// Takes the memory of a batch for the next one.
+    pub fn give_back(&self, batch: Batch) {
+        if batch.bytes.capacity() <= SPARE {
+            *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = batch.bytes;
+        }
     }
 
     fn read_chunk(&self, source: &dyn Source, range: Range<u64>, most: u64) -> Result<Batch> {

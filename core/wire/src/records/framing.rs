@@ -43,6 +43,14 @@ pub struct Head {
     pub len: u64,
     /// Bytes of the record.
     pub content: u64,
+    /// Bytes by which the head is longer than it need be.
+    pub extra: u64,
+}
+
+impl Head {
+    fn fixed(len: u64, content: u64) -> Self {
+        Self { len, content, extra: 0 }
+    }
 }
 
 impl Framing {
@@ -85,15 +93,14 @@ impl Framing {
     pub(super) fn head(self, bytes: &[u8], offset: u64) -> Result<Option<Head>> {
         match self {
             Self::TfRecord => checked_length(bytes, offset),
-            Self::Delimited => match varint::read(bytes) {
-                Varint::Value(content, len) => Ok(Some(Head { len: len as u64, content })),
-                Varint::Truncated => Ok(None),
-                Varint::Overlong => Err(WireError::corrupt(offset, "the length of a record has more than 64 bits")),
+            Self::Delimited => match bytes {
+                [short @ 0..0x80, ..] => Ok(Some(Head::fixed(1, u64::from(*short)))),
+                _ => long_varint(bytes, offset),
             },
-            Self::U32Le => Ok(bytes.first_chunk().map(|b| Head { len: 4, content: u32::from_le_bytes(*b).into() })),
-            Self::U32Be => Ok(bytes.first_chunk().map(|b| Head { len: 4, content: u32::from_be_bytes(*b).into() })),
-            Self::U64Le => Ok(bytes.first_chunk().map(|b| Head { len: 8, content: u64::from_le_bytes(*b) })),
-            Self::U64Be => Ok(bytes.first_chunk().map(|b| Head { len: 8, content: u64::from_be_bytes(*b) })),
+            Self::U32Le => Ok(bytes.first_chunk().map(|b| Head::fixed(4, u32::from_le_bytes(*b).into()))),
+            Self::U32Be => Ok(bytes.first_chunk().map(|b| Head::fixed(4, u32::from_be_bytes(*b).into()))),
+            Self::U64Le => Ok(bytes.first_chunk().map(|b| Head::fixed(8, u64::from_le_bytes(*b)))),
+            Self::U64Be => Ok(bytes.first_chunk().map(|b| Head::fixed(8, u64::from_be_bytes(*b)))),
             Self::Riegeli => Err(WireError::corrupt(offset, "records of riegeli files have no heads")),
         }
     }
@@ -128,6 +135,16 @@ pub fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
+fn long_varint(bytes: &[u8], offset: u64) -> Result<Option<Head>> {
+    match varint::read(bytes) {
+        Varint::Value(content, len) => {
+            Ok(Some(Head { len: len as u64, content, extra: (len - varint::len(content)) as u64 }))
+        }
+        Varint::Truncated => Ok(None),
+        Varint::Overlong => Err(WireError::corrupt(offset, "the length of a record has more than 64 bits")),
+    }
+}
+
 #[inline]
 fn checked_length(bytes: &[u8], offset: u64) -> Result<Option<Head>> {
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else { return Ok(None) };
@@ -135,5 +152,5 @@ fn checked_length(bytes: &[u8], offset: u64) -> Result<Option<Head>> {
     if masked(crc32c::crc32c(length)) != u32::from_le_bytes(*sum) {
         return Err(WireError::corrupt(offset, "the length of a record differs from its checksum"));
     }
-    Ok(Some(Head { len: 12, content: u64::from_le_bytes(*length) }))
+    Ok(Some(Head::fixed(12, u64::from_le_bytes(*length))))
 }

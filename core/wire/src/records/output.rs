@@ -29,12 +29,14 @@ pub struct Reading {
     index: Index,
     limits: Limits,
     decoded: Mutex<Option<(u64, Decoded)>>,
+    /// Memory of the batch that was given back last: new memory would cost as much as the read.
+    pub(super) spare: Mutex<Vec<u8>>,
 }
 
 impl Reading {
     /// Reads by `index`.
     pub fn new(index: Index, limits: Limits) -> Self {
-        Self { index, limits, decoded: Mutex::default() }
+        Self { index, limits, decoded: Mutex::default(), spare: Mutex::default() }
     }
 
     /// The index.

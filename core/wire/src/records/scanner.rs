@@ -126,15 +126,14 @@ impl Scanner {
                     return Ok(at);
                 }
             };
-            let extra = head.len - self.framing.least_head(head.content);
             let frame = head.content.checked_add(head.len + tail);
             match frame.and_then(|frame| usize::try_from(frame).ok()).filter(|frame| *frame <= rest.len()) {
                 Some(frame) => {
                     at += frame;
-                    self.builder.push(head.content, extra, self.position + at as u64)?;
+                    self.builder.push(head.content, head.extra, self.position + at as u64)?;
                 }
                 None => {
-                    self.open = Some((head.content, extra));
+                    self.open = Some((head.content, head.extra));
                     self.skip = head.content.saturating_add(tail);
                     return Ok(at + head.len as usize);
                 }
@@ -151,7 +150,7 @@ impl Scanner {
                 Ok(None) => {}
                 Ok(Some(head)) => {
                     self.pending.clear();
-                    self.open = Some((head.content, head.len - self.framing.least_head(head.content)));
+                    self.open = Some((head.content, head.extra));
                     self.skip = head.content.saturating_add(self.framing.tail());
                     return Ok(taken + 1);
                 }
