@@ -39,6 +39,7 @@ def at_once(path: str, count: int) -> Play:
 def _crowd(route: str, count: int, *, loop: int, work: int = 0, calls: int = 0, **more: Any) -> Row:
     """A row for `count` connections, with budgets for each; the first of all may open what is asked for."""
     budget = Budget(
+        held=12_000,
         loop=10_000 + count * loop,
         work=5000 + count * work,
         calls=12 + count * calls,
@@ -115,6 +116,7 @@ OPERATING: Final = (
         worst="as it is",  # the first time, it makes the document above
         ask=get("/docs"),
         status=200,
+        budget=Budget(held=10_000),
     ),
     Row(route=ANY, worst="a path of 60 kB", ask=get("/v1/stores/" + "a/" * 30_000), status=404),
     Row(

@@ -137,7 +137,7 @@ READING: Final = (
         given=small,
         near=True,
         status=200,
-        budget=Budget(calls=20),
+        budget=Budget(held=10_000, calls=20),
     ),
     Row(
         route=f"GET {_STORE}/files/{{path:path}}",
@@ -178,7 +178,7 @@ READING: Final = (
         ask=lambda store: get(f"/v1/stores/{store}/merge?{_MASKS}"),
         given=nodes,
         status=(200, 413, 422),
-        budget=Budget(calls=20),
+        budget=Budget(held=20_000, calls=20),
     ),
     _view(
         "merge",
@@ -186,7 +186,7 @@ READING: Final = (
         "?fields=graph.initializer[*].name",
         given=far,
         status=200,
-        budget=Budget(calls=FAR + 20),
+        budget=Budget(held=18_000, calls=FAR + 20),
     ),
     Row(
         route=f"GET {_STORE}/merge",
@@ -230,7 +230,7 @@ READING: Final = (
         "",
         given=far,
         status=200,
-        budget=Budget(calls=2 * FAR + 20, got=256 * MIB, loop=3300 * FAR, work=600 * FAR),
+        budget=Budget(held=13_000, calls=2 * FAR + 20, got=256 * MIB, loop=3300 * FAR, work=600 * FAR),
     ),
     _view(
         "records",
@@ -311,7 +311,7 @@ READING: Final = (
         "?" + _GLOBS,
         given=far,
         status=400,
-        budget=Budget(calls=FAR + 20, loop=820 * FAR, work=600 * FAR, written_room=_FACTS),
+        budget=Budget(held=20_000, calls=FAR + 20, loop=820 * FAR, work=600 * FAR, written_room=_FACTS),
     ),
     _view(
         "references.json",

@@ -70,7 +70,7 @@ RESUMING: Final = (
         ),
         given=_PART,
         status=(201, 422),
-        budget=Budget(calls=_MANY * 6 + 20, written=2, written_room=_MANY * KIB, work=_MANY * 10_000),
+        budget=Budget(held=9_500, calls=_MANY * 6 + 20, written=2, written_room=_MANY * KIB, work=_MANY * 10_000),
     ),
     Row(
         route="POST /v1/uploads",
@@ -79,7 +79,7 @@ RESUMING: Final = (
         given=_ONE,
         settings={"PROTOSLICE_MAX_UPLOAD": "1MiB"},
         status=(413, 422),
-        budget=Budget(calls=20),
+        budget=Budget(held=15_000, calls=20),
     ),
     Row(
         route=f"GET {_UPLOAD}",
@@ -107,6 +107,7 @@ RESUMING: Final = (
         worst="another method in a header",
         ask=request("POST", "/v1/uploads/x", x_http_method_override="PATCH"),
         status=412,
+        budget=Budget(held=10_500),
     ),
     Row(
         route="POST /v1/stores/assemble",
@@ -115,7 +116,7 @@ RESUMING: Final = (
         given=_ONE,
         settings={"PROTOSLICE_MAX_UPLOAD": "1MiB"},
         status=413,
-        budget=Budget(calls=20),
+        budget=Budget(held=24_000, calls=20),
     ),
     Row(
         route="POST /v1/stores/assemble",
@@ -124,7 +125,7 @@ RESUMING: Final = (
         given=_ONE,
         settings={"PROTOSLICE_MAX_UPLOAD": "1MiB"},
         status=413,
-        budget=Budget(calls=20),
+        budget=Budget(held=17_000, calls=20),
     ),
     Row(
         route="POST /v1/stores/assemble",

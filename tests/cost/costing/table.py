@@ -25,8 +25,8 @@ Play: TypeAlias = Callable[[Wire, Any], int]
 class Budget:
     """The most that a request may cost."""
 
-    held: int = 20_000
-    """Steps of one callback of the loop: about one millisecond."""
+    held: int = 7500
+    """Steps of one callback of the loop, of which 20 000 take about a millisecond."""
     loop: int = 400_000
     """Steps of all callbacks of the loop together."""
     work: int | None = 100_000
