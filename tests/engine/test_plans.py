@@ -25,8 +25,14 @@ def policies(draw: st.DrawFn) -> dict[str, Any]:
     return {"min_chunk": least, "max_chunk": least * draw(st.sampled_from([1, 2, 10, 1000]))}
 
 
+LIMITS = _core.Limits(chunks=1 << 20)
+"""A chunk for every byte of a case is more than the engine makes unasked."""
+
+
 def opened(case: Case, floor: int | None = None) -> protoslice.Proto:
-    return protoslice.open(case.data, ROOT, types=from_descriptor_set(case.schema), floor=floor or case.floor)
+    return protoslice.open(
+        case.data, ROOT, types=from_descriptor_set(case.schema), floor=floor or case.floor, limits=LIMITS
+    )
 
 
 def metadata_of(split: protoslice.Split) -> Any:

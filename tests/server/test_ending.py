@@ -34,7 +34,7 @@ def test_what_is_not_to_be_had_is_said_in_one_line(tmp_path: Path) -> None:
         cases = [
             (["--port", port], 6, f"127.0.0.1:{port}: cannot listen here: Address already in use"),
             (["--host", "no such name"], 2, "there is no address 'no such name' to listen on"),
-            (["--storage", "nothing://x"], 2, "no storage backend for scheme 'nothing'"),
+            (["--storage", "nothing://x"], 2, "no storage backend for 'nothing'; there are: "),
             (["--storage", file.as_uri()], 2, f"cannot open storage at '{file}': it is no folder"),
             (["--storage", "file:///proc/none"], 4, "cannot open storage at '/proc/none': there is no such folder"),
             (["--storage", "file:///sys"], 6, "cannot create 'probe/"),

@@ -98,7 +98,7 @@ def test_riegeli_files_of_others(path: Path) -> None:
 def test_a_tfrecord_file_of_tensorflow() -> None:
     path = MODELS / "tf_sm_functions" / "assets.extra" / "tf_serving_warmup_requests"
     with protoslice.records(path) as records:
-        assert (records.framing, records.type, records.fault) == ("tfrecord", None, None)
+        assert (records.framing, records.type, records.fault) == ("tfrecord", "tensorflow.serving.PredictionLog", None)
         assert [record[:1] for record in records] == [b"\x32"] * len(records)
         assert bytes(records.rope()) == path.read_bytes() == FRAMED["tfrecord"](list(records))
 

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final
-from unittest.mock import patch
 from urllib.parse import urlsplit
 
 from protoslice.errors import InvalidInput
 from protoslice.storage import MemoryStorage
-from protoslice.storage.registry import Factory
+from protoslice.storage.registry import Factory, register, unregister
 
 __all__ = ["BACKENDS", "VARIABLE", "Backend", "backend", "bucket_folder", "odd_etag"]
 
@@ -77,5 +76,8 @@ def odd_etag(number: int) -> str:
 @contextmanager
 def _odd_scheme() -> Iterator[None]:
     factory: Factory = lambda uri, options: MemoryStorage(odd_etag)  # noqa: E731
-    with patch.dict("protoslice.storage.registry._BUILT_IN", {_ODD_SCHEME: factory}):
+    register(_ODD_SCHEME, factory)
+    try:
         yield
+    finally:
+        unregister(_ODD_SCHEME)

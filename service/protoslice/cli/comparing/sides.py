@@ -83,7 +83,7 @@ class _Local:
 
     def __init__(self, place: NamedFiles, other: Any, near: LocalPieces, held: ExitStack) -> None:
         try:
-            self.model = held.enter_context(place.model())
+            self.model = held.enter_context(place.open_model())
         except NoRoot:  # a folder without a root counts as its files
             self.model = files_in(place.files)
         self.root = self.model.model.root or None

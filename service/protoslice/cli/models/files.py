@@ -59,11 +59,13 @@ class NamedFiles:
     @contextmanager
     def model(self) -> Iterator[LocalModel]:
         """The model that the root is of. Errors inside bear the name."""
-        with naming(self._name):
-            with Progress("indexing") as progress:
-                model = model_over(self.files, self.root, self._type, progress=progress.up_to)
-            with model:
-                yield model
+        with naming(self._name), self.open_model() as model:
+            yield model
+
+    def open_model(self) -> LocalModel:
+        """The model, which the caller closes; errors of opening it bear the name, later ones do not."""
+        with naming(self._name), Progress("indexing") as progress:
+            return model_over(self.files, self.root, self._type, progress=progress.up_to)
 
 
 @contextmanager
