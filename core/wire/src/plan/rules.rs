@@ -150,7 +150,7 @@ mod tests {
             ("a: every 0", "character 3"),
             ("a: 16777216TiB", "character 3"),
             ("a..b: always", "character 3"),
-            ("a[: always", "character 4"),
+            ("a[: always", "character 3"),
         ];
         for (text, place) in cases {
             let error = one(text).unwrap_err();
