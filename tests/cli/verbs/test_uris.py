@@ -97,6 +97,7 @@ def test_a_push_takes_a_uri(
     call: Call, bucket: CountedBucket, saved_model: Callable[[Path], Path], tmp_path: Path
 ) -> None:
     folder = saved_model(tmp_path / "model")
+    (folder / "note").write_bytes(os.urandom(16))  # the service has stores of other tests
     bucket.fill_from(folder, "m")
     pushed, again = (json.loads(call("push", name, "--json").stdout) for name in (f"{bucket.uri}/m", folder))
     assert (pushed["created"], again["created"]) == (True, False)
