@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from protoslice import _core
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
@@ -14,7 +13,7 @@ from protoslice.errors import InvalidInput
 from protoslice.facts import Node
 from protoslice.indexing import Form
 from protoslice.ropes import Rope
-from protoslice.sources import RangeSource
+from protoslice.sources import RangeSource, SourceOwner
 
 __all__ = ["Chunk", "Form", "Large", "Node", "Proto", "RuleSplitter", "Split", "View", "node_at"]
 
@@ -119,14 +118,7 @@ class RuleSplitter(Protocol):
         """Rules for `proto`, by its type and its index; empty to leave it to the sizes."""
 
 
-class _Closable(Protocol):
-    """An object that is closed together with a proto."""
-
-    def close(self) -> None:
-        """Free the object's resources."""
-
-
-class Proto:
+class Proto(SourceOwner):
     """An indexed proto; views are the same for serialized protos, chunked ones and texts."""
 
     def __init__(
@@ -143,7 +135,7 @@ class Proto:
     ) -> None:
         self.sources = tuple(sources)
         """Sources that the ropes of the document refer to."""
-        self._read = _core.Sources(self.sources)
+        super().__init__(self.sources)
         self.index = _core.Index(index)
         self.index_bytes = index
         """The serialized index; passed to `open`, it spares the scan of the same bytes."""
@@ -156,7 +148,6 @@ class Proto:
         self.form = form
         """`serialized`, `chunked` or `text`: the form of the file."""
         self._own_plan = own_plan
-        self._owned: list[_Closable] = []
 
     @property
     def size(self) -> int:
@@ -245,22 +236,6 @@ class Proto:
         # Opening has compared the checksums of compressed records alone, since it decodes those.
         if self.form == "chunked":
             _core.Chunked.verify(self.sources[0])
-
-    def own(self, *taken: _Closable) -> None:
-        """Close `taken` together with this proto."""
-        self._owned += taken
-
-    def close(self) -> None:
-        """Close the files that this proto opened; its ropes become unreadable."""
-        self._read.close()
-        while self._owned:
-            self._owned.pop().close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Proto {self.type or 'of unknown type'}, {self.size} bytes>"

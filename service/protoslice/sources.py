@@ -9,15 +9,16 @@ import re
 import stat
 import threading
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import TracebackType
 from typing import BinaryIO, Final, Protocol, Self, cast, runtime_checkable
 
-from protoslice._core import CoreFile
+from protoslice._core import CoreFile, Sources
 from protoslice.errors import CorruptModel, InvalidInput, NotFound, ProtosliceError, StorageDenied, StorageError
 
 __all__ = [
-    "BytesSource", "Closable", "FileObjectSource", "FileSet", "FileSource", "RangeSource", "SourceLike", "as_source",
-    "filename_of", "is_uri", "local_path", "opened_by",
+    "BytesSource", "Closable", "FileObjectSource", "FileSet", "FileSource", "RangeSource", "SourceLike",
+    "SourceOwner", "as_source", "filename_of", "is_uri", "local_path", "opened_by",
 ]  # fmt: skip
 
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
@@ -43,6 +44,30 @@ class Closable(Protocol):
 
     def close(self) -> None:
         """Release what is held; may be called twice."""
+
+
+class SourceOwner:
+    """Reader of sources, which closes what was opened for it; a context that ends by closing."""
+
+    def __init__(self, sources: Sequence[RangeSource]) -> None:
+        self._read = Sources(sources)
+        self._owned: list[Closable] = []
+
+    def own(self, *taken: Closable) -> None:
+        """Close `taken` together with this reader."""
+        self._owned += taken
+
+    def close(self) -> None:
+        """Close the files that were opened for this reader; its ropes become unreadable."""
+        self._read.close()
+        while self._owned:
+            self._owned.pop().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
 
 
 class FileSet(Mapping[str, RangeSource]):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Final, Protocol, Self, overload
+from typing import Final, overload
 
 from protoslice import _core
 from protoslice.errors import CorruptModel
 from protoslice.ropes import Rope
-from protoslice.sources import RangeSource
+from protoslice.sources import RangeSource, SourceOwner
 from protoslice.streams.framing import Framing, checked_framing
 
 __all__ = ["Records"]
@@ -20,28 +19,20 @@ _NEAR: Final = 16
 """Records between two wanted ones that are read along with them."""
 
 
-class _Closable(Protocol):
-    """An object that is closed together with the records."""
-
-    def close(self) -> None:
-        """Free the object's resources."""
-
-
-class Records(Sequence[bytes]):
+class Records(SourceOwner, Sequence[bytes]):
     """Records of a stream, or a slice of them: a sequence of bytes, read when asked for.
 
     Checksums of TFRecords and of compressed chunks are compared when a record is read.
     """
 
     def __init__(self, source: RangeSource, index: bytes, type: str | None = None) -> None:
+        super().__init__([source])
         self.index_bytes = index
         """The saved index; passed to `protoslice.records`, it spares the pass over the same bytes."""
         self.type = type
         """Full name of the records' message type; None when it is unknown."""
         self.core = _core.Records(index)
-        self._read = _core.Sources([source])
         self._numbers = range(self.core.count)
-        self._owned: list[_Closable] = []
 
     @property
     def framing(self) -> Framing:
@@ -101,22 +92,6 @@ class Records(Sequence[bytes]):
         numbers = self._numbers
         ranges = [(numbers.start, numbers.stop)] if numbers.step == 1 else [(n, n + 1) for n in numbers]
         return Rope(self.core.rope(self._read, ranges, form), self._read)
-
-    def own(self, *taken: _Closable) -> None:
-        """Close `taken` together with these records."""
-        self._owned += taken
-
-    def close(self) -> None:
-        """Close the file that these records opened."""
-        self._read.close()
-        while self._owned:
-            self._owned.pop().close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<{len(self)} records of {self.type or 'unknown type'}, {self.framing}>"
