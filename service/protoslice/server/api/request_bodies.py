@@ -70,10 +70,9 @@ def _few(files: dict[str, T]) -> dict[str, T]:
 OfFiles = Annotated[dict[str, T], AfterValidator(_few), Field(json_schema_extra={"maxProperties": MAX_FILES})]
 
 
-class Register(RequestBody):
-    """Objects that already lie in allowed storage, to be indexed in place."""
+class NewStore(RequestBody):
+    """Terms of a store to be made."""
 
-    files: OfFiles[str] = Field(min_length=1, examples=[{"model.onnx": "s3://bucket/key"}])
     type: str | None = None
     root: str | None = None
     tags: list[str] = Field(default=[], max_length=TAGS_AT_ONCE)
@@ -90,7 +89,13 @@ class Register(RequestBody):
     )
 
 
-class Assemble(RequestBody):
+class Register(NewStore):
+    """Objects that already lie in allowed storage, to be indexed in place."""
+
+    files: OfFiles[str] = Field(min_length=1, examples=[{"model.onnx": "s3://bucket/key"}])
+
+
+class Assemble(NewStore):
     """Finished uploads that are to be the files of a store: `uploads` or a `recipe`, one of the two."""
 
     uploads: OfFiles[str | list[str]] = Field(
@@ -104,20 +109,6 @@ class Assemble(RequestBody):
     )
     sha256: dict[str, Sha256] = Field(
         default={}, description="By path, what a file of `uploads` is to have: compared before the store can be seen."
-    )
-    type: str | None = None
-    root: str | None = None
-    tags: list[str] = Field(default=[], max_length=TAGS_AT_ONCE)
-    min_chunk: StrictInt | str | None = Field(default=None, examples=["1MiB"])
-    max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
-    plan: str | None = Field(
-        default=None,
-        description="`policy` plans a chunked proto by the chunk sizes; it keeps its own plan otherwise.",
-        examples=["policy"],
-    )
-    report: bool = Field(default=False, description="Whether the answer is to tell what the model is and lacks.")
-    strict: bool = Field(
-        default=False, description="Refuse a model that lacks files it refers to, or fails checksums of its own."
     )
 
     @model_validator(mode="after")
