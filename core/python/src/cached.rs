@@ -36,7 +36,10 @@ pub(crate) fn read_cached<'py>(
 
 /// A bytes object and its uninitialised memory: clearing a mebibyte first would cost as much as filling it.
 #[allow(unsafe_code, reason = "memory that is filled before anybody sees it")]
-fn unfilled<'py>(py: Python<'py>, len: usize) -> PyResult<(Bound<'py, PyBytes>, &'py mut [MaybeUninit<u8>])> {
+pub(crate) fn unfilled<'py>(
+    py: Python<'py>,
+    len: usize,
+) -> PyResult<(Bound<'py, PyBytes>, &'py mut [MaybeUninit<u8>])> {
     // SAFETY: without a pointer, Python makes a bytes object of `len` bytes to be filled by the caller; no other code
     // sees the object before it is returned, which happens only once all of it has been filled.
     unsafe {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fs::File;
+use std::mem::MaybeUninit;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +15,7 @@ use pyo3::types::PyBytes;
 use wire::source::{RopeSource, Source};
 use wire::{Kind, Result, WireError, elements};
 
+use crate::cached::unfilled;
 use crate::errors;
 use crate::rope::Rope;
 
@@ -90,6 +92,8 @@ impl Source for PySource {
 
     fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         if let Some(computed) = &self.computed {
+            // The memory may be new (`assume_filled`), and how its bytes are computed is nobody's business here.
+            buffer.fill(0);
             return computed.read_into(offset, buffer);
         }
         if self.read_file(offset, buffer) {
@@ -201,17 +205,24 @@ impl Sources {
         let length =
             usize::try_from(length).map_err(|_| PyOverflowError::new_err("more bytes than memory can hold"))?;
         let rope = &rope.get().0;
-        // PyBytes is new memory: another thread could write to a buffer of the caller's while the GIL is released.
-        PyBytes::new_with(py, length, |bytes| {
-            let done = py.detach(|| self.with(Some(rope), |source| source.read_into(offset, bytes)));
-            done.map_err(|error| errors::raise(py, error))
-        })
+        // New memory: another thread could write to a buffer of the caller's while the GIL is released.
+        let (bytes, room) = unfilled(py, length)?;
+        py.detach(|| self.with(Some(rope), |source| source.read_into(offset, assume_filled(room))))
+            .map_err(|error| errors::raise(py, error))?;
+        Ok(bytes)
     }
 
     /// Releases the sources, and with them the files opened for reading.
     fn close(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
+}
+
+/// Memory that a source is about to fill, as the numbers that it will be.
+#[allow(unsafe_code, reason = "clearing a mebibyte first would cost as much as reading it")]
+const fn assume_filled(room: &mut [MaybeUninit<u8>]) -> &mut [u8] {
+    // SAFETY: `Source::read_into` writes to its buffer and never reads it; when it fails, nobody sees the memory.
+    unsafe { &mut *(std::ptr::from_mut(room) as *mut [u8]) }
 }
 
 impl Sources {
