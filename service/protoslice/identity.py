@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["CPB", "PIECES", "READERS", "RECORDS", "RENDERING", "Policy", "is_id_of", "store_id"]
+__all__ = ["ARCHIVES", "CPB", "PIECES", "READERS", "RECORDS", "RENDERING", "Policy", "is_id_of", "store_id"]
 
 READERS: Final = 2
 """Version of the readers of models: tensors, elements in every form, safetensors files, references."""
@@ -26,6 +26,9 @@ RENDERING: Final = 1
 
 RECORDS: Final = 1
 """Version of indexes of streams, and of records in every framing."""
+
+ARCHIVES: Final = 1
+"""Version of tar archives of stores."""
 
 PIECES: Final = 1
 """Version of the cuts between pieces.

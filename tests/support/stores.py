@@ -136,6 +136,7 @@ async def every_view(store: OpenStore) -> AsyncIterator[tuple[str, Representatio
     """Every file, and every view of the root there is when it is a proto, with a name."""
     for file in store.info.files:
         yield f"file {file.path}", store.file(file.path)
+    yield "archive", await store.archive()
     try:
         yield "metadata", await store.metadata()
     except (NoRoot, Unsupported):

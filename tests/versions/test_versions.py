@@ -16,6 +16,7 @@ from tests.support.golden import CHUNKED, folder
 import protoslice
 from protoslice import _core, identity, pieces
 from protoslice.errors import ProtosliceError
+from protoslice.facts import File
 from protoslice.formats.model import Bytes, Tensor, Tensors
 from protoslice.formats.outputs.listing import row_text
 from protoslice.formats.outputs.references import references
@@ -25,6 +26,7 @@ from protoslice.models import open_model
 from protoslice.ropes import Rope
 from protoslice.schema import bundled
 from protoslice.schema.rendering import render
+from protoslice.stores.reading.archive import tar_of
 
 KEPT: Final = Path(__file__).parent / "golden.json"
 
@@ -93,6 +95,14 @@ def chunked() -> Makes:
     for name in PLANNED:
         with protoslice.open(model_file(name)) as proto:
             yield name, proto.split(min_chunk=100, max_chunk=400).cpb().read()
+
+
+def archived() -> Makes:
+    """Tar archives of files with plain names, long and other ones, and of any size."""
+    sizes = (0, 1, 512, 1 << 33, 1 << 60)
+    files = [File(name * long, size, None) for name in ("a", "ä", "b ") for long in (1, 101) for size in sizes]
+    rope = tar_of(files)
+    yield "pieces", repr(rope.pieces()).encode()
 
 
 def cut() -> Makes:
@@ -169,6 +179,7 @@ MAKERS: Final[dict[str, tuple[int, Callable[[], Makes], str]]] = {
     "plans that came": (_core.Plan.KEPT_VERSION, came, "raise KEPT_VERSION in core/wire/src/plan.rs"),
     "merged messages": (1, merged, "mend them: their URLs by id are given for ever"),
     "chunked files": (identity.CPB, chunked, f"raise CPB in {_IDENTITY}"),
+    "archives": (identity.ARCHIVES, archived, f"raise ARCHIVES in {_IDENTITY}"),
     "pieces": (identity.PIECES, cut, f"raise PIECES in {_IDENTITY}"),
     "rendered messages": (identity.RENDERING, rendered, f"raise RENDERING in {_IDENTITY}"),
     **{

@@ -10,6 +10,7 @@ from costing.harness import Wire
 from costing.makings import (
     EMPTY,
     FAR,
+    PATHS,
     deep,
     empty_tensors,
     far,
@@ -146,6 +147,14 @@ READING: Final = (
         given=small,
         status=200,
         budget=Budget(calls=20),
+    ),
+    _view(
+        "archive.tar",
+        "thousands of files of no bytes, with paths of 900",
+        "",
+        given=long_paths,
+        status=200,
+        budget=Budget(calls=20, got=3 * MIB, work=600 * PATHS),
     ),
     _view("metadata", "a plan of chunks in their hundreds", "", given=far, status=200, budget=Budget(calls=20)),
     _view(

@@ -40,6 +40,7 @@ VIEWS = [
     "merge?path=graph",
     "merge?omit_larger_than=1KiB",
     "cpb",
+    "archive.tar",
 ]
 
 
@@ -59,7 +60,7 @@ def test_the_file_and_the_whole_merge_are_the_upload(client: httpx.Client, store
 def test_ids_are_immutable_and_names_are_not(client: httpx.Client, store: dict[str, Any], view: str) -> None:
     lasting = f"/v1/stores/{store['id']}/{view}"
     by_id = client.get(lasting)
-    kept = "max-age=3600" if view == "cpb" else "max-age=31536000, immutable"
+    kept = "max-age=3600" if view in {"cpb", "archive.tar"} else "max-age=31536000, immutable"
     assert by_id.headers["cache-control"] == f"public, {kept}, no-transform"
     assert "content-location" not in by_id.headers
     for ref, slash in (("views:1", "/"), ("views%3A1", "/"), (store["id"][:12], "/"), ("views:1", "%2F")):
@@ -75,6 +76,7 @@ def test_ids_are_immutable_and_names_are_not(client: httpx.Client, store: dict[s
 
 MENDABLE = [
     ("cpb", "*/*", True),
+    ("archive.tar", "*/*", True),
     ("tensors", "*/*", False),
     ("tensors/path:graph.initializer[1]", "*/*", True),
     ("tensors/path:graph.initializer[1]?format=npy", "*/*", True),
@@ -106,6 +108,7 @@ def test_what_a_later_program_may_mend_is_not_kept_for_ever(
     assert "immutable" not in before.headers["cache-control"]
     assert before.headers["cache-control"].startswith("public, max-age=3600")
     monkeypatch.setattr("protoslice.stores.reading.opened.READERS", 99)
+    monkeypatch.setattr("protoslice.stores.reading.opened.ARCHIVES", 99)
     monkeypatch.setattr("protoslice.stores.reading.chunks.CPB", 99)
     monkeypatch.setattr("protoslice.server.http.rendered._made_by", lambda: "a later program")
     after = client.get(f"{url}{'&' if '?' in view else '?'}later", headers=headers)
@@ -118,7 +121,7 @@ def test_what_the_id_decides_about_has_the_same_tag_for_ever(
 ) -> None:
     url = f"/v1/stores/{store['id']}/{view}"
     before = client.get(url)
-    for version in ("opened.READERS", "chunks.CPB"):
+    for version in ("opened.READERS", "opened.ARCHIVES", "chunks.CPB"):
         monkeypatch.setattr(f"protoslice.stores.reading.{version}", 99)
     assert client.get(url).headers["etag"] == before.headers["etag"]
     assert "immutable" in before.headers["cache-control"]

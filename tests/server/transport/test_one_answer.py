@@ -25,7 +25,7 @@ HOST = "host: localhost:8000"
 VIEWS = ["files/dir/model.onnx", "files/empty", "files/nothing", "files/", "files", "files/dir%2Fmodel.onnx",
     "files//x", "chunks/0", "chunks/1", "chunks/2", "chunks/99", "chunks/x", "chunks/", "chunks", "chunks/1/",
     "chunks/1?x=1", "chunks/1?", "chunks/%31", "chunks/\u0661", "metadata", "merge", "merge?path=graph",
-    "merge?path=nowhere", "cpb", "tensors/big", "tensors/big?slice=0:9", "tensors/none", "safetensors",
+    "merge?path=nowhere", "archive.tar", "cpb", "tensors/big", "tensors/big?slice=0:9", "tensors/none", "safetensors",
     "nothing", ""]  # fmt: skip
 CORE = [[], ["range: bytes=1-99"], ["range: bytes=0-4095", "accept: */*"], ["if-none-match: *"], ["dnt: 1"]]
 RANGES = ["bytes=0-0", "bytes=10-300", "bytes=-70", "bytes=7-", "BYTES=7-8", "bytes=65530-65541", "bytes=0-65535",

@@ -52,6 +52,10 @@ async def _file(store: OpenStore, rest: str, query: Query) -> Representation:
     return store.file(rest)
 
 
+async def _archive(store: OpenStore, rest: str, query: Query) -> Representation:
+    return await store.archive()
+
+
 async def _metadata(store: OpenStore, rest: str, query: Query) -> Representation:
     return await store.metadata(query.one("plan"))
 
@@ -146,6 +150,18 @@ VIEWS: Final = (
         select=_file,
         select_sync=OpenStore.file,
         media_types=(_BYTES,),
+    ),
+    StoreView(
+        name="archive.tar",
+        operation="get_archive",
+        summary="All files as one tar archive",
+        description=(
+            "Every file as it was uploaded, by path; served by range like any other view. Programs that load models "
+            "from an archive's URL, such as KServe, load a store by it."
+        ),
+        select=_archive,
+        versioned=True,
+        media_types=("application/x-tar",),
     ),
     StoreView(
         name="metadata",

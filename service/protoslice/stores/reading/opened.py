@@ -16,7 +16,7 @@ from protoslice.facts import ChunkEntry, File, ModelReport, Node
 from protoslice.formats import model as formats
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.report import MOST_LISTED, steps_of_report
-from protoslice.identity import READERS
+from protoslice.identity import ARCHIVES, READERS
 from protoslice.opening import look_at
 from protoslice.pieces import extents_of
 from protoslice.schema import TypeSchema
@@ -28,6 +28,7 @@ from protoslice.stores.layout import keys
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import check_plan
 from protoslice.stores.paging import PageBudget, ResultPage, place_of
+from protoslice.stores.reading.archive import tar_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
 from protoslice.stores.reading.chunks import StoreChunks
 from protoslice.stores.reading.objects import StoredFile, open_object
@@ -99,6 +100,23 @@ class OpenStore:
         etag = f"sha256-{file.sha256}" if file.sha256 else self._etag("file", path)
         rope = _core.Rope([(0, 0, stored.size)])
         return Representation(rope, [stored], etag, path.rpartition("/")[2], sha256=digest, message_type=message)
+
+    async def archive(self) -> Representation:
+        """All files as one tar archive, in the order of their paths."""
+        found = [self._files[path] for path in sorted(self._files)]  # uploads of one store may differ in their order
+        _, _, rope = await self._plans.get((self.manifest.attempt, "archive"), lambda: self._planned_archive(found))
+        return Representation(
+            rope,
+            [stored for _, stored in found],
+            self._etag("archive", ARCHIVES),
+            f"{self.manifest.id[:12]}.tar",
+            media_type="application/x-tar",
+        )
+
+    async def _planned_archive(self, found: Sequence[tuple[File, StoredFile]]) -> tuple[MergePlan, int]:
+        """The plan of an archive, and its weight in bytes."""
+        rope = await self._worker.run(lambda: tar_of([file for file, _ in found]))
+        return ("file", None, rope), formats.Bytes(rope, ()).literals + _PIECE_WEIGHT * rope.piece_count
 
     @property
     def facts_known(self) -> int:
