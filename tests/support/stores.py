@@ -136,7 +136,6 @@ async def every_view(store: OpenStore) -> AsyncIterator[tuple[str, Representatio
     """Every file, and every view of the root there is when it is a proto, with a name."""
     for file in store.info.files:
         yield f"file {file.path}", store.file(file.path)
-    yield "archive", await store.archive()
     try:
         yield "metadata", await store.metadata()
     except (NoRoot, Unsupported):
@@ -148,6 +147,7 @@ async def every_view(store: OpenStore) -> AsyncIterator[tuple[str, Representatio
     for node in (await store.tree("", 1, 1000, None)).items:
         path = f"{node.path}[0]" if node.count is not None else node.path
         yield f"merge {path}", await store.merge(path, None, None)
+    yield "archive", await store.archive()
     yield "cpb", await store.cpb()
     by_policy = await store.planned("policy")
     if by_policy is not await store.planned():

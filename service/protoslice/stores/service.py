@@ -11,7 +11,7 @@ from itertools import compress
 
 from protoslice import schema
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.gather import map_concurrently
+from protoslice.concurrency.gather import map_concurrently, run_concurrently
 from protoslice.defaults import MAX_UPLOAD_BYTES, OPEN_STORES, SPACE_WATERMARK_BYTES, WORKER_THREADS
 from protoslice.errors import (
     Conflict,
@@ -197,7 +197,7 @@ class Stores:
             await self._tags.get(ref)
             raise Conflict(f"{ref!r} is a tag: remove the tag, or name the store by its id")
         store_id = await self.resolve(ref)
-        tags = [tag async for tag in self._tags.run_concurrently(store_id)]
+        tags = [tag async for tag in self._tags.all_of(store_id)]
         try:
             await self._manifests.remove(store_id, [tag.name for tag in tags])
         except NotFound:
@@ -300,11 +300,16 @@ class Stores:
     async def put_tag(
         self, name: str, store: str, *, if_match: str | None = None, if_none_match: bool = False
     ) -> tuple[StoredTag, bool]:
-        """Point a tag at a store; returns the tag and True when it is new. `Conflict` for a failed condition."""
+        """Point a tag at a store; returns the tag and True when it is new. `Conflict` for a failed condition.
+
+        `NotFound` for a store that an upload has published too late, and is about to withdraw.
+        """
         self._check_writable()
         check_tag(name)
         manifest = await self._manifests.get(await self.resolve(store))
-        await self._tags.check_room(manifest.id, [name])
+        await run_concurrently(
+            lambda: self._manifests.check_lasting(manifest), lambda: self._tags.check_room(manifest.id, [name])
+        )
         return await self._tags.put(name, manifest.id, if_match=if_match, if_none_match=if_none_match)
 
     async def delete_tag(self, name: str, *, if_match: str | None = None) -> None:

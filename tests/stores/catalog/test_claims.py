@@ -11,7 +11,7 @@ import pytest
 from tests.support.interrupted import InterruptedStorage
 from tests.support.stores import assert_whole, in_memory, keys_in, onnx, opened, upload, visible
 
-from protoslice.errors import Conflict, StorageUnavailable
+from protoslice.errors import Conflict, NotFound, StorageUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
 from protoslice.storage.interceptor import InterceptedStorage
 from protoslice.stores import IngestRequest, Stores
@@ -233,3 +233,36 @@ def test_an_upload_that_cannot_even_be_aborted_shows_no_more_signs_of_life() -> 
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("state", ["doomed", "missing"])
+def test_no_tag_is_set_to_a_store_that_is_about_to_be_withdrawn(state: str) -> None:
+    """The writer published it too late and has yet to look: a tag would be left that points at nothing."""
+
+    async def work(stores: Stores, storage: Storage) -> None:
+        info = (await upload(stores, {"model.onnx": onnx(3000)})).store
+        (claim,) = [key for key in await keys_in(storage, "objects") if key.endswith("/claim")]
+        claims, attempt = Claims(storage), claim.split("/")[1]
+        if state == "missing":
+            await claims.drop(attempt)
+        else:
+            condemned = await claims.condemn(attempt)
+            assert condemned is not None
+            assert await claims.doom(condemned)
+        with pytest.raises(NotFound, match="send its files again"):
+            await stores.put_tag("a", info.id)
+        assert await keys_in(storage, "tags") == []
+
+    in_memory(work)
+
+
+def test_a_tag_revives_a_store_that_a_collector_has_condemned() -> None:
+    async def work(stores: Stores, storage: Storage) -> None:
+        info = (await upload(stores, {"model.onnx": onnx(3000)})).store
+        (claim,) = [key for key in await keys_in(storage, "objects") if key.endswith("/claim")]
+        condemned = await Claims(storage).condemn(claim.split("/")[1])
+        assert condemned is not None
+        await stores.put_tag("a", info.id)
+        assert not await Claims(storage).doom(condemned)
+
+    in_memory(work)

@@ -155,6 +155,14 @@ class Manifests:
             await self._retire(manifest.id, etag)
             raise
 
+    async def check_lasting(self, manifest: Manifest) -> None:
+        """Raise `NotFound` when the objects of a manifest that was read have been collected."""
+        if not await self._holds(manifest):
+            raise NotFound(
+                f"the objects of store {manifest.id} were collected before its upload was complete: send its files "
+                "again"
+            )
+
     async def _holds(self, manifest: Manifest) -> bool:
         """True when the objects of an existing manifest are protected from collectors."""
         try:

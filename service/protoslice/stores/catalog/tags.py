@@ -119,7 +119,7 @@ class Tags:
                 return ResultPage(found, page.next)
             cursor = page.next  # only stale entries on this page: read the next
 
-    async def run_concurrently(self, store: str) -> AsyncIterator[StoredTag]:
+    async def all_of(self, store: str) -> AsyncIterator[StoredTag]:
         """All tags that point at `store`."""
         cursor: str | None = None
         while True:
