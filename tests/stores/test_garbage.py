@@ -14,6 +14,7 @@ from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onn
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.storage.interceptor import InterceptedStorage
 from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.garbage import collect_garbage
 from protoslice.stores.uploads import Body, NewUpload, Upload
 
@@ -211,3 +212,32 @@ def test_an_upload_that_begins_while_a_collector_is_at_work_goes_on() -> None:
         assert number > 8
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("state", ["doomed", "missing", "alive"])
+def test_a_store_without_objects_is_withdrawn_if_nobody_can_have_been_told_of_it(state: str) -> None:
+    """Writers that were too late may die before they withdraw; with a claim alive, a stranger did it."""
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        info = (await upload(stores, {"model.onnx": onnx(3000), "b": bytes(3 << 20)})).store
+        kept = (await upload(stores, onnx(5000))).store
+        attempt = (await stores.view(info.id)).manifest.attempt
+        claims = Claims(storage)
+        if state == "doomed":
+            condemned = await claims.condemn(attempt)
+            assert condemned is not None
+            assert await claims.doom(condemned)
+        elif state == "missing":
+            await claims.drop(attempt)
+        await storage.delete(ObjectKey(f"objects/{attempt}/file-0"))
+        await settled()
+        await stores.collect_garbage(grace_seconds=HOUR, dry_run=True)
+        assert {*await visible(stores)} == {info.id, kept.id}
+        await stores.collect_garbage(grace_seconds=0)
+        assert {*await visible(stores)} == {kept.id, *([info.id] if state == "alive" else [])}
+        await assert_whole(stores, kept)
+        again = await upload(stores, {"model.onnx": onnx(3000), "b": bytes(3 << 20)})
+        assert again.store.id == info.id
+        await assert_whole(stores, again.store)
+
+    in_memory(work)

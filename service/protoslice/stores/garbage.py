@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
@@ -9,16 +10,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from protoslice.concurrency.gather import map_concurrently
-from protoslice.errors import NotFound
+from protoslice.errors import Conflict, NotFound
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.storage.probe import FOLDER as PROBES
 from protoslice.stores.catalog.claims import Claim, Claims
+from protoslice.stores.catalog.manifests import withdraw
 from protoslice.stores.catalog.reachable import ReachableObjects, UnreadableManifest
 from protoslice.stores.catalog.stale_records import SETTLED_SECONDS, StaleRecords
 from protoslice.stores.layout import keys
 from protoslice.stores.uploads.records import end_uploads
 
 __all__ = ["GRACE_SECONDS", "GarbageReport", "collect_garbage"]
+
+_log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 86400.0
 """Default grace period in seconds: younger uploads may be under way, removed stores still read."""
@@ -46,6 +50,8 @@ class _Candidates:
     """All objects of attempts without a store, by attempt."""
     superfluous: list[ObjectStat] = field(default_factory=list)
     """Unneeded objects in attempts of which stores need other objects."""
+    missing: set[str] = field(default_factory=set)
+    """Keys that manifests name and the listing does not show."""
 
 
 async def collect_garbage(
@@ -72,6 +78,7 @@ async def collect_garbage(
         await needed.read()
         found = await _candidates(storage, needed, uploads, before)
         if not dry_run:
+            await _withdraw(storage, needed, found.missing)
             found = await _decided(storage, found, needed)
     except UnreadableManifest as error:
         # An unreadable manifest might need any object: delete none until an operator has looked.
@@ -93,12 +100,13 @@ async def collect_garbage(
 
 
 async def _candidates(storage: Storage, needed: ReachableObjects, uploads: set[str], before: float) -> _Candidates:
-    """Old objects, and whole attempts, that neither a manifest nor an upload needs.
+    """Old objects, and whole attempts, that neither a manifest nor an upload needs; and what is missing.
 
     Made from one listing; objects written later are left to the next collection.
     """
-    found = _Candidates()
+    found = _Candidates(missing=set(needed.keys))
     async for attempt, objects in _attempts(storage):
+        found.missing.difference_update(item.key.text for item in objects)
         if attempt in uploads:
             continue
         if attempt in needed.attempts:
@@ -107,6 +115,22 @@ async def _candidates(storage: Storage, needed: ReachableObjects, uploads: set[s
         elif keys.began_at(attempt) < before and all(_is_old(item, before) for item in objects):
             found.abandoned[attempt] = objects
     return found
+
+
+async def _withdraw(storage: Storage, needed: ReachableObjects, missing: set[str]) -> None:
+    """Withdraw stores without objects, left by writers that died before they saw that they were too late.
+
+    Nobody was told of such a store: its claim would have been looked at before. A store that has lost objects
+    otherwise still has its claim, and stays, since a sender of the same content mends it.
+    """
+    claims = Claims(storage)
+    attempts = sorted({key.split("/")[1] for key in missing})
+    gone = dict(zip(attempts, await map_concurrently(claims.is_over, attempts), strict=True))
+    for store_id, manifest in [*needed.stores.items()] if any(gone.values()) else []:
+        if any(gone.get(attempt) for attempt in manifest.attempts) and not missing.isdisjoint(manifest.keys):
+            with suppress(Conflict, NotFound):  # replaced or removed meanwhile
+                await withdraw(storage, store_id, needed.etag(store_id))
+                _log.warning("the store %s is withdrawn: its upload was collected before it was complete", store_id)
 
 
 async def _decided(storage: Storage, found: _Candidates, needed: ReachableObjects) -> _Candidates:

@@ -20,7 +20,7 @@ from protoslice.stores.layout.fresh import put_all_new
 from protoslice.stores.layout.indexes import Indexes
 from protoslice.stores.manifest import Manifest
 
-__all__ = ["Manifests", "is_retired"]
+__all__ = ["Manifests", "is_retired", "withdraw"]
 
 T = TypeVar("T")
 
@@ -32,11 +32,11 @@ CACHED_BYTES = 16 << 20
 """Encoded bytes of manifests in the cache: some ten thousand manifests of usual size."""
 _CACHED_MANIFESTS = 1 << 20
 _RETIRED = b"retired "
-"""Prefix that a writer puts in place of its own manifest when a collector took the objects first."""
+"""Prefix of what takes the place of a manifest when a collector took the objects first."""
 
 
 def is_retired(data: bytes) -> bool:
-    """True when the writer of a manifest withdrew it: no such store exists."""
+    """True when a manifest was withdrawn: no such store exists."""
     return data.startswith(_RETIRED)
 
 
@@ -182,12 +182,9 @@ class Manifests:
 
     async def _retire(self, store_id: str, etag: str) -> None:
         """Withdraw this writer's manifest, whose id no client has seen yet, unless it has been replaced."""
-        key, mark = keys.store(store_id), _RETIRED + secrets.token_hex(8).encode()
         self._cache.drop(store_id)
         with suppress(ProtosliceError):
-            etag = await _insisting(lambda: self._storage.put(key, mark, if_etag=etag))
-            if self._storage.abilities.conditional_delete:
-                await self._storage.delete(key, if_etag=etag)
+            await withdraw(self._storage, store_id, etag)
 
     async def remove(self, store_id: str, tags: Sequence[str]) -> None:
         """Remove a store atomically; the manifest and `tags` go into a tombstone.
@@ -217,6 +214,17 @@ class Manifests:
         if not found:
             raise NotFound(f"there is no store whose id begins with {prefix!r}")
         return found[0]
+
+
+async def withdraw(storage: Storage, store_id: str, etag: str) -> None:
+    """Take back the manifest of a store whose objects were collected; `Conflict` unless it has this tag.
+
+    What remains where the storage does not delete on a condition counts as no manifest.
+    """
+    key, mark = keys.store(store_id), _RETIRED + secrets.token_hex(8).encode()
+    etag = await _insisting(lambda: storage.put(key, mark, if_etag=etag))
+    if storage.abilities.conditional_delete:
+        await storage.delete(key, if_etag=etag)
 
 
 async def _insisting(call: Callable[[], Awaitable[T]]) -> T:

@@ -51,6 +51,10 @@ class ReachableObjects:
                     self._read[item.key] = read
                     self._add(item.key, read[1])
 
+    def etag(self, store_id: str) -> str:
+        """Entity tag that the manifest of one of `stores` was read with."""
+        return self._read[keys.store(store_id)][0]
+
     def _add(self, key: ObjectKey, manifest: Manifest | None) -> None:
         if manifest is None:
             return
