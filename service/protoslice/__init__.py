@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from protoslice.errors import ProtosliceError
-    from protoslice.library import Chunk, Large, Node, Proto, Split, View
-    from protoslice.models import LocalModel, open_model
-    from protoslice.opening import open_proto as open
-    from protoslice.ropes import Rope
+    from protoslice.library.models import LocalModel, open_model
+    from protoslice.library.opening import open_proto as open
+    from protoslice.library.proto import Chunk, Large, Node, Proto, Split, View
+    from protoslice.sources.ropes import Rope
     from protoslice.streams import Records
     from protoslice.streams import open_records as records
 
@@ -29,21 +29,21 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Chunk": "library",
-    "Large": "library",
-    "LocalModel": "models",
-    "Node": "library",
-    "Proto": "library",
+    "Chunk": "library.proto",
+    "Large": "library.proto",
+    "LocalModel": "library.models",
+    "Node": "library.proto",
+    "Proto": "library.proto",
     "ProtosliceError": "errors",
     "Records": "streams",
-    "Rope": "ropes",
-    "Split": "library",
-    "View": "library",
-    "open_model": "models",
+    "Rope": "sources.ropes",
+    "Split": "library.proto",
+    "View": "library.proto",
+    "open_model": "library.models",
 }
 """The module that each public name comes from; `_RENAMED` has those that go by another name there."""
 
-_RENAMED = {"open": ("opening", "open_proto"), "records": ("streams", "open_records")}
+_RENAMED = {"open": ("library.opening", "open_proto"), "records": ("streams", "open_records")}
 
 
 def __getattr__(name: str) -> Any:

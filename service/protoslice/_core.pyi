@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import BinaryIO, Final, Protocol, Self, final
 
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 
 __all__ = [
     "DEFAULT_FLOOR",

@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
 from protoslice.errors import InvalidInput, Unsupported
-from protoslice.library import RuleSplitter
+from protoslice.library.proto import RuleSplitter
 
 __all__ = ["splitter_named", "splitters"]
 

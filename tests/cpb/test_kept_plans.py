@@ -14,7 +14,7 @@ from tests.support.golden import CHUNKED
 import protoslice
 from protoslice import _core
 from protoslice.errors import LimitExceeded
-from protoslice.opening import open_proto
+from protoslice.library.opening import open_proto
 from protoslice.riegeli import RecordReader
 
 FILES = sorted(CHUNKED.glob("*.cpb"))

@@ -14,10 +14,10 @@ from tests.support.live import live_server
 from tests.support.stores import field, onnx
 
 from protoslice.defaults import MAX_FILES
-from protoslice.ranges import MAX_HEADER, MAX_RANGES
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
 from protoslice.schema.parsing import MAX_TEXT
 from protoslice.server.app import create_app
+from protoslice.server.http.ranges import MAX_HEADER, MAX_RANGES
 from protoslice.server.settings import Settings
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 

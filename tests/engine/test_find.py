@@ -16,9 +16,9 @@ from tests.support.protos.writer import is_map
 import protoslice
 from protoslice import _core, schema
 from protoslice.errors import LimitExceeded
-from protoslice.ropes import Rope
 from protoslice.schema import MessageTypes, from_descriptor_set
-from protoslice.sources import BytesSource
+from protoslice.sources.ropes import Rope
+from protoslice.sources.source import BytesSource
 
 SMALL = 40
 _LONGEST_KEY = 4096

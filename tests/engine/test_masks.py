@@ -29,9 +29,9 @@ from tests.support.stores import field
 import protoslice
 from protoslice import _core, schema
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, Unsupported
-from protoslice.ropes import Rope
 from protoslice.schema import from_descriptor_set
-from protoslice.sources import BytesSource
+from protoslice.sources.ropes import Rope
+from protoslice.sources.source import BytesSource
 
 
 def opened(case: Case) -> protoslice.Proto:

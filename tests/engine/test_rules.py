@@ -17,7 +17,7 @@ from tests.support.stores import field as delimited
 import protoslice
 from protoslice import _core
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, Unsupported
-from protoslice.opening import open_proto
+from protoslice.library.opening import open_proto
 from protoslice.schema import bundled, from_descriptor_set
 
 METADATA: Any = bundled().message_class("tensorflow.proto_splitter.ChunkMetadata")

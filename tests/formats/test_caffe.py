@@ -10,7 +10,7 @@ import pytest
 
 from protoslice.errors import CorruptModel
 from protoslice.formats.model import Fault
-from protoslice.models import LocalModel, open_model
+from protoslice.library.models import LocalModel, open_model
 from protoslice.schema import bundled
 
 NET: Any = bundled().message_class("caffe.NetParameter")

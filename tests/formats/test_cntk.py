@@ -10,7 +10,7 @@ import pytest
 
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.model import Fault
-from protoslice.models import LocalModel, open_model
+from protoslice.library.models import LocalModel, open_model
 from protoslice.schema import bundled
 
 DICTIONARY: Any = bundled().message_class("CNTK.proto.Dictionary")

@@ -13,7 +13,7 @@ from tests.support.stores import in_memory, upload
 
 from protoslice.errors import CorruptModel, NotFound, Unsupported
 from protoslice.formats.model import Fault, Later
-from protoslice.models import LocalModel, open_model
+from protoslice.library.models import LocalModel, open_model
 from protoslice.schema import bundled
 
 MODEL: Any = bundled().message_class("CoreML.Specification.Model")

@@ -16,9 +16,9 @@ from protoslice.formats import generic
 from protoslice.formats.model import Model, RootProto, Tensors
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.tensors.reading import read
-from protoslice.ropes import Rope
 from protoslice.schema import from_descriptor_set
-from protoslice.sources import BytesSource
+from protoslice.sources.ropes import Rope
+from protoslice.sources.source import BytesSource
 
 KINDS = {
     "double": "F64", "float": "F32", "fixed32": "U32", "fixed64": "U64", "sfixed32": "I32", "sfixed64": "I64",
@@ -154,5 +154,5 @@ def test_other_formats_come_first(tmp_path: Path) -> None:
     net: Any = protoslice.schema.bundled().message_class("caffe.NetParameter")(name="n")
     net.layer.add(name="l", type="T").blobs.add(data=[0.0] * 40_000)
     path.write_bytes(net.SerializeToString())
-    with protoslice.models.open_model(path) as model:
+    with protoslice.library.models.open_model(path) as model:
         assert [each.name for each in model] == ["l.blobs[0]"]

@@ -12,8 +12,8 @@ from tests.support.golden import MODELS, folder
 from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError
 from protoslice.formats.model import Bytes, Fault, MissingFile, Tensor, Tensors
 from protoslice.formats.tensors.reading import read
-from protoslice.models import LocalModel, open_model
-from protoslice.ropes import Rope
+from protoslice.library.models import LocalModel, open_model
+from protoslice.sources.ropes import Rope
 
 CASES = sorted(path.parent.name for path in MODELS.glob("*/expected.json"))
 OURS = {"F4_E2M1FN": "F4_E2M1"}

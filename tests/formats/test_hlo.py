@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.models import LocalModel, open_model
+from protoslice.library.models import LocalModel, open_model
 from protoslice.schema import bundled
 
 LITERAL: Any = bundled().message_class("xla.LiteralProto")

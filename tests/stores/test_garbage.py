@@ -12,7 +12,7 @@ from tests.support.interrupted import InterruptedStorage
 from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, upload, visible
 
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
-from protoslice.storage.interceptor import InterceptedStorage
+from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.garbage import collect_garbage

@@ -11,7 +11,7 @@ import pytest
 from tests.support.stores import in_memory, onnx, upload
 
 from protoslice.storage import FileStorage, MemoryStorage
-from protoslice.storage.metered import Call, MeteredStorage
+from protoslice.storage.wrappers.metered import Call, MeteredStorage
 from protoslice.stores import Stores
 from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.catalog.manifests import Manifests

@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.text_format import Parse
 
-from protoslice.opening import open_proto
+from protoslice.library.opening import open_proto
 from protoslice.riegeli import RecordWriter
 from protoslice.schema import bundled, from_descriptor_set
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from protoslice.storage import ObjectKey, Storage
-from protoslice.storage.interceptor import InterceptedStorage
+from protoslice.storage.wrappers.interceptor import InterceptedStorage
 
 __all__ = ["InterruptedStorage"]
 

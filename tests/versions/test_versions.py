@@ -22,10 +22,10 @@ from protoslice.formats.outputs.listing import row_text
 from protoslice.formats.outputs.references import references
 from protoslice.formats.outputs.safetensors import safetensors
 from protoslice.formats.tensors.reading import read
-from protoslice.models import open_model
-from protoslice.ropes import Rope
+from protoslice.library.models import open_model
 from protoslice.schema import bundled
 from protoslice.schema.rendering import render
+from protoslice.sources.ropes import Rope
 from protoslice.stores.reading.archive import tar_of
 
 KEPT: Final = Path(__file__).parent / "golden.json"

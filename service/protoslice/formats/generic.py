@@ -13,7 +13,7 @@ from protoslice.formats.model import Bytes, Data, Encoding, Model, RootProto, St
 from protoslice.formats.tensors.drafts import TensorDraft
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import Place, numbers, places_of
-from protoslice.ropes import Rope
+from protoslice.sources.ropes import Rope
 
 __all__ = ["GenericMessages"]
 

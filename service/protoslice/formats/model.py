@@ -11,7 +11,7 @@ from protoslice import _core
 from protoslice.errors import NotFound, ProtosliceError
 from protoslice.formats.rope_builder import RopeBuilder, SourceList
 from protoslice.formats.tensors.dtypes import Dtype
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 
 __all__ = [
     "Bytes", "Data", "Encoding", "Fault", "Filled", "Format", "Later", "Listed", "MissingFile", "Model", "RootProto",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from protoslice import _core
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 
 if TYPE_CHECKING:
     from protoslice.formats.model import Bytes

@@ -117,7 +117,7 @@ def _open_files(uri: str, options: Mapping[str, str]) -> Storage:
 
 def _open_memory(uri: str, options: Mapping[str, str]) -> Storage:
     from protoslice.storage.memory import MemoryStorage, shared_memory
-    from protoslice.storage.prefix import PrefixStorage
+    from protoslice.storage.wrappers.prefix import PrefixStorage
 
     _refuse_options("memory", options)
     if uri.rstrip("/") == "memory:":

@@ -5,10 +5,10 @@ from protoslice.stores.catalog.tags import StoredTag
 from protoslice.stores.garbage import GarbageReport
 from protoslice.stores.ingest.ingest import Ingest, Sink
 from protoslice.stores.ingest.recipes import follow
+from protoslice.stores.objects.representation import Representation
 from protoslice.stores.paging import ResultPage
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.reading.records import RecordsRequest
-from protoslice.stores.reading.serving import Representation
 from protoslice.stores.requests import TAGS_AT_ONCE, Created, IngestRequest
 from protoslice.stores.service import StoreOptions, Stores
 

@@ -13,8 +13,8 @@ from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.catalog.schemas import Schemas
 from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.manifest import Manifest, ObjectLocation
-from protoslice.stores.reading.joined import open_file_object
-from protoslice.stores.reading.objects import StoredFile, StoredObject
+from protoslice.stores.objects.joined import open_file_object
+from protoslice.stores.objects.stored import StoredFile, StoredObject
 from protoslice.stores.reading.opened import MergePlans, OpenStore, open_proto
 from protoslice.stores.reading.records import FindType
 

@@ -8,7 +8,7 @@ from protoslice import _core
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
 from protoslice.schema.detection import magic
 from protoslice.schema.detection.detect import HEAD
-from protoslice.sources import BytesSource, RangeSource
+from protoslice.sources.source import BytesSource, RangeSource
 
 __all__ = ["FRAMINGS", "MEDIA_TYPES", "Framing", "checked_framing", "framing_of"]
 

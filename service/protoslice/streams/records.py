@@ -7,8 +7,8 @@ from typing import Final, overload
 
 from protoslice import _core
 from protoslice.errors import CorruptModel
-from protoslice.ropes import Rope
-from protoslice.sources import RangeSource, SourceOwner
+from protoslice.sources.ropes import Rope
+from protoslice.sources.source import RangeSource, SourceOwner
 from protoslice.streams.framing import Framing, checked_framing
 
 __all__ = ["Records"]

@@ -11,7 +11,7 @@ from protoslice.riegeli import RecordReader
 from protoslice.schema.detection.detect import HEAD
 from protoslice.schema.detection.names import expected, means_records
 from protoslice.schema.detection.records import detect_record
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 
 __all__ = ["type_of"]
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from protoslice.errors import StorageUnavailable
-from protoslice.storage.interceptor import InterceptedStorage
 from protoslice.storage.interface import Storage
 from protoslice.storage.keys import ObjectKey
+from protoslice.storage.wrappers.interceptor import InterceptedStorage
 
 T = TypeVar("T")
 

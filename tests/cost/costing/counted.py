@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from protoslice.storage import Abilities, ObjectKey, Span, Storage
-from protoslice.storage.interceptor import InterceptedStorage
 from protoslice.storage.interface import Buffer, Writer
+from protoslice.storage.wrappers.interceptor import InterceptedStorage
 
 __all__ = ["CountedStorage"]
 

@@ -24,8 +24,8 @@ from protoslice.formats.paddle.blobs import Heads
 from protoslice.formats.paddle.models import Paddle
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.reading import place, read
-from protoslice.models import LocalModel, open_model
-from protoslice.sources import BytesSource, RangeSource
+from protoslice.library.models import LocalModel, open_model
+from protoslice.sources.source import BytesSource, RangeSource
 
 Files = dict[str, bytes]
 

@@ -15,7 +15,6 @@ from tests.support.paddle import TYPES, Parameter, blob, combined, json_program,
 from tests.support.tensors import content
 
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, ProtosliceError
-from protoslice.folder import Folder
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.outputs.listing import row_text
 from protoslice.formats.paddle import blobs
@@ -23,9 +22,10 @@ from protoslice.formats.paddle import parameters as parameters_module
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.reading import read
-from protoslice.models import open_model, root_in
+from protoslice.library.models import open_model, root_in
 from protoslice.schema import detect
-from protoslice.sources import BytesSource
+from protoslice.sources.folder import Folder
+from protoslice.sources.source import BytesSource
 
 Files = dict[str, bytes]
 

@@ -22,9 +22,9 @@ from protoslice.formats.model import Fault, Model, Stored, Tensor, Tiled
 from protoslice.formats.outputs.listing import items, row, row_text
 from protoslice.formats.tensorflow.bundle import Bundle, BundleTensors
 from protoslice.formats.tensors.reading import read
-from protoslice.models import open_model
-from protoslice.ropes import Rope
-from protoslice.sources import BytesSource
+from protoslice.library.models import open_model
+from protoslice.sources.ropes import Rope
+from protoslice.sources.source import BytesSource
 
 NUMBERS = {
     1: "<f4", 2: "<f8", 3: "<i4", 4: "|u1", 5: "<i2", 6: "|i1", 8: "<c8", 9: "<i8", 10: "|b1", 17: "<u2", 18: "<c16",

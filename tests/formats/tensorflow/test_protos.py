@@ -20,10 +20,10 @@ from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, Proto
 from protoslice.formats.model import Model, RootProto, Tensor
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.tensors.reading import read
-from protoslice.models import open_model
-from protoslice.opening import open_proto
-from protoslice.ropes import Rope
-from protoslice.sources import BytesSource
+from protoslice.library.models import open_model
+from protoslice.library.opening import open_proto
+from protoslice.sources.ropes import Rope
+from protoslice.sources.source import BytesSource
 
 TYPED = {
     1: ("float_val", "<f4"), 2: ("double_val", "<f8"), 3: ("int_val", "<i4"), 4: ("int_val", "|u1"),

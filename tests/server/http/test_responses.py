@@ -21,10 +21,10 @@ from tests.support.problems import assert_problem
 
 from protoslice.concurrency.windows import Window, Windows
 from protoslice.errors import IntegrityError
+from protoslice.server.http.answers.plan import Terms
+from protoslice.server.http.answers.stream import send_representation
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.headers import read_fields
-from protoslice.server.http.plan import Terms
-from protoslice.server.http.stream import send_representation
 from protoslice.server.middleware.request import RequestMiddleware
 from protoslice.server.observability.metrics import Metrics
 from protoslice.server.observability.recorder import Recorder

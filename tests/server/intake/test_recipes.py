@@ -20,7 +20,7 @@ from protoslice.server.middleware import body_limits
 from protoslice.server.settings import Settings
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.storage.interceptor import InterceptedStorage
+from protoslice.storage.wrappers.interceptor import InterceptedStorage
 
 T = TypeVar("T")
 MODEL = onnx(2_000_000)

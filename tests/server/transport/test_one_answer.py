@@ -16,7 +16,7 @@ import structlog
 from tests.support.live import LiveServer, live_server
 
 from protoslice.server.app import Application, create_app
-from protoslice.server.http import plan
+from protoslice.server.http.answers import plan
 from protoslice.server.observability.logs import configure_logs
 from protoslice.server.settings import Settings
 from protoslice.server.transport.uvicorn_config import fast_path, uvicorn_config

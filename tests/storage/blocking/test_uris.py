@@ -12,7 +12,7 @@ from tests.support.s3 import RawBucket, emulator
 from tests.support.web import web_server
 
 from protoslice.errors import InvalidInput, NotFound, Unsupported
-from protoslice.sources import FileSource, as_source, is_uri
+from protoslice.sources.source import FileSource, as_source, is_uri
 from protoslice.storage import ObjectKey, open_storage
 from protoslice.storage.blocking import open_folder, open_object
 

@@ -13,7 +13,7 @@ from tests.support.stores import assert_whole, in_memory, keys_in, onnx, opened,
 
 from protoslice.errors import Conflict, NotFound, StorageUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
-from protoslice.storage.interceptor import InterceptedStorage
+from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog.claims import Claims, Collected, Lease
 

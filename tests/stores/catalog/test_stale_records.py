@@ -27,7 +27,7 @@ from tests.support.stores import (
 
 from protoslice.errors import Conflict, NotFound, StorageUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
-from protoslice.storage.interceptor import InterceptedStorage
+from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import Stores
 from protoslice.stores.catalog.stale_records import SETTLED_SECONDS
 from protoslice.stores.garbage import collect_garbage

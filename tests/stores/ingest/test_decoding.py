@@ -12,7 +12,7 @@ from tests.support.chunked import METADATA, chunked
 from tests.support.stores import in_memory, onnx, read, upload
 
 from protoslice.errors import LimitExceeded, Unsupported
-from protoslice.opening import open_proto
+from protoslice.library.opening import open_proto
 from protoslice.riegeli import RecordWriter
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores

@@ -10,7 +10,7 @@ import pytest
 from tests.support.stores import onnx, opened, upload
 
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.storage.interceptor import InterceptedStorage
+from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import IngestRequest
 
 T = TypeVar("T")

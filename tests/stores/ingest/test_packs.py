@@ -17,12 +17,12 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import IntegrityError
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
-from protoslice.storage.metered import Call, MeteredStorage
+from protoslice.storage.wrappers.metered import Call, MeteredStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.ingest import packs
 from protoslice.stores.ingest.writers import BATCH
-from protoslice.stores.reading.objects import SUM_BLOCK
+from protoslice.stores.objects.stored import SUM_BLOCK
 from protoslice.stores.reading.opened import OpenStore
 
 SIZES = st.lists(

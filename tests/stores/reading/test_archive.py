@@ -12,7 +12,7 @@ from tests.support.stores import in_memory, read, upload
 
 from protoslice import identity
 from protoslice.facts import File
-from protoslice.ropes import Rope
+from protoslice.sources.ropes import Rope
 from protoslice.stores import OpenStore, Stores
 from protoslice.stores.reading.archive import tar_of
 

@@ -15,7 +15,7 @@ from protoslice.errors import IntegrityError, InvalidInput, NotFound
 from protoslice.facts import Piece
 from protoslice.pieces import PIECE_BLOCK
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.storage.metered import MeteredStorage
+from protoslice.storage.wrappers.metered import MeteredStorage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog import artifact_cache
 from protoslice.stores.envelope import unseal

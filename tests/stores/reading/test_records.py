@@ -12,7 +12,7 @@ from protoslice import _core
 from protoslice.errors import LimitExceeded
 from protoslice.riegeli import RecordWriter
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.storage.metered import Call, MeteredStorage
+from protoslice.storage.wrappers.metered import Call, MeteredStorage
 from protoslice.stores import RecordsRequest, Stores
 from protoslice.stores.reading import records
 

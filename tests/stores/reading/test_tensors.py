@@ -13,7 +13,7 @@ from tests.support.stores import field, in_memory, opened, read, upload
 
 from protoslice.errors import CorruptModel, InvalidInput
 from protoslice.storage import MemoryStorage
-from protoslice.storage.metered import Call, MeteredStorage
+from protoslice.storage.wrappers.metered import Call, MeteredStorage
 from protoslice.stores import OpenStore, Stores
 from protoslice.stores.reading import tensors
 

@@ -12,8 +12,8 @@ from tests.stores.simulation.faults import REQUEST, Fate
 
 from protoslice.errors import Conflict, ProtosliceError, StorageUnavailable
 from protoslice.storage import ObjectKey
-from protoslice.storage.interceptor import InterceptedStorage
 from protoslice.storage.interface import PAGE, Abilities, Buffer, Page
+from protoslice.storage.wrappers.interceptor import InterceptedStorage
 
 if TYPE_CHECKING:
     from tests.stores.simulation.cluster import Cluster, Machine

@@ -23,7 +23,7 @@ from protoslice.storage import Call, MemoryStorage, MeteredStorage, ObjectKey, S
 from protoslice.stores import IngestRequest, Representation, StoreOptions, Stores
 from protoslice.stores.ingest.inspection import Inspection, Types
 from protoslice.stores.manifest import Manifest, ObjectLocation
-from protoslice.stores.reading.joined import open_file_object
+from protoslice.stores.objects.joined import open_file_object
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
 
 BLOCK = 64 << 10

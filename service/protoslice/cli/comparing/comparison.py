@@ -10,8 +10,8 @@ from typing import Final
 
 from protoslice.cli.terminal.progress import Progress
 from protoslice.formats.model import Bytes
-from protoslice.ropes import PIECE, Rope
-from protoslice.sources import RangeSource
+from protoslice.sources.ropes import PIECE, Rope
+from protoslice.sources.source import RangeSource
 
 __all__ = ["ComparedPiece", "Comparison", "PieceList"]
 

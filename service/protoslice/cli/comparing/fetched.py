@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from protoslice.cli.comparing.comparison import ComparedPiece, PieceList
 from protoslice.cli.comparing.shifts import FETCHED_BLOCK, Local, LocalPlace, places_in
 from protoslice.errors import CorruptModel
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 
 __all__ = ["Fetched", "LocalPieces", "Origin"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from protoslice.cli.comparing.comparison import ComparedPiece, PieceList
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 
 __all__ = ["FETCHED_BLOCK", "Local", "LocalPlace", "places_in"]
 

@@ -18,9 +18,9 @@ from protoslice.cli.models.remote import client_of
 from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import CorruptModel, NoRoot, Unsupported
 from protoslice.formats.model import Model, Tensor
-from protoslice.models import files_in, model_over
+from protoslice.library.models import files_in, model_over
 from protoslice.pieces import cut, extents_of
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 
 __all__ = ["ComparedModel", "both_sides"]
 

@@ -17,10 +17,10 @@ from protoslice.cli.models.addresses import perhaps_meant
 from protoslice.cli.models.subjects import Content
 from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
-from protoslice.folder import files_at
-from protoslice.indexing import SMALLEST_FLOOR
-from protoslice.models import model_over, root_in
-from protoslice.sources import FileSet, RangeSource, is_uri
+from protoslice.library.indexing import SMALLEST_FLOOR
+from protoslice.library.models import model_over, root_in
+from protoslice.sources.folder import files_at
+from protoslice.sources.source import FileSet, RangeSource, is_uri
 
 __all__ = [
     "STDIO", "NamedFiles", "is_stream", "naming", "opened", "opened_model", "place_of", "spooled", "write_content",

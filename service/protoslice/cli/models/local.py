@@ -17,7 +17,7 @@ from protoslice.facts import TensorEntry
 from protoslice.formats.model import Tensor
 from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.outputs.safetensors import safetensors
-from protoslice.models import model_around
+from protoslice.library.models import model_around
 from protoslice.splitters import splitter_named
 
 __all__ = ["LocalSubject"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol, cast, runtime_checkable
 
 from protoslice.errors import InvalidInput, NotFound, StorageError
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 
 __all__ = ["FileChanged", "Item", "Pushable", "SerializableMessage", "Stamp", "items_of"]
 

@@ -18,7 +18,7 @@ from protoslice.client.http.digests import BackgroundHash
 from protoslice.client.upload.bodies import Item, Stamp
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import ProtosliceError
-from protoslice.opening import open_proto
+from protoslice.library.opening import open_proto
 from protoslice.pieces import cut, extents_of
 from protoslice.recipes import Copy, RecipeWriter
 

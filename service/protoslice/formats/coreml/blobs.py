@@ -9,7 +9,7 @@ from protoslice.errors import CorruptModel
 from protoslice.formats.model import Bytes, Encoding, Stored
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.shapes import stored_size
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 
 __all__ = ["blob"]
 

@@ -15,7 +15,7 @@ from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.fields import content, contents, numbers
 from protoslice.formats.tensors.locations import beside
 from protoslice.formats.tensors.shapes import checked, element_count
-from protoslice.ropes import Rope
+from protoslice.sources.ropes import Rope
 
 __all__ = ["PARTS", "Constants"]
 

@@ -14,7 +14,7 @@ from protoslice.formats.model import Fault, Strings, Tensor
 from protoslice.formats.outputs import npy
 from protoslice.formats.outputs.labels import Labels
 from protoslice.formats.tensors.reading import ReadableTensor, place, read
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 
 __all__ = ["References", "references"]
 

@@ -15,7 +15,7 @@ from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError, Unsu
 from protoslice.formats.model import Bytes, Stored
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.shapes import element_count
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 
 __all__ = ["Blob", "Heads", "details_of", "dtype_of", "stored"]
 

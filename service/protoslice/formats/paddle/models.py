@@ -14,7 +14,7 @@ from protoslice.formats.paddle.programs import PROGRAM, Variable, is_json_progra
 from protoslice.formats.tensors.drafts import TensorDraft
 from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.locations import beside
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 
 __all__ = ["Paddle"]
 

@@ -14,7 +14,7 @@ from protoslice.formats.paddle.blobs import Heads, details_of, stored
 from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.schema.detection.detect import HEAD
 from protoslice.schema.detection.paddle import has_rows, is_parameters
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 
 __all__ = ["PaddleParameters"]
 

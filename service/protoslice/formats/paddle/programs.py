@@ -13,7 +13,7 @@ from protoslice.formats.model import Model
 from protoslice.formats.paddle.blobs import dtype_of
 from protoslice.formats.tensors.drafts import parsed
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 
 __all__ = ["PROGRAM", "Variable", "is_json_program", "variables"]
 

@@ -34,7 +34,7 @@ from protoslice.formats.tensorflow.types import TYPES, dtype_of
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.shapes import checked
 from protoslice.schema.detection.magic import TABLE_MAGIC, is_table
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 
 __all__ = ["Bundle", "BundleTensors"]
 

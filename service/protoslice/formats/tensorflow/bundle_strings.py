@@ -11,7 +11,7 @@ from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.model import Bytes
 from protoslice.formats.tensorflow.checksums import check
 from protoslice.formats.tensors.string_lengths import lengths_of
-from protoslice.ropes import Rope
+from protoslice.sources.ropes import Rope
 
 __all__ = ["strings"]
 

@@ -13,7 +13,7 @@ from protoslice.formats.tensorflow.types import known
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.shapes import element_count
-from protoslice.ropes import Rope
+from protoslice.sources.ropes import Rope
 
 __all__ = ["GraphTensors", "TensorFlow"]
 

@@ -16,7 +16,7 @@ from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.fields import content, contents, numbers
 from protoslice.formats.tensors.shapes import checked, element_count
 from protoslice.formats.tensors.string_lengths import lengths_of
-from protoslice.ropes import Rope
+from protoslice.sources.ropes import Rope
 
 __all__ = ["TENSOR", "TensorProtos"]
 

@@ -9,7 +9,7 @@ from protoslice._core import crc32c
 from protoslice.errors import CorruptModel, ProtosliceError
 from protoslice.formats.model import Bytes
 from protoslice.formats.tensorflow.checksums import check, crc_of
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 
 __all__ = ["records"]
 

@@ -9,7 +9,7 @@ from math import prod
 from protoslice.formats.model import Data, Fault, Filled, Later, Stored, Strided, Strings, Tiled
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.elements import VARINTS, worked_out
-from protoslice.ropes import Rope
+from protoslice.sources.ropes import Rope
 
 __all__ = ["Placed", "counted", "parts_of"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from protoslice import _core
 from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.model import Bytes, Encoding, Later, RootProto, Stored
-from protoslice.ropes import Rope
+from protoslice.sources.ropes import Rope
 
 __all__ = ["Place", "content", "contents", "fixed_count", "numbers", "places_of"]
 

@@ -20,7 +20,7 @@ from protoslice.formats.tensors.counting import Placed, counted, parts_of
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.elements import VARINTS, selected
 from protoslice.formats.tensors.slices import TensorSlice, cut, whole
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 
 __all__ = ["FORMS", "Form", "Place", "ReadableTensor", "is_ready", "looked_up", "place", "read", "ready", "tells_facts"]
 

@@ -10,10 +10,10 @@ from typing import Any
 from fastapi import Request
 from starlette.responses import Response
 
-from protoslice.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
 from protoslice.facts import Restored, Store
 from protoslice.server.api.encoding import report_json, restored_json, store_json, store_weight
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
+from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
 from protoslice.server.http.digests import format_digest
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.parameters import with_parameter

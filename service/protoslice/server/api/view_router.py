@@ -12,9 +12,12 @@ from starlette.types import Receive, Scope, Send
 
 from protoslice.errors import Unsupported
 from protoslice.server.api.views import StoreView
+from protoslice.server.http.answers.locations import lasting_url
+from protoslice.server.http.answers.plan import Terms
+from protoslice.server.http.answers.rendered import send_rendered
+from protoslice.server.http.answers.stream import send_representation
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.headers import Fields
-from protoslice.server.http.locations import lasting_url
 from protoslice.server.http.negotiation import (
     DELIMITED,
     FORMS,
@@ -26,9 +29,6 @@ from protoslice.server.http.negotiation import (
     choose,
 )
 from protoslice.server.http.parameters import read_query
-from protoslice.server.http.plan import Terms
-from protoslice.server.http.rendered import send_rendered
-from protoslice.server.http.stream import send_representation
 from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Services
 from protoslice.stores import OpenStore, Representation

@@ -17,8 +17,8 @@ from protoslice.errors import ProtosliceError
 from protoslice.server.api.problems import HttpProblem
 from protoslice.server.api.view_router import FoundView, ViewRouter, rendered_form
 from protoslice.server.api.views import StoreView
+from protoslice.server.http.answers.plan import Answer, Planner
 from protoslice.server.http.headers import Headers, header_lines, join_fields
-from protoslice.server.http.plan import Answer, Planner
 from protoslice.server.middleware.context import RequestContext, given_id
 from protoslice.server.middleware.origin_policy import OriginPolicy
 from protoslice.server.observability.recorder import Recorder

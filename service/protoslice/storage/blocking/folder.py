@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from protoslice.errors import InvalidInput, LimitExceeded
-from protoslice.sources import FileSet
+from protoslice.sources.source import FileSet
 from protoslice.storage.blocking.reader import BlockingReader
 from protoslice.storage.blocking.source import ObjectSource
 from protoslice.storage.interface import ObjectStat

@@ -13,9 +13,9 @@ from protoslice.storage.blocking.reader import BlockingReader
 from protoslice.storage.blocking.source import ObjectSource
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.locations import parse_root
-from protoslice.storage.prefix import PrefixStorage
 from protoslice.storage.registry import open_storage
 from protoslice.storage.sources import open_source
+from protoslice.storage.wrappers.prefix import PrefixStorage
 
 __all__ = ["open_folder", "open_object"]
 

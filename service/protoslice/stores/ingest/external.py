@@ -14,7 +14,7 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, StorageUnavailable, Unsupported
 from protoslice.facts import File
 from protoslice.schema.detection.detect import HEAD
-from protoslice.sources import BytesSource, RangeSource
+from protoslice.sources.source import BytesSource, RangeSource
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.sources import allowed, check_prefixes, open_source
 from protoslice.stores.catalog.claims import Claims
@@ -26,7 +26,7 @@ from protoslice.stores.ingest.roots import Root, choose_root
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.names import FilePaths
-from protoslice.stores.reading.objects import CHANGED, StoredObject
+from protoslice.stores.objects.stored import CHANGED, StoredObject
 from protoslice.stores.requests import IngestRequest
 
 __all__ = ["ExternalObjects"]

@@ -22,8 +22,8 @@ from protoslice.stores.ingest.side import StoredSide
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.names import FilePaths, check_request
-from protoslice.stores.reading.joined import open_file_object
-from protoslice.stores.reading.objects import StoredFile
+from protoslice.stores.objects.joined import open_file_object
+from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.requests import Created, IngestRequest
 
 __all__ = ["Ingest", "IntakeOptions"]

@@ -9,11 +9,11 @@ from protoslice import _core, schema
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
 from protoslice.formats.model import Model
 from protoslice.formats.registry import formats_of
-from protoslice.indexing import Decoded, Indexed, IndexingTerms, ProtoFile, Side, decode, index
+from protoslice.library.indexing import Decoded, Indexed, IndexingTerms, ProtoFile, Side, decode, index
 from protoslice.schema.detection.detect import BY_NAME
 from protoslice.schema.detection.names import means_text
 from protoslice.schema.text_worker import serialized_apart
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 from protoslice.stores.ingest.receive import Received, Types
 from protoslice.stores.requests import IngestRequest
 

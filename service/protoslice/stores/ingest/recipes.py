@@ -13,8 +13,8 @@ from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExcee
 from protoslice.recipes import Copy, Event, Literal, RecipeEnd, RecipeFile, RecipeReader
 from protoslice.stores.ingest.ingest import Ingest, Sink
 from protoslice.stores.names import is_id
+from protoslice.stores.objects.representation import Representation
 from protoslice.stores.reading.opened import OpenStore
-from protoslice.stores.reading.serving import Representation
 
 __all__ = ["StoreOpener", "follow"]
 

@@ -11,7 +11,7 @@ from protoslice.formats.roots import Candidate, likeliest_first, manifests_of, t
 from protoslice.stores.ingest.prepare import NotARoot, Prepared
 from protoslice.stores.ingest.receive import Received
 from protoslice.stores.manifest import ObjectLocation
-from protoslice.stores.reading.objects import StoredFile
+from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.requests import IngestRequest
 
 __all__ = ["Root", "choose_root"]

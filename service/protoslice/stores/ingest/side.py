@@ -5,11 +5,11 @@ from __future__ import annotations
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import InvalidInput, LimitExceeded
-from protoslice.sources import BytesSource, RangeSource
+from protoslice.sources.source import BytesSource, RangeSource
 from protoslice.storage import ObjectKey, Storage, Writer
 from protoslice.stores.layout.fresh import commit_summed
 from protoslice.stores.manifest import ObjectLocation
-from protoslice.stores.reading.objects import StoredObject, open_object
+from protoslice.stores.objects.stored import StoredObject, open_object
 
 __all__ = ["StoredSide"]
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
-from protoslice.stores.reading.digests import sha256_of
-from protoslice.stores.reading.serving import Representation
+from protoslice.stores.objects.digests import sha256_of
+from protoslice.stores.objects.representation import Representation
 
 __all__ = ["ChunkFacts"]
 

@@ -11,10 +11,10 @@ from protoslice.concurrency.executor import SLICE, Worker
 from protoslice.errors import NotFound
 from protoslice.facts import ChunkEntry
 from protoslice.identity import CPB
+from protoslice.stores.objects.representation import Representation
+from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.paging import PageBudget, ResultPage, place_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
-from protoslice.stores.reading.objects import StoredFile
-from protoslice.stores.reading.serving import Representation
 
 __all__ = ["StoreChunks"]
 

@@ -17,7 +17,7 @@ from protoslice.formats import model as formats
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.report import MOST_LISTED, steps_of_report
 from protoslice.identity import ARCHIVES, READERS
-from protoslice.opening import look_at
+from protoslice.library.opening import look_at
 from protoslice.pieces import extents_of
 from protoslice.schema import TypeSchema
 from protoslice.storage import Span, Storage
@@ -27,14 +27,14 @@ from protoslice.stores.envelope import unseal
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import check_plan
+from protoslice.stores.objects.read_memo import memoizing_reads
+from protoslice.stores.objects.representation import Representation
+from protoslice.stores.objects.stored import StoredFile, open_object
 from protoslice.stores.paging import PageBudget, ResultPage, place_of
 from protoslice.stores.reading.archive import tar_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
 from protoslice.stores.reading.chunks import StoreChunks
-from protoslice.stores.reading.objects import StoredFile, open_object
-from protoslice.stores.reading.read_memo import memoizing_reads
 from protoslice.stores.reading.records import FindType, StoreRecords
-from protoslice.stores.reading.serving import Representation
 from protoslice.stores.reading.tensors import StoreTensors
 from protoslice.stores.reading.tree import nodes_below
 

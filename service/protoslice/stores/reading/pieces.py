@@ -16,8 +16,8 @@ from protoslice.identity import PIECES
 from protoslice.pieces import cut
 from protoslice.storage import Storage
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
+from protoslice.stores.objects.digests import sha256_of
 from protoslice.stores.paging import PageBudget, ResultPage, place_of
-from protoslice.stores.reading.digests import sha256_of
 from protoslice.stores.reading.opened import OpenStore
 
 __all__ = ["PieceTable", "Pieces"]

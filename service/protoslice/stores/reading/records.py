@@ -17,8 +17,8 @@ from protoslice.facts import RecordsSummary
 from protoslice.identity import RECORDS
 from protoslice.schema import TypeSchema
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
-from protoslice.stores.reading.objects import StoredFile
-from protoslice.stores.reading.serving import Representation
+from protoslice.stores.objects.representation import Representation
+from protoslice.stores.objects.stored import StoredFile
 from protoslice.streams.framing import MEDIA_TYPES, Framing, checked_framing, framing_of
 from protoslice.streams.types import type_of
 

@@ -10,7 +10,7 @@ from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.envelope import unseal
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import Manifest, ObjectLocation
-from protoslice.stores.reading.objects import open_object
+from protoslice.stores.objects.stored import open_object
 
 __all__ = ["is_sound"]
 

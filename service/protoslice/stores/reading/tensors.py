@@ -18,11 +18,11 @@ from protoslice.formats.outputs.references import References
 from protoslice.formats.outputs.safetensors import Safetensors
 from protoslice.formats.selection import chosen, naming, pattern, single, wanted
 from protoslice.formats.tensors.reading import is_ready, looked_up, read, ready, tells_facts
+from protoslice.stores.objects.computed import Computed, Readable
+from protoslice.stores.objects.joined import JoinedObject
+from protoslice.stores.objects.representation import Representation
+from protoslice.stores.objects.stored import StoredObject
 from protoslice.stores.paging import PageBudget, ResultPage, place_of
-from protoslice.stores.reading.computed import Computed, Readable
-from protoslice.stores.reading.joined import JoinedObject
-from protoslice.stores.reading.objects import StoredObject
-from protoslice.stores.reading.serving import Representation
 
 __all__ = ["StoreTensors"]
 

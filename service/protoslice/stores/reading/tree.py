@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from protoslice import _core
 from protoslice.facts import Node
-from protoslice.library import node_at
+from protoslice.library.proto import node_at
 from protoslice.stores.paging import PageBudget
 
 __all__ = ["nodes_below"]

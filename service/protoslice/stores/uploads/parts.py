@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import ProtosliceError
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.ingest.inspection import Inspection, Types
 from protoslice.stores.ingest.writers import BATCH, SummedObject
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
-from protoslice.stores.reading.joined import open_file_object
-from protoslice.stores.reading.objects import open_object
+from protoslice.stores.objects.joined import open_file_object
+from protoslice.stores.objects.stored import open_object
 from protoslice.stores.uploads.model import Upload
 
 __all__ = ["bytes_of", "compacted", "drop_parts", "read_on", "sweep", "taken_up"]

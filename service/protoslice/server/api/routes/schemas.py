@@ -7,15 +7,15 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from protoslice.conditions import EntityTag
 from protoslice.server.api.encoding import schema_json
 from protoslice.server.api.json_answers import json_answer, page_answer
 from protoslice.server.api.models import PageModel, SchemaModel
 from protoslice.server.api.openapi_fragments import BINARY, SEEN, header, problems
 from protoslice.server.api.problems import MEDIA, HttpProblem
-from protoslice.server.http.bytes_representation import BytesRepresentation
+from protoslice.server.http.answers.bytes_representation import BytesRepresentation
+from protoslice.server.http.answers.plan import Planner, Terms
+from protoslice.server.http.conditions import EntityTag
 from protoslice.server.http.headers import read_fields
-from protoslice.server.http.plan import Planner, Terms
 from protoslice.server.middleware.body_limits import SCHEMA_BODY, GuardedRoute, takes_body
 from protoslice.server.services import Given
 

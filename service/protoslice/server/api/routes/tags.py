@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
-from protoslice.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
 from protoslice.errors import Conflict, NotFound
 from protoslice.server.api.encoding import tag_json
 from protoslice.server.api.json_answers import json_answer, page_answer
@@ -15,6 +14,7 @@ from protoslice.server.api.models import PageModel, TagModel
 from protoslice.server.api.openapi_fragments import SEEN, header, problems
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.api.request_bodies import PutTag
+from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
 from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.services import Given, Services
 from protoslice.stores import StoredTag

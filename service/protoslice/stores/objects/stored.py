@@ -11,7 +11,7 @@ from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, 
 from protoslice.storage import ObjectKey, OpenFile, Span, Storage
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
-from protoslice.stores.reading.computed import Readable
+from protoslice.stores.objects.computed import Readable
 
 __all__ = ["CHANGED", "SUM_BLOCK", "ReadMemo", "Runner", "StoredFile", "StoredObject", "open_object"]
 

@@ -8,12 +8,12 @@ from functools import lru_cache
 from secrets import token_hex
 from typing import Final, NamedTuple, Protocol
 
-from protoslice.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate, range_applies
-from protoslice.ranges import ByteRange, select
 from protoslice.server.api.problems import PRECONDITION, RANGE, HttpProblem
+from protoslice.server.http.answers.disposition import attachment
+from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate, range_applies
 from protoslice.server.http.digests import format_digest, wants_sha256
-from protoslice.server.http.disposition import attachment
 from protoslice.server.http.headers import Fields, Headers, header_lines
+from protoslice.server.http.ranges import ByteRange, select
 
 __all__ = ["Answer", "Facts", "Part", "Planner", "SharedHeaders", "Terms"]
 

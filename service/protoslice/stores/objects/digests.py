@@ -6,7 +6,7 @@ import hashlib
 from contextlib import aclosing
 
 from protoslice.concurrency.executor import Worker
-from protoslice.stores.reading.serving import Representation
+from protoslice.stores.objects.representation import Representation
 
 __all__ = ["sha256_of"]
 

@@ -9,10 +9,18 @@ from typing import BinaryIO, Final, cast
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.indexing import Form, IndexingTerms, ProtoFile, decode, index
-from protoslice.library import Proto
+from protoslice.library.indexing import Form, IndexingTerms, ProtoFile, decode, index
+from protoslice.library.proto import Proto
 from protoslice.schema.detection.detect import HEAD
-from protoslice.sources import BytesSource, FileObjectSource, RangeSource, SourceLike, as_source, filename_of, opened_by
+from protoslice.sources.source import (
+    BytesSource,
+    FileObjectSource,
+    RangeSource,
+    SourceLike,
+    as_source,
+    filename_of,
+    opened_by,
+)
 
 __all__ = ["look_at", "open_looked_at", "open_proto"]
 

@@ -17,10 +17,10 @@ from starlette.types import Scope, Send
 
 from protoslice.concurrency.windows import Window, Windows
 from protoslice.errors import IntegrityError
+from protoslice.server.http.answers.plan import Answer, Facts, Planner, Terms
 from protoslice.server.http.digests import format_digest, wants_sha256
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.headers import Fields
-from protoslice.server.http.plan import Answer, Facts, Planner, Terms
 
 __all__ = ["Buffer", "RangeReadable", "send_representation"]
 

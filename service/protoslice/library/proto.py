@@ -11,9 +11,9 @@ from protoslice import _core
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import InvalidInput
 from protoslice.facts import Node
-from protoslice.indexing import Form
-from protoslice.ropes import Rope
-from protoslice.sources import RangeSource, SourceOwner
+from protoslice.library.indexing import Form
+from protoslice.sources.ropes import Rope
+from protoslice.sources.source import RangeSource, SourceOwner
 
 __all__ = ["Chunk", "Form", "Large", "Node", "Proto", "RuleSplitter", "Split", "View", "node_at"]
 

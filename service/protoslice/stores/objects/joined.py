@@ -10,7 +10,7 @@ from itertools import accumulate
 from protoslice.errors import InvalidInput
 from protoslice.storage import Span, Storage
 from protoslice.stores.manifest import ObjectLocation
-from protoslice.stores.reading.objects import Runner, StoredFile, StoredObject, open_object
+from protoslice.stores.objects.stored import Runner, StoredFile, StoredObject, open_object
 
 __all__ = ["JoinedObject", "open_file_object"]
 

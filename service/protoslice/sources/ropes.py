@@ -14,7 +14,7 @@ from protoslice.errors import InvalidInput
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-    from protoslice.sources import RangeSource
+    from protoslice.sources.source import RangeSource
 
 __all__ = ["PIECE", "Rope", "RopeFile"]
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protoslice.conditions import (
+from protoslice.errors import InvalidInput
+from protoslice.server.http.conditions import (
     EntityTag,
     Preconditions,
     Validators,
@@ -16,7 +17,6 @@ from protoslice.conditions import (
     parse_http_date,
     range_applies,
 )
-from protoslice.errors import InvalidInput
 
 MOMENT = datetime(1994, 11, 6, 8, 49, 37, 250_000, tzinfo=UTC)
 AT = "Sun, 06 Nov 1994 08:49:37 GMT"

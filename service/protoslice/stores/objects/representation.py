@@ -10,8 +10,8 @@ from protoslice import _core
 from protoslice.concurrency.windows import LARGEST, Window
 from protoslice.errors import LimitExceeded
 from protoslice.storage import Span
-from protoslice.stores.reading.computed import Readable
-from protoslice.stores.reading.objects import SUM_BLOCK
+from protoslice.stores.objects.computed import Readable
+from protoslice.stores.objects.stored import SUM_BLOCK
 
 __all__ = ["Representation"]
 

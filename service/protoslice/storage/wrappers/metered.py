@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from protoslice.storage.interceptor import InterceptedStorage
 from protoslice.storage.interface import Storage
 from protoslice.storage.keys import ObjectKey
+from protoslice.storage.wrappers.interceptor import InterceptedStorage
 
 T = TypeVar("T")
 

@@ -12,7 +12,6 @@ from typing import Self
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NoRoot, NotFound, Unsupported
-from protoslice.folder import files_at
 from protoslice.formats.coreml.packages import is_manifest
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.model import RootProto as Root
@@ -20,11 +19,12 @@ from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.roots import Candidate, manifests_of, one_by_one, tried
 from protoslice.formats.selection import each, single, wanted
 from protoslice.formats.tensors.reading import ReadableTensor, read
-from protoslice.library import Proto
-from protoslice.opening import look_at, open_looked_at
-from protoslice.ropes import Rope
+from protoslice.library.opening import look_at, open_looked_at
+from protoslice.library.proto import Proto
 from protoslice.schema.detection.detect import BY_NAME
-from protoslice.sources import FileSet, RangeSource
+from protoslice.sources.folder import files_at
+from protoslice.sources.ropes import Rope
+from protoslice.sources.source import FileSet, RangeSource
 
 __all__ = ["LocalModel", "files_in", "model_around", "model_over", "open_model", "root_in"]
 

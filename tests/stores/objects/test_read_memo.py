@@ -13,8 +13,8 @@ from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.ingest import external
 from protoslice.stores.layout import keys
-from protoslice.stores.reading.objects import SUM_BLOCK
-from protoslice.stores.reading.read_memo import MemoizedReads
+from protoslice.stores.objects.read_memo import MemoizedReads
+from protoslice.stores.objects.stored import SUM_BLOCK
 
 COUNT = 150
 MODEL = onnx(*[70_000] * COUNT)

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from protoslice.concurrency.executor import Worker
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
-from protoslice.stores.reading.objects import StoredFile
+from protoslice.stores.objects.stored import StoredFile
 
 __all__ = ["MemoizedReads", "memoizing_reads"]
 

@@ -11,7 +11,7 @@ from tests.support.stores import field
 
 from protoslice import open_model
 from protoslice.errors import InvalidInput, StorageError
-from protoslice.folder import MOST_OPEN, Folder
+from protoslice.sources.folder import MOST_OPEN, Folder
 
 MANY = 4 * MOST_OPEN
 
@@ -69,5 +69,5 @@ def test_the_engine_reads_files_of_a_folder_itself(tmp_path: Path, monkeypatch: 
     onnx_in_files(tmp_path, 1)
     with open_model(tmp_path) as model:
         rope = model.read("weight-0")
-        monkeypatch.setattr("protoslice.folder.FolderFile.read", None)
+        monkeypatch.setattr("protoslice.sources.folder.FolderFile.read", None)
         assert bytes(rope) == b"00000000"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from protoslice import sources
 from protoslice.errors import CorruptModel, InvalidInput, NotFound, StorageDenied, StorageError
-from protoslice.sources import BytesSource, FileObjectSource, FileSource, RangeSource, as_source
+from protoslice.sources import source as sources
+from protoslice.sources.source import BytesSource, FileObjectSource, FileSource, RangeSource, as_source
 
 DATA = random.Random(7).randbytes(200_000)
 

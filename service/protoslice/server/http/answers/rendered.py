@@ -13,9 +13,9 @@ from starlette.types import Scope, Send
 
 from protoslice.identity import RENDERING
 from protoslice.schema.registry import bundled_bytes
+from protoslice.server.http.answers.plan import Facts, Planner, Terms
 from protoslice.server.http.headers import Fields
 from protoslice.server.http.negotiation import JSON, JSON_LINES, PROTOBUF_JSON, TEXT
-from protoslice.server.http.plan import Facts, Planner, Terms
 
 __all__ = ["send_rendered"]
 

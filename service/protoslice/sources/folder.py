@@ -15,7 +15,7 @@ from typing import Final, Self
 from protoslice._core import CoreFile
 from protoslice.concurrency.lru import LruCache
 from protoslice.errors import InvalidInput, StorageError
-from protoslice.sources import FileSet, FileSource, is_uri, local_path
+from protoslice.sources.source import FileSet, FileSource, is_uri, local_path
 
 __all__ = ["MOST_OPEN", "Folder", "FolderFile", "files_at"]
 

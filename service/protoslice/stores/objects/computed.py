@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from protoslice.concurrency.executor import Worker
-from protoslice.sources import RangeSource
+from protoslice.sources.source import RangeSource
 from protoslice.storage import Span
 
 __all__ = ["Computed", "Readable"]

@@ -12,9 +12,9 @@ from typing import Final, Literal, Protocol
 
 from protoslice import _core, schema
 from protoslice.errors import OF_MODELS, InvalidInput
-from protoslice.ropes import Rope
 from protoslice.schema.detection.detect import HEAD
-from protoslice.sources import RangeSource
+from protoslice.sources.ropes import Rope
+from protoslice.sources.source import RangeSource
 
 __all__ = [
     "SMALLEST_FLOOR",

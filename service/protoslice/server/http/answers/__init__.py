@@ -1,0 +1,1 @@
+"""Answers to GET and HEAD: planned, then sent."""

@@ -1,0 +1,1 @@
+"""Wrappers of storages: a storage around a storage."""
