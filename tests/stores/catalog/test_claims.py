@@ -266,3 +266,47 @@ def test_a_tag_revives_a_store_that_a_collector_has_condemned() -> None:
         assert not await Claims(storage).doom(condemned)
 
     in_memory(work)
+
+
+class Dooming(InterceptedStorage):
+    """Dooms all attempts but one when a manifest has been written by the call that is named."""
+
+    def __init__(self, inner: Storage, name: str) -> None:
+        super().__init__(inner)
+        self.spared = ""
+        """Claim of the attempt that stays; nothing is doomed while it is empty."""
+        self._name = name
+
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await call()
+        finally:
+            if self.spared and name == self._name and key is not None and key.segments[0] == "stores":
+                claims = {key for key in await keys_in(self._inner, "objects") if key.endswith("/claim")}
+                (late,) = claims - {self.spared}
+                self.spared = ""
+                await self._inner.delete(ObjectKey(late))
+
+
+@pytest.mark.parametrize("name", ["put_if_absent", "put"])
+def test_a_mender_that_is_too_late_leaves_the_damaged_store_as_it_was(name: str) -> None:
+    files = {"model.onnx": onnx(3000), "b": bytes(3 << 20)}
+
+    async def run() -> None:
+        storage = Dooming(MemoryStorage(), name)
+        async with opened(storage) as stores:
+            info = (await upload(stores, files)).store
+            await stores.put_tag("a", info.id)
+            (lost,) = [key for key in await keys_in(storage, "objects") if key.endswith("/file-0")]
+            await storage.delete(ObjectKey(lost))
+            storage.spared = lost.replace("file-0", "claim")
+            with pytest.raises(Collected):
+                await upload(stores, files)
+            assert {*await visible(stores)} == {info.id}
+            opened_store = await stores.view(info.id)
+            assert opened_store.manifest.attempt == lost.split("/")[1]
+            assert (await upload(stores, files)).store.id == info.id
+            await assert_whole(stores, info)
+            assert (await stores.tag("a")).store == info.id
+
+    asyncio.run(run())

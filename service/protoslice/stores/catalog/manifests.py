@@ -112,17 +112,19 @@ class Manifests:
         return there
 
     async def _settled(self, manifest: Manifest, data: bytes) -> Manifest:
+        replaced: bytes | None = None
         for _ in range(TRIES):
             placed = await self._placed(manifest, data)
             if placed is None:
                 continue
             there, etag = placed
             if there.attempt == manifest.attempt:  # ours, even after a `Conflict`: the answer to our write was lost
-                await self._keep(manifest, etag)
+                await self._keep(manifest, etag, replaced)
                 return manifest
             if await self._holds(there) and await self._is_sound(there):
                 return there
-            await self._replace(manifest.id, data, etag)
+            await self._claims.hold(manifest.attempts)  # a writer that is too late replaces nothing
+            replaced = await self._replace(manifest.id, data, etag)
         raise StorageUnavailable(f"the store {manifest.id} keeps changing")
 
     async def _placed(self, manifest: Manifest, data: bytes) -> tuple[Manifest, str] | None:
@@ -140,20 +142,32 @@ class Manifests:
             try:
                 return await self.content(stat), stat.etag
             except (IntegrityError, NotFound):  # a damaged or withdrawn manifest does not keep its place
+                await self._claims.hold(manifest.attempts)
                 return manifest, await self._storage.put(key, data, if_etag=stat.etag)
         return None
 
-    async def _keep(self, manifest: Manifest, etag: str) -> None:
+    async def _keep(self, manifest: Manifest, etag: str, replaced: bytes | None = None) -> None:
         """Protect a published manifest's objects from collectors.
 
-        Withdraw it and raise `Collected` if too late.
+        Withdraw it and raise `Collected` if too late. The unsound manifest that it `replaced` comes back then.
         """
         try:
             # Retried: a lost answer must not withdraw a manifest whose objects are safe.
             await _insisting(lambda: self._claims.hold(manifest.attempts))
         except Collected:
-            await self._retire(manifest.id, etag)
+            if replaced is None:
+                await self._retire(manifest.id, etag)
+            else:
+                await self._put_back(manifest.id, replaced, etag)
             raise
+
+    async def _put_back(self, store_id: str, content: bytes, etag: str) -> None:
+        """Publish a manifest again, in place of the one with this tag; withdraw it if that is too late."""
+        self._cache.drop(store_id)
+        with suppress(ProtosliceError):
+            etag = await _insisting(lambda: self._storage.put(keys.store(store_id), content, if_etag=etag))
+            with suppress(Collected):
+                await self._keep(Manifest.decode(content), etag)
 
     async def check_lasting(self, manifest: Manifest) -> None:
         """Raise `NotFound` when the objects of a manifest that was read have been collected."""
@@ -171,14 +185,17 @@ class Manifests:
             return False
         return True
 
-    async def _replace(self, store_id: str, data: bytes, etag: str) -> None:
-        """Replace an unsound manifest by compare-and-set; does nothing when another writer was first."""
+    async def _replace(self, store_id: str, data: bytes, etag: str) -> bytes | None:
+        """Replace an unsound manifest by compare-and-set, and return it; None when another writer was first."""
         key = keys.store(store_id)
         with suppress(NotFound, Conflict):
             size = (await self._storage.stat(key)).size
+            content = await self._storage.get_range(key, 0, size, if_etag=etag)
             # Buried for its readers, and so that a collector knows which objects to delete.
-            await bury(self._storage, store_id, await self._storage.get_range(key, 0, size, if_etag=etag), ())
+            await bury(self._storage, store_id, content, ())
             await self._storage.put(key, data, if_etag=etag)
+            return content
+        return None
 
     async def _retire(self, store_id: str, etag: str) -> None:
         """Withdraw this writer's manifest, whose id no client has seen yet, unless it has been replaced."""
