@@ -18,7 +18,7 @@ from bench.timing import Row, pair, seconds
 import protoslice
 from bench import models
 from protoslice import _core, schema
-from protoslice.sources.source import FileSource
+from protoslice.sources.files import FileSource
 
 __all__ = ["feeding", "indexing", "memory", "opening", "ropes", "splitting"]
 

@@ -14,7 +14,7 @@ from tests.support.bundles import Layout, Variable, bundle
 from protoslice import schema
 from protoslice.formats.tensorflow.bundle import BundleTensors
 from protoslice.formats.tensorflow.types import TYPES
-from protoslice.sources.source import FileSource
+from protoslice.sources.files import FileSource
 
 __all__ = ["formats"]
 

@@ -15,9 +15,12 @@ MODULES = [
     "riegeli",
     "schema",
     "sizes",
+    "sources.files",
+    "sources.opening",
     "sources.ropes",
     "sources.source",
     "streams",
+    "uris",
 ]
 
 

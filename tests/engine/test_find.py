@@ -17,8 +17,8 @@ import protoslice
 from protoslice import _core, schema
 from protoslice.errors import LimitExceeded
 from protoslice.schema import MessageTypes, from_descriptor_set
+from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
-from protoslice.sources.source import BytesSource
 
 SMALL = 40
 _LONGEST_KEY = 4096

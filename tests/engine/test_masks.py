@@ -30,8 +30,8 @@ import protoslice
 from protoslice import _core, schema
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.schema import from_descriptor_set
+from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
-from protoslice.sources.source import BytesSource
 
 
 def opened(case: Case) -> protoslice.Proto:

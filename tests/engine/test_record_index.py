@@ -6,7 +6,7 @@ import pytest
 
 from protoslice import _core
 from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, NotFound, Unsupported
-from protoslice.sources.source import BytesSource
+from protoslice.sources.files import BytesSource
 
 STREAM = b"\x03abc\x00\x02de"
 

@@ -13,7 +13,7 @@ from tests.support.protos import ROOT, Case, cases
 from protoslice import _core
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.schema import from_descriptor_set
-from protoslice.sources.source import BytesSource
+from protoslice.sources.files import BytesSource
 
 _MOST_STEPS = 20_000
 

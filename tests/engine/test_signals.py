@@ -10,7 +10,7 @@ from types import FrameType
 import pytest
 
 from protoslice import _core
-from protoslice.sources.source import FileSource
+from protoslice.sources.files import FileSource
 
 
 class Stop(Exception):

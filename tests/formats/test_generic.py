@@ -17,8 +17,8 @@ from protoslice.formats.model import Model, RootProto, Tensors
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.tensors.reading import read
 from protoslice.schema import from_descriptor_set
+from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
-from protoslice.sources.source import BytesSource
 
 KINDS = {
     "double": "F64", "float": "F32", "fixed32": "U32", "fixed64": "U64", "sfixed32": "I32", "sfixed64": "I64",

@@ -13,7 +13,7 @@ from tests.support.golden import RIEGELI
 
 from protoslice.errors import CorruptModel, IntegrityError, NotFound, ProtosliceError
 from protoslice.riegeli import RecordPosition, RecordReader, RecordWriter, SkippedRegion
-from protoslice.sources.source import FileObjectSource
+from protoslice.sources.files import FileObjectSource
 
 EXPECTED: dict[str, Any] = json.loads((RIEGELI / "expected.json").read_text())
 FILES: dict[str, dict[str, Any]] = {file["file"]: file for file in EXPECTED["files"]}

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from protoslice import errors, riegeli
 from protoslice.errors import CorruptModel, InvalidInput, NotFound, StorageError
 from protoslice.riegeli import RecordPosition, RecordReader, RecordsMetadata, RecordWriter, SkippedRegion
-from protoslice.sources.source import BytesSource
+from protoslice.sources.files import BytesSource
 
 BLOCK = 1 << 16
 

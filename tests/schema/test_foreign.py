@@ -19,7 +19,7 @@ from protoslice.formats.model import Model
 from protoslice.formats.registry import formats_of
 from protoslice.library.opening import open_proto
 from protoslice.library.proto import Proto
-from protoslice.sources.source import BytesSource
+from protoslice.sources.files import BytesSource
 from protoslice.storage import MemoryStorage
 
 PLAIN, BLANK, NONE = "this is plain text", "this is blank text", "it looks like none of the known types; name its type"

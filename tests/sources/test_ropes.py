@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from protoslice import _core
 from protoslice.errors import CorruptModel, InvalidInput
+from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
-from protoslice.sources.source import BytesSource
 
 FIRST, SECOND = bytes(range(100)), bytes(range(100, 200))
 pieces = st.lists(

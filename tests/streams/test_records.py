@@ -15,7 +15,7 @@ from tests.support.streams import FRAMED, example
 import protoslice
 from protoslice.errors import CorruptModel, InvalidInput, Unsupported
 from protoslice.riegeli import RecordReader, RecordsMetadata, RecordWriter
-from protoslice.sources.source import BytesSource
+from protoslice.sources.files import BytesSource
 
 EXAMPLES = [example(n) for n in range(200)]
 

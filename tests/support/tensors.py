@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from protoslice.formats.model import Bytes, Data, Encoding, Stored, Tensor
 from protoslice.formats.tensors.dtypes import DTYPES
+from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
-from protoslice.sources.source import BytesSource
 
 __all__ = ["content", "stored", "tensor"]
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic, Protocol, TypeVar
 
 from protoslice import _core
 from protoslice.errors import NotFound, ProtosliceError
-from protoslice.formats.rope_builder import RopeBuilder, SourceList
+from protoslice.formats.bytes import Bytes
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.sources.source import RangeSource
 
@@ -55,43 +55,6 @@ class Model:
             return self.files[path]
         except KeyError as error:
             raise MissingFile(f"the model refers to a file {path!r}, which is not among its files", path) from error
-
-
-@dataclass(frozen=True, slots=True)
-class Bytes:
-    """A rope, and the sources that its extents refer to."""
-
-    rope: _core.Rope
-    sources: Sequence[RangeSource]
-
-    @classmethod
-    def of(cls, source: RangeSource, start: int = 0, stop: int | None = None) -> Bytes:
-        """Bytes of `source` from `start` up to `stop`, by default up to its end."""
-        stop = source.size if stop is None else stop
-        return cls(_core.Rope([(0, start, stop - start)] if stop > start else []), [source])
-
-    @classmethod
-    def joined(cls, parts: Iterable[Bytes | bytes]) -> Bytes:
-        """All `parts` concatenated; each source is listed once."""
-        sources = SourceList()
-        builder = RopeBuilder(sources)
-        for part in parts:
-            builder.add(part)
-        return cls(_core.Rope(builder.ropes()), sources.listed)
-
-    @property
-    def size(self) -> int:
-        """Length in bytes."""
-        return self.rope.size
-
-    @property
-    def literals(self) -> int:
-        """Bytes of the rope that are held in memory."""
-        return sum(len(piece) for piece in self.rope.pieces() if isinstance(piece, bytes))
-
-    def part(self, start: int, stop: int) -> Bytes:
-        """The slice from `start` up to `stop`."""
-        return Bytes(self.rope.slice(start, stop), self.sources)
 
 
 class Encoding(Enum):

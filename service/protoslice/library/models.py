@@ -22,7 +22,7 @@ from protoslice.formats.tensors.reading import ReadableTensor, read
 from protoslice.library.opening import look_at, open_looked_at
 from protoslice.library.proto import Proto
 from protoslice.schema.detection.detect import BY_NAME
-from protoslice.sources.folder import files_at
+from protoslice.sources.opening import files_at
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import FileSet, RangeSource
 

@@ -12,15 +12,9 @@ from protoslice.errors import CorruptModel, Unsupported
 from protoslice.library.indexing import Form, IndexingTerms, ProtoFile, decode, index
 from protoslice.library.proto import Proto
 from protoslice.schema.detection.detect import HEAD
-from protoslice.sources.source import (
-    BytesSource,
-    FileObjectSource,
-    RangeSource,
-    SourceLike,
-    as_source,
-    filename_of,
-    opened_by,
-)
+from protoslice.sources.files import BytesSource, FileObjectSource
+from protoslice.sources.opening import SourceLike, as_source, filename_of, opened_by
+from protoslice.sources.source import RangeSource
 
 __all__ = ["look_at", "open_looked_at", "open_proto"]
 

@@ -13,7 +13,8 @@ from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded, N
 from protoslice.merging.order import in_order
 from protoslice.merging.records import open_chunks
 from protoslice.merging.values import key_of, value_of
-from protoslice.sources.source import RangeSource, as_source, opened_by
+from protoslice.sources.opening import as_source, opened_by
+from protoslice.sources.source import RangeSource
 from protoslice.splitting.planning.shape import Shape, descriptor_of, field_by_number, shape
 from protoslice.splitting.policy import LARGEST_MESSAGE
 from protoslice.splitting.tags import Path, Step, show

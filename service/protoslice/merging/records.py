@@ -9,7 +9,7 @@ from typing import Any, overload
 from protoslice import _core
 from protoslice.errors import InconsistentChunks, NotFound, Unsupported
 from protoslice.riegeli import RecordReader
-from protoslice.sources.source import SourceLike
+from protoslice.sources.opening import SourceLike
 from protoslice.splitting.metadata import chunk_metadata
 
 

@@ -11,7 +11,7 @@ from protoslice import _core
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound
 from protoslice.riegeli._metadata import RecordsMetadata
 from protoslice.riegeli._positions import RecordPosition, SkippedRegion
-from protoslice.sources.source import SourceLike, as_source, opened_by
+from protoslice.sources.opening import SourceLike, as_source, opened_by
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")

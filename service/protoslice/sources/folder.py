@@ -1,13 +1,10 @@
-"""Files below a directory by path: any number of them, of which few are open at a time.
-
-`files_at` gives the files of a folder in a storage, too.
-"""
+"""Files below a directory by path: any number of them, of which few are open at a time."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -15,9 +12,10 @@ from typing import Final, Self
 from protoslice._core import CoreFile
 from protoslice.concurrency.lru import LruCache
 from protoslice.errors import InvalidInput, StorageError
-from protoslice.sources.source import FileSet, FileSource, is_uri, local_path
+from protoslice.sources.files import FileSource
+from protoslice.sources.source import FileSet
 
-__all__ = ["MOST_OPEN", "Folder", "FolderFile", "files_at"]
+__all__ = ["MOST_OPEN", "Folder", "FolderFile"]
 
 MOST_OPEN: Final = 32
 """Files of a folder that stay open; each may take two descriptors, one of them the engine's."""
@@ -145,22 +143,3 @@ def _identity(file: FileSource) -> _Identity:
     """Device, inode, size and time of modification in nanoseconds."""
     found = os.fstat(file.fileno())
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def files_at(
-    name: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
-) -> tuple[FileSet, str | None]:
-    """The folder at the path or URI `name` and None, or that around the file there and the file's name.
-
-    `NotFound` for a URI that names neither; a missing local file is reported when it is opened.
-    """
-    if is_uri(name):
-        from protoslice.storage.blocking import open_folder
-
-        uri = os.fspath(name)
-        path = local_path(uri)
-        if path is None:
-            return open_folder(uri, storage_options)
-        name = path
-    place = Path(name)
-    return (Folder(place), None) if place.is_dir() else (Folder(place.parent, place.name), place.name)

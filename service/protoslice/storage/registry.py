@@ -13,9 +13,22 @@ from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
 from protoslice.plugins import PluginGroup, check_version, reason
 from protoslice.storage.interface import INTERFACE, Abilities, Storage
 from protoslice.storage.keys import ObjectKey
-from protoslice.storage.locations import parse_root
+from protoslice.storage.local.backend import FileStorage
+from protoslice.storage.memory import MemoryStorage, shared_memory
+from protoslice.storage.wrappers.prefix import PrefixStorage
+from protoslice.uris import parse_root
 
-__all__ = ["BACKENDS", "Factory", "Scheme", "described", "open_storage", "register", "schemes", "unregister"]
+__all__ = [
+    "BACKENDS",
+    "Factory",
+    "Scheme",
+    "backend_module",
+    "described",
+    "open_storage",
+    "register",
+    "schemes",
+    "unregister",
+]
 
 Factory = Callable[[str, Mapping[str, str]], Storage]
 """Opens the storage at a URI, without a request; the backend defines the meaning of the options."""
@@ -83,10 +96,19 @@ def described() -> list[Scheme]:
     return [_described(scheme) for scheme in schemes()]
 
 
+def backend_module(scheme: str) -> Any:
+    """Module of one of our backends, which has its `ABILITIES`; `Unsupported` when its extra is missing."""
+    name, who = _MODULES[scheme]
+    try:
+        return import_module(f"protoslice.storage.{name}")
+    except ImportError:
+        raise Unsupported(f"{who} need the extra: pip install 'protoslice[cloud]'") from None
+
+
 def _described(scheme: str) -> Scheme:
     try:
         factory = BACKENDS.get(scheme)
-        told = _module(scheme).ABILITIES if BACKENDS.is_ours(scheme) else getattr(factory, "ABILITIES", None)
+        told = backend_module(scheme).ABILITIES if BACKENDS.is_ours(scheme) else getattr(factory, "ABILITIES", None)
     except ProtosliceError as error:
         return Scheme(scheme, BACKENDS.package(scheme), None, error.message)
     return Scheme(scheme, BACKENDS.package(scheme), told if isinstance(told, Abilities) else None, None)
@@ -109,16 +131,11 @@ def _lacks(factory: object) -> str | None:
 
 
 def _open_files(uri: str, options: Mapping[str, str]) -> Storage:
-    from protoslice.storage.local.backend import FileStorage
-
     _refuse_options("file", options)
     return FileStorage("/" + "/".join(parse_root(uri).segments))
 
 
 def _open_memory(uri: str, options: Mapping[str, str]) -> Storage:
-    from protoslice.storage.memory import MemoryStorage, shared_memory
-    from protoslice.storage.wrappers.prefix import PrefixStorage
-
     _refuse_options("memory", options)
     if uri.rstrip("/") == "memory:":
         return MemoryStorage()
@@ -128,12 +145,12 @@ def _open_memory(uri: str, options: Mapping[str, str]) -> Storage:
 
 
 def _open_cloud(uri: str, options: Mapping[str, str]) -> Storage:
-    storage: Storage = _module("s3").CloudStorage.from_uri(uri, options)
+    storage: Storage = backend_module("s3").CloudStorage.from_uri(uri, options)
     return storage
 
 
 def _open_web(uri: str, options: Mapping[str, str]) -> Storage:
-    backend = _module("https")
+    backend = backend_module("https")
     _refuse_options("https", options)
     storage: Storage = backend.WebStorage(uri)
     return storage
@@ -142,15 +159,6 @@ def _open_web(uri: str, options: Mapping[str, str]) -> Storage:
 def _refuse_options(scheme: str, options: Mapping[str, str]) -> None:
     if options:
         raise InvalidInput(f"{scheme} storage has no options")
-
-
-def _module(scheme: str) -> Any:
-    """Module of one of our backends, which has its `ABILITIES`; `Unsupported` when its extra is missing."""
-    name, who = _MODULES[scheme]
-    try:
-        return import_module(f"protoslice.storage.{name}")
-    except ImportError:
-        raise Unsupported(f"{who} need the extra: pip install 'protoslice[cloud]'") from None
 
 
 _MODULES: Final = {

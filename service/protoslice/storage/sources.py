@@ -1,24 +1,17 @@
-"""External objects: resolves a client's URI to a storage that the operator allows."""
+"""External objects: storages at the prefixes that the operator allows, opened for reading."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from protoslice.errors import ProtosliceError, StorageDenied
+from protoslice.errors import ProtosliceError
 from protoslice.storage.interface import Storage
-from protoslice.storage.keys import ObjectKey
 from protoslice.storage.local.backend import FileStorage
-from protoslice.storage.locations import Location, parse_location, parse_root
-from protoslice.storage.registry import BACKENDS, open_storage
+from protoslice.storage.prefixes import Source, allowed
+from protoslice.storage.registry import BACKENDS, backend_module, open_storage
+from protoslice.uris import parse_root
 
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Allowed external object: `root` is the operator's prefix as configured, `key` the rest of the URI."""
-
-    root: str
-    key: ObjectKey
+__all__ = ["Source", "allowed", "check_prefixes", "open_source"]
 
 
 def check_prefixes(prefixes: Sequence[str]) -> None:
@@ -35,22 +28,6 @@ def check_prefixes(prefixes: Sequence[str]) -> None:
             raise
 
 
-def allowed(uri: str, prefixes: Sequence[str]) -> Source:
-    """Resolve `uri` under the longest of the prefixes that contains it; `StorageDenied` when none does.
-
-    A prefix is a scheme, an authority and perhaps some whole segments of a path: `s3://bucket`, `file:///srv/models/`,
-    `https://models.example.org/public`. An empty list allows nothing. For web sources, `open_source` adds the check of
-    the host's addresses.
-    """
-    place = parse_location(uri)
-    roots = {parse_root(prefix): prefix for prefix in prefixes}
-    for length in range(len(place.segments) - 1, -1, -1):
-        root = roots.get(Location(place.scheme, place.authority, place.segments[:length]))
-        if root is not None:
-            return Source(root, ObjectKey("/".join(place.segments[length:])))
-    raise StorageDenied("this source is not under any of the prefixes the operator allows")
-
-
 def open_source(
     root: str, options: Mapping[str, str] | None = None, *, networks: Sequence[str] = (), prefixes: Sequence[str] = ()
 ) -> Storage:
@@ -62,7 +39,6 @@ def open_source(
     if place.scheme == "file":
         return FileStorage("/" + "/".join(place.segments), create=False)
     if place.is_web:
-        from protoslice.storage.web.backend import WebStorage
-
-        return WebStorage(root, networks=networks, prefixes=prefixes)
+        web: Storage = backend_module("https").WebStorage(root, networks=networks, prefixes=prefixes)
+        return web
     return open_storage(root, options)

@@ -8,7 +8,8 @@ from protoslice import _core
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
 from protoslice.schema.detection import magic
 from protoslice.schema.detection.detect import HEAD
-from protoslice.sources.source import BytesSource, RangeSource
+from protoslice.sources.files import BytesSource
+from protoslice.sources.source import RangeSource
 
 __all__ = ["FRAMINGS", "MEDIA_TYPES", "Framing", "checked_framing", "framing_of"]
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from protoslice import _core
-from protoslice.sources.source import FileSource, SourceLike, as_source, filename_of
+from protoslice.sources.files import FileSource
+from protoslice.sources.opening import SourceLike, as_source, filename_of
 from protoslice.streams.framing import checked_framing, framing_of
 from protoslice.streams.records import Records
 from protoslice.streams.types import type_of

@@ -19,7 +19,7 @@ from protoslice import schema
 from protoslice.cli.comparing.comparison import ComparedPiece, PieceList
 from protoslice.cli.comparing.shifts import FETCHED_BLOCK, Local, places_in
 from protoslice.client import Client
-from protoslice.sources.source import BytesSource
+from protoslice.sources.files import BytesSource
 
 STEP = 10 * FETCHED_BLOCK
 CONTENT = random.Random(3).randbytes(STEP * 6 + 777)

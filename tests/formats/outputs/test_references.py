@@ -18,7 +18,7 @@ from protoslice.errors import NotFound
 from protoslice.formats.model import Bytes, Encoding, Fault, Stored, Strided, Strings, Tensor
 from protoslice.formats.outputs.references import references
 from protoslice.formats.tensors.reading import read
-from protoslice.sources.source import FileSource
+from protoslice.sources.files import FileSource
 
 
 def opened(tensors: Iterable[Tensor], folder: Path, files: dict[str, FileSource] | None = None) -> Any:

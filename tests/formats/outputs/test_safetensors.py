@@ -19,8 +19,9 @@ from protoslice.errors import LimitExceeded, NotFound, Unsupported
 from protoslice.formats.model import Bytes, Encoding, Fault, Filled, Stored, Strings
 from protoslice.formats.outputs import safetensors as ours
 from protoslice.formats.tensors.dtypes import DTYPES
+from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
-from protoslice.sources.source import BytesSource, RangeSource
+from protoslice.sources.source import RangeSource
 
 NAMED = [dtype for dtype in DTYPES.values() if dtype.safetensors]
 

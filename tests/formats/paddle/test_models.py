@@ -25,7 +25,8 @@ from protoslice.formats.paddle.models import Paddle
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.reading import place, read
 from protoslice.library.models import LocalModel, open_model
-from protoslice.sources.source import BytesSource, RangeSource
+from protoslice.sources.files import BytesSource
+from protoslice.sources.source import RangeSource
 
 Files = dict[str, bytes]
 

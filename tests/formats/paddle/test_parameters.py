@@ -24,8 +24,8 @@ from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.reading import read
 from protoslice.library.models import open_model, root_in
 from protoslice.schema import detect
+from protoslice.sources.files import BytesSource
 from protoslice.sources.folder import Folder
-from protoslice.sources.source import BytesSource
 
 Files = dict[str, bytes]
 

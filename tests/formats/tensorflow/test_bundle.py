@@ -23,8 +23,8 @@ from protoslice.formats.outputs.listing import items, row, row_text
 from protoslice.formats.tensorflow.bundle import Bundle, BundleTensors
 from protoslice.formats.tensors.reading import read
 from protoslice.library.models import open_model
+from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
-from protoslice.sources.source import BytesSource
 
 NUMBERS = {
     1: "<f4", 2: "<f8", 3: "<i4", 4: "|u1", 5: "<i2", 6: "|i1", 8: "<c8", 9: "<i8", 10: "|b1", 17: "<u2", 18: "<c16",

@@ -22,8 +22,8 @@ from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.tensors.reading import read
 from protoslice.library.models import open_model
 from protoslice.library.opening import open_proto
+from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
-from protoslice.sources.source import BytesSource
 
 TYPED = {
     1: ("float_val", "<f4"), 2: ("double_val", "<f8"), 3: ("int_val", "<i4"), 4: ("int_val", "|u1"),

@@ -18,7 +18,7 @@ from protoslice.formats.outputs.listing import items
 from protoslice.formats.registry import tensors_of
 from protoslice.formats.tensors import drafts
 from protoslice.formats.tensors.lazy import HashIndex, LazyTensors
-from protoslice.sources.source import BytesSource
+from protoslice.sources.files import BytesSource
 
 MANY = 20_000
 

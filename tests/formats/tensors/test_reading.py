@@ -36,8 +36,8 @@ from protoslice.formats.model import (
 from protoslice.formats.outputs.listing import row_text
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.reading import Place, place, read
+from protoslice.sources.files import BytesSource, FileSource
 from protoslice.sources.ropes import Rope
-from protoslice.sources.source import BytesSource, FileSource
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -19,8 +19,9 @@ from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.library.indexing import SMALLEST_FLOOR
 from protoslice.library.models import model_over, root_in
-from protoslice.sources.folder import files_at
-from protoslice.sources.source import FileSet, RangeSource, is_uri
+from protoslice.sources.opening import files_at
+from protoslice.sources.source import FileSet, RangeSource
+from protoslice.uris import is_uri
 
 __all__ = [
     "STDIO", "NamedFiles", "is_stream", "naming", "opened", "opened_model", "place_of", "spooled", "write_content",

@@ -21,7 +21,7 @@ from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, print_table, say
 from protoslice.errors import InvalidInput, NotFound, UnsoundModel, Unsupported
 from protoslice.sizes import format_size, parse_size
-from protoslice.sources.source import is_uri, local_path
+from protoslice.uris import is_uri, local_path
 
 __all__ = ["ls", "pull", "push", "tag"]
 

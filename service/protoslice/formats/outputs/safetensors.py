@@ -9,9 +9,9 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.errors import OF_MODELS, LimitExceeded, Unsupported
+from protoslice.formats.bytes import RopeBuilder, SourceList
 from protoslice.formats.model import Bytes, Strings, Tensor
 from protoslice.formats.outputs.labels import Labels
-from protoslice.formats.rope_builder import RopeBuilder, SourceList
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.reading import ReadableTensor, read
 

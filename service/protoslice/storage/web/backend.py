@@ -19,13 +19,13 @@ import httpcore
 from protoslice.errors import IntegrityError, StorageDenied, StorageUnavailable, Unsupported
 from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectStat, Page, Span, Writer
 from protoslice.storage.keys import ObjectKey
-from protoslice.storage.locations import parse_root
 from protoslice.storage.remote import RemoteStorage, expect
 from protoslice.storage.spans import check_inside, check_span
 from protoslice.storage.web.address_policy import Networks
 from protoslice.storage.web.answers import FetchedRange, denied, read_answer, redirected, unavailable
 from protoslice.storage.web.connections import guarded_pool
 from protoslice.storage.web.redirects import MOST_HOPS, WebUrl, is_listed
+from protoslice.uris import parse_root
 
 ABILITIES: Final = Abilities(
     write=False, listing=False, create_if_absent=False, compare_and_set=False, exclusive_commit=False

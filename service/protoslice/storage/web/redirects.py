@@ -9,8 +9,8 @@ from typing import Final
 from urllib.parse import urljoin, urlsplit
 
 from protoslice.errors import ProtosliceError, StorageDenied
-from protoslice.storage.locations import Location, parse_location, web_authority
-from protoslice.storage.sources import allowed
+from protoslice.storage.prefixes import allowed
+from protoslice.uris import Location, parse_location, web_authority
 
 __all__ = ["MOST_HOPS", "WebUrl", "is_listed", "next_url"]
 

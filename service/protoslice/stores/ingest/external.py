@@ -14,7 +14,8 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, StorageUnavailable, Unsupported
 from protoslice.facts import File
 from protoslice.schema.detection.detect import HEAD
-from protoslice.sources.source import BytesSource, RangeSource
+from protoslice.sources.files import BytesSource
+from protoslice.sources.source import RangeSource
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.sources import allowed, check_prefixes, open_source
 from protoslice.stores.catalog.claims import Claims

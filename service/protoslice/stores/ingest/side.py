@@ -5,7 +5,8 @@ from __future__ import annotations
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import InvalidInput, LimitExceeded
-from protoslice.sources.source import BytesSource, RangeSource
+from protoslice.sources.files import BytesSource
+from protoslice.sources.source import RangeSource
 from protoslice.storage import ObjectKey, Storage, Writer
 from protoslice.stores.layout.fresh import commit_summed
 from protoslice.stores.manifest import ObjectLocation

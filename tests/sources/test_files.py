@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from protoslice.errors import CorruptModel, InvalidInput, NotFound, StorageDenied, StorageError
-from protoslice.sources import source as sources
-from protoslice.sources.source import BytesSource, FileObjectSource, FileSource, RangeSource, as_source
+from protoslice.sources import files as sources
+from protoslice.sources.files import BytesSource, FileObjectSource, FileSource
+from protoslice.sources.opening import as_source
+from protoslice.sources.source import RangeSource
 
 DATA = random.Random(7).randbytes(200_000)
 

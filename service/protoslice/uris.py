@@ -1,7 +1,8 @@
-"""Parser of storage URIs."""
+"""URIs of storages and objects, parsed."""
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -9,6 +10,10 @@ from urllib.parse import unquote_to_bytes
 
 from protoslice.errors import InvalidInput
 
+__all__ = ["Location", "is_uri", "local_path", "parse_location", "parse_root", "web_authority"]
+
+_URI: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+"""Begin of a URI; a scheme of one letter is a drive of Windows."""
 _WEB_PORTS: Final = {"http": ":80", "https": ":443"}
 _WEB_AUTHORITY: Final = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _PORT: Final = re.compile(r":([0-9]+)$")
@@ -63,6 +68,18 @@ def parse_root(uri: str) -> Location:
     if uri.lower() == "file://":
         raise InvalidInput("a file URI must be file:// and an absolute path on this machine")
     return parse_location(uri.removesuffix("/"))
+
+
+def is_uri(name: object) -> bool:
+    """True for a text such as `s3://bucket/key`, unless a file of that name exists."""
+    return isinstance(name, str) and _URI.match(name) is not None and not os.path.lexists(name)
+
+
+def local_path(uri: str) -> str | None:
+    """The path that a `file://` URI names; None for other schemes, `InvalidInput` for a malformed one."""
+    if not uri.lower().startswith("file://"):
+        return None
+    return "/" + "/".join(parse_root(uri).segments)
 
 
 def _authority(scheme: str, authority: str) -> str:

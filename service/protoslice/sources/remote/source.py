@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Self
 
 from protoslice.errors import CorruptModel, InvalidInput
-from protoslice.storage.blocking.reader import BLOCK, BlockingReader
+from protoslice.sources.remote.reader import BLOCK, BlockingReader
 from protoslice.storage.interface import ObjectStat
 
 __all__ = ["ObjectSource"]

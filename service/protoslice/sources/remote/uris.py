@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from protoslice.errors import InvalidInput, NotFound
-from protoslice.storage.blocking.folder import ObjectFolder
-from protoslice.storage.blocking.reader import BlockingReader
-from protoslice.storage.blocking.source import ObjectSource
+from protoslice.sources.remote.folder import ObjectFolder
+from protoslice.sources.remote.reader import BlockingReader
+from protoslice.sources.remote.source import ObjectSource
 from protoslice.storage.keys import ObjectKey
-from protoslice.storage.locations import parse_root
 from protoslice.storage.registry import open_storage
 from protoslice.storage.sources import open_source
 from protoslice.storage.wrappers.prefix import PrefixStorage
+from protoslice.uris import parse_root
 
 __all__ = ["open_folder", "open_object"]
 

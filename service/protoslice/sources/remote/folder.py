@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from protoslice.errors import InvalidInput, LimitExceeded
+from protoslice.sources.remote.reader import BlockingReader
+from protoslice.sources.remote.source import ObjectSource
 from protoslice.sources.source import FileSet
-from protoslice.storage.blocking.reader import BlockingReader
-from protoslice.storage.blocking.source import ObjectSource
 from protoslice.storage.interface import ObjectStat
 from protoslice.storage.keys import ObjectKey
 

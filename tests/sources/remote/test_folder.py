@@ -8,8 +8,8 @@ import pytest
 from tests.support.counted import CountedBucket, counted_bucket
 
 from protoslice.errors import LimitExceeded, NotFound
-from protoslice.storage.blocking import folder as folders
-from protoslice.storage.blocking import open_folder
+from protoslice.sources.remote import folder as folders
+from protoslice.sources.remote import open_folder
 
 
 @pytest.fixture

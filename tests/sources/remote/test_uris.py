@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from tests.support.s3 import RawBucket, emulator
 from tests.support.web import web_server
 
 from protoslice.errors import InvalidInput, NotFound, Unsupported
-from protoslice.sources.source import FileSource, as_source, is_uri
+from protoslice.sources.files import FileSource
+from protoslice.sources.opening import as_source
+from protoslice.sources.remote import open_folder, open_object
 from protoslice.storage import ObjectKey, open_storage
-from protoslice.storage.blocking import open_folder, open_object
+from protoslice.uris import is_uri
 
 
 @pytest.fixture
@@ -53,6 +56,12 @@ def test_a_file_uri_is_read_as_the_path_is(tmp_path: Path) -> None:
 def test_an_unknown_scheme_is_answered_with_those_there_are() -> None:
     with pytest.raises(InvalidInput, match=r"'nosuch'; there are: .*az, .*file, .*gs, .*https, .*memory, .*s3"):
         as_source("nosuch://host/x")
+
+
+def test_a_web_source_without_the_extra_is_answered_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "protoslice.storage.web.backend", None)
+    with pytest.raises(Unsupported, match=r"web sources need the extra: pip install 'protoslice\[cloud\]'"):
+        as_source("https://host/path")
 
 
 def test_memory_is_shared_by_name() -> None:

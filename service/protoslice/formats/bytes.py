@@ -1,19 +1,55 @@
-"""Concatenation of ropes over several sources without an object for each of their extents."""
+"""Bytes of tensors: ropes with their sources, joined without an object for each extent."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from protoslice import _core
 from protoslice.sources.source import RangeSource
 
-if TYPE_CHECKING:
-    from protoslice.formats.model import Bytes
-
-__all__ = ["RopeBuilder", "SourceList"]
+__all__ = ["Bytes", "RopeBuilder", "SourceList"]
 
 _AT_ONCE: Final = 1024
 """Extents and literals that are held as Python objects before they are packed into a rope."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """A rope, and the sources that its extents refer to."""
+
+    rope: _core.Rope
+    sources: Sequence[RangeSource]
+
+    @classmethod
+    def of(cls, source: RangeSource, start: int = 0, stop: int | None = None) -> Bytes:
+        """Bytes of `source` from `start` up to `stop`, by default up to its end."""
+        stop = source.size if stop is None else stop
+        return cls(_core.Rope([(0, start, stop - start)] if stop > start else []), [source])
+
+    @classmethod
+    def joined(cls, parts: Iterable[Bytes | bytes]) -> Bytes:
+        """All `parts` concatenated; each source is listed once."""
+        sources = SourceList()
+        builder = RopeBuilder(sources)
+        for part in parts:
+            builder.add(part)
+        return cls(_core.Rope(builder.ropes()), sources.listed)
+
+    @property
+    def size(self) -> int:
+        """Length in bytes."""
+        return self.rope.size
+
+    @property
+    def literals(self) -> int:
+        """Bytes of the rope that are held in memory."""
+        return sum(len(piece) for piece in self.rope.pieces() if isinstance(piece, bytes))
+
+    def part(self, start: int, stop: int) -> Bytes:
+        """The slice from `start` up to `stop`."""
+        return Bytes(self.rope.slice(start, stop), self.sources)
 
 
 class SourceList:

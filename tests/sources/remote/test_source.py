@@ -11,8 +11,8 @@ import pytest
 from tests.support.counted import CountedBucket, counted_bucket
 
 from protoslice.errors import Conflict, CorruptModel, InvalidInput, NotFound
+from protoslice.sources.remote import ObjectSource, open_object
 from protoslice.storage import ObjectKey
-from protoslice.storage.blocking import ObjectSource, open_object
 
 BLOCK = 64 << 10
 DATA = os.urandom(48 << 20)
