@@ -56,6 +56,8 @@ class Store:
     """Version of the planner of the chunks, 2 if the root came with them; None if it is no proto."""
     why: str | None = None
     """One sentence on why there is no root; None for a store with a root."""
+    rules: tuple[str, ...] = ()
+    """Rules that the chunks were cut by before the sizes, in canonical form."""
 
 
 @dataclass(frozen=True, slots=True)

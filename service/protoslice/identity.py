@@ -57,6 +57,8 @@ class Policy:
     """Fingerprint of the schema that the root is read by; None for a root without one."""
     planner: int | None
     """Version of the planner that made the chunks; None where no root was planned."""
+    rules: Sequence[str] = ()
+    """Rules of the plan, in canonical form."""
 
 
 def store_id(files: Iterable[FileFacts], policy: Policy) -> str:
@@ -64,14 +66,20 @@ def store_id(files: Iterable[FileFacts], policy: Policy) -> str:
 
     The id is the SHA-256 of a JSON text without blanks, in ASCII: `["protoslice store 2", files, [root, type,
     min_chunk, max_chunk], schema, planner]`, with the files sorted by path in code points, each `[path, size, sha256]`.
+    The rules follow as one more member, a list, where there are any.
     """
-    return _digest([_SCHEME, *_parts(files, policy), policy.schema, policy.planner])
+    return _digest(_current(_parts(files, policy), policy))
 
 
 def is_id_of(store: str, files: Iterable[FileFacts], policy: Policy) -> bool:
     """True when `store` is the id of these files under `policy`, by the current or the first scheme."""
     parts = _parts(files, policy)
-    return store in {_digest([_SCHEME, *parts, policy.schema, policy.planner]), _digest([_FIRST, *parts])}
+    return store == _digest(_current(parts, policy)) or (not policy.rules and store == _digest([_FIRST, *parts]))
+
+
+def _current(parts: Sequence[object], policy: Policy) -> list[object]:
+    rules = [list(policy.rules)] if policy.rules else []
+    return [_SCHEME, *parts, policy.schema, policy.planner, *rules]
 
 
 def _parts(files: Iterable[FileFacts], policy: Policy) -> list[object]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.chunked import TYPES, M
 from tests.support.protos import ROOT, Case, canonical, cases, descriptor_of, merge_chunks
@@ -75,8 +75,21 @@ def _brackets(random: Random, field: FieldDescriptor) -> list[str]:
     return ["", "[*]", f"[{named}]"]
 
 
+def merged(case: Case, seed: int, sets: int) -> int:
+    """Number of sets of rules that split the message; chunks are merged as TensorFlow's Merger does it."""
+    random, split_up, whole = Random(seed), 0, canonical(case.message())
+    with protoslice.open(case.data, ROOT, types=from_descriptor_set(case.schema), floor=case.floor) as proto:
+        for _ in range(sets):
+            rules = random_rules(random, descriptor_of(case.root))
+            split = proto.split(min_chunk=random.choice([1, 8, 64, 1 << 20]), max_chunk=1 << 21, rules=rules)
+            chunks, metadata = [chunk.rope.read() for chunk in split], METADATA.FromString(split.metadata)
+            assert canonical(merge_chunks(chunks, metadata.message, case.root())) == whole, rules
+            split_up += len(chunks) > 1
+    return split_up
+
+
 def check(case: Case, seed: int) -> int:
-    """Number of chunks under random rules, after a merge as TensorFlow's Merger does it."""
+    """Number of chunks under random rules, which come back from a file and do not depend on the index."""
     random = Random(seed)
     rules = random_rules(random, descriptor_of(case.root))
     sizes: Any = {"min_chunk": random.choice([1, 8, 64, 1 << 20]), "max_chunk": 1 << 21}
@@ -96,6 +109,12 @@ def check(case: Case, seed: int) -> int:
 @given(cases(), st.integers(0, 1 << 32))
 def test_chunks_by_any_rules_merge_to_the_whole(case: Case, seed: int) -> None:
     check(case, seed)
+
+
+@settings(max_examples=50)
+@given(cases(), st.integers(0, 1 << 32))
+def test_a_thousand_sets_of_rules_merge_to_the_whole(case: Case, seed: int) -> None:
+    merged(case, seed, 20)
 
 
 def _plan(message: Any, *rules: str, **sizes: Any) -> list[tuple[str, bytes]]:

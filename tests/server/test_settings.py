@@ -64,6 +64,7 @@ def test_what_is_given_comes_before_the_environment(monkeypatch: pytest.MonkeyPa
         ("PORT", "70000"),
         ("MAX_UPLOAD", "hush"),
         ("STORAGE_OPTIONS", "hush"),
+        ("SPLIT_RULES", "hush"),
     ],
 )
 def test_mistakes_are_named_without_their_values(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:

@@ -117,7 +117,7 @@ class Client:
     def register(self, files: Mapping[str, str], **options: Unpack[PushOptions]) -> Pushed:
         """Make a store over objects in storage that the operator allows, by path and URI; copies nothing."""
         wanted: dict[str, Any] = {"files": dict(files), "tags": list(options.get("tags", ()))}
-        wanted |= {name: options.get(name) for name in ("type", "root", "min_chunk", "max_chunk", "plan")}
+        wanted |= {name: options.get(name) for name in ("type", "root", "min_chunk", "max_chunk", "plan", "rules")}
         wanted |= {"report": True, "strict": options.get("strict", False)}
         answer = self._connection.call("POST", "/v1/stores/register", json=wanted, slow=True)
         said = answer.json()

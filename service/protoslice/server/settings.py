@@ -104,6 +104,11 @@ class Settings(BaseSettings):
         description="Networks or addresses (`10.1.0.0/16`, `fd00::7`) that sources over http(s) may be in although "
         "they are not public.",
     )
+    split_rules: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict,
+        description="Rules of splits by message type, for uploads that give none, as a JSON object: "
+        '`{"tensorflow.GraphDef": ["node: every 1000"]}`.',
+    )
     cors_origins: Origins = Field(
         default=(),
         description="Origins whose web pages may use the service, as `https://viewer.example`; `*` is any.",

@@ -78,6 +78,8 @@ class Manifest:
     """Version of the planner that made the chunks; None for a root without an index."""
     why: str | None = None
     """One sentence on why there is no root; None when there is one."""
+    rules: tuple[str, ...] = ()
+    """Rules that the root was planned by, in canonical form."""
     inline: Mapping[str, bytes] = field(default_factory=dict)
     """Small records of the root, by name: each saves a durable write, and a read when the store is opened."""
 
@@ -110,6 +112,7 @@ class Manifest:
             max_chunk=self.max_chunk,
             schema=self.schema,
             planner=self.planner,
+            rules=self.rules,
         )
         return replace(self, id=store_id(files, policy))
 
@@ -118,7 +121,8 @@ class Manifest:
         """Size of the manifest's JSON form, about."""
         paths = sum(len(file.path) for file in self.files)
         records = 2 * sum(map(len, self.inline.values()))
-        return _FILE_WEIGHT * (1 + len(self.files)) + paths + len(self.why or "") + records
+        texts = len(self.why or "") + sum(map(len, self.rules))
+        return _FILE_WEIGHT * (1 + len(self.files)) + paths + texts + records
 
     def as_store(self, tags: Sequence[str] = ()) -> Store:
         """The store as listings and answers show it, with `tags`."""
@@ -136,6 +140,7 @@ class Manifest:
             source=self.source,
             schema=self.schema,
             planner=self.planner,
+            rules=self.rules,
             why=self.why,
         )
 
@@ -175,6 +180,8 @@ def _as_dict(manifest: Manifest) -> dict[str, Any]:
     data["files"] = [[file.path, file.size, file.sha256] for file in manifest.files]
     data["objects"] = [stored_as_dict(stored) for stored in manifest.objects]
     data["side"] = stored_as_dict(manifest.side) if manifest.side else None
+    if not manifest.rules:
+        del data["rules"]  # programs that know no rules read the stores that have none
     data["inline"] = {name: b64encode(record).decode() for name, record in manifest.inline.items()}
     return data
 
@@ -197,6 +204,7 @@ def _from_dict(raw: dict[str, Any]) -> dict[str, Any]:
     raw["files"] = tuple(File(*file) for file in raw["files"])
     raw["objects"] = tuple(stored_from_dict(stored) for stored in raw["objects"])
     raw["side"] = stored_from_dict(raw["side"]) if raw["side"] else None
+    raw["rules"] = tuple(raw.get("rules", ()))
     raw["inline"] = {name: b64decode(record, validate=True) for name, record in raw.get("inline", {}).items()}
     return raw
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 
+from protoslice import _core
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.stores.requests import TAGS_AT_ONCE, IngestRequest
@@ -62,12 +63,13 @@ class FilePaths:
 
 
 def check_request(request: IngestRequest) -> None:
-    """Raise `InvalidInput` for bad chunk sizes, tags or root path, before any byte is read."""
+    """Raise `InvalidInput` for bad chunk sizes, rules, tags or root path, before any byte is read."""
     if request.min_chunk < 1 or request.max_chunk < request.min_chunk:
         raise InvalidInput("min_chunk must be at least 1, and max_chunk no smaller than min_chunk")
     if len(request.tags) > TAGS_AT_ONCE:
         raise InvalidInput(f"{len(request.tags)} tags are asked for; a request sets at most {TAGS_AT_ONCE}")
     check_plan(request.plan)
+    _core.Plan.rules(request.rules or ())
     for name in request.tags:
         check_tag(name)
     if request.root is not None:

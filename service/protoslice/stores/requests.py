@@ -27,6 +27,11 @@ class IngestRequest:
     max_chunk: int = MAX_CHUNK
     plan: str | None = None
     """`policy` plans a chunked root by the chunk sizes; None keeps the plan that it came with."""
+    rules: tuple[str, ...] | None = None
+    """Rules that go before the sizes, and before the plan that a chunked root came with.
+
+    None takes the rules kept for the root's type; an empty tuple takes none.
+    """
     source: str = "upload"
     report: bool = False
     """True to return a report on the model."""
@@ -35,8 +40,8 @@ class IngestRequest:
 
     @property
     def names_a_root(self) -> bool:
-        """True when the client names the root or its type; a store without a root is an error then."""
-        return self.root is not None or self.type is not None
+        """True when the client names the root, its type or rules; a store without a root is an error then."""
+        return self.root is not None or self.type is not None or bool(self.rules)
 
     def type_or(self, detected: str | None) -> str | None:
         """The type of the root: the one asked for, else the one detected; None for `unknown`."""

@@ -37,6 +37,7 @@ from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.ingest.ingest import Ingest, IntakeOptions, drop_attempt
 from protoslice.stores.ingest.persist import StoreDraft
 from protoslice.stores.ingest.receive import Types
+from protoslice.stores.ingest.rules import RulesByType, check_kept
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_all_new
 from protoslice.stores.layout.version import check_layout
@@ -68,6 +69,8 @@ class StoreOptions:
     open_stores: int = OPEN_STORES
     register_prefixes: tuple[str, ...] = ()
     register_networks: tuple[str, ...] = ()
+    rules: RulesByType = field(default_factory=dict)
+    """Rules of splits kept by type, for roots that come without."""
     space_watermark_bytes: int = SPACE_WATERMARK_BYTES
     uploads: UploadOptions = field(default_factory=UploadOptions)
     renew_seconds: float = RENEW_SECONDS
@@ -89,7 +92,8 @@ class Stores:
         self._worker = Worker(options.threads)
         self._tags = Tags(storage, late_after=options.renew_seconds)
         self._schemas = Schemas(storage, self._worker)
-        self._places = ExternalObjects(options.register_prefixes, options.register_networks)
+        check_kept(options.rules)
+        self._places = ExternalObjects(options.register_prefixes, options.register_networks, options.rules)
         self._claims = Claims(storage)
         self._manifests = Manifests(storage, self._claims, self._worker, self._is_sound)
         self._store_pages = StorePages(storage, self._manifests, self._tags)
@@ -145,6 +149,7 @@ class Stores:
             limit=self._options.max_upload_bytes,
             verify=self._options.verify_reads,
             renew_seconds=self._options.renew_seconds,
+            kept_rules=self._options.rules,
         )
         return Ingest(options, request, self._announce)
 

@@ -64,3 +64,16 @@ def test_a_wrong_rule_is_told_in_one_line(call: Any, tmp_path: Path, text: str, 
         done = call(*verb, "--rules", tmp_path / "rules.txt", code=code)
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+def test_a_push_takes_rules_and_their_store_prints_them(call: Any, service: str, rules: Path, tmp_path: Path) -> None:
+    at = call("push", FILE, "--rules", rules, "--url", service).stdout.strip()
+    printed = call("chunks", at, "--plan").stdout
+    assert [line for line in printed.splitlines() if not line.startswith("#")] == CANONICAL
+    there, here = (json.loads(call("chunks", *args, "--json").stdout) for args in ([at], [FILE, "--rules", rules]))
+    assert [chunk["path"] for chunk in there] == [chunk["path"] for chunk in here]
+    assert "by rules" in call("info", at).stdout
+    assert f"sound: 1 × file, {len(here)} × chunk" in call("verify", at).stdout
+    assert call("diff", FILE, at).stdout == ""
+    call("pull", at, tmp_path / "back.pb")
+    assert (tmp_path / "back.pb").read_bytes() == FILE.read_bytes()

@@ -76,6 +76,7 @@ def test_another_file_under_the_id_is_refused(store: Store, tmp_path: Path) -> N
         {"max_chunk": 5},
         {"schema": None},
         {"planner": 999},
+        {"rules": ["node: never"]},
         {"files": []},
     ],
     ids=str,

@@ -75,7 +75,8 @@ def both_sides(names: tuple[str, str], type_name: str | None) -> Iterator[tuple[
 def _split_like(store: Any, proto: Proto) -> Split:
     """The chunks that the service would make of `proto` as it did for `store`."""
     keep = store.planner == _core.Plan.KEPT_VERSION
-    return (keep and proto.own_chunks) or proto.split(min_chunk=store.min_chunk, max_chunk=store.max_chunk)
+    sizes = {"min_chunk": store.min_chunk, "max_chunk": store.max_chunk}
+    return (keep and proto.own_chunks) or proto.split(**sizes, rules=store.rules)
 
 
 class _Local:

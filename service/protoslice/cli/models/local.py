@@ -115,6 +115,10 @@ class LocalSubject:
         """See `Subject.tree`."""
         return TreeListing(self.proto.tree(path, limit=limit), self.proto.count(path))
 
+    def rules(self, policy: ChunkPolicy) -> Sequence[str]:
+        """See `Subject.rules`."""
+        return policy.rules
+
     def chunks(self, policy: ChunkPolicy) -> Iterable[dict[str, object]]:
         """See `Subject.chunks`."""
         fields = ("index", "kind", "type", "path", "size")

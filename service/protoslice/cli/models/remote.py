@@ -85,6 +85,11 @@ class RemoteSubject:
         found = list(islice(self._client.tree(self._ref, path), limit + 1))
         return TreeListing(found[:limit], None if len(found) > limit else len(found))
 
+    def rules(self, policy: ChunkPolicy) -> Sequence[str]:
+        """See `Subject.rules`; those that the store was made by."""
+        rules: tuple[str, ...] = self._client.store(self._ref).rules
+        return rules
+
     def chunks(self, policy: ChunkPolicy) -> Iterable[dict[str, object]]:
         """See `Subject.chunks`."""
         if policy != ChunkPolicy():

@@ -67,6 +67,9 @@ class Subject(Protocol):
     def tree(self, path: str, limit: int) -> TreeListing:
         """Places directly below `path`."""
 
+    def rules(self, policy: ChunkPolicy) -> Sequence[str]:
+        """The rules of the plan under `policy`, in canonical form."""
+
     def chunks(self, policy: ChunkPolicy) -> Iterable[dict[str, object]]:
         """Chunks of the model, as `chunks --json` shows them."""
 

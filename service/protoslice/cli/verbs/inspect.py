@@ -69,7 +69,8 @@ def _planned(facts: dict[str, Any]) -> str:
 def _of_store(facts: dict[str, Any]) -> str:
     if facts["planner"] == _core.Plan.KEPT_VERSION:
         return "those that it came with"
-    return f"of {format_size(facts['min_chunk'])} to {format_size(facts['max_chunk'])} each"
+    rules = ", and by rules (chunks --plan)" if facts["rules"] else ""
+    return f"of {format_size(facts['min_chunk'])} to {format_size(facts['max_chunk'])} each{rules}"
 
 
 def _show_biggest(biggest: list[dict[str, Any]], proto_size: int | None) -> None:
@@ -187,7 +188,7 @@ def chunks(
     max_chunk: MaxChunk = None,
     rules: RulesFile = None,
     splitter: SplitterName = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Print the rules as --rules takes them, checked.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Print the rules, as --rules takes them.")] = False,
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
@@ -200,8 +201,9 @@ def chunks(
     policy = ChunkPolicy(_size(min_chunk), _size(max_chunk), rules_in(rules), splitter)
     with looking_at(file, type_name) as subject:
         found: list[dict[str, Any]] = list(subject.chunks(policy))
+        by = subject.rules(policy) if plan else ()
     if plan:
-        print("\n".join(["# each rule goes before those above it, and before the chunk sizes", *policy.rules]))
+        print("\n".join(["# each rule goes before those above it, and before the chunk sizes", *by]))
         return
     if as_json:
         print_json(found)

@@ -16,7 +16,8 @@ from protoslice.cli.models.addresses import is_address, service_url, store_of
 from protoslice.cli.models.files import STDIO, naming, place_of
 from protoslice.cli.models.remote import client_of, store_facts
 from protoslice.cli.models.reports import told
-from protoslice.cli.options import Json, MaxChunk, MinChunk, TypeName
+from protoslice.cli.models.rules import rules_in
+from protoslice.cli.options import Json, MaxChunk, MinChunk, RulesFile, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, print_table, say
 from protoslice.errors import InvalidInput, NotFound, UnsoundModel, Unsupported
@@ -60,6 +61,7 @@ def push(  # noqa: PLR0913 - each is an option
             show_default="the plan that it came with",
         ),
     ] = None,
+    rules: RulesFile = None,
     type_name: TypeName = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse a model that lacks files, or fails checksums of its own.")
@@ -80,6 +82,7 @@ def push(  # noqa: PLR0913 - each is an option
         "base": bases,
         "strict": strict,
         "plan": plan,
+        "rules": rules_in(rules) if rules is not None else None,
         **{name: size and parse_size(size) for name, size in sizes.items()},
     }
     options = {name: value for name, value in given.items() if value is not None}

@@ -102,7 +102,8 @@ def _chunks_within(source: Any, store: Any, chunks: Sequence[Any]) -> list[Strea
         known = store.type if store.type in schema.bundled() else None
         with protoslice.open(source, known) as proto:
             keep = store.planner == _core.Plan.KEPT_VERSION
-            split = (keep and proto.own_chunks) or proto.split(min_chunk=store.min_chunk, max_chunk=store.max_chunk)
+            sizes = {"min_chunk": store.min_chunk, "max_chunk": store.max_chunk}
+            split = (keep and proto.own_chunks) or proto.split(**sizes, rules=store.rules)
             if [(each.path, each.size) for each in split] != [(each.path, each.size) for each in chunks]:
                 return []
             return [StreamedDigest(each.rope.core.pieces()) for each in split]

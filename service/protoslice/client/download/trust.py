@@ -29,6 +29,7 @@ def trusted(store: Store, ref: str) -> Store:
         max_chunk=store.max_chunk,
         schema=store.schema,
         planner=store.planner,
+        rules=store.rules,
     )
     if len(files) == len(store.files) and not is_id_of(store.id, files, policy):
         raise IntegrityError(f"the service lists files for store {store.id} that are not those its id stands for")

@@ -22,7 +22,7 @@ from protoslice.library.opening import open_proto
 from protoslice.pieces import cut, extents_of
 from protoslice.recipes import Copy, RecipeWriter
 
-__all__ = ["FilePlan", "LocalBytes", "Surveyed", "content_length", "recipe_item", "recipe_of", "survey"]
+__all__ = ["FilePlan", "LocalBytes", "SplitTerms", "Surveyed", "content_length", "recipe_item", "recipe_of", "survey"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +85,23 @@ class Surveyed:
         return FilePlan(self.item, steps, self.sha256)
 
 
-def survey(
-    item: Item, *, type: str | None, min_chunk: int | None, max_chunk: int | None, keep: bool = True
-) -> Surveyed:
-    """Pieces of a local file, cut like those of stores at the service.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitTerms:
+    """Terms by which the service will split a root, as far as the client knows them."""
 
-    `keep` cuts a chunked proto along the chunks that it came with.
-    """
+    type: str | None = None
+    min_chunk: int = MIN_CHUNK
+    max_chunk: int = MAX_CHUNK
+    keep: bool = True
+    """True when a chunked proto keeps the chunks that it came with."""
+    rules: tuple[str, ...] = ()
+
+
+def survey(item: Item, terms: SplitTerms) -> Surveyed:
+    """Pieces of a local file, cut like those of stores at the service."""
     assert item.local is not None
     assert item.size is not None
-    spans = cut(item.size, _extents(item.local, type, min_chunk or MIN_CHUNK, max_chunk or MAX_CHUNK, keep))
+    spans = cut(item.size, _extents(item.local, terms))
     pieces = []
     with BackgroundHash() as hashing:
         for start, end in spans:
@@ -209,11 +216,12 @@ def _join(before: LocalBytes | Copy, step: LocalBytes | Copy) -> LocalBytes | Co
     return None
 
 
-def _extents(path: Path, type: str | None, min_chunk: int, max_chunk: int, keep: bool) -> list[tuple[int, int]]:
+def _extents(path: Path, terms: SplitTerms) -> list[tuple[int, int]]:
     """Extents of the chunks of a file; empty for a file that is no proto."""
     try:
-        with open_proto(path, type) as proto:
-            split = (keep and proto.own_chunks) or proto.split(min_chunk=min_chunk, max_chunk=max_chunk)
+        with open_proto(path, terms.type) as proto:
+            kept = proto.own_chunks if terms.keep and not terms.rules else None
+            split = kept or proto.split(min_chunk=terms.min_chunk, max_chunk=terms.max_chunk, rules=terms.rules)
             return list(extents_of(split.plan))
     except ProtosliceError:
         return []

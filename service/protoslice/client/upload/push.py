@@ -17,8 +17,17 @@ from protoslice.client.http.json_facts import read_json
 from protoslice.client.http.pages import each
 from protoslice.client.upload.bodies import Pushable, items_of
 from protoslice.client.upload.journal import Journal
-from protoslice.client.upload.plans import FilePlan, Surveyed, content_length, recipe_item, recipe_of, survey
+from protoslice.client.upload.plans import (
+    FilePlan,
+    SplitTerms,
+    Surveyed,
+    content_length,
+    recipe_item,
+    recipe_of,
+    survey,
+)
 from protoslice.client.upload.resumable import MOST_FILES, WORTH_RESUMING, ResumableUploads
+from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.facts import ModelReport, PiecePlace, Store
 from protoslice.recipes import MEDIA_TYPE, Copy
@@ -49,6 +58,11 @@ class PushOptions(TypedDict, total=False):
     """Runs of repeated elements are cut at this size."""
     plan: str
     """`policy` to plan a chunked proto by these sizes; it keeps the plan that it came with by default."""
+    rules: Sequence[str]
+    """Rules that go before the sizes, such as `node: every 1000`; empty for none.
+
+    By default the service applies those that it keeps for the type.
+    """
     base: Sequence[str]
     """Stores to copy common parts from, which are then not sent; empty sends everything.
 
@@ -124,11 +138,14 @@ class Push:
         bases = self._bases() if looked else []
         if not bases:
             return [FilePlan.whole(item) for item in self._items]
-        least, most = size_of(self._options.get("min_chunk")), size_of(self._options.get("max_chunk"))
-        keep = self._options.get("plan") is None
-        surveyed = {
-            id(item): survey(item, type=self._type, min_chunk=least, max_chunk=most, keep=keep) for item in looked
-        }
+        terms = SplitTerms(
+            type=self._type,
+            min_chunk=size_of(self._options.get("min_chunk")) or MIN_CHUNK,
+            max_chunk=size_of(self._options.get("max_chunk")) or MAX_CHUNK,
+            keep=self._options.get("plan") is None,
+            rules=tuple(self._options.get("rules", ())),
+        )
+        surveyed = {id(item): survey(item, terms) for item in looked}
         places = self._places(surveyed.values(), bases)
         return [
             surveyed[id(item)].plan(places) if id(item) in surveyed else FilePlan.whole(item) for item in self._items
@@ -181,8 +198,8 @@ class Push:
 
     def _upload(self, plans: Sequence[FilePlan]) -> ServiceAnswer:
         """Upload the files directly when nothing is copied and they are few; otherwise upload a recipe."""
-        wanted: dict[str, object] = {name: value for name, value in self._params() if name != "tag"}
-        wanted |= {"report": True, "strict": self._options.get("strict", False)}
+        wanted: dict[str, object] = {name: value for name, value in self._params() if name not in {"tag", "rule"}}
+        wanted |= {"report": True, "strict": self._options.get("strict", False), "rules": self._options.get("rules")}
         plain = len(plans) <= MOST_FILES and not any(plan.copied for plan in plans)
         items = [plan.item for plan in plans] if plain else [recipe_item(plans)]
         progress = self._options.get("progress")
@@ -226,7 +243,13 @@ class Push:
             ("report", "true"),
             ("strict", strict),
         ]
-        return [(name, str(value)) for name, value in given if value is not None] + [("tag", tag) for tag in self._tags]
+        rules = self._options.get("rules")
+        return [
+            *((name, str(value)) for name, value in given if value is not None),
+            *(("tag", tag) for tag in self._tags),
+            # An empty rule alone says that there are none, not even those kept for the type.
+            *(("rule", rule) for rule in (() if rules is None else rules or ("",))),
+        ]
 
     def _check(self, store: Store, plans: Sequence[FilePlan]) -> None:
         """`IntegrityError` unless the store is the one requested; a query may be garbled on the way too."""

@@ -39,13 +39,15 @@ def store_json(store: Store) -> Json:
         "source": store.source,
         "schema": store.schema,
         "planner": store.planner,
+        "rules": list(store.rules),
         "why": store.why,
     }
 
 
 def store_weight(store: Store) -> int:
     """Bytes of a store's JSON, about."""
-    texts = sum(len(file.path) for file in store.files) + sum(map(len, store.tags)) + len(store.why or "")
+    texts = sum(len(file.path) for file in store.files) + len(store.why or "")
+    texts += sum(map(len, store.tags)) + sum(map(len, store.rules))
     return _FILE_WEIGHT * (1 + len(store.files)) + texts
 
 

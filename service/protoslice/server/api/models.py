@@ -68,6 +68,7 @@ class StoreModel(BaseModel):
                     "source": "upload",
                     "schema": "5e" * 32,
                     "planner": 1,
+                    "rules": [],
                     "why": None,
                 }
             ]
@@ -95,6 +96,7 @@ class StoreModel(BaseModel):
         description="Version of the planner that made the chunks; null without chunks, 2 where a chunked proto came "
         "with them.",
     )
+    rules: list[str] = Field(description="Rules that the chunks were cut by before the sizes.")
     why: str | None = Field(description="One sentence on why there is no root; null where there is one.")
 
 

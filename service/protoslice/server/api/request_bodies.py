@@ -83,6 +83,13 @@ class NewStore(RequestBody):
         description="`policy` plans a chunked proto by the chunk sizes; it keeps its own plan otherwise.",
         examples=["policy"],
     )
+    rules: list[str] | None = Field(
+        default=None,
+        max_length=64,
+        description="Rules that decide which parts become chunks, before the sizes; those kept for the type when "
+        "absent, and none when empty.",
+        examples=[["node: every 1000"]],
+    )
     report: bool = Field(default=False, description="Whether the answer is to tell what the model is and lacks.")
     strict: bool = Field(
         default=False, description="Refuse a model that lacks files it refers to, or fails checksums of its own."

@@ -24,6 +24,7 @@ from protoslice.stores.ingest.persist import StoreDraft, drafted
 from protoslice.stores.ingest.prepare import NotARoot, Prepared, prepare_root
 from protoslice.stores.ingest.receive import Received, Scan, Types
 from protoslice.stores.ingest.roots import Root, choose_root
+from protoslice.stores.ingest.rules import RulesByType
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.names import FilePaths
@@ -41,10 +42,11 @@ REQUESTS: Final = 100_000
 class ExternalObjects:
     """Storages of external objects, restricted to the operator's prefixes and networks."""
 
-    def __init__(self, prefixes: Sequence[str], networks: Sequence[str]) -> None:
+    def __init__(self, prefixes: Sequence[str], networks: Sequence[str], kept_rules: RulesByType) -> None:
         check_prefixes(prefixes)
         self._prefixes = tuple(prefixes)
         self._networks = tuple(networks)
+        self._kept_rules = kept_rules
         self._storages: dict[str, Storage] = {}
 
     async def close(self) -> None:
@@ -148,7 +150,10 @@ class ExternalObjects:
         opened = await self.open(root.stored, worker)
         source = _Bounded(opened)
         try:
-            return await worker.bulk(lambda: prepare_root(source, root, _NoSide(), types, request, texts=False)), None
+            prepared = await worker.bulk(
+                lambda: prepare_root(source, root, _NoSide(), types, request, kept_rules=self._kept_rules, texts=False)
+            )
+            return prepared, None
         finally:
             source.end()
             opened.close()

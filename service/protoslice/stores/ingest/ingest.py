@@ -18,6 +18,7 @@ from protoslice.stores.ingest.persist import StoreDraft, drafted
 from protoslice.stores.ingest.prepare import NotARoot, Prepared, prepare_root
 from protoslice.stores.ingest.receive import FileSink, Received, Types
 from protoslice.stores.ingest.roots import choose_root
+from protoslice.stores.ingest.rules import RulesByType
 from protoslice.stores.ingest.side import StoredSide
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
@@ -36,7 +37,7 @@ Announce = Callable[[StoreDraft, IngestRequest], Awaitable[Created]]
 class IntakeOptions:
     """Collaborators and limits of an ingest."""
 
-    __slots__ = ("claims", "limit", "renew_seconds", "storage", "types", "verify", "worker")
+    __slots__ = ("claims", "kept_rules", "limit", "renew_seconds", "storage", "types", "verify", "worker")
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class IntakeOptions:
         limit: int,
         verify: bool,
         renew_seconds: float,
+        kept_rules: RulesByType,
     ) -> None:
         self.storage = storage
         self.worker = worker
@@ -56,6 +58,7 @@ class IntakeOptions:
         self.types = types
         self.limit = limit
         self.verify = verify
+        self.kept_rules = kept_rules
 
 
 class Ingest:
@@ -182,7 +185,9 @@ class Ingest:
         source = await self._opened(root.stored)
         try:
             prepared = await options.worker.run(
-                lambda: prepare_root(source, root, side, options.types, self._request, texts=True)
+                lambda: prepare_root(
+                    source, root, side, options.types, self._request, kept_rules=options.kept_rules, texts=True
+                )
             )
             return prepared, side.stored
         finally:

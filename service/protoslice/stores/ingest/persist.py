@@ -66,6 +66,7 @@ async def drafted(
         chunked=prepared is not None and prepared.image is not None,
         schema=schema.fingerprint if schema else None,
         planner=(KEPT if prepared.kept else PLANNER) if prepared else None,
+        rules=prepared.rules if prepared else (),
         why=root.why,
         inline=inline,
     )

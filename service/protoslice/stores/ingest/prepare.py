@@ -15,6 +15,7 @@ from protoslice.schema.detection.names import means_text
 from protoslice.schema.text_worker import serialized_apart
 from protoslice.sources.source import RangeSource
 from protoslice.stores.ingest.receive import Received, Types
+from protoslice.stores.ingest.rules import RulesByType, planned
 from protoslice.stores.requests import IngestRequest
 
 __all__ = ["NotARoot", "Prepared", "prepare_root"]
@@ -50,6 +51,8 @@ class Prepared:
     image: bytes | None = None
     kept: bool = False
     """True when the plan is the one that a chunked root came with."""
+    rules: tuple[str, ...] = ()
+    """Rules of the plan, in canonical form."""
 
 
 class NotARoot(Exception):
@@ -69,12 +72,19 @@ class BoundedSide(Side, Protocol):
 
 
 def prepare_root(
-    source: RangeSource, received: Received, side: BoundedSide, types: Types, request: IngestRequest, *, texts: bool
+    source: RangeSource,
+    received: Received,
+    side: BoundedSide,
+    types: Types,
+    request: IngestRequest,
+    *,
+    kept_rules: RulesByType,
+    texts: bool,
 ) -> Prepared | None:
     """Prepare a root; None for a file that is no proto but that a format reads.
 
     Raises `NotARoot` for any other file, and for one that does not parse when only weak evidence called it a proto.
-    `texts` allows parsing a text of known type.
+    `kept_rules` are those of roots for which the request gives none; `texts` allows parsing a text of known type.
     """
     detection = received.detection
     text_type = request.type_or(detection.type_name) if texts and detection.kind == "text" else None
@@ -86,10 +96,10 @@ def prepare_root(
     file = _file(source, received, request, text_type)
     terms = _terms(file, received, side, types)
     found = _index(_decode(file, side, terms, request), received, terms, request)
-    plan = found.own_plan() if request.plan is None else None
+    plan, rules = found.own_plan() if request.plan is None and not request.rules else None, tuple[str, ...]()
     if plan is None:
         document = _core.Document(_core.Index(found.index), found.flat, found.sources, found.image)
-        plan = document.plan(request.min_chunk, request.max_chunk)
+        plan, rules = planned(document, found.type, request, kept_rules)
     image = None if found.image is None else found.image.encode()
     return Prepared(
         found.type,
@@ -99,12 +109,15 @@ def prepare_root(
         types.of(found.type) if found.type else None,
         image,
         kept=plan.kept,
+        rules=rules,
     )
 
 
 def _check_known(source: RangeSource, received: Received, request: IngestRequest) -> None:
     """Raise `NotARoot` for a file that no format reads as a root, unless the request names a root."""
     path, detection = received.info.path, received.detection
+    if request.rules:
+        raise NotARoot("rules split a proto, and it is none")
     if not request.names_a_root and not formats_of(Model(path, detection.type_name, {path: source}, None)):
         raise NotARoot(f"{detection.why}, and no format knows such a file")
 

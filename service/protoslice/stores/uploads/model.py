@@ -174,7 +174,7 @@ class Upload:
             if raw.pop("version") != _VERSION:
                 raise IntegrityError("the record of an upload has a version this program does not read")
             raw["client_metadata"] = raw.pop("told")
-            raw["request"] = IngestRequest(**(raw["request"] | {"tags": tuple(raw["request"]["tags"])}))
+            raw["request"] = IngestRequest(**_tuples(raw["request"]))
             raw["parts"] = tuple(stored_from_dict(part) for part in raw["parts"])
             raw["joined"] = tuple(raw["joined"])
             raw["saved"] = raw["saved"] and SavedInspection(**raw["saved"])
@@ -184,3 +184,8 @@ class Upload:
             return cls(**raw)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise IntegrityError("the record of an upload does not parse") from error
+
+
+def _tuples(request: dict[str, Any]) -> dict[str, Any]:
+    """Options of a request with tuples in place of JSON's lists."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in request.items()}

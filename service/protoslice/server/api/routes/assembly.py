@@ -49,6 +49,7 @@ async def assemble_store(request: Request, services: Given, body: Assemble) -> R
         report=body.report,
         strict=body.strict,
         plan=body.plan,
+        rules=None if body.rules is None else tuple(body.rules),
     )
     with counted(services, request):
         made = await joining(_assembled(services, body, wanted))

@@ -36,6 +36,14 @@ Plan = Annotated[
     str | None,
     Query(description="`policy` plans a chunked proto by the chunk sizes; it keeps its own plan otherwise."),
 ]
+Rules = Annotated[
+    list[str] | None,
+    Query(
+        description="A rule such as `node: every 1000`, which goes before the sizes; repeatable. An empty one alone "
+        "leaves out those kept for the type.",
+        max_length=64,
+    ),
+]
 Report = Annotated[bool, Query(description="Whether the answer is to tell what the model is and lacks.")]
 Strict = Annotated[
     bool, Query(description="Refuse a model that lacks files it refers to, or fails checksums of its own.")
@@ -75,7 +83,7 @@ _CREATED: dict[int | str, dict[str, Any]] = {
 }
 
 
-async def _wanted(
+async def _wanted(  # noqa: PLR0913 - each is a parameter of the query
     type: Type = None,
     root: Root = None,
     tag: Tags = [],  # noqa: B006
@@ -84,6 +92,7 @@ async def _wanted(
     report: Report = False,
     strict: Strict = False,
     plan: Plan = None,
+    rule: Rules = None,
 ) -> IngestRequest:
     return IngestRequest(
         type=type,
@@ -94,6 +103,7 @@ async def _wanted(
         report=report,
         strict=strict,
         plan=plan,
+        rules=None if rule is None else tuple(filter(None, rule)),
     )
 
 
@@ -142,6 +152,7 @@ async def register_store(request: Request, services: Given, body: Register) -> R
         report=body.report,
         strict=body.strict,
         plan=body.plan,
+        rules=None if body.rules is None else tuple(body.rules),
     )
     try:
         with counted(services, request):

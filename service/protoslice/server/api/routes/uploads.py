@@ -52,7 +52,7 @@ _REQUEST_HEADERS: Final = {
     "Upload-Length": "Bytes of the whole.",
     "Upload-Defer-Length": "`1`: the length will be told later.",
     "Upload-Metadata": "`filename`, `type`, `root`, `tag` (several with spaces between), `min_chunk`, `max_chunk`, "
-    "`strict`.",
+    "`rule` (several on lines of their own), `strict`.",
     "Upload-Concat": "`partial`, or `final;` and the URLs of partial uploads.",
     "Upload-Checksum": "`sha256`, `crc32c` or `sha1`, and the digest of the body in base64.",
     "Upload-Complete": "IETF draft (experimental): `?1` when the upload ends with the body, `?0` when not.",

@@ -76,8 +76,15 @@ def _request(words: Mapping[str, str], query: Query) -> IngestRequest:
         min_chunk=parse_size(sizes["min_chunk"]) if sizes["min_chunk"] else plain.min_chunk,
         max_chunk=parse_size(sizes["max_chunk"]) if sizes["max_chunk"] else plain.max_chunk,
         plan=words.get("plan") or query.one("plan"),
+        rules=_rules(words.get("rule"), query),
         strict=_truth("strict", words.get("strict") or query.one("strict")),
     )
+
+
+def _rules(word: str | None, query: Query) -> tuple[str, ...] | None:
+    """Rules of the metadata's word, one a line, or of the query; None without either."""
+    given = word.splitlines() if word is not None else query.many("rule")
+    return tuple(filter(None, given)) if given or word is not None else None
 
 
 def _truth(name: str, text: str | None) -> bool:

@@ -1,0 +1,47 @@
+"""Rules of splits: those of a request, and those that the operator keeps by message type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from protoslice import _core, schema
+from protoslice.errors import ProtosliceError
+from protoslice.library.opening import open_proto
+from protoslice.stores.requests import IngestRequest
+
+__all__ = ["RulesByType", "check_kept", "planned"]
+
+RulesByType = Mapping[str, Sequence[str]]
+"""Rules by full name of the root's type."""
+
+
+def check_kept(kept: RulesByType) -> None:
+    """Raise an error that names type and rule unless all rules parse, and apply to their bundled types."""
+    for type_name, rules in kept.items():
+        try:
+            _core.Plan.rules(rules)
+            if type_name in schema.bundled():
+                with open_proto(b"", type_name) as empty:
+                    empty.split(rules=rules)
+        except ProtosliceError as error:
+            raise _of_type(type_name, error)  # noqa: B904 - the same error, with the type in front
+
+
+def planned(
+    document: _core.Document, type_name: str | None, request: IngestRequest, kept: RulesByType
+) -> tuple[_core.Plan, tuple[str, ...]]:
+    """Plan of a root of type `type_name`, and the rules that made it, in canonical form."""
+    rules = request.rules
+    by_type = () if rules is not None or type_name is None else kept.get(type_name, ())
+    try:
+        plan = document.plan(request.min_chunk, request.max_chunk, list(by_type if rules is None else rules))
+    except ProtosliceError as error:
+        if by_type and type_name is not None:
+            _of_type(type_name, error)
+        raise
+    return plan, tuple(_core.Plan.rules(by_type if rules is None else rules))
+
+
+def _of_type(type_name: str, error: ProtosliceError) -> ProtosliceError:
+    error.message = f"the rules kept for {type_name}: {error.message}"
+    return error
