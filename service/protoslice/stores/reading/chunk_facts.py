@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -15,8 +16,14 @@ from protoslice.stores.objects.representation import Representation
 __all__ = ["ChunkFacts"]
 
 # Version 2: artifacts without the number were made by older planners, maybe of other chunks.
-_DIGESTS: Final = "digests-2"
+# Digests of version 2 were one table of all chunks.
+_DIGESTS: Final = "digests-3"
 _HASHES: Final = "hashes-2"
+_GROUP: Final = 512
+"""Chunks whose digests are one artifact: a page writes what it changed, however many chunks there are."""
+_DIGEST_SIZE: Final = 32
+_UNKNOWN: Final = bytes(_DIGEST_SIZE)
+_ROWS: Final = struct.Struct(f"{_DIGEST_SIZE}s")
 
 
 class ChunkFacts:
@@ -27,29 +34,35 @@ class ChunkFacts:
         self._plan = plan
         """End of the artifacts' names, which tells the store's own plan (empty) from others."""
         self._worker = worker
-        self._digests: dict[int, bytes] | None = None
+        self._groups: dict[int, bytearray] = {}
+        """Digests of each group of chunks in a row; zeros where none is known."""
+        self._known = 0
+        self._unsaved: set[int] = set()
+        """Groups with digests that are not in the artifact cache."""
+        self._loading: SingleFlight[int, None] = SingleFlight()
         self._hashes: list[int] | None = None
         self._begun: list[int] = []
         """Hashes of the first chunks, from calculations that were cancelled."""
-        self._unsaved = False
         self._digesting: SingleFlight[int, bytes] = SingleFlight(stops=True)
         self._hashing: SingleFlight[str, list[int]] = SingleFlight(stops=True)
 
     @property
     def known(self) -> int:
         """Number of digests in memory."""
-        return len(self._digests or ())
+        return self._known
 
     def known_digest(self, n: int) -> bytes | None:
         """The SHA-256 of chunk `n`; None when it is not in memory."""
-        return (self._digests or {}).get(n)
+        group, at = _place(n)
+        digest = bytes(self._groups.get(group, b"")[at : at + _DIGEST_SIZE]) or _UNKNOWN
+        return None if digest == _UNKNOWN else digest
 
     async def digest(self, n: int, chunk: Representation) -> bytes:
         """The SHA-256 of chunk `n`, loaded or computed by reading `chunk`; concurrent callers share the work."""
-        if self._digests is None:
-            kept = await self._load(_DIGESTS)
-            self._digests = {int(number): bytes.fromhex(digest) for number, digest in kept.items()} if kept else {}
-        found = self._digests.get(n)
+        group, _ = _place(n)
+        if group not in self._groups:
+            await self._loading.get(group, lambda: self._load_group(group))
+        found = self.known_digest(n)
         return found if found is not None else await self._digesting.get(n, lambda: self._digest(n, chunk))
 
     async def hashes(self, compute: Callable[[int], Iterator[list[int]]]) -> list[int]:
@@ -62,11 +75,18 @@ class ChunkFacts:
             return self._hashes
         return await self._hashing.get(_HASHES, lambda: self._hash(compute))
 
+    async def _load_group(self, group: int) -> None:
+        kept = await self._derived.load(f"{_DIGESTS}{self._plan}-{group}") or b""
+        digests = bytearray(kept.ljust(_GROUP * _DIGEST_SIZE, b"\0"))
+        self._known += sum(digest != _UNKNOWN for (digest,) in _ROWS.iter_unpack(digests))
+        self._groups[group] = digests
+
     async def _digest(self, n: int, chunk: Representation) -> bytes:
         digest = await sha256_of(chunk, self._worker)
-        if self._digests is not None:
-            self._digests[n] = digest
-            self._unsaved = True
+        group, at = _place(n)
+        self._groups[group][at : at + _DIGEST_SIZE] = digest
+        self._unsaved.add(group)
+        self._known += 1
         return digest
 
     async def _hash(self, compute: Callable[[int], Iterator[list[int]]]) -> list[int]:
@@ -81,10 +101,11 @@ class ChunkFacts:
         return self._hashes
 
     async def save(self) -> None:
-        """Write new digests to the artifact cache."""
-        if self._unsaved and self._digests is not None:
-            self._unsaved = False
-            await self._save(_DIGESTS, {str(n): digest.hex() for n, digest in self._digests.items()})
+        """Write the groups with new digests to the artifact cache."""
+        while self._unsaved:
+            group = self._unsaved.pop()
+            digests = bytes(self._groups[group]).rstrip(b"\0")  # most stores have fewer chunks than a group
+            await self._derived.save(f"{_DIGESTS}{self._plan}-{group}", digests)
 
     async def _load(self, name: str) -> dict[str, Any] | None:
         kept = await self._derived.load(name + self._plan)
@@ -93,3 +114,8 @@ class ChunkFacts:
 
     async def _save(self, name: str, facts: object) -> None:
         await self._derived.save(name + self._plan, json.dumps(facts, separators=(",", ":")).encode())
+
+
+def _place(n: int) -> tuple[int, int]:
+    """The group of chunk `n`, and the offset of its digest there in bytes."""
+    return n // _GROUP, n % _GROUP * _DIGEST_SIZE
