@@ -41,3 +41,15 @@ def test_windows_of_answers_that_nobody_takes_share_the_memory() -> None:
         assert sizes(windows.open(LONG), 1, near=False) == [LEAST]
     assert sizes(windows.open(LONG), 1, near=False) == [LARGEST]
     assert windows.free == 8 << 20
+
+
+def test_a_client_holds_at_most_as_much_as_is_left_for_others() -> None:
+    """Further reads of the client get the least of all, and those of another client stay large."""
+    windows = Windows()
+    room = windows.free
+    with ExitStack() as stalled:
+        held = [stalled.enter_context(windows.open(LONG, "greedy").hold(near=False)) for _ in range(300)]
+        assert held[-100:] == [LEAST] * 100
+        assert sum(size for size in held if size > LEAST) <= room // 2
+        assert sizes(windows.open(LONG, "honest"), 1, near=False)[0] >= 5 * LEAST
+    assert sizes(windows.open(LONG, "greedy"), 1, near=False) == [LARGEST], "the client has given all of it back"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -19,29 +20,47 @@ _GROWTH: Final = 2
 class Windows:
     """Memory for bytes that clients have not taken yet, shared by all responses of one process.
 
-    Each read gets an equal share of the free memory, so windows shrink as responses become more. A read is always
-    granted at least `LEAST` bytes, even beyond the limit.
+    Each read gets an equal share of the free memory, so windows shrink as responses become more; a client's windows
+    shrink to the least as the client comes to hold as much as is left for all others. A read is always granted at least
+    `LEAST` bytes, even beyond the limit.
     """
 
     def __init__(self, room: int = _ROOM) -> None:
         self.free = room
         self._share = max(1, room // LARGEST)
+        self._held: Counter[str] = Counter()
+        """Bytes that each client holds, by key."""
 
-    def open(self, length: int) -> Window:
-        """Window of a response of `length` bytes."""
-        return Window(self, length)
+    def open(self, length: int, client: str = "") -> Window:
+        """Window of a response of `length` bytes to `client`; windows of the client "" count for none."""
+        return Window(self, length, client)
 
-    def grant(self) -> int:
-        """Number of bytes that one read may take now."""
-        return min(LARGEST, max(LEAST, self.free // self._share))
+    def take(self, client: str, most: int) -> int:
+        """Take room for one read of `client`: up to `most` bytes, fewer when memory is short."""
+        free = self.free - self._held[client] if client else self.free
+        size = min(most, LARGEST, max(LEAST, free // self._share))
+        self._count(client, size)
+        return size
+
+    def give(self, client: str, size: int) -> None:
+        """Give back the room of one read."""
+        self._count(client, -size)
+
+    def _count(self, client: str, size: int) -> None:
+        self.free -= size
+        if client:
+            self._held[client] += size
+            if not self._held[client]:
+                del self._held[client]
 
 
 class Window:
     """Window of one response."""
 
-    def __init__(self, windows: Windows, length: int) -> None:
+    def __init__(self, windows: Windows, length: int, client: str) -> None:
         self._windows = windows
         self._is_short = length <= LARGEST
+        self._client = client
         self._taken = 0
 
     @contextmanager
@@ -50,13 +69,11 @@ class Window:
 
         `near` says that reads of the source are cheap; a distant source always gets the full grant.
         """
-        size = self._windows.grant()
         # Each read of a distant source costs a round trip.
-        if near and not self._is_short:
-            size = min(size, max(LEAST, self._taken // _GROWTH))
-        self._windows.free -= size
+        most = max(LEAST, self._taken // _GROWTH) if near and not self._is_short else LARGEST
+        size = self._windows.take(self._client, most)
         try:
             yield size
         finally:
-            self._windows.free += size
+            self._windows.give(self._client, size)
         self._taken += size

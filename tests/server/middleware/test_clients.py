@@ -15,6 +15,7 @@ from starlette.types import Scope
 from tests.support.live import LiveServer, RawAnswer, exchange, read_answer
 from tests.support.problems import assert_problem
 
+from protoslice.concurrency.windows import Window, Windows
 from protoslice.errors import InvalidInput
 from protoslice.server.middleware import body_limits
 from protoslice.server.middleware.clients import ClientQuota, Clients, network_of, pseudonym
@@ -109,6 +110,23 @@ def test_requests_under_way_of_one_client(serving: Any) -> None:
         assert asked(live, HONEST, PING).status == 200
         health = PING.replace(b"/v1/tags", b"/livez")
         assert asked(live, GREEDY, health).status == 200, "whoever watches over the service may come by the same proxy"
+
+
+def test_bytes_not_taken_yet_count_for_the_client(
+    service: LiveServer, model: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = httpx.put(f"{service.url}/v1/stores?filename=model.onnx", content=model).json()["id"]
+    clients, really = list[str](), Windows.open
+
+    def watched(windows: Windows, length: int, client: str = "") -> Window:
+        clients.append(client)
+        return really(windows, length, client)
+
+    monkeypatch.setattr(Windows, "open", watched)
+    read = b"GET /v1/stores/%b/files/model.onnx HTTP/1.1\r\nhost: localhost\r\n\r\n" % store.encode()
+    for source in (GREEDY, HONEST):
+        assert asked(service, source, read).body == model
+    assert clients == [GREEDY, HONEST]
 
 
 def test_a_limit_of_none(serving: Any) -> None:

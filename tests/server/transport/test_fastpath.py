@@ -186,3 +186,16 @@ def test_a_head_that_comes_in_pieces(watched: Watched, store: str) -> None:
             connection.sendall(request[:cut])
             connection.sendall(request[cut:])
             assert read_answer(connection).body == whole[10:20]
+
+
+def test_a_client_that_has_its_share_still_gets_small_cached_reads(tmp_path: Path, model: bytes) -> None:
+    """Such reads are never under way, and a refusal would cost as much; the ordinary way refuses."""
+    settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0, trust_seconds=60, max_requests_per_client=1)
+    app = create_app(settings)
+    with live_server(uvicorn_config(app, settings)) as live, httpx.Client(base_url=live.url) as client:
+        made = client.put("/v1/stores?filename=model.onnx", content=model).json()
+        url, head = f"/v1/stores/{made['id']}/chunks/1", {"range": "bytes=1-2"}
+        assert client.get(url, headers=head | SLOW).status_code == 206
+        with app.services.clients.requests.one("127.0.0.1"):
+            assert client.get(url, headers=head).status_code == 206
+            assert client.get(url, headers=head | SLOW).status_code == 429

@@ -86,7 +86,14 @@ async def serve_view(
         form = rendered_form(view, fields, rope)
         if form is None:
             await send_representation(
-                scope, send, rope, fields=fields, terms=terms, disconnect=disconnect, windows=services.windows
+                scope,
+                send,
+                rope,
+                fields=fields,
+                terms=terms,
+                disconnect=disconnect,
+                windows=services.windows,
+                client=context.key,
             )
         else:
             rendering = _Rendering(services, store, rope, form)

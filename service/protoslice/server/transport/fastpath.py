@@ -2,7 +2,8 @@
 
 A task, a cycle of events and a chain of coroutines cost more than reading 4 KiB from the page cache. The fast path
 decides nothing: it hands a plain GET to the same policy, resolver, planner and recorder as the ordinary way, and
-declines any request whose answer would have to wait, fails, or depends on a header that it does not know.
+declines any request whose answer would have to wait, fails, or depends on a header that it does not know. The limit of
+a client's requests under way does not concern it: its answers never are, and a refusal would cost as much.
 """
 
 from __future__ import annotations

@@ -44,14 +44,18 @@ async def send_representation(
     terms: Terms,
     disconnect: CancelOnDisconnect,
     windows: Windows,
+    client: str = "",
 ) -> None:
-    """Answer a GET or HEAD with `rope`, within the context `disconnect`; `windows` bound its read-ahead."""
+    """Answer a GET or HEAD with `rope`, within the context `disconnect`.
+
+    `windows` bound the read-ahead; `client` is the key that it counts for.
+    """
     answer = Planner(rope, terms).answer(scope["method"], fields)
     if scope["method"] == "HEAD" or answer.length == 0:
         await _send_head(send, answer)
         await send({"type": "http.response.body", "body": b""})
         return
-    async with aclosing(_body(rope, answer, windows.open(answer.length))) as body:
+    async with aclosing(_body(rope, answer, windows.open(answer.length, client))) as body:
         piece = await anext(body)
         if len(piece) == answer.length:
             await _send_only(send, answer, piece, fields)
