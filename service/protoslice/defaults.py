@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
-    "CONNECTIONS", "MAX_CHUNK", "MAX_FILES", "MAX_OPEN_UPLOADS", "MAX_UPLOAD_BYTES", "MIN_CHUNK", "OPEN_STORES",
-    "SPACE_WATERMARK_BYTES", "UPLOAD_BEGIN_SECONDS", "UPLOAD_LIFETIME_SECONDS", "UPLOAD_PART_BYTES", "WORKER_THREADS",
+    "CACHE_BYTES", "CACHE_MEMORY_BYTES", "CONNECTIONS", "MAX_CHUNK", "MAX_FILES", "MAX_OPEN_UPLOADS",
+    "MAX_UPLOAD_BYTES", "MIN_CHUNK", "OPEN_STORES", "SPACE_WATERMARK_BYTES",
+    "UPLOAD_BEGIN_SECONDS", "UPLOAD_LIFETIME_SECONDS", "UPLOAD_PART_BYTES", "WORKER_THREADS",
 ]  # fmt: skip
 
 MIN_CHUNK: Final = 1 << 20
@@ -33,6 +34,11 @@ OPEN_STORES: Final = 256
 """Opened stores kept in memory."""
 SPACE_WATERMARK_BYTES: Final = 1 << 30
 """Free bytes of storage below which a service is not ready."""
+
+CACHE_BYTES: Final = 10 << 30
+"""Bytes of the cache of distant objects in its directory."""
+CACHE_MEMORY_BYTES: Final = 64 << 20
+"""Bytes of the cache of distant objects in memory, where there is no directory."""
 
 CONNECTIONS: Final = 4
 """Connections of a client's large download."""

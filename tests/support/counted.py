@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
 
@@ -59,7 +60,7 @@ class CountedBucket(RemoteStorage):
     @property
     def abilities(self) -> Abilities:
         """See `Storage.abilities`."""
-        return self.objects.abilities
+        return replace(self.objects.abilities, shared=True)
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
         """See `Storage.stat`."""

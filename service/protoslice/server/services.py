@@ -17,6 +17,7 @@ from protoslice.server.rendering.pool import Renderer
 from protoslice.server.settings import Settings
 from protoslice.storage import MeteredStorage, open_storage
 from protoslice.stores import StoreOptions, Stores
+from protoslice.stores.cache import CacheOptions
 from protoslice.stores.uploads import UploadOptions
 
 __all__ = ["Given", "Services", "given"]
@@ -50,6 +51,7 @@ class Services:
             metered = MeteredStorage(storage, self.metrics.storage.observe)
             opened = await Stores.open(metered, _store_options(settings))
             stack.push_async_callback(opened.close)
+            self.metrics.cache.watch(opened.cache)
             rendering = Renderer(
                 processes=settings.render_processes,
                 timeout_seconds=settings.render_timeout_seconds,
@@ -91,6 +93,11 @@ def _store_options(settings: Settings) -> StoreOptions:
         rules=settings.split_rules,
         space_watermark_bytes=settings.space_watermark_bytes,
         trust_seconds=settings.trust_seconds,
+        cache=CacheOptions(
+            directory=settings.cache_directory,
+            bytes=settings.cache_bytes,
+            memory_bytes=settings.cache_memory_bytes,
+        ),
         uploads=UploadOptions(
             max_bytes=settings.max_upload_bytes,
             max_open=settings.max_open_uploads,

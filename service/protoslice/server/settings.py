@@ -221,6 +221,19 @@ class Settings(BaseSettings):
         description="Free room below which the service is not ready; 0 does not look.",
     )
 
+    cache_directory: Path | None = Field(
+        default=None,
+        description="A directory for a cache of what is read from a bucket, which services of this machine may share; "
+        "when empty, memory is used.",
+    )
+    cache_bytes: Annotated[Size, Field(ge=64 << 20)] = Field(
+        default=defaults.CACHE_BYTES, description="The most bytes of the cache in its directory, at least 64 MiB."
+    )
+    cache_memory_bytes: Size = Field(
+        default=defaults.CACHE_MEMORY_BYTES,
+        description="The most bytes of the cache in memory, where there is no directory; 0 is no such cache.",
+    )
+
     log_format: Literal["json", "text"] = Field(default="json", description="How log lines look.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="From which level on to log."

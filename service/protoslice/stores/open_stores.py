@@ -9,6 +9,7 @@ from typing import Final
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
 from protoslice.storage import Storage
+from protoslice.stores.cache import BlockCache
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.catalog.schemas import Schemas
 from protoslice.stores.ingest.external import ExternalObjects
@@ -33,6 +34,8 @@ class OpeningTerms:
     most: int
     trust_seconds: float
     verify: bool
+    cache: BlockCache | None = None
+    """Cache of distant objects; None where objects are local files."""
 
 
 class OpenStores:
@@ -87,8 +90,15 @@ class OpenStores:
                     await asyncio.sleep(0)
             proto = None
             if manifest.indexed:
-                verify = self._terms.verify
-                proto = await open_proto(self._storage, manifest, files, self._worker, self._schemas, verify=verify)
+                proto = await open_proto(
+                    self._storage,
+                    manifest,
+                    files,
+                    self._worker,
+                    self._schemas,
+                    verify=self._terms.verify,
+                    cache=self._terms.cache,
+                )
         except BaseException:
             for opened in files:
                 opened.close()
@@ -115,5 +125,7 @@ class OpenStores:
     async def _open_object(self, stored: ObjectLocation, shared: dict[ObjectLocation, StoredObject]) -> StoredFile:
         if stored.uri is not None:
             return await self._external.open(stored, self._worker)
-        verify = self._terms.verify
-        return await open_file_object(self._storage, stored, self._worker, verify=verify, shared=shared)
+        terms = self._terms
+        return await open_file_object(
+            self._storage, stored, self._worker, verify=terms.verify, shared=shared, cache=terms.cache
+        )

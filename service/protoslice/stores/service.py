@@ -25,6 +25,7 @@ from protoslice.errors import (
 from protoslice.facts import UNKNOWN, ModelReport, Piece, PiecePlace, Removed, Restored, Store
 from protoslice.schema import TypeSchema
 from protoslice.storage import Storage, probe
+from protoslice.stores.cache import BlockCache, CacheOptions
 from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims, Collected
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.catalog.pages import StorePages
@@ -72,6 +73,7 @@ class StoreOptions:
     rules: RulesByType = field(default_factory=dict)
     """Rules of splits kept by type, for roots that come without."""
     space_watermark_bytes: int = SPACE_WATERMARK_BYTES
+    cache: CacheOptions = field(default_factory=CacheOptions)
     uploads: UploadOptions = field(default_factory=UploadOptions)
     renew_seconds: float = RENEW_SECONDS
     """Interval at which an upload under way renews its claim."""
@@ -99,7 +101,15 @@ class Stores:
         self._store_pages = StorePages(storage, self._manifests, self._tags)
         self._uploads = Uploads(storage, self._worker, self._claims, self.ingest, self._types, options.uploads)
         self._pieces = Pieces(storage, self._worker)
-        terms = OpeningTerms(most=options.open_stores, trust_seconds=options.trust_seconds, verify=options.verify_reads)
+        # Local files lie in the cache of the system, and what no other process sees in memory.
+        distant = storage.abilities.shared and not storage.abilities.open_file
+        self._cache = BlockCache(options.cache) if distant else None
+        terms = OpeningTerms(
+            most=options.open_stores,
+            trust_seconds=options.trust_seconds,
+            verify=options.verify_reads,
+            cache=self._cache,
+        )
         self._open_stores = OpenStores(storage, self._worker, self._schemas, self._places, self._own_type, terms)
 
     @classmethod
@@ -122,10 +132,17 @@ class Stores:
         """Worker threads for work that would block the event loop."""
         return self._worker
 
+    @property
+    def cache(self) -> BlockCache | None:
+        """Cache of distant objects; None where objects are local files."""
+        return self._cache
+
     async def close(self) -> None:
         """Close all opened stores and the worker, after waiting for stores being opened."""
         await self._open_stores.close()
         await self._worker.close()
+        if self._cache is not None:
+            await self._cache.close()
         await self._places.close()
 
     async def ready(self) -> None:

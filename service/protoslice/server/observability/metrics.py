@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 
 from protoslice.server.middleware.context import RequestContext
+from protoslice.server.observability.cache_reads import CacheReads
 from protoslice.server.observability.histogram import BOUNDS, PlainHistogram
 from protoslice.server.observability.storage_calls import StorageCalls
 
@@ -65,6 +66,8 @@ class Metrics:
         registry.register(self._requests)
         self.storage = StorageCalls()
         registry.register(self.storage)
+        self.cache = CacheReads()
+        registry.register(self.cache)
         self._stages = Histogram(
             "protoslice_ingest_stage_seconds",
             "Time in each stage of an ingest.",

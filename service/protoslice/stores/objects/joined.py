@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from protoslice.errors import InvalidInput
 from protoslice.storage import Span, Storage
+from protoslice.stores.cache import BlockCache
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.stored import Runner, StoredFile, StoredObject, open_object
 
@@ -111,19 +112,20 @@ async def open_file_object(
     *,
     verify: bool,
     shared: dict[ObjectLocation, StoredObject] | None = None,
+    cache: BlockCache | None = None,
 ) -> StoredFile:
     """Open a file of a store or an upload, whether it is one object, several, or a section of a pack.
 
     Objects of several parts are looked up in `shared` and added there, so that each pack is opened once.
     """
     if not stored.parts:
-        return await open_object(storage, stored, runner, verify=verify)
+        return await open_object(storage, stored, runner, verify=verify, cache=cache)
     shared = {} if shared is None else shared
     opened: list[StoredObject] = []
     try:
         for part in stored.parts:
             if part not in shared:
-                shared[part] = await open_object(storage, part, runner, verify=verify)
+                shared[part] = await open_object(storage, part, runner, verify=verify, cache=cache)
             opened.append(shared[part])
     except BaseException:
         for part_object in opened:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from protoslice import _core
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError
 from protoslice.storage import ObjectKey, OpenFile, Span, Storage
+from protoslice.stores.cache import BlockCache, CachedObject
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.computed import Readable
 
-__all__ = ["CHANGED", "SUM_BLOCK", "ReadMemo", "Runner", "StoredFile", "StoredObject", "open_object"]
+__all__ = ["CHANGED", "SUM_BLOCK", "ReadMemo", "Runner", "StoredFile", "StoredObject", "open_object", "recorded"]
 
 SUM_BLOCK = 64 << 10
 """Bytes that one checksum covers."""
@@ -77,6 +78,7 @@ class StoredObject:
         sums: bytes | None,
         handle: OpenFile | None,
         runner: Runner,
+        cache: BlockCache | None = None,
     ) -> None:
         self.size = stored.size
         self._storage = storage
@@ -87,6 +89,7 @@ class StoredObject:
         self._sums = sums
         self._handle = handle
         self._runner = runner
+        self._cache = CachedObject(cache, str(key), sums) if cache is not None and sums is not None else None
         self._memo: tuple[int, ReadMemo] | None = None
         self.name = str(key)
 
@@ -134,13 +137,10 @@ class StoredObject:
             return cached
         if self._handle is not None:
             return await self._runner.run(lambda: [self._blocking(*span) for span in spans])
-        parts = await self._ranges(spans)
-        for part, (start, _) in zip(parts, spans, strict=True):
-            self._verify(part, start)
-        return parts
+        return await self._distant(spans)
 
     def read_cached(self, offset: int, length: int) -> memoryview | None:
-        """The bytes, verified, when the page cache has them; else None."""
+        """The bytes, verified, when the page cache or the cache of blocks has them; else None."""
         start, end = self.covering((offset, offset + length))
         cached = self._cached([(start, end)])
         return None if cached is None else memoryview(cached[0])[offset - start : offset - start + length]
@@ -158,31 +158,47 @@ class StoredObject:
             self._handle.close()
 
     def _cached(self, spans: Sequence[Span]) -> list[bytes] | None:
-        """The bytes of `spans`, verified, when all lie in the page cache.
+        """The bytes of `spans`, verified, when all lie in the page cache or the cache of blocks.
 
         Else None, as disk reads block the loop.
         """
-        if self._handle is None:
-            return None
         parts = []
         for start, end in spans:
-            try:
-                part = _core.read_cached(self._handle.fileno(), start, end, self._sums)
-            except IntegrityError as error:
-                raise self._damaged(error.offset) from None
+            part = self._read_now(start, end)
             if part is None:
                 return None
             parts.append(part)
         return parts
 
+    def _read_now(self, start: int, end: int) -> bytes | None:
+        if self._handle is None:
+            return None if self._cache is None else self._cache.read_now(start, end)
+        try:
+            return _core.read_cached(self._handle.fileno(), start, end, self._sums)
+        except IntegrityError as error:
+            raise self._damaged(error.offset) from None
+
     def _blocking(self, start: int, end: int) -> bytes:
         """The bytes of a span, verified. Blocks."""
-        if self._handle is not None:
-            data = self._handle.pread(start, end)
-        else:
-            data = asyncio.run_coroutine_threadsafe(self._ranges([(start, end)]), self._runner.loop).result()[0]
+        if self._handle is None:
+            cached = self._cached([(start, end)])
+            if cached is not None:
+                return cached[0]
+            return asyncio.run_coroutine_threadsafe(self._distant([(start, end)]), self._runner.loop).result()[0]
+        data = self._handle.pread(start, end)
         self._verify(data, start)
         return data
+
+    async def _distant(self, spans: Sequence[Span]) -> Sequence[bytes]:
+        """The bytes of spans, verified, from the cache of blocks or the storage."""
+        return await (self._verified(spans) if self._cache is None else self._cache.fetch(spans, self._verified))
+
+    async def _verified(self, spans: Sequence[Span]) -> Sequence[bytes]:
+        """The bytes of spans, verified, from the storage."""
+        parts = await self._ranges(spans)
+        for part, (start, _) in zip(parts, spans, strict=True):
+            self._verify(part, start)
+        return parts
 
     async def _ranges(self, spans: Sequence[Span]) -> Sequence[bytes]:
         try:
@@ -213,7 +229,9 @@ class StoredObject:
         return error
 
 
-async def open_object(storage: Storage, stored: ObjectLocation, runner: Runner, *, verify: bool) -> StoredObject:
+async def open_object(
+    storage: Storage, stored: ObjectLocation, runner: Runner, *, verify: bool, cache: BlockCache | None = None
+) -> StoredObject:
     """Open the storage's object at `stored.key`, with its sums when `verify` is True.
 
     Raises `IntegrityError` when the object or its sums are missing, or an open file has another length.
@@ -222,11 +240,17 @@ async def open_object(storage: Storage, stored: ObjectLocation, runner: Runner, 
     sums = None
     try:
         if verify:
-            sums = await storage.get_range(keys.sums_of(key), 0, 4 * -(-stored.size // SUM_BLOCK))
+            sums_key, length = keys.sums_of(key), 4 * -(-stored.size // SUM_BLOCK)
+            sums = await recorded(cache, sums_key, lambda: storage.get_range(sums_key, 0, length))
         handle = await storage.open_file(key) if storage.abilities.open_file else None
     except NotFound as error:
         raise IntegrityError(f"the stored object {str(key)!r}, or its sums, are missing") from error
     if handle is not None and handle.stat.size != stored.size:
         handle.close()
         raise IntegrityError(f"the stored object {str(key)!r} is damaged: its length is not what it was", stored.size)
-    return StoredObject(storage, key, stored, sums, handle, runner)
+    return StoredObject(storage, key, stored, sums, handle, runner, cache)
+
+
+async def recorded(cache: BlockCache | None, key: ObjectKey, read: Callable[[], Awaitable[bytes]]) -> bytes:
+    """The record at `key`, which never changes: from `cache`, if there is one, or else by `read`."""
+    return await (read() if cache is None else cache.record(str(key), read))

@@ -20,7 +20,8 @@ from protoslice.identity import ARCHIVES, READERS
 from protoslice.library.opening import look_at
 from protoslice.pieces import extents_of
 from protoslice.schema import TypeSchema
-from protoslice.storage import Span, Storage
+from protoslice.storage import ObjectKey, Span, Storage
+from protoslice.stores.cache import BlockCache
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.catalog.schemas import Schemas
 from protoslice.stores.envelope import unseal
@@ -29,7 +30,7 @@ from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import check_plan
 from protoslice.stores.objects.read_memo import memoizing_reads
 from protoslice.stores.objects.representation import Representation
-from protoslice.stores.objects.stored import StoredFile, open_object
+from protoslice.stores.objects.stored import StoredFile, open_object, recorded
 from protoslice.stores.paging import PageBudget, ResultPage, place_of
 from protoslice.stores.reading.archive import tar_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
@@ -317,6 +318,7 @@ async def open_proto(
     schemas: Schemas,
     *,
     verify: bool,
+    cache: BlockCache | None = None,
 ) -> OpenRoot:
     """Load the root of the store of `manifest`, which is among the opened `files`.
 
@@ -327,6 +329,9 @@ async def open_proto(
         if name in manifest.inline:
             return manifest.inline[name]
         key = keys.object_key(manifest.attempt, name)
+        return await recorded(cache, key, lambda: read(name, key))
+
+    async def read(name: str, key: ObjectKey) -> bytes:
         try:
             sealed = await storage.get_range(key, 0, (await storage.stat(key)).size)
         except NotFound as error:
@@ -339,7 +344,7 @@ async def open_proto(
     kept = dict(zip(manifest.records, await map_concurrently(whole, manifest.records), strict=True))
     read_by = await schemas.of_store(manifest, kept.pop("schema", b""))
     index, plan, image = kept["index"], kept["plan"], kept.get("image")
-    extra = [await open_object(storage, manifest.side, worker, verify=verify)] if manifest.side else []
+    extra = [await open_object(storage, manifest.side, worker, verify=verify, cache=cache)] if manifest.side else []
     sources = [files[root], *extra]
     try:
         return await worker.run(lambda: _proto(index, plan, image, sources, read_by))
