@@ -56,10 +56,6 @@ class EntityTag:
         """True when both tags are strong and equal (section 8.8.3.2)."""
         return not self.weak and not other.weak and self.opaque == other.opaque
 
-    def matches_weakly(self, other: EntityTag) -> bool:
-        """True when both tags are equal, weak or not."""
-        return self.opaque == other.opaque
-
 
 @dataclass(frozen=True, slots=True)
 class Validators:
@@ -114,15 +110,6 @@ def range_applies(if_range: str | None, current: Validators) -> bool:
         return _tag(match).matches_strongly(current.etag)
     date = parse_http_date(if_range)
     return date is not None and current.modified is not None and date == _whole_seconds(current.modified)
-
-
-def parse_entity_tags(header: str) -> tuple[EntityTag, ...] | None:
-    """Entity tags of If-Match or If-None-Match; None for `*`.
-
-    `InvalidInput` for anything but a list of quoted tags.
-    """
-    pairs = _pairs(header)
-    return None if pairs is None else tuple(EntityTag(opaque, weak != "") for weak, opaque in pairs)
 
 
 def parse_http_date(text: str) -> datetime | None:
