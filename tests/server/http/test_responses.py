@@ -46,7 +46,7 @@ class FakeRope:
     message_type: str | None = "test.Message"
     filename: str = 'modèl "1".onnx'
     media_type: str = "application/protobuf"
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+    elements: tuple[str, tuple[int, ...]] | None = None
     breaks_at: int | None = None
     waits: bool = False
     events: list[str] = field(default_factory=list)

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from protoslice.facts import ChunkEntry, ModelReport, Node, Piece, PiecePlace, Removed, Restored, Schema, Store, Tag
+from protoslice.facts import (
+    ChunkEntry,
+    ModelReport,
+    Node,
+    Piece,
+    PiecePlace,
+    RecordsSummary,
+    Removed,
+    Restored,
+    Schema,
+    Store,
+    Tag,
+)
 
 __all__ = [
-    "chunk_json", "format_time", "node_json", "piece_json", "place_json", "removed_json", "report_json",
-    "restored_json", "schema_json", "store_json", "store_weight", "tag_json",
+    "chunk_json", "format_time", "node_json", "piece_json", "place_json", "records_summary_text", "removed_json",
+    "report_json", "restored_json", "schema_json", "store_json", "store_weight", "tag_json",
 ]  # fmt: skip
 
 Json = dict[str, Any]
@@ -133,3 +147,8 @@ def node_json(node: Node) -> Json:
     if node.more is not None:
         shown |= {"children": [node_json(child) for child in node.children], "more": node.more}
     return shown
+
+
+def records_summary_text(summary: RecordsSummary) -> bytes:
+    """JSON text of a summary of records; `RECORDS` in `protoslice.identity` is the version of its form."""
+    return json.dumps(asdict(summary)).encode()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
+from protoslice.server.api.encoding import records_summary_text
 from protoslice.server.http.parameters import Query, number_of
 from protoslice.stores import OpenStore, RecordsRequest, Representation
 from protoslice.streams.framing import FRAMINGS
@@ -73,12 +74,7 @@ async def _cpb(store: OpenStore, rest: str, query: Query) -> Representation:
 
 
 async def _tensor(store: OpenStore, rest: str, query: Query) -> Representation:
-    found = await store.tensors.one(rest, query.one("slice"), query.one("format") or "raw")
-    return replace(found, headers=_tensor_headers(*found.elements)) if found.elements is not None else found
-
-
-def _tensor_headers(dtype: str, shape: tuple[int, ...]) -> tuple[tuple[bytes, bytes], ...]:
-    return ((b"x-tensor-dtype", dtype.encode()), (b"x-tensor-shape", ",".join(map(str, shape)).encode()))
+    return await store.tensors.one(rest, query.one("slice"), query.one("format") or "raw")
 
 
 async def _safetensors(store: OpenStore, rest: str, query: Query) -> Representation:
@@ -91,7 +87,7 @@ async def _record(store: OpenStore, rest: str, query: Query) -> Representation:
 
 async def _records(store: OpenStore, rest: str, query: Query) -> Representation:
     if query.one("summary") is not None:
-        return await store.records.summary(_stream_of(query))
+        return await store.records.summary(_stream_of(query), records_summary_text)
     numbers = [number_of("record", text) for given in query.many("n") for text in given.split(",")]
     form = query.one("format") or "delimited"
     return await store.records.several(query.one("range"), numbers, form, _stream_of(query))

@@ -50,8 +50,6 @@ class Representation:
     media_type: str = "application/octet-stream"
     elements: tuple[str, tuple[int, ...]] | None = None
     """Type of the elements and shape, of a tensor; else None."""
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-    """Further response headers, for the server to set."""
     versioned: bool = False
     """True when a later program may give other bytes for the same request, under another entity tag."""
     descriptor_set: bytes | None = None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 from protoslice import _core
@@ -90,8 +89,8 @@ class StoreRecords:
         media_type = MEDIA_TYPES.get(framing, "application/octet-stream")
         return await self._represented(stream, request, ranges, framing, kind="records", media_type=media_type)
 
-    async def summary(self, request: RecordsRequest) -> Representation:
-        """`RecordsSummary` of a stream, in JSON."""
+    async def summary(self, request: RecordsRequest, as_json: Callable[[RecordsSummary], bytes]) -> Representation:
+        """`RecordsSummary` of a stream, as the JSON that `as_json` makes of it."""
         stream = await self._stream(request)
         records, fault = stream.records, stream.records.fault
         summary = RecordsSummary(
@@ -102,7 +101,7 @@ class StoreRecords:
             size=records.end,
             fault=None if fault is None else f"{fault[1]} at byte {fault[0]}",
         )
-        data = json.dumps(asdict(summary)).encode()
+        data = as_json(summary)
         etag = self._etag(RECORDS, "records summary", summary)
         return Representation(
             _core.Rope([data]),

@@ -12,8 +12,8 @@ from protoslice.server.api.json_answers import json_answer, page_answer
 from protoslice.server.api.models import PageModel, SchemaModel
 from protoslice.server.api.openapi_fragments import BINARY, SEEN, header, problems
 from protoslice.server.api.problems import MEDIA, HttpProblem
-from protoslice.server.http.answers.bytes_representation import BytesRepresentation
 from protoslice.server.http.answers.plan import Planner, Terms
+from protoslice.server.http.answers.rendered import InMemory
 from protoslice.server.http.conditions import EntityTag
 from protoslice.server.http.headers import read_fields
 from protoslice.server.middleware.body_limits import SCHEMA_BODY, GuardedRoute, takes_body
@@ -57,9 +57,8 @@ async def list_schemas(
 async def get_schema(request: Request, services: Given, name: str) -> Response:
     """The serialized `FileDescriptorSet`, as it was uploaded."""
     info, data = await services.stores.schema(name)
-    whole = BytesRepresentation(
-        data, f"{name}.binpb", "google.protobuf.FileDescriptorSet", EntityTag.of(info.etag).opaque
-    )
+    etag, message_type = EntityTag.of(info.etag).opaque, "google.protobuf.FileDescriptorSet"
+    whole = InMemory(etag, f"{name}.binpb", "application/protobuf", message_type).of(data)
     terms = Terms(location=f"/v1/schemas/{name}", max_ranges=0)
     answer = Planner(whole, terms).answer(request.method, read_fields(request.scope))
     response = Response(data if answer.status == 200 else b"", answer.status)

@@ -42,7 +42,7 @@ class Facts(Protocol):
     @property
     def media_type(self) -> str: ...
     @property
-    def headers(self) -> tuple[tuple[bytes, bytes], ...]: ...
+    def elements(self) -> tuple[str, tuple[int, ...]] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Planner:
         """The headers that 200 and 206 both carry."""
         facts, want = self._facts, fields.get(b"want-repr-digest")
         digest = facts.sha256 if want is None or wants_sha256(want) else None
-        known = (facts.etag, facts.filename, facts.message_type, digest, facts.headers, media_type)
+        known = (facts.etag, facts.filename, facts.message_type, digest, facts.elements, media_type)
         return _shared_headers(*known, self._terms)
 
 
@@ -183,7 +183,7 @@ def _shared_headers(
     filename: str,
     message_type: str | None,
     digest: bytes | None,
-    more: tuple[tuple[bytes, bytes], ...],
+    elements: tuple[str, tuple[int, ...]] | None,
     media_type: str | None,
     terms: Terms,
 ) -> SharedHeaders:
@@ -193,7 +193,10 @@ def _shared_headers(
         headers.append((b"x-protobuf-message", message_type.encode("ascii")))
     if digest is not None:
         headers.append((b"repr-digest", format_digest(digest)))
-    headers += more
+    if elements is not None:
+        dtype, shape = elements
+        headers.append((b"x-tensor-dtype", dtype.encode()))
+        headers.append((b"x-tensor-shape", ",".join(map(str, shape)).encode()))
     if media_type is not None:
         headers.append((b"content-type", media_type.encode("latin-1")))
     return SharedHeaders(headers)

@@ -17,7 +17,7 @@ from protoslice.server.http.answers.plan import Facts, Planner, Terms
 from protoslice.server.http.headers import Fields
 from protoslice.server.http.negotiation import JSON, JSON_LINES, PROTOBUF_JSON, TEXT
 
-__all__ = ["send_rendered"]
+__all__ = ["InMemory", "send_rendered"]
 
 _MARKS: Final = {PROTOBUF_JSON: "pbjson", JSON: "json", TEXT: "text", JSON_LINES: "jsonl"}
 _ENDINGS: Final = {TEXT: "txtpb", JSON_LINES: "jsonl"}
@@ -31,16 +31,20 @@ def _made_by() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rendered:
-    """Facts about a rendered form; its size is known only once the form is made."""
+class InMemory:
+    """Facts about bytes in memory; size and digest are known only once the bytes are made."""
 
-    size: int
     etag: str
     filename: str
     media_type: str
     message_type: str | None
+    size: int = 0
     sha256: bytes | None = None
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+    elements: None = None
+
+    def of(self, data: bytes) -> InMemory:
+        """The facts when `data` are the bytes."""
+        return replace(self, size=len(data), sha256=hashlib.sha256(data).digest())
 
 
 async def send_rendered(
@@ -56,8 +60,7 @@ async def send_rendered(
     """Answer with `render()` of the representation; not called when the client's copy is current."""
     ending = _ENDINGS.get(media_type, "json")
     terms = replace(terms, versioned=True, max_ranges=0)
-    shown = _Rendered(
-        0,
+    shown = InMemory(
         f"{facts.etag}-{_MARKS[media_type]}-{_made_by()}",
         f"{facts.filename.rpartition('.')[0] or facts.filename}.{ending}",
         f"{media_type}; charset=utf-8",
@@ -68,9 +71,6 @@ async def send_rendered(
     body = b""
     if answer.status == 200:
         body = await render()
-        whole = _Rendered(
-            len(body), shown.etag, shown.filename, shown.media_type, shown.message_type, hashlib.sha256(body).digest()
-        )
-        answer = Planner(whole, terms).answer(scope["method"], fields)
+        answer = Planner(shown.of(body), terms).answer(scope["method"], fields)
     await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
