@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Self, TypeVar
+from types import TracebackType
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -12,6 +13,7 @@ from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFoun
 from protoslice.riegeli._metadata import RecordsMetadata
 from protoslice.riegeli._positions import RecordPosition, SkippedRegion
 from protoslice.sources.opening import SourceLike, as_source, opened_by
+from protoslice.sources.source import SourceOwner
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
@@ -20,7 +22,7 @@ Recovery = Callable[[SkippedRegion], object]
 """Receives each skipped region; returning False, or raising StopIteration, ends the reading there."""
 
 
-class RecordReader:
+class RecordReader(SourceOwner):
     """Reads the records of a riegeli file, a path, a URI or a source, with one chunk in memory.
 
     Without `recovery`, damage raises `CorruptModel`; with `recovery`, the damaged region is skipped and reported. Only
@@ -35,16 +37,14 @@ class RecordReader:
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self._source = as_source(src, storage_options)
-        self._owned = opened_by(self._source, src)
+        super().__init__([self._source])
+        self.own(*opened_by(self._source, src))
         self._core: _core.RiegeliReader | None = _core.RiegeliReader(self._source)
         self._recovery = recovery
         self._ends = False
         """True when recovery ended the reading within a seek: the next read ends."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         if kind is None:
             self.close()
         else:
@@ -169,8 +169,7 @@ class RecordReader:
 
     def _release(self) -> None:
         self._core = None
-        while self._owned:
-            self._owned.pop().close()
+        super().close()
 
     def _recovering(self, work: Callable[[], T]) -> T | None:
         """Result of `work`; None when `work` met damage that recovery skipped."""
