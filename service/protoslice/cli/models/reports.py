@@ -1,15 +1,29 @@
-"""Reports on pushed models, as lines for people."""
+"""Reports on pushes, as lines for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from protoslice.sizes import format_size
+
 __all__ = ["told"]
 
 
-def told(store: Any, report: Any) -> Iterator[str]:
-    """The type and the tensors of a model, then a line for each trouble with it."""
+def told(pushed: Any, advice: str | None) -> Iterator[str]:
+    """Type and tensors of the pushed model, a line for each trouble with it, and the bytes that were sent.
+
+    `advice` says how to send missing files; None when nothing can be said.
+    """
+    if pushed.report is not None:
+        yield from _about(pushed.store, pushed.report)
+        if pushed.report.missing and advice is not None:
+            yield advice
+    copied = f", {format_size(pushed.copied)} taken from what was there" if pushed.copied else ""
+    yield f"{format_size(pushed.sent)} sent{copied}" if pushed.created else "the service had this very store already"
+
+
+def _about(store: Any, report: Any) -> Iterator[str]:
     yield f"{_kind(store)}, {_tensors(report.tensors)}"
     more = "" if report.complete else " and more"
     if report.missing:

@@ -94,19 +94,13 @@ def push(  # noqa: PLR0913 - each is an option
         Progress("pushing") as progress,
     ):
         pushed = client.push(what, tags=tuple(tags or ()), progress=progress.up_to, **options)
-        at = f"{client.url}/v1/stores/{pushed.store.id}"
-    facts = {"created": pushed.created, "sent": pushed.sent, "copied": pushed.copied}
     if as_json:
+        facts = {"created": pushed.created, "sent": pushed.sent, "copied": pushed.copied}
         print_json({"store": store_facts(pushed.store), **facts, "report": pushed.report and asdict(pushed.report)})
         return
-    say(at)
-    if pushed.report is not None:
-        for line in told(pushed.store, pushed.report):
-            note(line)
-        if pushed.report.missing and alone:
-            note(_advice(name))
-    copied = f", {format_size(pushed.copied)} taken from what was there" if pushed.copied else ""
-    note(f"{format_size(pushed.sent)} sent{copied}" if pushed.created else "the service had this very store already")
+    say(f"{client.url}/v1/stores/{pushed.store.id}")
+    for line in told(pushed, _advice(name) if alone else None):
+        note(line)
 
 
 @contextmanager
