@@ -54,7 +54,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_our_schemes() -> None:
-    assert {"file", "memory", "s3", "gs", "az", "http", "https"} <= set(schemes())
+    assert {"file", "memory", "s3", "gs", "az", "http", "https", "fsspec+NAME"} <= set(schemes())
 
 
 def test_a_file_uri_names_a_directory(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "Factory",
     "Scheme",
     "backend_module",
+    "backend_of",
     "described",
     "open_storage",
     "register",
@@ -55,8 +56,8 @@ def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
     that lacks something, or whose interface version this release does not speak.
     """
     scheme = uri.partition("://")[0].lower()
-    factory = BACKENDS.get(scheme)
-    if BACKENDS.is_ours(scheme):
+    factory = backend_of(scheme)
+    if BACKENDS.is_ours(_family(scheme)):
         return factory(uri, options or {})
     owner = f"the storage backend for {scheme!r} of {BACKENDS.package(scheme)}"
     try:
@@ -69,6 +70,11 @@ def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
         raise Unsupported(f"{owner} gives a {type(storage).__name__}, which is no protoslice.storage.Storage")
     check_version(owner, storage.interface, INTERFACE)
     return storage
+
+
+def backend_of(scheme: str) -> Factory:
+    """The factory of a scheme's storages; errors as in `open_storage`."""
+    return BACKENDS.get(_family(scheme))
 
 
 def schemes() -> list[str]:
@@ -102,7 +108,8 @@ def backend_module(scheme: str) -> Any:
     try:
         return import_module(f"protoslice.storage.{name}")
     except ImportError:
-        raise Unsupported(f"{who} need the extra: pip install 'protoslice[cloud]'") from None
+        extra = "client" if scheme == _FSSPEC else "cloud"
+        raise Unsupported(f"{who} need the extra: pip install 'protoslice[{extra}]'") from None
 
 
 def _described(scheme: str) -> Scheme:
@@ -156,18 +163,31 @@ def _open_web(uri: str, options: Mapping[str, str]) -> Storage:
     return storage
 
 
+def _open_foreign(uri: str, options: Mapping[str, str]) -> Storage:
+    storage: Storage = backend_module(_FSSPEC).ForeignStorage(uri, options)
+    return storage
+
+
+def _family(scheme: str) -> str:
+    """Name of the backend of a scheme: its own, but for the file systems of fsspec, which share one."""
+    return _FSSPEC if scheme.startswith("fsspec+") else scheme
+
+
 def _refuse_options(scheme: str, options: Mapping[str, str]) -> None:
     if options:
         raise InvalidInput(f"{scheme} storage has no options")
 
 
+_FSSPEC: Final = "fsspec+NAME"
 _MODULES: Final = {
+    _FSSPEC: ("foreign.backend", "file systems of fsspec"),
     "file": ("local.backend", "files"),
     "memory": ("memory", "objects in memory"),
     **dict.fromkeys(("s3", "gs", "az"), ("cloud.backend", "buckets")),
     **dict.fromkeys(("http", "https"), ("web.backend", "web sources")),
 }
 _BUILT_IN: Final[dict[str, Factory]] = {
+    _FSSPEC: _open_foreign,
     "file": _open_files,
     "memory": _open_memory,
     "s3": _open_cloud,

@@ -8,7 +8,7 @@ from protoslice.errors import ProtosliceError
 from protoslice.storage.interface import Storage
 from protoslice.storage.local.backend import FileStorage
 from protoslice.storage.prefixes import Source, allowed
-from protoslice.storage.registry import BACKENDS, backend_module, open_storage
+from protoslice.storage.registry import backend_module, backend_of, open_storage
 from protoslice.uris import parse_root
 
 __all__ = ["Source", "allowed", "check_prefixes", "open_source"]
@@ -22,7 +22,7 @@ def check_prefixes(prefixes: Sequence[str]) -> None:
     for prefix in prefixes:
         shown = "a registration prefix" if "@" in prefix else f"the registration prefix {prefix!r}"
         try:
-            BACKENDS.get(parse_root(prefix).scheme)
+            backend_of(parse_root(prefix).scheme)
         except ProtosliceError as error:
             error.message = f"{shown} allows nothing: {error.message}"
             raise

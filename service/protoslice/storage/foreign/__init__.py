@@ -1,0 +1,1 @@
+"""`fsspec+NAME://`: files of any file system of fsspec, read in place."""

@@ -1,0 +1,214 @@
+"""`fsspec+NAME://`: files of any fsspec file system, such as WebDAV, SFTP or HDFS, read in place.
+
+An entity tag is made of the facts that the file system itself gives of a file's version: size, etag, checksum and
+times. A range is believed when the file still has the tag after the range was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import islice
+from threading import Lock
+from typing import Any, Final, NoReturn, TypeVar
+
+from fsspec.spec import AbstractFileSystem
+
+from protoslice.errors import InvalidInput, NotFound, ProtosliceError, StorageDenied, StorageUnavailable, Unsupported
+from protoslice.storage.foreign.systems import WEBDAV, file_system, read_range
+from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectStat, Page, Writer
+from protoslice.storage.keys import ObjectKey
+from protoslice.storage.remote import RemoteStorage, expect
+from protoslice.storage.spans import check_inside, check_limit, check_span
+from protoslice.uris import parse_root
+
+__all__ = ["ABILITIES", "PREFIX", "ForeignStorage"]
+
+T = TypeVar("T")
+
+ABILITIES: Final = Abilities(write=False, create_if_absent=False, compare_and_set=False, exclusive_commit=False)
+PREFIX: Final = "fsspec+"
+_VERSIONS: Final = (
+    "etag",
+    "ETag",
+    "e_tag",
+    "checksum",
+    "content_hash",
+    "md5Hash",
+    "generation",
+    "version_id",
+    "VersionId",
+)
+_TIMES: Final = ("mtime", "modified", "last_modified", "LastModified", "modificationTime", "updated", "created")
+_UNSAFE: Final = frozenset("%#?")
+_SECONDS: Final = 60.0
+_THREADS: Final = 8
+
+
+class ForeignStorage(RemoteStorage):
+    """Storage of the files below one folder of an fsspec file system.
+
+    `options` are those of the file system's class; `true`, `false` and numbers for `port` and `timeout` are converted.
+    WebDAV takes `scheme` (`http` for a server without TLS), `username` and `password`.
+    """
+
+    def __init__(self, root: str, options: Mapping[str, str]) -> None:
+        place = parse_root(root)
+        protocol = place.scheme.removeprefix(PREFIX)
+        self._open_fs = file_system(protocol, place.authority, options)
+        # The class for WebDAV takes the host as an option; the others find it in the address.
+        self._address = "/".join(place.segments if protocol in WEBDAV else (place.authority, *place.segments))
+        self._protocol = protocol
+        self._fs: AbstractFileSystem | None = None
+        self._opening = Lock()
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix=PREFIX + protocol)
+
+    @property
+    def abilities(self) -> Abilities:
+        """Listing, and no abilities beyond."""
+        return ABILITIES
+
+    async def stat(self, key: ObjectKey) -> ObjectStat:
+        """See `Storage.stat`; asks the file system anew each time."""
+        return await self._call(key, lambda fs: _stat(fs, key, self._path(fs, key)))
+
+    async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
+        """See `Storage.get_range`."""
+        check_span(start, end)
+        data = b""
+        if start < end:
+            with suppress(StorageUnavailable):  # maybe it ends before `start`: the facts decide
+                data = await self._call(key, lambda fs: read_range(fs, self._path(fs, key), start, end))
+        if if_etag is not None or len(data) != end - start or not data:
+            # After the read: a file that has the same tag before and after it was not changed between.
+            found = await self.stat(key)
+            expect(found, if_etag)
+            check_inside(key, end, found.size)
+        if len(data) != end - start:
+            raise StorageUnavailable(f"object {str(key)!r} gave {len(data)} of {end - start} bytes")
+        return data
+
+    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
+        """Raise `Unsupported`: foreign file systems are read-only."""
+        _refuse()
+
+    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
+        """Raise `Unsupported`: foreign file systems are read-only."""
+        _refuse()
+
+    async def writer(self, key: ObjectKey) -> Writer:
+        """Raise `Unsupported`: foreign file systems are read-only."""
+        _refuse()
+
+    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
+        """Raise `Unsupported`: foreign file systems are read-only."""
+        _refuse()
+
+    async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
+        """See `Storage.list`; reads the folders on the way to the page, one at a time."""
+        check_limit(limit)
+        last = str(after) if after is not None else ""
+
+        def listed(fs: AbstractFileSystem) -> list[ObjectStat]:
+            walk = _walk(fs, lambda key: self._path(fs, key), prefix, last)
+            return list(islice(walk, limit + 1))
+
+        found = await self._call(prefix, listed)
+        items = tuple(found[:limit])
+        return Page(items, items[-1].key if len(found) > limit else None)
+
+    async def close(self) -> None:
+        """See `Storage.close`; calls that hang in the file system are left to their threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _path(self, fs: AbstractFileSystem, key: ObjectKey | None) -> str:
+        address = self._address if key is None else f"{self._address}/{key}"
+        if self._protocol in WEBDAV:
+            if not _UNSAFE.isdisjoint(address):
+                raise Unsupported("the WebDAV file system of fsspec does not encode %, # and ?: no such name is read")
+            return address
+        return str(fs._strip_protocol(f"{self._protocol}://{address}"))
+
+    async def _call(self, key: ObjectKey | None, work: Callable[[AbstractFileSystem], T]) -> T:
+        """The result of `work` in a thread, with foreign errors translated and without their texts."""
+        name = "a folder" if key is None else f"object {str(key)!r}"
+        try:
+            async with asyncio.timeout(_SECONDS):
+                return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: work(self._connected()))
+        except ProtosliceError:
+            raise
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            raise NotFound(f"there is no {name}") from None
+        except PermissionError:
+            raise StorageDenied(f"the file system denies {name}") from None
+        except Exception as error:
+            raise StorageUnavailable(f"the file system does not give {name} ({type(error).__name__})") from None
+
+    def _connected(self) -> AbstractFileSystem:
+        with self._opening:
+            if self._fs is None:
+                self._fs = self._open_fs()
+            return self._fs
+
+
+def _stat(fs: AbstractFileSystem, key: ObjectKey, path: str) -> ObjectStat:
+    fs.invalidate_cache()  # of listings: an answer from there would be of an earlier version
+    return _facts(key, fs.info(path))
+
+
+def _facts(key: ObjectKey, info: Mapping[str, Any]) -> ObjectStat:
+    if info.get("type") != "file":
+        raise NotFound(f"there is no object {str(key)!r}")
+    size = info.get("size")
+    told = [f"{name}={info[name]}" for name in (*_VERSIONS, *_TIMES) if info.get(name) is not None]
+    if not isinstance(size, int) or not told:
+        raise Unsupported(f"the file system tells neither time nor etag of {str(key)!r}: it cannot be pinned")
+    etag = hashlib.sha256("\n".join([str(size), *told]).encode()).hexdigest()[:32]
+    return ObjectStat(key, size, etag, _time(info))
+
+
+def _time(info: Mapping[str, Any]) -> datetime:
+    """Time of the last change, in UTC; 1970 where the file system tells none."""
+    for name in _TIMES:
+        match info.get(name):
+            case datetime() as time:
+                return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+            case int() | float() as seconds:
+                return datetime.fromtimestamp(seconds, UTC)
+            case _:
+                continue
+    return datetime.fromtimestamp(0, UTC)
+
+
+def _walk(
+    fs: AbstractFileSystem, path_of: Callable[[ObjectKey | None], str], folder: ObjectKey | None, after: str
+) -> Iterator[ObjectStat]:
+    """Files below `folder` whose keys come behind `after`, in key order."""
+    fs.invalidate_cache()
+    try:
+        found = fs.ls(path_of(folder), detail=True)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    below, least = "" if folder is None else f"{folder}/", after.encode()
+    named = ((each["name"].rstrip("/").rpartition("/")[2], each) for each in found)
+    # A folder sorts as its keys do, with the slash that follows its name.
+    rows = sorted(
+        ((f"{below}{name}{'/' if each['type'] == 'directory' else ''}".encode(), each) for name, each in named),
+        key=lambda row: row[0],
+    )
+    for row, each in rows:
+        with suppress(InvalidInput):  # a name that is no key cannot be asked for
+            key = ObjectKey(row.decode().removesuffix("/"))
+            if row.endswith(b"/"):
+                if row > least or least.startswith(row):
+                    yield from _walk(fs, path_of, key, after)
+            elif row > least:
+                yield _facts(key, each)
+
+
+def _refuse() -> NoReturn:
+    raise Unsupported("foreign file systems are read-only")

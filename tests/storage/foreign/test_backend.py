@@ -1,0 +1,165 @@
+"""Any file system of fsspec is read in place: a WebDAV server, and fsspec's own memory."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import fsspec
+import numpy as np
+import onnx
+import pytest
+from tests.support.stores import in_memory
+from tests.support.webdav import WebDav, webdav_server
+
+import protoslice
+from protoslice.errors import Conflict, InvalidInput, StorageUnavailable, Unsupported
+from protoslice.storage import ObjectKey, Storage, open_storage
+from protoslice.stores import IngestRequest, StoreOptions, Stores
+from protoslice.testing import Raw, ReadingConformance
+from protoslice.testing.reading import ODD
+
+PLAIN = {"scheme": "http"}
+
+
+class TestWebDav(ReadingConformance):
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[tuple[Storage, Raw]]:
+        with TemporaryDirectory() as root, webdav_server(Path(root)) as dav:
+            async with open_storage(f"fsspec+webdav://{dav.address}", PLAIN) as storage:
+                yield storage, dav
+
+    def test_keys_of_any_script_and_sign(self) -> None:
+        """webdav4 does not encode three signs; such names are refused, and all others read."""
+
+        async def work() -> None:
+            async with self.open() as (storage, raw):
+                for name in ODD:
+                    await raw.set(ObjectKey(name), name.encode())
+                    try:
+                        assert await storage.get_range(ObjectKey(name), 0, len(name.encode())) == name.encode()
+                        assert not set("%#?") & set(name)
+                    except Unsupported:
+                        assert set("%#?") & set(name)
+
+        asyncio.run(work())
+
+
+class TestMemory(ReadingConformance):
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[tuple[Storage, Raw]]:
+        root = f"/{secrets.token_hex(8)}"
+        async with open_storage(f"fsspec+memory:/{root}") as storage:
+            yield storage, _RawMemory(root)
+
+
+class _RawMemory:
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._fs = fsspec.filesystem("memory")
+
+    async def get(self, key: ObjectKey) -> bytes | None:
+        path = f"{self._root}/{key}"
+        return bytes(self._fs.cat_file(path)) if self._fs.exists(path) else None
+
+    async def set(self, key: ObjectKey, data: bytes) -> None:
+        self._fs.pipe_file(f"{self._root}/{key}", data)
+
+    async def remove(self, key: ObjectKey) -> None:
+        self._fs.rm_file(f"{self._root}/{key}")
+
+    async def names(self) -> list[str]:
+        return [path.removeprefix(f"{self._root}/") for path in self._fs.find(self._root)]
+
+
+@pytest.fixture
+def dav(tmp_path: Path) -> Iterator[WebDav]:
+    """A WebDAV server with a model of 4 MiB."""
+    weights = np.arange(1 << 20, dtype=np.float32)
+    graph = onnx.helper.make_graph([], "g", [], [], [onnx.numpy_helper.from_array(weights, "weights")])
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "model.onnx").write_bytes(onnx.helper.make_model(graph).SerializeToString())
+    with webdav_server(tmp_path) as dav:
+        yield dav
+
+
+def test_the_library_reads_a_slice_by_range(dav: WebDav) -> None:
+    uri = f"fsspec+webdav://{dav.address}/models/model.onnx"
+    with protoslice.open_model(uri, storage_options=PLAIN) as model:
+        assert np.frombuffer(model.read("weights", "1000:1004").read(), "<f4").tolist() == [1000, 1001, 1002, 1003]
+    read = 0
+    for asked in dav.gets:
+        assert asked is not None, "a whole file was asked for"
+        first, last = asked.removeprefix("bytes=").split("-")
+        read += int(last) + 1 - int(first)
+    assert read < 1 << 20
+
+
+def test_listing_goes_page_by_page_in_key_order(dav: WebDav) -> None:
+    names = ["a/b", "a-b", "a/c/d", "a0", "models/model.onnx", "z"]
+    for name in names:
+        path = dav.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x") if not path.exists() else None
+
+    async def work() -> None:
+        async with open_storage(f"fsspec+webdav://{dav.address}", PLAIN) as storage:
+            for limit in (1, 2, 1000):
+                assert [str(item.key) async for item in storage.iterate(limit=limit)] == sorted(names)
+            below = [item async for item in storage.iterate(ObjectKey("a"), limit=1)]
+            assert [str(item.key) for item in below] == ["a/b", "a/c/d"]
+            assert below[0] == await storage.stat(below[0].key)
+            with pytest.raises(Unsupported, match="read-only"):
+                await storage.put(ObjectKey("a/b"), b"y")
+
+    asyncio.run(work())
+
+
+def test_a_file_is_registered_in_place_and_a_replaced_one_is_told(dav: WebDav, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = f"fsspec+memory://{dav.address.replace(':', '-')}"
+    memory = fsspec.filesystem("memory")
+    path = f"/{dav.address.replace(':', '-')}/model.onnx"
+    memory.pipe(path, (dav.root / "models" / "model.onnx").read_bytes())
+
+    async def work(_: Stores, storage: Storage) -> None:
+        stores = await Stores.open(storage, StoreOptions(register_prefixes=(root,)))
+        try:
+            made = (await stores.register({"m.onnx": f"{root}/model.onnx"}, IngestRequest())).store
+            view = await stores.view(made.id)
+            assert made.type == "onnx.ModelProto"
+            assert len([piece async for piece in (await view.merge("graph.name", None, None)).pieces(0, 1)]) == 1
+            memory.pipe(path, b"x" * made.size)
+            with pytest.raises(Conflict):
+                [piece async for piece in view.file("m.onnx").pieces(0, 10)]
+        finally:
+            await stores.close()
+
+    in_memory(work)
+
+
+@pytest.mark.parametrize(
+    ("uri", "options", "said"),
+    [
+        ("fsspec+nothing://host/x", {}, "knows no file system 'nothing'"),
+        ("fsspec+file://host/x", {}, "named by file://"),
+        ("fsspec+sftp://host/x", {"port": "many"}, "option port must be a number"),
+        ("fsspec://host/x", {}, "fsspec"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_asked(uri: str, options: dict[str, str], said: str) -> None:
+    with pytest.raises((InvalidInput, Unsupported), match=said):
+        open_storage(uri, options)
+
+
+def test_a_server_that_is_not_there_is_unavailable() -> None:
+    async def work() -> None:
+        async with open_storage("fsspec+webdav://127.0.0.1:9", PLAIN) as storage:
+            with pytest.raises(StorageUnavailable) as refused:
+                await storage.stat(ObjectKey("a"))
+            assert "127.0.0.1" not in str(refused.value)
+
+    asyncio.run(work())
