@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack, overload
 
 from protoslice.client.download.cache import Cache
-from protoslice.client.download.files import Download, Downloaded, Progress, afresh, read_whole, same_file
-from protoslice.client.download.folders import PiecesByFile, each_file
-from protoslice.client.download.places import places_below
+from protoslice.client.download.files import Downloaded, Progress, afresh, read_whole
+from protoslice.client.download.folders import PiecesByFile
 from protoslice.client.download.remote import Remote
+from protoslice.client.download.stores import DownloadTerms, StoreFiles, download_view
 from protoslice.client.download.trust import trusted
 from protoslice.client.http.connection import Connection, Params, Patience, path_of
 from protoslice.client.http.json_facts import read_json
@@ -23,10 +23,9 @@ from protoslice.client.tensors import Slice, as_array, as_strings, shape_of, sli
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Push, Pushed, PushOptions, Reported
 from protoslice.defaults import CONNECTIONS
-from protoslice.errors import Conflict, IntegrityError, NotFound, Unsupported
+from protoslice.errors import Conflict, IntegrityError, Unsupported
 from protoslice.facts import (
     ChunkEntry,
-    File,
     Node,
     Piece,
     RecordsSummary,
@@ -278,21 +277,12 @@ class Client:
         content is not fetched. A download that broke off resumes where it was. With a cache, pieces of other versions
         are not fetched again.
         """
+        terms = DownloadTerms(self._patience, self._parallel, self.cache, progress)
         if view is not None and not view.startswith("files/"):
-            return [self._download(lambda: self.source(ref, view, params), Path(target), progress)]
+            return [download_view(lambda: self.source(ref, view, params), Path(target), terms)]
         store = self.store(ref)
-        pieces = PiecesByFile(lambda: self.pieces(store.id))
-        if view is not None:
-            return [self._download_file(store, _named(store, view), Path(target), pieces, progress)]
-        folder = Path(target)
-        paths = [file.path for file in store.files]
-        alone = len(paths) == 1 and not folder.is_dir()
-        places = {paths[0]: folder} if alone else places_below(folder, paths)
-
-        def fetch(file: File, progress: Progress | None) -> Downloaded:
-            return self._download_file(store, file, places[file.path], pieces, progress)
-
-        return each_file(store.files, fetch, self._parallel, progress)
+        files = StoreFiles(self._connection, store, PiecesByFile(lambda: self.pieces(store.id)), terms)
+        return files.all(Path(target)) if view is None else [files.one(view.removeprefix("files/"), Path(target))]
 
     # Tags and schemas
 
@@ -372,42 +362,6 @@ class Client:
             return None
         return as_strings(said) if isinstance(said, dict) and said.get("dtype") == "STRING" else None
 
-    def _download(
-        self,
-        make: Callable[[], Remote],
-        target: Path,
-        progress: Progress | None,
-        pieces: Callable[[], Sequence[Piece]] | None = None,
-    ) -> Downloaded:
-        return afresh(
-            make,
-            lambda remote: Download(
-                remote=remote,
-                target=target,
-                parallel=self._parallel,
-                patience=self._patience,
-                progress=progress,
-                cache=self.cache,
-                pieces=pieces,
-            ).run(),
-        )
-
-    def _download_file(
-        self, store: Store, file: File, target: Path, pieces: PiecesByFile, progress: Progress | None
-    ) -> Downloaded:
-        if same_file(target, file.size, file.sha256):
-            if progress is not None:
-                progress(file.size, file.size)
-            return Downloaded(target, file.size, 0)
-        path = self._view(store.id, "files", *file.path.split("/"))
-        lean = self.cache is not None
-        return self._download(
-            lambda: Remote(self._connection, path, size=file.size, sha256=file.sha256, lean=lean),
-            target,
-            progress,
-            lambda: pieces.of(file.path),
-        )
-
 
 def merge_params(path: str, fields: Sequence[str], omit_larger_than: int | str | None) -> Params:
     """Query parameters of a merge."""
@@ -419,11 +373,3 @@ def merge_params(path: str, fields: Sequence[str], omit_larger_than: int | str |
 
 def _params(**given: str | None) -> list[tuple[str, str]]:
     return [(name, value) for name, value in given.items() if value is not None]
-
-
-def _named(store: Store, view: str) -> File:
-    path = view.removeprefix("files/")
-    for file in store.files:
-        if file.path == path:
-            return file
-    raise NotFound(f"store {store.id} has no file {path!r}")

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from protoslice.server.api.encoding import records_summary_text
+from protoslice.server.api.view_parameters import PLAN, STREAM, query_parameter
 from protoslice.server.http.parameters import Query, number_of
 from protoslice.stores import OpenStore, RecordsRequest, Representation
 from protoslice.streams.framing import FRAMINGS
 
-__all__ = ["PLAN_HELP", "PREFIX", "VIEWS", "StoreView"]
+__all__ = ["PREFIX", "VIEWS", "StoreView"]
 
 PREFIX: Final = "/v1/stores/{ref}"
 
@@ -97,44 +98,10 @@ def _stream_of(query: Query) -> RecordsRequest:
     return RecordsRequest(query.one("file"), query.one("framing"), query.one("type"))
 
 
-def _query(name: str, description: str, schema: dict[str, Any], example: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "in": "query",
-        "required": False,
-        "description": description,
-        "schema": schema,
-        "example": example,
-    }
-
-
-PLAN_HELP: Final = (
-    "`policy`: by the chunk sizes of the store. A chunked proto keeps the plan that it came with; others differ in "
-    "nothing."
-)
-_PLAN: Final = (_query("plan", PLAN_HELP, {"type": "string", "enum": ["policy"]}, "policy"),)
-
 _MESSAGE: Final = "application/protobuf"
 _BYTES: Final = "application/octet-stream"
 _TEXT: Final = "text/plain"
 _JSON: Final = ("application/protobuf+json", "application/json")
-_STREAM: Final = (
-    _query(
-        "file", "Path of the stream; needed where the store has several files.", {"type": "string"}, "train.tfrecord"
-    ),
-    _query(
-        "framing",
-        "Framing of the stream, where its bytes do not tell it.",
-        {"type": "string", "enum": list(FRAMINGS)},
-        "delimited",
-    ),
-    _query(
-        "type",
-        "Message type of the records, where it is not detected: a bundled one, or one of an uploaded schema.",
-        {"type": "string"},
-        "tensorflow.Example",
-    ),
-)
 
 VIEWS: Final = (
     StoreView(
@@ -167,7 +134,7 @@ VIEWS: Final = (
         select=_metadata,
         media_types=(_MESSAGE, *_JSON, _TEXT),
         rendered=True,
-        parameters=_PLAN,
+        parameters=PLAN,
     ),
     StoreView(
         name="chunks",
@@ -179,7 +146,7 @@ VIEWS: Final = (
         select_sync=_planned_chunk,
         media_types=(_MESSAGE, _BYTES, *_JSON, _TEXT),
         rendered=True,
-        parameters=_PLAN,
+        parameters=PLAN,
     ),
     StoreView(
         name="merge",
@@ -193,19 +160,19 @@ VIEWS: Final = (
         media_types=(_MESSAGE, _BYTES, *_JSON, _TEXT),
         rendered=True,
         parameters=(
-            _query(
+            query_parameter(
                 "path",
                 'Where: `graph.node[3].attr["value"].tensor`, `7.1[3]` or `node[name="conv1"]`.',
                 {"type": "string"},
                 "graph",
             ),
-            _query(
+            query_parameter(
                 "fields",
                 "Keep only these paths below `path`; repeatable, `[*]` and `[2:10]` select elements.",
                 {"type": "array", "items": {"type": "string"}},
                 ["node[*].name"],
             ),
-            _query(
+            query_parameter(
                 "omit_larger_than",
                 "Leave out every bytes, string and packed field larger than this size.",
                 {"type": "string"},
@@ -221,7 +188,7 @@ VIEWS: Final = (
         select=_cpb,
         versioned=True,
         media_types=("application/x-riegeli",),
-        parameters=_PLAN,
+        parameters=PLAN,
     ),
     StoreView(
         name="records",
@@ -233,7 +200,7 @@ VIEWS: Final = (
         versioned=True,
         media_types=(_MESSAGE, *_JSON, _TEXT),
         rendered=True,
-        parameters=_STREAM,
+        parameters=STREAM,
     ),
     StoreView(
         name="records",
@@ -248,23 +215,25 @@ VIEWS: Final = (
         media_types=("application/x-protobuf-delimited", _BYTES, "application/jsonl", "application/json", _TEXT),
         rendered=True,
         parameters=(
-            _query(
+            query_parameter(
                 "range", "Records from one number up to another: `10:20`, `10:`, `:20`.", {"type": "string"}, "10:20"
             ),
-            _query(
+            query_parameter(
                 "n",
                 "Numbers of records, in the order of the answer; repeatable, and with commas between.",
                 {"type": "array", "items": {"type": "string"}},
                 ["7", "5,1000"],
             ),
-            _query(
+            query_parameter(
                 "format",
                 "Framing of the answer.",
                 {"type": "string", "enum": [*FRAMINGS[:-1]], "default": "delimited"},
                 "tfrecord",
             ),
-            _query("summary", "The stream as a whole, in JSON, in place of records.", {"type": "boolean"}, True),
-            *_STREAM,
+            query_parameter(
+                "summary", "The stream as a whole, in JSON, in place of records.", {"type": "boolean"}, True
+            ),
+            *STREAM,
         ),
     ),
     StoreView(
@@ -282,13 +251,13 @@ VIEWS: Final = (
         versioned=True,
         media_types=(_BYTES, "application/json"),
         parameters=(
-            _query(
+            query_parameter(
                 "slice",
                 "As NumPy's basic slicing, with steps above zero: `0:128,:,-3,::2`.",
                 {"type": "string"},
                 "0:128,:",
             ),
-            _query(
+            query_parameter(
                 "format",
                 "How: elements one by one, a `.npy` file, packed bits, facts in JSON, levels of detail.",
                 {"type": "string", "enum": ["raw", "npy", "packed", "json", "lod"], "default": "raw"},
@@ -305,7 +274,7 @@ VIEWS: Final = (
         versioned=True,
         media_types=(_BYTES,),
         parameters=(
-            _query(
+            query_parameter(
                 "name",
                 "Only the tensors of this name or address; repeatable, `*` stands for anything in up to 64 of them.",
                 {"type": "array", "items": {"type": "string"}},

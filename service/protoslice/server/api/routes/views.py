@@ -11,7 +11,7 @@ from protoslice.server.api.encoding import chunk_json, node_json
 from protoslice.server.api.json_answers import VERSIONED, encoded, large_answer, page_answer
 from protoslice.server.api.models import ChunkModel, NodeModel, PageModel, TensorModel
 from protoslice.server.api.openapi_fragments import SEEN, problems
-from protoslice.server.api.views import PLAN_HELP
+from protoslice.server.api.view_parameters import PLAN_HELP
 from protoslice.server.http.answers.locations import lasting_url
 from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.services import Given, Services

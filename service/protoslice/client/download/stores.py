@@ -1,0 +1,91 @@
+"""Downloads of stores: a view, or files with the digests that the store lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from protoslice.client.download.cache import Cache
+from protoslice.client.download.files import Download, Downloaded, Progress, afresh, same_file
+from protoslice.client.download.folders import PiecesByFile, each_file
+from protoslice.client.download.places import places_below
+from protoslice.client.download.remote import Remote
+from protoslice.client.http.connection import Connection, Patience, path_of
+from protoslice.errors import NotFound
+from protoslice.facts import File, Piece, Store
+
+__all__ = ["DownloadTerms", "StoreFiles", "download_view"]
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadTerms:
+    """Terms of downloads: patience, concurrent requests, cache of pieces, receiver of progress."""
+
+    patience: Patience
+    parallel: int
+    cache: Cache | None
+    progress: Progress | None
+
+
+def download_view(
+    make: Callable[[], Remote],
+    target: Path,
+    terms: DownloadTerms,
+    pieces: Callable[[], Sequence[Piece]] | None = None,
+) -> Downloaded:
+    """Write a view to `target`; `make` opens the view, and again when it has changed meanwhile."""
+    return afresh(
+        make,
+        lambda remote: Download(
+            remote=remote,
+            target=target,
+            parallel=terms.parallel,
+            patience=terms.patience,
+            progress=terms.progress,
+            cache=terms.cache,
+            pieces=pieces,
+        ).run(),
+    )
+
+
+class StoreFiles:
+    """Files of one store, to be downloaded."""
+
+    def __init__(self, connection: Connection, store: Store, pieces: PiecesByFile, terms: DownloadTerms) -> None:
+        self._connection = connection
+        self._store = store
+        self._pieces = pieces
+        self._terms = terms
+
+    def one(self, path: str, target: Path) -> Downloaded:
+        """Write the file at `path` to `target`; `NotFound` when the store has no such file."""
+        for file in self._store.files:
+            if file.path == path:
+                return self._fetch(file, target, self._terms)
+        raise NotFound(f"store {self._store.id} has no file {path!r}")
+
+    def all(self, target: Path) -> list[Downloaded]:
+        """Write all files into the folder `target`; the only file of a store to `target` itself, if no folder."""
+        paths = [file.path for file in self._store.files]
+        alone = len(paths) == 1 and not target.is_dir()
+        places = {paths[0]: target} if alone else places_below(target, paths)
+
+        def fetch(file: File, progress: Progress | None) -> Downloaded:
+            return self._fetch(file, places[file.path], replace(self._terms, progress=progress))
+
+        return each_file(self._store.files, fetch, self._terms.parallel, self._terms.progress)
+
+    def _fetch(self, file: File, target: Path, terms: DownloadTerms) -> Downloaded:
+        if same_file(target, file.size, file.sha256):
+            if terms.progress is not None:
+                terms.progress(file.size, file.size)
+            return Downloaded(target, file.size, 0)
+        path = path_of("v1", "stores", self._store.id, "files", *file.path.split("/"))
+        lean = terms.cache is not None
+        return download_view(
+            lambda: Remote(self._connection, path, size=file.size, sha256=file.sha256, lean=lean),
+            target,
+            terms,
+            lambda: self._pieces.of(file.path),
+        )
