@@ -49,22 +49,36 @@ impl RecordScanner {
 }
 
 /// The saved index of the first source. Reads the heads of records; `progress` is called periodically with the bytes
-/// seen and the total.
+/// seen and the total. `behind`, a saved index of the source's beginning, is gone on with: nothing that it knows is
+/// read again.
 #[pyfunction]
-#[pyo3(signature = (sources, framing, *, limits=None, progress=None))]
+#[pyo3(signature = (sources, framing, *, limits=None, progress=None, behind=None))]
 pub(crate) fn index_records<'py>(
     py: Python<'py>,
     sources: &Bound<'py, Sources>,
     framing: &str,
     limits: Option<&Bound<'py, Limits>>,
     progress: Option<Py<PyAny>>,
+    behind: Option<&[u8]>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let (sources, limits) = (sources.get(), limits::of(limits));
     let saved = framing_of(framing).and_then(|framing| {
-        py.detach(|| sources.watched(None, progress, |source| records::index_source(framing, source, &limits)))
-            .map(|index| index.save())
+        py.detach(|| {
+            let known = behind.map_or_else(|| Ok(Index::empty(framing)), |saved| begun(saved, framing))?;
+            sources.watched(None, progress, |source| records::index_behind(known, source, &limits))
+        })
+        .map(|index| index.save())
     });
     saved.map(|saved| PyBytes::new(py, &saved)).map_err(|error| errors::raise(py, error))
+}
+
+/// The saved index of a stream in `framing`; `Unsupported` for one of another framing.
+fn begun(saved: &[u8], framing: Framing) -> wire::Result<Index> {
+    let index = Index::load(saved)?;
+    if index.framing() == framing {
+        return Ok(index);
+    }
+    Err(WireError::new(Kind::Unsupported, "this index is of a stream in another framing; begin anew"))
 }
 
 /// Records of one stream, by number.
@@ -115,6 +129,11 @@ impl Records {
     fn place(&self, py: Python<'_>, number: u64) -> PyResult<(u64, u64, u64, u64)> {
         let place = self.0.index().place(number).map_err(|error| errors::raise(py, error))?;
         Ok((place.start, place.content, place.content_end, place.end))
+    }
+
+    /// End of the longest run of records from `number` on whose frames take at most `bytes`; one record at least.
+    fn within(&self, py: Python<'_>, number: u64, bytes: u64) -> PyResult<u64> {
+        self.0.index().within(number, bytes).map_err(|error| errors::raise(py, error))
     }
 
     /// The records of `ranges`, pairs of start and stop, in the framing `form`; None gives them bare.

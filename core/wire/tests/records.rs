@@ -6,12 +6,29 @@ mod common;
 use common::streams::{FRAMINGS, framed as stream};
 use common::{Bytes, corpus};
 use proptest::prelude::*;
-use wire::records::{Form, Framing, Index, Reading, Scanner, index_source};
+use wire::records::{Form, Framing, Index, Reading, Scanner, index_behind, index_source};
 use wire::source::{RopeSource, Source};
 use wire::{Kind, Limits};
 
 fn indexed(framing: Framing, data: &[u8]) -> Index {
     index_source(framing, &Bytes(data), &Limits::default()).unwrap()
+}
+
+/// Bytes that fail a read of those before an offset.
+struct Unread<'a> {
+    data: &'a [u8],
+    before: u64,
+}
+
+impl Source for Unread<'_> {
+    fn len(&self) -> u64 {
+        self.data.len() as u64
+    }
+
+    fn read(&self, offset: u64, len: usize) -> wire::Result<std::borrow::Cow<'_, [u8]>> {
+        assert!(offset >= self.before, "byte {offset} was read again");
+        Bytes(self.data).read(offset, len).map(|data| data.into_owned().into())
+    }
 }
 
 fn fed(framing: Framing, data: &[u8], cuts: &[usize]) -> Index {
@@ -69,6 +86,31 @@ proptest! {
         let bytes = given(&reading, &data, from as u64..to as u64, Form::Framed(other));
         prop_assert_eq!(bytes, stream(other, &all[from..]));
         prop_assert_eq!(given(&reading, &data, 0..to as u64, Form::Bare), all.concat());
+    }
+
+    #[test]
+    fn an_index_goes_on_where_a_saved_one_ends(
+        all in records(),
+        framing in prop::sample::select(&FRAMINGS),
+        at in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+    ) {
+        let data = stream(framing, &all);
+        let mut cuts: Vec<usize> = at.iter().map(|at| at.index(data.len() + 1)).chain([data.len()]).collect();
+        cuts.sort_unstable();
+        let mut index = Index::empty(framing);
+        for cut in cuts {
+            let known = Index::load(&index.save()).unwrap();
+            let read = Unread { data: &data[..cut], before: known.end() };
+            index = index_behind(known, &read, &Limits::default()).unwrap();
+            let anew = indexed(framing, &data[..cut]);
+            prop_assert_eq!((index.count(), index.end(), index.size()), (anew.count(), anew.end(), anew.size()));
+            prop_assert_eq!(index.fault(), anew.fault());
+        }
+        let index = Index::load(&index.save()).unwrap();
+        let anew = indexed(framing, &data);
+        for number in 0..all.len() as u64 {
+            prop_assert_eq!(index.place(number).unwrap(), anew.place(number).unwrap());
+        }
     }
 
     #[test]

@@ -14,7 +14,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from protoslice.server.api.openapi import openapi_document
 from protoslice.server.api.problems import METHOD, HttpProblem
-from protoslice.server.api.routes import assembly, chunks, intake, operations, schemas, stores, tags, uploads, views
+from protoslice.server.api.routes import (
+    arriving,
+    assembly,
+    chunks,
+    intake,
+    operations,
+    schemas,
+    stores,
+    tags,
+    uploads,
+    views,
+)
 from protoslice.server.api.view_router import ViewRouter, serve_view
 from protoslice.server.api.views import VIEWS
 from protoslice.server.http.disconnect import CancelOnDisconnect
@@ -64,7 +75,7 @@ class Application(FastAPI):
         self.views = ViewRouter(VIEWS)
         self.policy = OriginPolicy(services.settings)
         self.recorder = Recorder(services.metrics, RequestLog())
-        for module in (intake, stores, uploads, assembly, chunks, views, tags, schemas, operations):
+        for module in (intake, stores, uploads, arriving, assembly, chunks, views, tags, schemas, operations):
             self.include_router(module.router)
         for kind in HANDLED:
             self.add_exception_handler(kind, answer_exception)

@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from costing.harness import Wire
 from costing.makings import TUS, uploads
-from costing.table import KIB, Budget, Row, get, request
+from costing.table import KIB, MIB, Budget, Row, get, request
 
 __all__ = ["RESUMING"]
 
 _MANY: Final = 40
 _PART: Final = uploads(_MANY)
 _ONE: Final = uploads(1, b"y" * 100_000)
+_EMPTY: Final = uploads(1, bytes(1_000_000))
 _UPLOAD: Final = "/v1/uploads/{upload}"
 
 
@@ -88,6 +89,14 @@ RESUMING: Final = (
         given=_PART,
         status=200,
         budget=Budget(calls=10),
+    ),
+    Row(
+        route=f"GET {_UPLOAD}/records",
+        worst="a million empty records, framed anew",
+        ask=lambda parts: get(f"/v1/uploads/{parts[0]}/records?framing=delimited&format=tfrecord"),
+        given=_EMPTY,
+        status=200,
+        budget=Budget(calls=20, got=2 * MIB),
     ),
     Row(
         route=f"PATCH {_UPLOAD}",

@@ -1,16 +1,15 @@
 //! Index of a riegeli file: the chunks that hold records, and the number of the first record of each.
 
-use super::framing::Framing;
 use super::index::{Builder, Index, broken};
 use crate::error::Result;
 use crate::limits::Limits;
 use crate::riegeli::{ChunkRef, chunk_at};
 use crate::source::Source;
 
-/// The index of a riegeli file; reads its chunk headers.
-pub fn index_source(source: &dyn Source, limits: &Limits) -> Result<Index> {
-    let (size, mut at) = (source.len(), 0);
-    let mut builder = Builder::new(Framing::Riegeli, limits);
+/// The index of a riegeli file, of whose beginning `index` was made; reads the chunk headers behind that.
+pub fn index_behind(index: Index, source: &dyn Source, limits: &Limits) -> Result<Index> {
+    let (size, mut at) = (source.len(), index.end());
+    let mut builder = Builder::behind(index, limits);
     loop {
         source.carry_on()?;
         match chunk_at(source, at) {

@@ -55,6 +55,11 @@ pub struct Index {
 }
 
 impl Index {
+    /// The index of a stream of which nothing has come.
+    pub fn empty(framing: Framing) -> Self {
+        Self { framing, count: 0, end: 0, size: 0, fault: None, rows: Vec::new(), codes: Vec::new() }
+    }
+
     /// Framing of the stream.
     pub fn framing(&self) -> Framing {
         self.framing
@@ -199,8 +204,10 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    pub(super) fn new(framing: Framing, limits: &Limits) -> Self {
-        let index = Index { framing, count: 0, end: 0, size: 0, fault: None, rows: Vec::new(), codes: Vec::new() };
+    /// A builder that goes on behind the last record of `index`. The next record begins a row, so that a saved index
+    /// has all that is needed.
+    pub(super) fn behind(mut index: Index, limits: &Limits) -> Self {
+        index.fault = None;
         Self { index, most: limits.records, codes: CODES, last: 0, run: 0 }
     }
 

@@ -16,4 +16,4 @@ pub use batch::Batch;
 pub use framing::Framing;
 pub use index::{Fault, Index, Place};
 pub use output::{Form, Reading};
-pub use scanner::{Scanner, index_source};
+pub use scanner::{Scanner, index_behind, index_source};

@@ -16,11 +16,16 @@ const LARGEST_READ: usize = 256 << 10;
 
 /// The index of all of `source`; reads the heads of records, and what lies between near ones.
 pub fn index_source(framing: Framing, source: &dyn Source, limits: &Limits) -> Result<Index> {
-    if framing == Framing::Riegeli {
-        return super::chunks::index_source(source, limits);
+    index_behind(Index::empty(framing), source, limits)
+}
+
+/// The index of all of `source`, of whose beginning `index` was made; reads nothing before the end of its last record.
+pub fn index_behind(index: Index, source: &dyn Source, limits: &Limits) -> Result<Index> {
+    if index.framing() == Framing::Riegeli {
+        return super::chunks::index_behind(index, source, limits);
     }
     let size = source.len();
-    let mut scanner = Scanner::new(framing, limits)?;
+    let mut scanner = Scanner::behind(index, limits);
     let mut buffer = vec![0; LARGEST_READ];
     let mut len = FIRST_READ;
     loop {
@@ -56,8 +61,13 @@ impl Scanner {
         if framing == Framing::Riegeli {
             return Err(WireError::new(Kind::Unsupported, "a riegeli file is indexed from its chunk headers"));
         }
-        let builder = Builder::new(framing, limits);
-        Ok(Self { framing, builder, position: 0, skip: 0, open: None, pending: Vec::with_capacity(MAX_HEAD) })
+        Ok(Self::behind(Index::empty(framing), limits))
+    }
+
+    fn behind(index: Index, limits: &Limits) -> Self {
+        let (framing, position) = (index.framing(), index.end());
+        let builder = Builder::behind(index, limits);
+        Self { framing, builder, position, skip: 0, open: None, pending: Vec::with_capacity(MAX_HEAD) }
     }
 
     /// Passes over what need not be seen; returns the offset at which the next piece must begin.

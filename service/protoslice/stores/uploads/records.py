@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -50,6 +50,14 @@ class UploadRecords:
         if held.upload.expires < now():
             raise Gone("this upload has expired")
         return held
+
+    async def again(self, held: VersionedUpload) -> VersionedUpload:
+        """`held`, as long as the record is the same, at the cost of one small call; else as `read`."""
+        with suppress(NotFound):
+            stat = await self._storage.stat(keys.upload(held.upload.id))
+            if stat.etag == held.etag and held.upload.expires >= now():
+                return held
+        return await self.read(held.upload.id)
 
     async def change(self, held: VersionedUpload, upload: Upload) -> VersionedUpload:
         """Replace the held record; `Conflict` when another writer was first."""

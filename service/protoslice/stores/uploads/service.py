@@ -25,6 +25,7 @@ from protoslice.stores.layout import keys
 from protoslice.stores.names import check_file_path, check_request
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads.append import Appender, Means
+from protoslice.stores.uploads.arriving import Arriving
 from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, WrongOffset
 from protoslice.stores.uploads.limits import OpenUploadLimits
 from protoslice.stores.uploads.model import NewUpload, Upload, UploadOptions
@@ -78,6 +79,8 @@ class Uploads:
         self._types = types
         self._making = StoreMaker(storage, worker, ingest, types, options)
         self._records = UploadRecords(storage)
+        self.arriving = Arriving(storage, worker, self._records)
+        """Records of uploads, also of those under way."""
         self._locks = UploadLocks()
         self._means = Means(storage, worker, options.part_bytes, self._change)
         self._room = OpenUploadLimits(storage, options)

@@ -1,0 +1,97 @@
+"""Records of uploads under way, for readers that wait for more."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from protoslice.server.api.openapi_fragments import BINARY, header, problems
+from protoslice.server.http.parameters import with_parameter
+from protoslice.server.intake.resumable.answers import PREFIX, about, answering
+from protoslice.server.middleware.body_limits import GuardedRoute
+from protoslice.server.services import Given
+from protoslice.stores.uploads import ArrivingRequest
+
+router = APIRouter(tags=["uploads"], route_class=GuardedRoute)
+
+_URL: Final = f"{PREFIX}/{{upload}}/records"
+_MEDIA_TYPES: Final = ("application/x-protobuf-delimited", "application/octet-stream")
+_SAID: Final = {
+    "link": header(
+        "The records behind these, with `rel=next`, until all have been given; the store, with `rel=related`."
+    ),
+    "upload-complete": header("`?1` when the upload has ended."),
+}
+
+After = Annotated[int, Query(ge=0, lt=1 << 62, description="Records that the client has: those behind them are sent.")]
+Wait = Annotated[float, Query(ge=0, le=30, description="Seconds to wait while there are no more.")]
+FramingOfUpload = Annotated[str | None, Query(description="Framing of the upload; needed where few bytes have come.")]
+FramingOfAnswer = Annotated[str, Query(description="Framing of the answer.")]
+
+
+@router.get(
+    _URL,
+    operation_id="get_arriving_records",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Records in their order; none when the wait is over, or the upload has ended.",
+            "content": {media_type: {"schema": BINARY} for media_type in _MEDIA_TYPES},
+            "headers": _SAID,
+        },
+        **problems(404, 409, 410, 413, 415, 422),
+    },
+    summary="Records of an upload while it arrives",
+)
+@answering
+async def get_arriving_records(
+    request: Request,
+    services: Given,
+    upload: str,
+    after: After = 0,
+    wait: Wait = 0,
+    framing: FramingOfUpload = None,
+    format: FramingOfAnswer = "delimited",
+) -> Response:
+    """Get records whose bytes are durable, some MiB at most; the request that sends them is not disturbed."""
+    wanted = ArrivingRequest(after, wait, framing, format)
+    async with AsyncExitStack() as opened:
+        found = await opened.enter_async_context(services.stores.uploads.arriving.after(upload, wanted))
+        headers = about(found.upload, services.settings) | {"content-length": str(found.records.size)}
+        if found.next is not None:
+            query = with_parameter(request.scope["query_string"], "after", str(found.next))
+            links = [headers.get("link"), f'<{PREFIX}/{upload}/records?{query}>; rel="next"']
+            headers["link"] = ", ".join(filter(None, links))
+        window = services.windows.open(found.records.size)
+        pieces = await opened.enter_async_context(aclosing(found.records.pieces(0, found.records.size, window)))
+        first = await anext(pieces, b"")  # a failure to read is told before the head is sent
+        return _Opened(_all(first, pieces), headers, found.records.media_type, opened.pop_all())
+    raise AssertionError("a with block that returns")  # pragma: no cover
+
+
+class _Opened(StreamingResponse):
+    """A response whose body reads what `opened` holds."""
+
+    def __init__(
+        self, body: AsyncGenerator[bytes | memoryview], headers: dict[str, str], media_type: str, opened: AsyncExitStack
+    ) -> None:
+        super().__init__(body, 200, headers, media_type)
+        self._opened = opened
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response, and close what it reads."""
+        async with self._opened:
+            await super().__call__(scope, receive, send)
+
+
+async def _all(
+    first: bytes | memoryview, rest: AsyncGenerator[bytes | memoryview]
+) -> AsyncGenerator[bytes | memoryview]:
+    yield first
+    async for piece in rest:
+        yield piece
