@@ -30,6 +30,11 @@ class Location:
     segments: tuple[str, ...]
 
     @property
+    def path(self) -> str:
+        """Absolute path of a `file` location."""
+        return "/" + "/".join(self.segments)
+
+    @property
     def is_web(self) -> bool:
         """True for `http` and `https`."""
         return self.scheme in _WEB_PORTS
@@ -79,7 +84,7 @@ def local_path(uri: str) -> str | None:
     """The path that a `file://` URI names; None for other schemes, `InvalidInput` for a malformed one."""
     if not uri.lower().startswith("file://"):
         return None
-    return "/" + "/".join(parse_root(uri).segments)
+    return parse_root(uri).path
 
 
 def _authority(scheme: str, authority: str) -> str:

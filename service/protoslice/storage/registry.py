@@ -139,7 +139,7 @@ def _lacks(factory: object) -> str | None:
 
 def _open_files(uri: str, options: Mapping[str, str]) -> Storage:
     _refuse_options("file", options)
-    return FileStorage("/" + "/".join(parse_root(uri).segments))
+    return FileStorage(parse_root(uri).path)
 
 
 def _open_memory(uri: str, options: Mapping[str, str]) -> Storage:

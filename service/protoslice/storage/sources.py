@@ -37,7 +37,7 @@ def open_source(
     """
     place = parse_root(root)
     if place.scheme == "file":
-        return FileStorage("/" + "/".join(place.segments), create=False)
+        return FileStorage(place.path, create=False)
     if place.is_web:
         web: Storage = backend_module("https").WebStorage(root, networks=networks, prefixes=prefixes)
         return web
