@@ -33,6 +33,24 @@ Service = Annotated[
 Tags = Annotated[
     list[str] | None, typer.Option("--tag", metavar="TAG", help="Point this tag at the store; may be repeated.")
 ]
+Root = Annotated[str | None, typer.Option(metavar="FILE", help="Which file is the root, where that is not plain.")]
+Bases = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="STORE",
+        help="A store that has much of it already; may be repeated.",
+        show_default="the one TAG points to",
+    ),
+]
+Plan = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PLAN", help="policy: a chunked proto by these sizes too.", show_default="the plan that it came with"
+    ),
+]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Refuse a model that lacks files, or fails checksums of its own.")
+]
 Store = Annotated[str, typer.Argument(metavar="STORE", help="http://HOST/v1/stores/TAG, or @TAG with PROTOSLICE_URL.")]
 
 
@@ -40,32 +58,14 @@ def push(  # noqa: PLR0913 - each is an option
     name: Annotated[str, typer.Argument(metavar="PATH", help="A file, or the directory of a model, by path or URI.")],
     url: Service = None,
     tags: Tags = None,
-    root: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Which file is the root, where that is not plain.")
-    ] = None,
-    base: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="STORE",
-            help="A store that has much of it already; may be repeated.",
-            show_default="the one TAG points to",
-        ),
-    ] = None,
+    root: Root = None,
+    base: Bases = None,
     min_chunk: MinChunk = None,
     max_chunk: MaxChunk = None,
-    plan: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PLAN",
-            help="policy: a chunked proto by these sizes too.",
-            show_default="the plan that it came with",
-        ),
-    ] = None,
+    plan: Plan = None,
     rules: RulesFile = None,
     type_name: TypeName = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse a model that lacks files, or fails checksums of its own.")
-    ] = False,
+    strict: Strict = False,
     as_json: Json = False,
 ) -> None:
     """Make a store of a model on a service. What the service has of it already is not sent.
