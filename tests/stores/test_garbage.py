@@ -5,17 +5,24 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import pytest
 from tests.support.interrupted import InterruptedStorage
-from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, upload, visible
+from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onnx, opened, some, upload, visible
 
+from protoslice.facts import File
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog.claims import Claims
+from protoslice.stores.catalog.tags import Tags
 from protoslice.stores.garbage import collect_garbage
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.indexes import Indexes
+from protoslice.stores.layout.references import references_of
+from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.uploads import Body, NewUpload, Upload
 
 T = TypeVar("T")
@@ -164,18 +171,58 @@ class Counting(InterceptedStorage):
         return await call()
 
 
-def test_a_collection_lists_objects_once_and_reads_each_manifest_once() -> None:
+async def seed(storage: Storage, count: int) -> None:
+    """Put stores with a tag each straight into a storage, their small records as an upload leaves them."""
+    created = datetime(2026, 1, 1, tzinfo=UTC)
+    for number in range(count):
+        attempt = f"{1_700_000_000 + number:010x}-{number:020x}"
+        location = ObjectLocation(3, key=f"objects/{attempt}/file-0")
+        manifest = Manifest(
+            id=f"{number * 0x9E3779B97F4A7C15 % (1 << 64):016x}{number:048x}", type=None, root=None, chunks=0,
+            min_chunk=1, max_chunk=2, created=created + timedelta(seconds=number), source="", attempt=attempt,
+            files=(File("a", 3, "0" * 64),), objects=(location,), indexed=False, why="it is none",
+        )  # fmt: skip
+        for key in (*sorted(manifest.keys), f"objects/{attempt}/claim"):
+            await storage.put(ObjectKey(key), b"alive")
+        await Indexes(storage).add(manifest, references_of(manifest))
+        await storage.put(keys.store(manifest.id), manifest.encode())
+        await Tags(storage).put(f"t{number}", manifest.id, if_match=None, if_none_match=False)
+
+
+def test_a_collection_with_nothing_to_collect_only_lists() -> None:
+    """Each folder is listed once, a page at a time, whatever the number of stores."""
+
     async def work(stores: Stores, storage: MemoryStorage) -> None:
-        for seed in range(7):
-            info = (await upload(stores, onnx(100, seed=seed))).store
-        await stores.delete(info.id)
+        await seed(storage, 1100)
+        await upload(stores, onnx(100))
+        await settled()
+        counting = Counting(storage)
+        report = await collect_garbage(counting, grace_seconds=HOUR, clock=lambda: time.time() + 2 * HOUR)
+        assert (report.objects, report.stores, report.leftovers) == (0, 0, 0)
+        assert {name for name, _ in counting.calls} == {"list", "collect_garbage"}
+        listed = {folder: count for (name, folder), count in counting.calls.items() if name == "list"}
+        assert listed == {
+            "uploads": 1, "removed": 1, "stores": 2, "objects": 5, "derived": 1, "probe": 1, "tags": 2, "schemas": 1,
+            "indexes": 2 + 1 + 2,
+        }  # fmt: skip
+
+    in_memory(work)
+
+
+def test_a_collection_reads_the_manifests_of_suspects_alone() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        await seed(storage, 50)
+        one, two = await some(stores, 2)
+        await stores.delete(one)
+        await storage.put(keys.object_key((await stores.view(two)).manifest.attempt, "left"), b"x")
         for number in range(3):
             await storage.put(ObjectKey(f"objects/000000000{number}-a/file-0"), b"x")
         counting = Counting(storage)
         report = await collect_garbage(counting, grace_seconds=HOUR, clock=lambda: time.time() + 2 * HOUR)
-        assert (report.objects, report.stores) == (2 + 3, 1)
-        assert counting.calls["list", "objects"] == 1
-        assert counting.calls["get_range", "stores"] == 6
+        assert (report.objects, report.stores) == (2 + 1 + 3, 1)
+        assert counting.calls["get_range", "stores"] == 1, "of the store beside whose objects something was left"
+        assert counting.calls["list", "objects"] < 20
+        assert len(await visible(stores)) == 51
 
     in_memory(work)
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
-__all__ = ["map_concurrently", "run_concurrently"]
+__all__ = ["each_concurrently", "map_concurrently", "run_concurrently"]
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 WINDOW: Final = 32
 """Concurrent calls at most; a remote storage answers each after some 20 ms."""
+BATCH: Final = 256
+"""Things of a stream that are held at a time."""
 
 
 async def map_concurrently(call: Callable[[S], Awaitable[T]], things: Iterable[S]) -> list[T]:
@@ -34,6 +36,17 @@ async def map_concurrently(call: Callable[[S], Awaitable[T]], things: Iterable[S
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
+
+
+async def each_concurrently(call: Callable[[S], Awaitable[object]], things: AsyncIterable[S]) -> None:
+    """Await `call` for each of `things`, concurrently; some of the things are in memory at a time."""
+    batch: list[S] = []
+    async for thing in things:
+        batch.append(thing)
+        if len(batch) == BATCH:
+            await map_concurrently(call, batch)
+            batch = []
+    await map_concurrently(call, batch)
 
 
 async def run_concurrently(*calls: Callable[[], Awaitable[T]]) -> list[T]:

@@ -168,6 +168,11 @@ class Manifest:
         beside = {f"objects/{self.attempt}/{name}" for name in self.beside}
         return objects | {f"{key}.sums" for key in objects} | beside
 
+    def keys_in(self, attempt: str) -> set[str]:
+        """Keys of the objects of one attempt that the store needs."""
+        folder = f"objects/{attempt}/"
+        return {key for key in self.keys if key.startswith(folder)}
+
     @property
     def attempts(self) -> set[str]:
         """Attempts whose objects the store needs: its own, and those of the uploads its files arrived in."""

@@ -73,15 +73,22 @@ def test_garbage_is_shown_then_removed(storage: Path) -> None:
     assert len([key for key in left if key.startswith("stores/")]) == 1
 
 
-def test_a_damaged_manifest_holds_everything_back(storage: Path) -> None:
+def test_a_damaged_manifest_keeps_what_it_may_need(storage: Path) -> None:
+    """Without its place in the index by time, the listings do not clear the store."""
     manifest = next(key for key in keys(storage) if key.startswith("stores/"))
+    for entry in storage.glob(f"indexes/time/*-{manifest.rpartition('/')[2]}"):
+        entry.unlink()
     (storage / manifest).write_bytes(b"damage")
     before = keys(storage)
     done = call("gc", "--storage", storage.as_uri(), "--grace-seconds", "0", code=3)
-    assert done.stderr == f"protoslice: no object was removed: {manifest} is damaged, and might need any of them\n"
+    assert done.stdout.startswith("removed: 2 objects (")
+    assert done.stderr == f"protoslice: {manifest} is damaged: the objects that it may need were left alone\n"
     told = json.loads(call("gc", "--storage", storage.as_uri(), "--grace-seconds", "0", "--json", code=3).stdout)
-    assert told["unreadable"] == manifest
-    assert keys(storage) == before
+    assert (told["unreadable"], told["objects"]) == (manifest, 0)
+    left = keys(storage)
+    assert manifest in left
+    assert not [key for key in left if key.startswith("removed/")]
+    assert len(before) - len(left) == 7, "those of the deleted store alone"
 
 
 def test_storage_without_stores_is_not_made_one(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def _unaccounted(found: list[str], read: set[str], tags: set[str]) -> list[str]:
         folder, _, rest = key.partition("/")
         last = key.rpartition("/")[2]
         if folder == "objects" and (last == "claim" or last.startswith("of-")):
-            return rest.split("/")[0] in attempts and (last == "claim" or last[3:] in stores)
+            return rest.split("/")[0] in attempts and (last == "claim" or last[3:].split("-")[1] in stores)
         if key.startswith(("indexes/time/", "indexes/type/")):
             return last.partition("-")[2] in stores
         if key.startswith("indexes/tag/"):

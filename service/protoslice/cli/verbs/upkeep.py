@@ -53,10 +53,10 @@ def gc(
     report = asyncio.run(_collect(settings.storage, settings.plain_storage_options(), grace_seconds, dry_run))
     if as_json:
         print_json(asdict(report) | {"dry_run": dry_run})
-    elif report.unreadable is None:
-        say(_told(report, "would be removed" if dry_run else "removed"))
     else:
-        raise IntegrityError(f"no object was removed: {report.unreadable} is damaged, and might need any of them")
+        say(_told(report, "would be removed" if dry_run else "removed"))
+        if report.unreadable is not None:
+            raise IntegrityError(f"{report.unreadable} is damaged: the objects that it may need were left alone")
     if report.unreadable is not None:
         raise typer.Exit(NOT_KEPT)
 

@@ -18,6 +18,7 @@ from protoslice.stores.catalog.removed import bury
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_all_new
 from protoslice.stores.layout.indexes import Indexes
+from protoslice.stores.layout.references import references_of
 from protoslice.stores.manifest import Manifest
 
 __all__ = ["Manifests", "is_retired", "withdraw"]
@@ -103,8 +104,10 @@ class Manifests:
         manifest names.
         """
         data = await self._worker.sized(manifest.weight, manifest.encode)
-        objects = beside or {}
-        await run_concurrently(lambda: self._indexes.add(manifest), lambda: put_all_new(self._storage, objects))
+        references = await self._worker.sized(manifest.weight, lambda: references_of(manifest))
+        await run_concurrently(
+            lambda: self._indexes.add(manifest, references), lambda: put_all_new(self._storage, beside or {})
+        )
         # To its end even if the client leaves: a manifest that came too late would stay, with nobody to take it back.
         there = await _uncancelled(self._settled(manifest, data))
         if there.created != manifest.created:

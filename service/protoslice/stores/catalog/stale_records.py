@@ -6,14 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Final
 
+from protoslice.concurrency.gather import each_concurrently
 from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.storage import ObjectKey, ObjectStat, Storage
+from protoslice.stores.catalog.census import Census, TagCensus
 from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims
+from protoslice.stores.catalog.holders import Holders, UnreadableManifest
 from protoslice.stores.catalog.named_records import is_removal_mark
-from protoslice.stores.catalog.reachable import ReachableObjects, UnreadableManifest, manifest_at
 from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.layout import keys
-from protoslice.stores.layout.indexes import owner_of
+from protoslice.stores.layout.indexes import entries_of, owner_of, store_at
 
 __all__ = ["SETTLED_SECONDS", "StaleRecords"]
 
@@ -25,11 +27,12 @@ No claim protects those. A writer of a tag that takes longer than half of this w
 
 
 class StaleRecords:
-    """Removes stale small records of one storage, judged by `needed`, the result of reading all manifests."""
+    """Removes stale small records of one storage; reads only those that listings make suspicious."""
 
-    def __init__(self, storage: Storage, needed: ReachableObjects, *, before: float, settled: float) -> None:
+    def __init__(self, storage: Storage, census: Census, holders: Holders, *, before: float, settled: float) -> None:
         self._storage = storage
-        self._needed = needed
+        self._census = census
+        self._holders = holders
         self._before = before
         self._settled = settled
         self._claims = Claims(storage)
@@ -37,12 +40,10 @@ class StaleRecords:
 
     async def remove(self) -> None:
         """Delete all stale index entries, entries of tags, and removal marks."""
-        async for item in self._entries():
-            await self._storage.delete(item.key)
-        async for item in self._entries_of_tags():
-            await self._remove_unless_changed(item)
-        async for item in self._marks():
-            await self._remove_unless_changed(item)
+        tags = await TagCensus.of(self._storage)
+        await each_concurrently(self._remove_entry, self._entries())
+        await each_concurrently(self._remove_entry_of_tag, self._entries_of_tags(tags))
+        await each_concurrently(self._remove_unless_changed, self._marks(tags))
 
     async def is_over(self, item: ObjectStat) -> bool:
         """True when the attempt that wrote an index entry or a reference can no longer become a store.
@@ -55,16 +56,39 @@ class StaleRecords:
         return await self._claims.is_over(attempt)
 
     async def _entries(self) -> AsyncIterator[ObjectStat]:
-        for folder in (keys.BY_TIME, keys.BY_TYPE):
+        """Entries by time and by type that a store's only place in time does not explain."""
+        for folder in (*([keys.BY_TIME] if self._census.is_astray else []), keys.BY_TYPE):
             async for item in self._storage.iterate(folder):
-                old = item.modified.timestamp() < self._before  # checked first: young entries cost no read of a claim
-                if old and item.key not in self._needed.entries and await self.is_over(item):
+                old = item.modified.timestamp() < self._before
+                if old and not self._census.is_current(item.key.segments[-1]):
                     yield item
 
-    async def _entries_of_tags(self) -> AsyncIterator[ObjectStat]:
+    async def _remove_entry(self, item: ObjectStat) -> None:
+        try:
+            manifests = await self._holders.of_store(store_at(item.key.segments[-1]))
+        except UnreadableManifest:
+            return
+        if not any(item.key in entries_of(manifest) for manifest in manifests) and await self.is_over(item):
+            await self._storage.delete(item.key)
+
+    async def _entries_of_tags(self, tags: TagCensus) -> AsyncIterator[ObjectStat]:
+        """Entries of missing tags, of missing stores, and of tags with several entries, good or not."""
+        repeated = set[str]()
         async for item in self._storage.iterate(keys.BY_STORE):
-            if item.modified.timestamp() < self._settled and not await self._is_set(item.key):
+            name, old = item.key.segments[-1], item.modified.timestamp() < self._settled
+            count = tags.see(name)
+            if count > 1:
+                repeated.add(name)
+            elif old and not (count and self._census.has(item.key.segments[-2])):
                 yield item
+        if repeated:
+            async for item in self._storage.iterate(keys.BY_STORE):
+                if item.key.segments[-1] in repeated and item.modified.timestamp() < self._settled:
+                    yield item
+
+    async def _remove_entry_of_tag(self, item: ObjectStat) -> None:
+        if not await self._is_set(item.key):
+            await self._remove_unless_changed(item)
 
     async def _is_set(self, entry: ObjectKey) -> bool:
         """True when the tag of an entry points at the entry's store, or is damaged. Removes dangling tags."""
@@ -87,28 +111,25 @@ class StaleRecords:
 
         Its remover deals with the tags.
         """
-        if store in self._needed.stores or store in self._needed.removed:
-            return True
         try:
-            _, manifest = await manifest_at(self._storage, await self._storage.stat(keys.store(store)))
-        except NotFound:
-            return False
+            return bool(await self._holders.of_store(store))
         except UnreadableManifest:
             return True
-        return manifest is not None
 
     async def _untie(self, tag: StoredTag) -> None:
         """Remove the tag of an interrupted removal; `Conflict` when it has been set anew since."""
         with suppress(NotFound):
             await self._tags.delete(tag.name, if_match=tag.etag)
 
-    async def _marks(self) -> AsyncIterator[ObjectStat]:
+    async def _marks(self, tags: TagCensus) -> AsyncIterator[ObjectStat]:
         # Without conditional deletes a withdrawn manifest stays: deleting it could hit a store published in its place.
         conditional = self._storage.abilities.conditional_delete
-        for folder in (keys.TAGS, keys.SCHEMAS, *([keys.STORES] if conditional else [])):
-            async for item in self._storage.iterate(folder):
-                if item.modified.timestamp() < self._settled and is_removal_mark(item):
-                    yield item
+        for item in (*tags.marks, *(self._census.marks if conditional else [])):
+            if item.modified.timestamp() < self._settled:
+                yield item
+        async for item in self._storage.iterate(keys.SCHEMAS):
+            if item.modified.timestamp() < self._settled and is_removal_mark(item):
+                yield item
 
     async def _remove_unless_changed(self, item: ObjectStat) -> None:
         """Delete a record unless it was rewritten since the listing.

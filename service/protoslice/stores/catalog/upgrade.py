@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from protoslice import schema
-from protoslice.concurrency.gather import map_concurrently
+from protoslice.concurrency.gather import each_concurrently
 from protoslice.errors import Conflict, IntegrityError, LimitExceeded, Unsupported
-from protoslice.storage import ObjectKey, ObjectStat, Storage
+from protoslice.storage import ObjectStat, Storage
 from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.catalog.manifests import is_retired
 from protoslice.stores.catalog.removed import bury
@@ -19,12 +18,11 @@ from protoslice.stores.catalog.tags import Tags
 from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import Indexes
+from protoslice.stores.layout.references import references_of
 from protoslice.stores.layout.version import FIRST, MARK, UPGRADING
 from protoslice.stores.manifest import Manifest, upgraded
 
 __all__ = ["UpgradeReport", "upgrade"]
-
-_PAGE = 500
 
 
 @dataclass(slots=True)
@@ -46,8 +44,8 @@ async def upgrade(storage: Storage) -> UpgradeReport:
     mark = await _begin(storage)
     report = UpgradeReport()
     await _each_attempt(storage, report)
-    await _each(storage, keys.STORES, lambda item: _store(storage, item, report))
-    await _each(storage, keys.REMOVED, lambda item: _removal(storage, item, report))
+    await each_concurrently(lambda item: _store(storage, item, report), storage.iterate(keys.STORES))
+    await each_concurrently(lambda item: _removal(storage, item, report), storage.iterate(keys.REMOVED))
     indexes = Indexes(storage)
     async for tag in Tags(storage).each():
         await indexes.add_tag(tag.store, tag.name)
@@ -63,17 +61,6 @@ async def _begin(storage: Storage) -> str:
     if found not in {FIRST, MARK, UPGRADING}:
         raise Unsupported("this storage was laid out by a later version of protoslice: use that one")
     return await storage.put(keys.MARKER, UPGRADING, if_etag=stat.etag)
-
-
-async def _each(storage: Storage, folder: ObjectKey, work: Callable[[ObjectStat], Awaitable[None]]) -> None:
-    """Call `work` for each object in a folder, side by side in batches of `_PAGE`."""
-    items: list[ObjectStat] = []
-    async for item in storage.iterate(folder):
-        items.append(item)
-        if len(items) == _PAGE:
-            await map_concurrently(work, items)
-            items = []
-    await map_concurrently(work, items)
 
 
 async def _each_attempt(storage: Storage, report: UpgradeReport) -> None:
@@ -103,7 +90,7 @@ async def _store(storage: Storage, item: ObjectStat, report: UpgradeReport) -> N
     except IntegrityError:
         report.unreadable += (item.key.text,)
         return
-    await Indexes(storage).add(manifest)
+    await Indexes(storage).add(manifest, references_of(manifest))
     if manifest.encode() != data:
         await storage.put(item.key, manifest.encode(), if_etag=item.etag)
     report.stores += 1

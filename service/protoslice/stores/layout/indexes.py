@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 
 from protoslice.concurrency.gather import map_concurrently
@@ -62,12 +62,11 @@ class Indexes:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
-    async def add(self, manifest: Manifest) -> None:
-        """Write a store's index entries, and references in the attempts it needs, before its manifest.
+    async def add(self, manifest: Manifest, references: Iterable[ObjectKey]) -> None:
+        """Write a store's index entries and its `references` in the attempts it needs, before its manifest.
 
         Each holds the name of the attempt, whose claim tells a collector whether the entry may be deleted.
         """
-        references = (keys.reference(attempt, manifest.id) for attempt in sorted(manifest.attempts))
         owner = manifest.attempt.encode()
         await map_concurrently(lambda key: self._write(key, owner), (*entries_of(manifest), *references))
 

@@ -3,7 +3,7 @@
 protoslice.json                     the layout's version
 stores/<id>                         a store's manifest: written last, in one step; with it the store exists
 objects/<attempt>/claim             a writer is at work, or a manifest needs the attempt (claims.py)
-objects/<attempt>/of-<id>           the store may name objects of this attempt; holds the attempt of its manifest
+objects/<attempt>/of-<place>-<n>-…  the store may name objects of this and n - 1 other attempts (references.py)
 objects/<attempt>/file-<n>          file <n> of an upload, as it came; small files share the object of the first of them
 objects/<attempt>/file-<n>.sums     its block sums
 objects/<attempt>/side  side.sums   records of a chunked proto that had to be decoded; a text in its binary form
@@ -54,6 +54,7 @@ __all__ = [
     "by_type",
     "claim",
     "derived",
+    "is_note",
     "is_reference",
     "name_of",
     "new_attempt",
@@ -63,7 +64,6 @@ __all__ = [
     "reference",
     "schema",
     "store",
-    "store_of_reference",
     "sums_of",
     "tag",
     "upload",
@@ -110,9 +110,9 @@ def claim(attempt: str) -> ObjectKey:
     return OBJECTS / attempt / "claim"
 
 
-def reference(attempt: str, store_id: str) -> ObjectKey:
-    """The note in an attempt that a store may name its objects."""
-    return OBJECTS / attempt / f"of-{store_id}"
+def reference(attempt: str, about: str) -> ObjectKey:
+    """The note in an attempt that a store may name its objects; see `references.Reference`."""
+    return OBJECTS / attempt / f"of-{about}"
 
 
 def is_reference(key: ObjectKey) -> bool:
@@ -120,9 +120,9 @@ def is_reference(key: ObjectKey) -> bool:
     return key.segments[0] == "objects" and key.segments[-1].startswith("of-")
 
 
-def store_of_reference(key: ObjectKey) -> str:
-    """The id of the store that a note in an attempt is about."""
-    return key.segments[-1].removeprefix("of-")
+def is_note(key: ObjectKey) -> bool:
+    """True for a claim or a reference, which hold no content of an upload."""
+    return key.segments[-1] == "claim" or is_reference(key)
 
 
 def by_type(type_name: str) -> ObjectKey:

@@ -1,0 +1,179 @@
+"""Sweeper of attempts: finds objects that no store can need, and deletes them once the claims agree."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from protoslice.concurrency.gather import map_concurrently
+from protoslice.errors import NotFound
+from protoslice.storage import ObjectStat, Storage
+from protoslice.stores.catalog.census import Census
+from protoslice.stores.catalog.claims import Claims
+from protoslice.stores.catalog.holders import Holders, UnreadableManifest
+from protoslice.stores.catalog.stale_records import StaleRecords
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.indexes import place_in_time
+from protoslice.stores.layout.references import Reference, names_digest
+from protoslice.stores.manifest import Manifest
+
+__all__ = ["Sweeper"]
+
+_BATCH: Final = 64
+"""Suspects that are held in memory, with their listed objects, and judged side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    name: str
+    objects: list[ObjectStat]
+
+
+class Sweeper:
+    """Deletes old attempts that nothing holds, and old objects in held attempts that no holder names.
+
+    A listing clears an attempt whose references all are those of present stores, one of which names exactly the objects
+    that are there. Manifests are read of the others only, the suspects.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        census: Census,
+        holders: Holders,
+        outdated: StaleRecords,
+        *,
+        before: float,
+        dry_run: bool,
+    ) -> None:
+        self._storage = storage
+        self._census = census
+        self._holders = holders
+        self._outdated = outdated
+        self._claims = Claims(storage)
+        self._before = before
+        self._dry_run = dry_run
+        self.objects = 0
+        self.bytes = 0
+        self.unreadable: str | None = None
+        """Key of a damaged manifest, for which the objects that it may need were left; else None."""
+
+    async def sweep(self, uploads: set[str]) -> None:
+        """Go through all attempts but `uploads`, those of resumable uploads that are not over."""
+        suspects: list[_Attempt] = []
+        async for attempt in _attempts(self._storage):
+            if self._is_suspect(attempt) and attempt.name not in uploads:
+                suspects.append(attempt)
+            if len(suspects) == _BATCH:
+                await self._drop(suspects)
+                suspects = []
+        await self._drop(suspects)
+        if not self._dry_run:
+            await self._mend()
+
+    def _is_suspect(self, attempt: _Attempt) -> bool:
+        references = [Reference.parse(item.key) for item in attempt.objects if keys.is_reference(item.key)]
+        current = [each for each in references if self._census.is_current(each.place)]
+        for each in current:
+            self._census.see(each)
+        if len(current) == len(references) and names_digest(attempt.objects) in {each.names for each in current}:
+            return False
+        return any(self._is_old(item) for item in attempt.objects) if references else self._is_over(attempt)
+
+    async def _drop(self, suspects: list[_Attempt]) -> None:
+        """Delete what is not needed of `suspects`."""
+        found = [item for items in await map_concurrently(self._unneeded, suspects) for item in items]
+        content = [item for item in found if not keys.is_note(item.key)]
+        self.objects += len(content)
+        self.bytes += sum(item.size for item in content)
+        if self._dry_run:
+            return
+        # Claims last: while objects of an attempt exist, its doomed claim must be there too.
+        for last in (False, True):
+            part = [item.key for item in found if (item.key.segments[-1] == "claim") is last]
+            await map_concurrently(self._storage.delete, part)
+
+    async def _unneeded(self, attempt: _Attempt) -> list[ObjectStat]:
+        try:
+            held = await self._holders.of_attempt(attempt.name, mend=not self._dry_run)
+            if held:
+                return await self._superfluous(attempt, held)
+            return attempt.objects if self._is_over(attempt) and await self._is_doomed(attempt) else []
+        except UnreadableManifest as error:
+            self.unreadable = self.unreadable or error.key
+            return []
+
+    async def _superfluous(self, attempt: _Attempt, held: list[Manifest]) -> list[ObjectStat]:
+        """Old objects that no holder of an attempt names, and old references of manifests that are over."""
+        named = {key for manifest in held for key in manifest.keys_in(attempt.name)}
+        current = {held_by for manifest in held for held_by in (manifest.id, place_in_time(manifest))}
+        found: list[ObjectStat] = []
+        for item in attempt.objects:
+            if not self._is_old(item) or item.key.segments[-1] == "claim":
+                continue
+            if keys.is_reference(item.key):
+                told = Reference.parse(item.key)
+                if (told.place or told.store) not in current and await self._outdated.is_over(item):
+                    found.append(item)
+            elif item.key.text not in named:
+                found.append(item)
+        return [] if found and await self._is_upload(attempt.name) else found
+
+    async def _is_doomed(self, attempt: _Attempt) -> bool:
+        """True when no writer can need an attempt any more: its claim is doomed. A dry run asks for nothing."""
+        if self._dry_run:
+            return True
+        claim = await self._claims.condemn(attempt.name)
+        if claim is None:
+            return False
+        # Writers now see the condemned claim, so manifests read from here on decide; and an upload may have begun
+        # since the listing of uploads, whose record is written first.
+        try:
+            needed = await self._is_upload(attempt.name) or await self._holders.of_attempt(attempt.name, mend=False)
+        except UnreadableManifest:
+            await self._claims.revive(claim)
+            raise
+        if needed:
+            await self._claims.revive(claim)
+            return False
+        return await self._claims.doom(claim)
+
+    async def _is_upload(self, attempt: str) -> bool:
+        with suppress(NotFound):
+            await self._storage.stat(keys.upload(attempt))
+            return True
+        return False
+
+    async def _mend(self) -> None:
+        """Look at each store that lacks a reference, since its objects may be gone with it."""
+        for prefix in self._census.incomplete():
+            async for item in self._storage.iterate(keys.STORES, after=keys.store(prefix)):
+                if not item.key.segments[-1].startswith(prefix):
+                    break
+                try:
+                    await self._holders.mend(item.key.segments[-1])
+                except UnreadableManifest as error:
+                    self.unreadable = self.unreadable or error.key
+
+    def _is_over(self, attempt: _Attempt) -> bool:
+        """True when an attempt began, and its youngest object came, before the grace."""
+        # One young object protects its attempt: the next file of a long upload may be on its way.
+        return keys.began_at(attempt.name) < self._before and all(self._is_old(item) for item in attempt.objects)
+
+    def _is_old(self, item: ObjectStat) -> bool:
+        return item.modified.timestamp() < self._before
+
+
+async def _attempts(storage: Storage) -> AsyncIterator[_Attempt]:
+    """Each attempt with its objects, from one listing."""
+    attempt = _Attempt("", [])
+    async for item in storage.iterate(keys.OBJECTS):
+        if item.key.segments[1] != attempt.name:
+            if attempt.objects:
+                yield attempt
+            attempt = _Attempt(item.key.segments[1], [])
+        attempt.objects.append(item)
+    if attempt.objects:
+        yield attempt
