@@ -10,9 +10,11 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from protoslice.concurrency.windows import Windows
+from protoslice.errors import InvalidInput
 from protoslice.server.api.problems import DRAINING, HttpProblem
 from protoslice.server.middleware.clients import Clients
 from protoslice.server.observability.metrics import Metrics
+from protoslice.server.observability.peers import Peers
 from protoslice.server.rendering.pool import Renderer
 from protoslice.server.settings import Settings
 from protoslice.storage import MeteredStorage, open_storage
@@ -31,6 +33,7 @@ class Services:
     metrics: Metrics = field(default_factory=Metrics)
     windows: Windows = field(default_factory=Windows)
     opened: Stores | None = None
+    peers: Peers | None = None
     rendering: Renderer | None = None
     draining: bool = False
     uploads: int = 0
@@ -48,6 +51,8 @@ class Services:
         settings = self.settings
         async with AsyncExitStack() as stack:
             storage = await stack.enter_async_context(open_storage(settings.storage, settings.plain_storage_options()))
+            if settings.workers > 1 and not storage.abilities.shared:
+                raise InvalidInput("this storage is of one process alone: serve it with PROTOSLICE_WORKERS=1")
             metered = MeteredStorage(storage, self.metrics.storage.observe)
             opened = await Stores.open(metered, _store_options(settings))
             stack.push_async_callback(opened.close)
@@ -58,6 +63,8 @@ class Services:
                 max_bytes=settings.max_rendered_bytes,
             )
             stack.push_async_callback(rendering.close)
+            if self.peers is not None:
+                await stack.enter_async_context(self.peers.telling(self.metrics.render))
             watch = asyncio.create_task(self.metrics.watch_loop())
             stack.push_async_callback(_stop, watch)
             self.opened, self.rendering, self._at_end = opened, rendering, stack.pop_all()
@@ -66,6 +73,12 @@ class Services:
         """Close everything; nothing is served afterwards."""
         self.opened = self.rendering = None
         await self._at_end.aclose()
+
+    async def render_metrics(self) -> bytes:
+        """Metrics of this process, or of all workers."""
+        # In a thread: every route, method and status has thirty lines.
+        own = await asyncio.to_thread(self.metrics.render)
+        return own if self.peers is None else await self.peers.ask(own)
 
     @property
     def stores(self) -> Stores:

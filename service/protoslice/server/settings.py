@@ -205,6 +205,9 @@ class Settings(BaseSettings):
     )
     drain_seconds: int = Field(default=30, ge=0, description="At shutdown, how long answers under way may take to end.")
 
+    workers: int = Field(
+        default=1, ge=1, le=64, description="Processes that serve the same port; limits for each client are of one."
+    )
     worker_threads: int = Field(
         default=defaults.WORKER_THREADS, ge=1, le=256, description="Threads for work that computes."
     )

@@ -21,10 +21,14 @@ Port = Annotated[
     int | None, typer.Option(metavar="PORT", help="The port to listen on; 0 picks a free one.", show_default="8000")
 ]
 
+Workers = Annotated[int | None, typer.Option(metavar="N", help="Processes that serve the same port.", show_default="1")]
+
 Rest = Annotated[list[str] | None, typer.Argument(hidden=True)]
 
 
-def serve(host: Host = None, port: Port = None, storage: StorageUri = None, rest: Rest = None) -> None:
+def serve(
+    host: Host = None, port: Port = None, storage: StorageUri = None, workers: Workers = None, rest: Rest = None
+) -> None:
     """Serve stores over HTTP. The first line printed is the address.
 
     Every setting can be given as PROTOSLICE_<NAME>; `protoslice config` shows them.
@@ -33,7 +37,7 @@ def serve(host: Host = None, port: Port = None, storage: StorageUri = None, rest
     """
     if rest:
         raise InvalidInput(f"serve takes options alone; a verb stands by itself: protoslice {' '.join(rest)}")
-    settings = service_settings(host=host, port=port, storage=storage)
+    settings = service_settings(host=host, port=port, storage=storage, workers=workers)
     from protoslice.server.transport.run import run
 
     try:

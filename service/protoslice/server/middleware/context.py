@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from random import Random
 from time import perf_counter
@@ -18,6 +19,7 @@ TRACE = "protoslice.trace"
 """Key in the scope of the ids of trace and span, present when there are spans."""
 # Ids only have to differ: a system call for each would cost a small answer a tenth of its time.
 _random = Random()
+os.register_at_fork(after_in_child=_random.seed)
 _GIVEN = re.compile(rb"[A-Za-z0-9._:+/=-]{8,64}")
 
 

@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType
 from typing import Final
 
@@ -21,10 +22,12 @@ from uvicorn.server import HANDLED_SIGNALS
 from protoslice.errors import InvalidInput
 from protoslice.server.app import create_app
 from protoslice.server.observability.logs import configure_logs
+from protoslice.server.observability.peers import Peers
 from protoslice.server.observability.telemetry import configure_tracing
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 from protoslice.server.transport.uvicorn_config import uvicorn_config
+from protoslice.server.transport.workers import Supervisor, WorkerLink
 
 __all__ = ["Server", "run"]
 
@@ -39,16 +42,31 @@ class Server(uvicorn.Server):
     """uvicorn's server with a start that can be given up, and an end in order.
 
     The first signal asks to end; the second one not to wait for anybody; the third does what it does to any program.
+    A worker counts the signals to its supervisor, and of those to itself only the first.
     """
 
-    def __init__(self, config: uvicorn.Config, services: Services, *, at_end: Sequence[Callable[[], None]]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        services: Services,
+        *,
+        at_end: Sequence[Callable[[], None]],
+        link: WorkerLink | None = None,
+    ) -> None:
         super().__init__(config)
         self._services = services
         self._at_end = at_end
+        self._link = link
+        self._controls = 0
         self._starting: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and print the address as the first line of output; errors of the storage end the program."""
+        """Start, and print the address as the first line of output; errors of the storage end the program.
+
+        A worker tells its supervisor instead.
+        """
+        if self._link is not None:
+            asyncio.get_running_loop().add_reader(self._link.control, self._controlled, self._link.control)
         self._starting = asyncio.create_task(self._services.open())
         with suppress(asyncio.CancelledError):
             await self._starting
@@ -56,7 +74,9 @@ class Server(uvicorn.Server):
             await self._services.close()
             return
         await super().startup(sockets)
-        if self.started and sockets:
+        if self.started and self._link is not None:
+            self._link.tell_started()
+        elif self.started and sockets:
             _tell(address_of(sockets[0]))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -95,6 +115,20 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Take note of a signal."""
+        if self._link is None or not self.should_exit:
+            self._end(sig, frame)
+
+    def _controlled(self, control: int) -> None:
+        """Take note of a signal to the supervisor, or of its death."""
+        told = os.read(control, 1)
+        self._controls += len(told)
+        if not told:
+            asyncio.get_running_loop().remove_reader(control)
+        # The first may have come to this process as well, as signals to a group do.
+        if not self.should_exit or self._controls > 1:
+            self._end(signal.SIGTERM, None)
+
+    def _end(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
             self.force_exit = True
             for number in HANDLED_SIGNALS:
@@ -117,15 +151,30 @@ class Server(uvicorn.Server):
 
 def run(settings: Settings) -> None:
     """Serve by these settings until SIGTERM or SIGINT."""
-    flush_logs = configure_logs(settings.log_format, settings.log_level)
-    flush_spans = configure_tracing(settings.otel_endpoint)
+    configure_logs(settings.log_format, settings.log_level)
     _open_many_files()
-    app = create_app(settings)
     listener = listen(settings.host, settings.port)
     try:
-        Server(uvicorn_config(app, settings), app.services, at_end=[flush_spans, flush_logs]).run([listener])
+        if settings.workers == 1:
+            _serve(settings, listener, None)
+        else:
+            tell = partial(_tell, address_of(listener))
+            work = partial(_serve, settings, listener)
+            # An open socket would take connections that no worker accepts any more.
+            Supervisor(settings.workers, work, at_start=tell, at_end=listener.close).run()
     finally:
         listener.close()
+
+
+def _serve(settings: Settings, listener: socket.socket, link: WorkerLink | None) -> None:
+    """Serve at `listener` in this process; `link` when it is a worker."""
+    flush_logs = configure_logs(settings.log_format, settings.log_level)
+    flush_spans = configure_tracing(settings.otel_endpoint)
+    app = create_app(settings)
+    if link is not None:
+        app.services.peers = Peers(link.folder, link.number, link.workers)
+    config = uvicorn_config(app, settings)
+    Server(config, app.services, at_end=[flush_spans, flush_logs], link=link).run([listener])
 
 
 def _tell(address: str) -> None:

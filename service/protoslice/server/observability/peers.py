@@ -1,0 +1,93 @@
+"""Metrics of all workers in one answer; each tells its own over a socket in a shared directory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+__all__ = ["Peers", "merged"]
+
+_SECONDS: Final = 2.0
+"""Time for another worker to tell its metrics; one that does not is left out."""
+_MOST_BYTES: Final = 16 << 20
+
+
+class Peers:
+    """The workers of one supervisor, seen by one of them."""
+
+    def __init__(self, folder: Path, number: int, workers: int) -> None:
+        self._folder = folder
+        self._number = number
+        self._workers = workers
+
+    @asynccontextmanager
+    async def telling(self, render: Callable[[], bytes]) -> AsyncIterator[None]:
+        """Tell other workers what `render` gives, meanwhile."""
+
+        async def tell(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with suppress(OSError):
+                writer.write(await asyncio.to_thread(render))
+                await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_unix_server(tell, self._folder / str(self._number))
+        try:
+            yield
+        finally:
+            server.close()
+
+    async def ask(self, own: bytes) -> bytes:
+        """The metrics of all workers that answer; `own` are those of this one."""
+        others = [number for number in range(self._workers) if number != self._number]
+        told = await asyncio.gather(*map(self._told, others))
+        texts = {number: text for number, text in zip(others, told, strict=True) if text}
+        return await asyncio.to_thread(merged, {self._number: own, **texts})
+
+    async def _told(self, number: int) -> bytes:
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_SECONDS):
+                reader, writer = await asyncio.open_unix_connection(self._folder / str(number))
+                try:
+                    return await _all(reader)
+                finally:
+                    writer.close()
+        return b""
+
+
+async def _all(reader: asyncio.StreamReader) -> bytes:
+    """All bytes up to the end; none when there are more than a worker has to tell."""
+    told = bytearray()
+    while piece := await reader.read(1 << 16):
+        told += piece
+        if len(told) > _MOST_BYTES:
+            return b""
+    return bytes(told)
+
+
+def merged(texts: Mapping[int, bytes]) -> bytes:
+    """Expositions of several workers as one: families together, each sample with the label `worker`."""
+    families: dict[bytes, list[bytes]] = {}
+    for number, text in sorted(texts.items()):
+        label = b'worker="%d"' % number
+        samples: list[bytes] = []
+        head = b""
+        for line in text.splitlines():
+            if line.startswith(b"# HELP "):
+                head = line
+            elif line.startswith(b"#"):
+                samples = families.setdefault(head + b"\n" + line, [])
+            else:
+                samples.append(_labelled(line, label))
+    return b"".join(b"\n".join((head, *samples)) + b"\n" for head, samples in families.items())
+
+
+def _labelled(line: bytes, label: bytes) -> bytes:
+    """A sample with one more label. Its name has neither blanks nor braces, whatever its labels hold."""
+    name, blank, value = line.partition(b" ")
+    if b"{" not in name:
+        return name + b"{" + label + b"}" + blank + value
+    name, _, rest = line.partition(b"{")
+    return name + b"{" + label + b"," + rest

@@ -1,0 +1,199 @@
+"""Workers: processes that serve one listening socket, started, restarted and ended by a supervisor.
+
+The supervisor forks before it has any thread, so a worker that dies is replaced within milliseconds. All workers accept
+from one queue of connections: those that wait there when a worker dies are taken by another. Signals reach workers by a
+pipe each, so that a signal to the whole group counts once; the end of the pipe tells of a supervisor that was killed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+__all__ = ["Supervisor", "WorkerLink"]
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_PATIENCE: Final = 3
+"""Signals after which the supervisor kills its workers."""
+_YOUNG_SECONDS: Final = 1.0
+"""Age below which a worker that dies is replaced only after a pause of this length."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLink:
+    """Link of a worker to its supervisor and to the other workers."""
+
+    number: int
+    workers: int
+    folder: Path
+    """Private directory that all workers share."""
+    control: int
+    """Descriptor that gives a byte for each signal to the supervisor, and ends with it."""
+    started: int
+    """Descriptor that takes a byte when the worker serves."""
+
+    def tell_started(self) -> None:
+        """Tell the supervisor that this worker serves."""
+        with suppress(OSError):
+            os.write(self.started, b"+")
+        os.close(self.started)
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """Worker that was started: its number, the pipes to it, and when that was."""
+
+    number: int
+    control: int
+    started: int
+    since: float
+
+
+class Supervisor:
+    """Starts `workers` processes that call `serve`, and keeps as many until a signal asks to end."""
+
+    def __init__(
+        self,
+        workers: int,
+        serve: Callable[[WorkerLink], None],
+        *,
+        at_start: Callable[[], None],
+        at_end: Callable[[], None],
+    ) -> None:
+        """`at_start` is called once, when all workers serve, and `at_end` with each signal to end."""
+        self._count = workers
+        self._serve = serve
+        self._at_start = at_start
+        self._at_end = at_end
+        self._running: dict[int, _Running] = {}
+        self._told: list[int] = []
+        self._folder = Path()
+
+    def run(self) -> None:
+        """Return, or end by the signal, when all workers have ended; in a worker, return when it has served.
+
+        `SystemExit`, with the status of a worker, when that cannot start.
+        """
+        own = os.getpid()
+        self._folder = Path(tempfile.mkdtemp(prefix="protoslice-"))
+        handlers = {number: signal.signal(number, self._signalled) for number in _SIGNALS}
+        try:
+            link = self._start() or self._watch()
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            if os.getpid() == own:
+                shutil.rmtree(self._folder, ignore_errors=True)
+        if link is not None:
+            self._serve(link)
+        elif self._told:
+            _end_by(self._told[0])
+
+    def _start(self) -> WorkerLink | None:
+        """Start all workers, the first one alone: a storage that cannot be opened is told of once."""
+        for number in range(self._count):
+            link = self._spawn(number)
+            if link is not None:
+                return link
+            self._await_start(number)
+        if not self._told:
+            self._at_start()
+        return None
+
+    def _await_start(self, number: int) -> None:
+        """Wait until the worker serves; `SystemExit` when it ends before, and no signal is the reason."""
+        pid, worker = next(item for item in self._running.items() if item[1].number == number)
+        if os.read(worker.started, 1) or self._told:
+            return
+        _, status = os.waitpid(pid, 0)
+        self._forget(pid)
+        self._tell_all()
+        while self._running:
+            self._forget(os.waitpid(-1, 0)[0])
+        sys.exit(max(1, os.waitstatus_to_exitcode(status)))
+
+    def _watch(self) -> WorkerLink | None:
+        """Replace workers that end, until a signal asks to end; the link in a worker, and None at the end."""
+        while self._running:
+            pid, status = os.waitpid(-1, 0)
+            ended = self._forget(pid)
+            if ended is None or self._told:
+                continue
+            _log.error("worker %d ended (%s), and is replaced", ended.number, _explained(status))
+            if time.monotonic() - ended.since < _YOUNG_SECONDS:
+                time.sleep(_YOUNG_SECONDS)
+            link = self._spawn(ended.number)
+            if link is not None:
+                return link
+        return None
+
+    def _spawn(self, number: int) -> WorkerLink | None:
+        """Fork a worker unless the end has begun; its link in the worker, and None in the supervisor."""
+        with _without_signals():
+            if self._told:
+                return None
+            (control, told), (started, start) = os.pipe(), os.pipe()
+            pid = os.fork()
+            if pid:
+                os.close(control)
+                os.close(start)
+                self._running[pid] = _Running(number, told, started, time.monotonic())
+                return None
+            os.close(told)
+            os.close(started)
+            for other in list(self._running):
+                self._forget(other)
+            return WorkerLink(number, self._count, self._folder, control, start)
+
+    def _forget(self, pid: int) -> _Running | None:
+        worker = self._running.pop(pid, None)
+        if worker is not None:
+            os.close(worker.control)
+            os.close(worker.started)
+        return worker
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        self._told.append(number)
+        self._at_end()
+        self._tell_all()
+        if len(self._told) >= _PATIENCE:
+            for pid in self._running:
+                os.kill(pid, signal.SIGKILL)
+
+    def _tell_all(self) -> None:
+        for worker in self._running.values():
+            with suppress(OSError):
+                os.write(worker.control, b"x")
+
+
+def _end_by(number: int) -> None:
+    """End as programs do by this signal, which supervisors of services expect."""
+    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    signal.raise_signal(number)
+
+
+def _explained(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"exit status {code}" if code >= 0 else signal.Signals(-code).name
+
+
+@contextmanager
+def _without_signals() -> Iterator[None]:
+    """Hold signals back, since one between a fork and its note would not reach the worker."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
