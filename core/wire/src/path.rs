@@ -1,9 +1,12 @@
 //! Paths: `graph.node[3].attr["value"].tensor`, `7.1[3].5["value"]`, `node[name="conv1"]`; for masks also `[2:10]` and
 //! `[*]`. Parsing checks the syntax only; the meaning depends on the message that the path is applied to.
 
+mod condition;
 mod parser;
 
 use std::fmt;
+
+pub use condition::{Condition, Values};
 
 /// A parsed path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,8 +42,8 @@ pub enum Select {
     Text(Vec<u8>),
     /// A map's bool key.
     Word(bool),
-    /// The first element one of whose fields equals this text.
-    Where(Name, Vec<u8>),
+    /// The first element that meets all of these conditions, of which there is at least one.
+    Where(Vec<Condition>),
     /// Elements by position, from the first up to but without the second.
     Slice(Option<u64>, Option<u64>),
     /// All elements.
@@ -81,7 +84,10 @@ impl fmt::Display for Select {
             Self::Integer(value) => write!(f, "{value}"),
             Self::Text(bytes) => f.write_str(&quote(bytes)),
             Self::Word(value) => write!(f, "{value}"),
-            Self::Where(name, bytes) => write!(f, "{name}={}", quote(bytes)),
+            Self::Where(conditions) => {
+                let conditions: Vec<String> = conditions.iter().map(Condition::to_string).collect();
+                f.write_str(&conditions.join(", "))
+            }
             Self::Slice(from, to) => write!(f, "{}:{}", bound(from), bound(to)),
             Self::All => f.write_str("*"),
         }
@@ -111,6 +117,7 @@ pub fn quote(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::parser::{MOST_CONDITIONS, MOST_VALUES};
     use super::*;
     use crate::error::{Kind, Result};
     use crate::limits::Limits;
@@ -127,6 +134,10 @@ mod tests {
             "7.1[3].5[\"value\"]",
             "graph.node[name=\"conv1\"]",
             "node[1=\"a\"]",
+            "graphs[info.tags=\"serve\"]",
+            "graphs[1.4=\"serve\", name=\"\"].node[0]",
+            "graphs[info.tags={\"gpu\", \"serve\"}]",
+            "graphs[info.tags={}]",
             "a[-5]",
             "a[true].b[18446744073709551615]",
             "node[2:10].name",
@@ -159,12 +170,32 @@ mod tests {
             ("a[1:2:3]", 6),
             ("é", 1),
             ("a[99999999999999999999999]", 3),
+            ("a[b.=\"x\"]", 5),
+            ("a[b=\"x\",]", 9),
+            ("a[b=\"x\" c=\"y\"]", 8),
+            ("a[b={\"x\"]", 9),
+            ("a[b={\"x\",}]", 10),
+            ("a[b.c]", 3),
+            ("a[1.2]", 3),
         ];
         for (text, at) in cases {
             let error = parse(text).unwrap_err();
             let place = format!("at character {at},");
             assert!(error.kind() == Kind::Syntax && error.message().contains(&place), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn conditions_are_bounded() {
+        let with = |count: usize, value: &str| parse(&format!("a[{}]", vec![format!("b={value}"); count].join(",")));
+        let many = format!("{{{}}}", vec!["\"x\""; MOST_VALUES].join(","));
+        assert!(with(MOST_CONDITIONS, "\"x\"").is_ok() && with(1, &many).is_ok());
+        for refused in [with(MOST_CONDITIONS + 1, "\"x\""), with(1, &many.replace('}', ",\"x\"}"))] {
+            assert_eq!(refused.unwrap_err().kind(), Kind::Syntax);
+        }
+        let deep = |names: usize| parse(&format!("a[{}=\"x\"]", vec!["b"; names].join(".")));
+        let most = Limits::default().depth as usize;
+        assert!(deep(most).is_ok() && deep(most + 1).is_err());
     }
 
     proptest! {

@@ -1,5 +1,6 @@
 //! Resolution of paths in a proto: the target of a path, or the reason why it matches nothing.
 
+mod conditions;
 mod content;
 mod maps;
 mod numbers;
@@ -10,7 +11,7 @@ use crate::document::{Document, Message, Part, Wanted};
 use crate::entry::Entry;
 use crate::error::{Kind, Result, WireError};
 use crate::header::Wire;
-use crate::key::{self, Key};
+use crate::key::Key;
 use crate::path::{Name, Path, Segment, Select};
 use crate::schema::{Field, FieldKind, MISFIT};
 
@@ -159,12 +160,7 @@ impl<'a> Document<'a> {
                 let at = u64::try_from(*at).ok();
                 at.map(|at| self.element(message, number, at)).transpose()?.flatten()
             }
-            Select::Where(name, value) => {
-                let type_id = field.filter(|field| field.kind == FieldKind::Message).map(|field| field.target);
-                let (key, kind) = self.condition(type_id, name)?;
-                let wanted = Wanted { number, type_id, key, kind, value: Key::Text(value) };
-                self.element_where(message, &wanted)?.map(|(_, entry)| entry)
-            }
+            Select::Where(conditions) => self.element_where(message, number, field, conditions)?,
             Select::Text(text) if field.is_none() => {
                 let value = Key::Text(text);
                 let wanted = Wanted { number, type_id: None, key: 1, kind: FieldKind::Bytes, value };
@@ -180,19 +176,6 @@ impl<'a> Document<'a> {
         let count = self.total(message, number)?;
         let found = found.ok_or_else(|| no_such(&label, select, Some(count)))?;
         self.merged(&[found], field)?.ok_or_else(|| no_such(&label, select, Some(count)))
-    }
-
-    /// The field of `type_id` that a condition compares: its number and kind.
-    pub(crate) fn condition(&self, type_id: Option<u32>, name: &Name) -> Result<(u32, FieldKind)> {
-        let element = Message { type_id, parts: Vec::new() };
-        let (key, field) = self.field_of(&element, name)?;
-        match field.map_or(FieldKind::Bytes, |field| field.kind) {
-            kind if key::is_text(kind) && !field.is_some_and(|field| field.repeated) => Ok((key, kind)),
-            kind => {
-                let text = format!("a condition needs a singular string field; {name} is {}", kind.name());
-                Err(WireError::new(Kind::NotFound, text))
-            }
-        }
     }
 
     /// Target for the occurrences of one field or one element, merged; None without any.

@@ -8,7 +8,7 @@ use crate::header::Wire;
 use crate::key::{self, Key};
 use crate::schema::{FieldKind, TypeId};
 
-/// Condition for elements of a repeated field or map: one of their fields equals a value.
+/// Elements of a repeated field or map that are looked for: one of their fields equals a value.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// The repeated field.
@@ -38,36 +38,28 @@ impl Document<'_> {
         Ok(found)
     }
 
-    /// The first element of `message` that meets the condition, and its position; None without one.
-    pub fn element_where(&self, message: &Message, wanted: &Wanted<'_>) -> Result<Option<(u64, Entry)>> {
-        let mut before = 0;
-        for part in &message.parts {
-            let mut first = None;
-            self.with_key(part, wanted, &mut |ordinal, entry| {
-                first = Some((before + ordinal, *entry));
-                Ok(false)
-            })?;
-            if first.is_some() {
-                return Ok(first);
-            }
-            before += self.count(part, wanted.number)?;
-        }
-        Ok(None)
-    }
-
-    /// The elements in `part` that meet the condition, by the index's keys where there are any, else one by one.
+    /// The entries of the map in `part` with the key asked for.
     fn with_key(
         &self,
         part: &Part,
         wanted: &Wanted<'_>,
         visit: &mut dyn FnMut(u64, &Entry) -> Result<bool>,
     ) -> Result<()> {
-        let mut matching = |ordinal: u64, entry: &Entry| -> Result<bool> {
+        self.candidates(part, wanted, &mut |ordinal, entry| {
             if entry.wire == Wire::Len && self.is_wanted(Part::of(entry, wanted.type_id), wanted)? {
                 return visit(ordinal, entry);
             }
             Ok(true)
-        };
+        })
+    }
+
+    /// The elements in `part` that may be wanted: by the index's keys where there are any, else all of them.
+    pub(crate) fn candidates(
+        &self,
+        part: &Part,
+        wanted: &Wanted<'_>,
+        visit: &mut dyn FnMut(u64, &Entry) -> Result<bool>,
+    ) -> Result<()> {
         if let Part::Node(id) = part {
             let node = self.index.node(*id)?;
             let Some(summary) = node.field(wanted.number)? else { return Ok(()) };
@@ -77,7 +69,7 @@ impl Document<'_> {
                 for ordinal in node.with_key_hash(&summary, wanted.value.hash())? {
                     let found = node.occurrences(&summary, ordinal)?.next_occurrence()?;
                     if let Some((at, entry)) = found
-                        && !matching(at, &entry)?
+                        && !visit(at, &entry)?
                     {
                         break;
                     }
@@ -85,7 +77,7 @@ impl Document<'_> {
                 return Ok(());
             }
         }
-        self.visit(part, wanted.number, 0, &mut matching)
+        self.visit(part, wanted.number, 0, visit)
     }
 
     fn is_wanted(&self, element: Part, wanted: &Wanted<'_>) -> Result<bool> {

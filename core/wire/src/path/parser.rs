@@ -1,8 +1,15 @@
 //! Parser of paths.
 
-use super::{Name, Path, Segment, Select};
+use std::collections::BTreeSet;
+
+use super::{Condition, Name, Path, Segment, Select, Values};
 use crate::error::{Kind, Result, WireError};
 use crate::limits::Limits;
+
+/// Most conditions in one pair of brackets: each of them looks at every element.
+pub(super) const MOST_CONDITIONS: usize = 8;
+/// Most values in one pair of braces.
+pub(super) const MOST_VALUES: usize = 64;
 
 impl Path {
     /// Parses `text`; a `Syntax` error when it is not a path or has too many bytes.
@@ -11,7 +18,7 @@ impl Path {
             let message = format!("a path has {} bytes in UTF-8 where {} are allowed", text.len(), limits.path);
             return Err(WireError::new(Kind::Syntax, message));
         }
-        let mut parser = Parser { text, at: 0 };
+        let mut parser = Parser { text, at: 0, depth: limits.depth as usize };
         let mut segments = Vec::new();
         while !parser.is_done() {
             if !segments.is_empty() {
@@ -26,6 +33,8 @@ impl Path {
 struct Parser<'a> {
     text: &'a str,
     at: usize,
+    /// Most names on the way to the field of a condition.
+    depth: usize,
 }
 
 impl<'a> Parser<'a> {
@@ -119,22 +128,70 @@ impl<'a> Parser<'a> {
         let start = self.at;
         let name = self.name()?;
         match &name {
-            _ if self.eat('=') => Ok(Select::Where(name, self.string()?)),
+            _ if matches!(self.peek(), Some('=' | '.')) => self.conditions(start),
             Name::Text(word) if word == "true" || word == "false" => Ok(Select::Word(word == "true")),
-            _ => {
-                self.at = start;
-                Err(self.error("an index, a quoted key or a condition such as name=\"x\" is due"))
-            }
+            _ => Err(self.at_again(start, "an index, a quoted key or a condition such as name=\"x\" is due")),
         }
+    }
+
+    /// The conditions from `start` on.
+    fn conditions(&mut self, start: usize) -> Result<Select> {
+        self.at = start;
+        let mut conditions = Vec::new();
+        self.list(MOST_CONDITIONS, "conditions", |parser| {
+            conditions.push(parser.condition()?);
+            Ok(())
+        })?;
+        Ok(Select::Where(conditions))
+    }
+
+    fn condition(&mut self) -> Result<Condition> {
+        let start = self.at;
+        let mut field = vec![self.name()?];
+        while self.eat('.') {
+            field.push(self.name()?);
+        }
+        if field.len() > self.depth {
+            return Err(self.at_again(start, &format!("a field at most {} messages down is due", self.depth)));
+        }
+        if !self.eat('=') {
+            return Err(self.at_again(start, "an index, a quoted key or a condition such as name=\"x\" is due"));
+        }
+        let values = if self.eat('{') { Values::Are(self.set()?) } else { Values::Has(self.string()?) };
+        Ok(Condition { field, values })
+    }
+
+    /// The values up to the closing brace.
+    fn set(&mut self) -> Result<BTreeSet<Vec<u8>>> {
+        let mut values = BTreeSet::new();
+        if !self.eat('}') {
+            self.list(MOST_VALUES, "values", |parser| {
+                values.insert(parser.string()?);
+                Ok(())
+            })?;
+            self.expect('}', "a comma or a closing brace")?;
+        }
+        Ok(values)
+    }
+
+    /// Calls `item` for each of at most `most` items with commas in between; spaces after a comma are skipped.
+    fn list(&mut self, most: usize, what: &str, mut item: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        for _ in 0..most {
+            item(self)?;
+            if !self.eat(',') {
+                return Ok(());
+            }
+            self.take_while(|c| c == ' ');
+        }
+        Err(self.error(&format!("the end of at most {most} {what} is due")))
     }
 
     fn numbers(&mut self) -> Result<Select> {
         let start = self.at;
         if self.peek() != Some(':') {
             let digits = self.take_while(|c| c.is_ascii_digit() || c == '-');
-            if self.eat('=') {
-                let number = digits.parse().map_err(|_| self.error("a field's number is due before '='"))?;
-                return Ok(Select::Where(Name::Number(number), self.string()?));
+            if matches!(self.peek(), Some('=' | '.')) {
+                return self.conditions(start);
             }
             if self.peek() != Some(':') {
                 let value = digits.parse::<i128>().ok().filter(|_| digits.len() <= 21);

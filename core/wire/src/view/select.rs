@@ -9,7 +9,6 @@ use crate::entry::Entry;
 use crate::error::{Kind, Result, WireError};
 use crate::fields::Fields;
 use crate::header::Wire;
-use crate::key::Key;
 use crate::mask::Mask;
 use crate::path::Select;
 use crate::resolve::map_key;
@@ -118,25 +117,14 @@ impl Document<'_> {
 
     /// The element that `select` names by key or condition; None when there is none.
     fn keyed(&self, message: &Message, number: u32, field: Option<&Field>, select: &Select) -> Result<Option<Entry>> {
+        if let Select::Where(conditions) = select {
+            return self.element_where(message, number, field, conditions);
+        }
         let type_id = field.filter(|field| field.kind == FieldKind::Message).map(|field| field.target);
         let map = field.filter(|field| self.schema.is_map(field));
-        let (key, kind, value) = match select {
-            Select::Where(name, value) => {
-                let (key, kind) = self.condition(type_id, name)?;
-                (key, kind, Key::Text(value))
-            }
-            select => {
-                let kind = map.and_then(|_| self.schema.field(type_id, 1)).map_or(FieldKind::String, |key| key.kind);
-                (1, kind, map_key(kind, select)?)
-            }
-        };
-        let wanted = Wanted { number, type_id, key, kind, value };
-        let found = if matches!(select, Select::Where(..)) {
-            self.element_where(message, &wanted)?
-        } else {
-            self.map_entry(message, &wanted)?
-        };
-        Ok(found.map(|(_, entry)| entry))
+        let kind = map.and_then(|_| self.schema.field(type_id, 1)).map_or(FieldKind::String, |key| key.kind);
+        let wanted = Wanted { number, type_id, key: 1, kind, value: map_key(kind, select)? };
+        Ok(self.map_entry(message, &wanted)?.map(|(_, entry)| entry))
     }
 
     /// The occurrences of a run at the positions `range`.

@@ -162,7 +162,8 @@ VIEWS: Final = (
         parameters=(
             query_parameter(
                 "path",
-                'Where: `graph.node[3].attr["value"].tensor`, `7.1[3]` or `node[name="conv1"]`.',
+                'Where: `graph.node[3].attr["value"].tensor`, `7.1[3]`, `node[name="conv1"]` or '
+                '`meta_graphs[meta_info_def.tags={"serve"}]`.',
                 {"type": "string"},
                 "graph",
             ),
