@@ -12,7 +12,7 @@ from typing import Final
 
 __all__ = [
     "UNKNOWN", "ChunkEntry", "Damage", "File", "ModelReport", "Node", "Piece", "PiecePlace", "RecordsSummary",
-    "Removed", "Restored", "Schema", "Store", "Tag", "TensorEntry",
+    "Removed", "Restored", "Schema", "Signature", "SignatureTensor", "Store", "Tag", "TensorEntry",
 ]  # fmt: skip
 
 UNKNOWN: Final = "unknown"
@@ -197,6 +197,33 @@ class TensorEntry:
     """Role in the model: `initializer`, `variable` …"""
     problem: str | None = None
     """One sentence on why its bytes cannot be had; None for a sound tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureTensor:
+    """An input or an output of a signature."""
+
+    name: str
+    """The name by which a call gives or gets it."""
+    tensor: str | None
+    """Name of the tensor in the graph, such as `x:0`; None for one made of several, such as a sparse one."""
+    dtype: str | None
+    """Data type, such as `F32`; None for resources, variants, and types that no reader knows."""
+    shape: tuple[int | None, ...] | None
+    """Lengths per dimension, None for any length; None for any number of dimensions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A call that a meta graph of a SavedModel offers."""
+
+    name: str
+    method: str
+    """Name of the method, such as `tensorflow/serving/predict`; empty if the model gives none."""
+    tags: tuple[str, ...]
+    """Tags of its meta graph."""
+    inputs: tuple[SignatureTensor, ...]
+    outputs: tuple[SignatureTensor, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from protoslice.client.tensors import Slice
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Pushed, PushOptions
 from protoslice.errors import ProtosliceError
-from protoslice.facts import ChunkEntry, Node, Piece, Removed, Restored, Schema, Store, Tag, TensorEntry
+from protoslice.facts import ChunkEntry, Node, Piece, Removed, Restored, Schema, Signature, Store, Tag, TensorEntry
 
 __all__ = ["AsyncClient", "AsyncRecords"]
 
@@ -121,6 +121,10 @@ class AsyncClient:
     def tensors(self, ref: str, *, name: str | None = None, dtype: str | None = None) -> AsyncIterator[TensorEntry]:
         """See `Client.tensors`."""
         return self._each(self._client.tensors(ref, name=name, dtype=dtype))
+
+    def signatures(self, ref: str, *, tags: Sequence[str] | None = None) -> AsyncIterator[Signature]:
+        """See `Client.signatures`."""
+        return self._each(self._client.signatures(ref, tags=tags))
 
     async def tensor(self, ref: str, name: str, slice: Slice | None = None) -> Any:
         """See `Client.tensor`."""

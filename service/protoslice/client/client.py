@@ -32,6 +32,7 @@ from protoslice.facts import (
     Removed,
     Restored,
     Schema,
+    Signature,
     Store,
     Tag,
     TensorEntry,
@@ -221,6 +222,12 @@ class Client:
     def tensors(self, ref: str, *, name: str | None = None, dtype: str | None = None) -> Iterator[TensorEntry]:
         """The tensors of a store."""
         return self._each(TensorEntry, self._view(ref, "tensors"), _params(name=name, dtype=dtype))
+
+    def signatures(self, ref: str, *, tags: Sequence[str] | None = None) -> Iterator[Signature]:
+        """The signatures of a SavedModel, or of its meta graph with exactly `tags`."""
+        return self._each(
+            Signature, self._view(ref, "signatures"), _params(tags=None if tags is None else ",".join(tags))
+        )
 
     def tensor(self, ref: str, name: str, slice: Slice | None = None) -> Any:
         """Tensor, or a slice (`"0:128,:"`, or a numpy index), as a numpy array.

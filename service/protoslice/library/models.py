@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from itertools import chain
@@ -12,12 +12,14 @@ from typing import Self
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NoRoot, NotFound, Unsupported
+from protoslice.facts import Signature
 from protoslice.formats.coreml.packages import is_manifest
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.model import RootProto as Root
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.roots import Candidate, manifests_of, one_by_one, tried
 from protoslice.formats.selection import each, single, wanted
+from protoslice.formats.tensorflow.signatures import signatures_of
 from protoslice.formats.tensors.reading import ReadableTensor, read
 from protoslice.library.opening import look_at, open_looked_at
 from protoslice.library.proto import Proto
@@ -51,6 +53,13 @@ class LocalModel:
 
     def __iter__(self) -> Iterator[Tensor]:
         return each(self.tensors)
+
+    def signatures(self, tags: Sequence[str] | None = None) -> Iterator[Signature]:
+        """The signatures of a SavedModel, or of its first meta graph with exactly `tags`.
+
+        `Unsupported` for a root of another type, `NotFound` if no meta graph has these tags.
+        """
+        return signatures_of(self.model, tags)
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of this name or address; `NotFound` if there is none, `Conflict` for several."""

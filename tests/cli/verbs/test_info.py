@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from protoslice import schema
 from protoslice.sizes import format_size
 
 
@@ -32,6 +33,36 @@ def test_a_folder_is_as_large_as_its_files(call: Any, saved_model: Callable[[Pat
     shown = call("info", folder).stdout
     assert f"size    {in_bytes(sum(sizes.values()))} in 4 files\n" in shown
     assert f"root    saved_model.pb: {in_bytes(sizes['saved_model.pb'])}\n" in shown
+
+
+def test_signatures_of_a_saved_model_are_shown(call: Any, tmp_path: Path) -> None:
+    model: Any = schema.bundled().message_class("tensorflow.SavedModel")()
+    graph = model.meta_graphs.add()
+    graph.meta_info_def.tags.append("serve")
+    called = graph.signature_def["serving_default"]
+    called.method_name = "tensorflow/serving/predict"
+    called.inputs["x"].dtype, called.outputs["y"].dtype = 1, 9
+    called.inputs["x"].tensor_shape.dim.add(size=-1)
+    called.outputs["y"].tensor_shape.unknown_rank = True
+    (tmp_path / "saved_model.pb").write_bytes(model.SerializeToString())
+    (signature,) = told(call, tmp_path)["signatures"]
+    assert (signature["name"], signature["tags"], signature["inputs"][0]["shape"]) == (
+        "serving_default",
+        ["serve"],
+        [None],
+    )
+    row = call("info", tmp_path).stdout.splitlines()[-1]
+    assert row.split() == [
+        "serving_default",
+        "serve",
+        "x",
+        "F32",
+        "[?]",
+        "y",
+        "I64",
+        "[…]",
+        "tensorflow/serving/predict",
+    ]
 
 
 def test_a_file_brings_the_files_that_its_tensors_lie_in(

@@ -35,6 +35,7 @@ __all__ = [
     "large",
     "long_paths",
     "medium",
+    "meta_graphs",
     "missing_files",
     "nodes",
     "nothings",
@@ -124,6 +125,14 @@ def nothings(count: int, mark: int) -> bytes:
 def nodes(http: httpx.Client) -> str:
     """A store of 120 kB: nodes with short names."""
     return stored(http, b"\x08\x08" + field(7, b"".join(field(1, field(3, b"n%05d" % n)) for n in range(12_000))))
+
+
+def meta_graphs(http: httpx.Client) -> str:
+    """A store of 20 000 meta graphs without a signature, and one that has the tag `last`."""
+    graphs = field(2, field(1, field(4, b"serve"))) * 20_000 + field(2, field(1, field(4, b"last")))
+    answer = http.put("/v1/stores?filename=saved_model.pb&type=tensorflow.SavedModel", content=graphs)
+    id: str = answer.json()["id"]
+    return id
 
 
 def deep(http: httpx.Client) -> str:

@@ -17,6 +17,7 @@ from protoslice.recipes import MEDIA_TYPE, RecipeWriter
 TREE = {"README.md": b"# Words\n", "config.json": b'{"a": 1}', "weights.bin": Random(7).randbytes(70_000)}
 VIEWS = [
     "chunks", "chunks/0", "tree", "merge", "metadata", "cpb", "tensors", "tensors/w", "safetensors", "references.json",
+    "signatures",
 ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from protoslice.cli.models.files import NamedFiles, is_stream, naming, opened, p
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, TreeListing
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import LimitExceeded, Unsupported
-from protoslice.facts import TensorEntry
+from protoslice.facts import Signature, TensorEntry
 from protoslice.formats.model import Tensor
 from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.outputs.safetensors import safetensors
@@ -79,6 +79,14 @@ class LocalSubject:
             "why": proto.why,
             "biggest": [asdict(part) for part in biggest],
         }
+
+    def signatures(self) -> Iterator[Signature]:
+        """See `Subject.signatures`."""
+        try:
+            model = model_around(self.proto, {}, self._name)
+            return model.signatures()
+        except Unsupported:
+            return iter(())
 
     def _extent(self) -> Extent:
         proto = self.proto

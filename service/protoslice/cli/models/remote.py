@@ -13,19 +13,20 @@ from protoslice.cli.models.addresses import Address, address_of, authorization
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, TreeListing
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied, Unsupported
-from protoslice.facts import TensorEntry
+from protoslice.facts import Signature, TensorEntry
+from protoslice.formats.tensorflow.signatures import META_GRAPH, SAVED_MODEL
 
 __all__ = ["RemoteSubject", "client_of", "store_facts"]
 
 
 @contextmanager
-def client_of(service: str, cache: Path | None = None) -> Iterator[Any]:
-    """A client of the service, closed in the end."""
+def client_of(service: str, cache: Path | None = None, parallel: int = CONNECTIONS) -> Iterator[Any]:
+    """A client of the service with at most `parallel` requests under way, closed in the end."""
     try:
         from protoslice.client import Client
     except ImportError as error:
         raise Unsupported(f"services need the extra: pip install 'protoslice[client]' ({error.name})") from error
-    with Client(service, cache=cache, headers=authorization()) as client:
+    with Client(service, cache=cache, parallel=parallel, headers=authorization()) as client:
         try:
             yield client
         except ProtosliceError as error:
@@ -105,6 +106,12 @@ class RemoteSubject:
 
         source = self._client.source(self._ref, "merge", merge_params(path, fields or (), omit_larger_than))
         return PathContent(_Content(source), _kind(source.facts.headers))
+
+    def signatures(self) -> Iterator[Signature]:
+        """See `Subject.signatures`."""
+        if self._client.store(self._ref).type not in {SAVED_MODEL, META_GRAPH}:
+            return iter(())
+        return iter(self._client.signatures(self._ref))
 
     def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
         """See `Subject.tensors`."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from protoslice.facts import Node, TensorEntry
+from protoslice.facts import Node, Signature, TensorEntry
 
 __all__ = ["ChunkPolicy", "Content", "PathContent", "Subject", "TreeListing"]
 
@@ -78,6 +78,9 @@ class Subject(Protocol):
 
     def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
         """Tensors of the model."""
+
+    def signatures(self) -> Iterator[Signature]:
+        """Signatures of the model; none for a model that is no SavedModel."""
 
     def tensor(self, name: str, slice_: str | None, form: str) -> Content:
         """One tensor, or a slice of it."""

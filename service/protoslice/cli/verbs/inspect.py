@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import islice
 from typing import Annotated, Any, Final
 
 import typer
@@ -18,6 +20,7 @@ from protoslice.sizes import format_size, parse_size
 
 __all__ = ["chunks", "info", "tree"]
 
+_MOST_SIGNATURES: Final = 100
 _NODE_MEMBERS: Final = ("path", "number", "name", "kind", "type", "count", "size", "deeper", "text")
 _FORMS: Final = {
     "serialized": ("serialized proto", ""),
@@ -34,12 +37,29 @@ def info(file: FileName, type_name: TypeName = None, as_json: Json = False) -> N
     """
     with looking_at(file, type_name, close_look=True) as subject:
         facts: dict[str, Any] = subject.facts()
+        facts["signatures"] = [asdict(signature) for signature in islice(subject.signatures(), _MOST_SIGNATURES)]
     if as_json:
         print_json(facts)
     elif "id" in facts:
         _show_store(facts)
     else:
         _show_file(facts)
+    if facts["signatures"] and not as_json:
+        say()
+        print_table(["signature", "tags", "inputs", "outputs", "method"], list(map(_called, facts["signatures"])))
+
+
+def _called(signature: dict[str, Any]) -> list[str]:
+    """A row of the table of signatures."""
+    sides = [", ".join(map(_typed, signature[side])) for side in ("inputs", "outputs")]
+    return [signature["name"], ",".join(signature["tags"]), *sides, signature["method"]]
+
+
+def _typed(tensor: dict[str, Any]) -> str:
+    """A tensor of a signature in words: `x F32 [?, 3]`, `[…]` for any number of dimensions."""
+    shape = tensor["shape"]
+    dims = "…" if shape is None else ", ".join("?" if size is None else str(size) for size in shape)
+    return f"{tensor['name']} {tensor['dtype'] or 'object'} [{dims}]"
 
 
 def _show_file(facts: dict[str, Any]) -> None:

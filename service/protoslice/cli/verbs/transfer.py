@@ -20,6 +20,7 @@ from protoslice.cli.models.rules import rules_in
 from protoslice.cli.options import Json, MaxChunk, MinChunk, RulesFile, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, print_table, say
+from protoslice.defaults import CONNECTIONS
 from protoslice.errors import InvalidInput, NotFound, UnsoundModel, Unsupported
 from protoslice.sizes import format_size, parse_size
 from protoslice.uris import is_uri, local_path
@@ -158,6 +159,9 @@ def pull(
         Path | None,
         typer.Option(metavar="FOLDER", help="Keep pieces here, so that another version is fetched in part."),
     ] = None,
+    parallel: Annotated[
+        int, typer.Option(metavar="N", help="How many requests to have under way at most.", min=1, max=64)
+    ] = CONNECTIONS,
     as_json: Json = False,
 ) -> None:
     """Fetch the files of a store, each compared with its digest. What broke off goes on where it was.
@@ -165,7 +169,7 @@ def pull(
     Example: protoslice pull http://127.0.0.1:8000/v1/stores/resnet50:3 resnet50
     """
     address = store_of(store)
-    with client_of(address.service, cache) as client, Progress("pulling") as progress:
+    with client_of(address.service, cache, parallel) as client, Progress("pulling") as progress:
         target = out or _named_after(client.store(address.ref), address.ref, view)
         try:
             got = client.download(address.ref, target, view=view, progress=progress.up_to)

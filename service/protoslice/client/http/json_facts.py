@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from protoslice.errors import IntegrityError
-from protoslice.facts import Damage, File, ModelReport, Node, PiecePlace
+from protoslice.facts import Damage, File, ModelReport, Node, PiecePlace, SignatureTensor
 
 __all__ = ["read_json"]
 
@@ -74,6 +74,8 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "tuple[Damage, ...]": _each(lambda value: read_json(Damage, value)),
     "ModelReport | None": _perhaps(lambda value: read_json(ModelReport, value)),
     "tuple[PiecePlace, ...]": _each(lambda value: read_json(PiecePlace, value)),
+    "tuple[int | None, ...] | None": _perhaps(_each(_perhaps(_count))),
+    "tuple[SignatureTensor, ...]": _each(lambda value: read_json(SignatureTensor, value)),
     "tuple[Node, ...]": _each(lambda value: read_json(Node, value)),
 }
 """The reader of a member, by the annotation of its dataclass field."""

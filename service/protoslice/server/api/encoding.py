@@ -17,13 +17,15 @@ from protoslice.facts import (
     Removed,
     Restored,
     Schema,
+    Signature,
+    SignatureTensor,
     Store,
     Tag,
 )
 
 __all__ = [
     "chunk_json", "format_time", "node_json", "piece_json", "place_json", "records_summary_text", "removed_json",
-    "report_json", "restored_json", "schema_json", "store_json", "store_weight", "tag_json",
+    "report_json", "restored_json", "schema_json", "signature_json", "store_json", "store_weight", "tag_json",
 ]  # fmt: skip
 
 Json = dict[str, Any]
@@ -147,6 +149,22 @@ def node_json(node: Node) -> Json:
     if node.more is not None:
         shown |= {"children": [node_json(child) for child in node.children], "more": node.more}
     return shown
+
+
+def signature_json(signature: Signature) -> Json:
+    """A signature, with its inputs and outputs."""
+    return {
+        "name": signature.name,
+        "method": signature.method,
+        "tags": list(signature.tags),
+        "inputs": [_signature_tensor(tensor) for tensor in signature.inputs],
+        "outputs": [_signature_tensor(tensor) for tensor in signature.outputs],
+    }
+
+
+def _signature_tensor(tensor: SignatureTensor) -> Json:
+    shape = None if tensor.shape is None else list(tensor.shape)
+    return {"name": tensor.name, "tensor": tensor.tensor, "dtype": tensor.dtype, "shape": shape}
 
 
 def records_summary_text(summary: RecordsSummary) -> bytes:

@@ -179,6 +179,25 @@ class TensorModel(BaseModel):
     problem: str | None = Field(default=None, description="Why its bytes cannot be had, where that is so.")
 
 
+class SignatureTensorModel(BaseModel):
+    """An input or an output of a signature."""
+
+    name: str = Field(description="By which a call gives or gets it.", examples=["images"])
+    tensor: str | None = Field(description="In the graph; null for one made of several.", examples=["x:0"])
+    dtype: str | None = Field(description="Null for resources, variants and unknown types.", examples=["F32"])
+    shape: list[int | None] | None = Field(description="Null within: any length. Null: any number of dimensions.")
+
+
+class SignatureModel(BaseModel):
+    """A call that a meta graph of a SavedModel offers."""
+
+    name: str = Field(examples=["serving_default"])
+    method: str = Field(examples=["tensorflow/serving/predict"])
+    tags: list[str] = Field(description="Of its meta graph.", examples=[["serve"]])
+    inputs: list[SignatureTensorModel]
+    outputs: list[SignatureTensorModel]
+
+
 class PieceModel(BaseModel):
     """A piece of a file."""
 

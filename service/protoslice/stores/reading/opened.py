@@ -12,7 +12,7 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
 from protoslice.errors import IntegrityError, InvalidInput, NoRoot, NotFound, Unsupported
-from protoslice.facts import ChunkEntry, File, ModelReport, Node
+from protoslice.facts import ChunkEntry, File, ModelReport, Node, Signature
 from protoslice.formats import model as formats
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.report import MOST_LISTED, steps_of_report
@@ -36,6 +36,7 @@ from protoslice.stores.reading.archive import tar_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
 from protoslice.stores.reading.chunks import StoreChunks
 from protoslice.stores.reading.records import FindType, StoreRecords
+from protoslice.stores.reading.signatures import signatures_page
 from protoslice.stores.reading.tensors import StoreTensors
 from protoslice.stores.reading.tree import nodes_below
 
@@ -162,6 +163,11 @@ class OpenStore:
         items, total = await self._worker.run(lambda: nodes_below(document, path, first, depth, PageBudget(limit)))
         last = first + len(items)
         return ResultPage(items, str(last) if items and last < total else None)
+
+    async def signatures(self, tags: Sequence[str] | None, limit: int, cursor: str | None) -> ResultPage[Signature]:
+        """A page of the signatures of a SavedModel, or of its meta graph with exactly `tags`."""
+        self._known()
+        return await self._worker.run(lambda: signatures_page(self._model, tags, limit, cursor))
 
     async def merge(self, path: str, fields: Sequence[str] | None, omit_larger_than: int | None) -> Representation:
         """The value at `path`, reduced to the mask `fields`, without fields above `omit_larger_than` bytes."""

@@ -1,4 +1,4 @@
-"""The views that are JSON: the chunk table and the tree."""
+"""The views that are JSON: the chunk table, the tree, tensors and signatures."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from protoslice.server.api.encoding import chunk_json, node_json
+from protoslice.server.api.encoding import chunk_json, node_json, signature_json
 from protoslice.server.api.json_answers import VERSIONED, encoded, large_answer, page_answer
-from protoslice.server.api.models import ChunkModel, NodeModel, PageModel, TensorModel
+from protoslice.server.api.models import ChunkModel, NodeModel, PageModel, SignatureModel, TensorModel
 from protoslice.server.api.openapi_fragments import SEEN, problems
 from protoslice.server.api.view_parameters import PLAN_HELP
 from protoslice.server.http.answers.locations import lasting_url
 from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.services import Given, Services
 from protoslice.stores import OpenStore
+from protoslice.stores.paging import PAGE_BYTES
 
 router = APIRouter(tags=["views"], route_class=GuardedRoute)
 
@@ -96,6 +97,33 @@ async def list_tensors(
     store = await services.stores.view(ref)
     page = await store.tensors.page(name=name, dtype=dtype, limit=_at_most(limit, services), cursor=cursor)
     return page_answer(request, page, b",".join(page.items), headers=lasting_headers(request, store, ref), weak=False)
+
+
+@router.get(
+    "/v1/stores/{ref}/signatures",
+    operation_id="list_signatures",
+    response_model=PageModel[SignatureModel],
+    responses={304: SEEN, **problems(404, 412, 413, 422)},
+    summary="The signatures of a SavedModel",
+)
+async def list_signatures(
+    request: Request,
+    services: Given,
+    ref: str,
+    tags: Annotated[
+        str | None, Query(description="Only of the meta graph with exactly these tags.", examples=["serve,gpu"])
+    ] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response:
+    """A page of signatures, meta graph by meta graph, with the types and shapes of their tensors."""
+    store = await services.stores.view(ref)
+    asked = None if tags is None else [tag for tag in tags.split(",") if tag]
+    page = await store.signatures(asked, _at_most(limit, services), cursor)
+    items = await services.stores.worker.sized(
+        PAGE_BYTES, lambda: encoded([signature_json(signature) for signature in page.items])[1:-1]
+    )
+    return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
 
 
 @router.get(
