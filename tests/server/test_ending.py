@@ -19,6 +19,7 @@ import httpx
 import pytest
 from tests.support.live import LiveServer
 from tests.support.process import ServiceProcess, service_process
+from tests.support.stores import onnx
 
 ROOM = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
 SIZE = 8 << 20
@@ -122,6 +123,17 @@ def test_a_client_that_leaves_an_upload_is_no_error(tmp_path: Path) -> None:
         (line,) = [line for line in _lines(service) if line.get("method") == "PUT"]
         assert (line["status"], line["level"]) == (499, "info")
         assert _complaints(service) == []
+
+
+def test_an_answer_that_was_taken_whole_is_no_answer_that_was_left() -> None:
+    """Streams of a distant storage are still being closed when the client has all and leaves."""
+    with service_process("--storage", "memory://", settings=ROOM) as service:
+        made = httpx.put(f"{service.url}/v1/stores", params={"filename": "m.onnx"}, content=onnx(5 << 20))
+        for _ in range(3):
+            assert len(httpx.get(f"{service.url}/v1/stores/{made.json()['id']}/files/m.onnx").content) > 5 << 20
+        service.running.terminate()
+        service.running.wait(10)
+        assert [line["status"] for line in _lines(service) if line.get("method") == "GET"] == [200] * 3
 
 
 @contextmanager

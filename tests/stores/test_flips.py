@@ -5,6 +5,8 @@
 
 import asyncio
 import os
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 from random import Random
 
@@ -13,7 +15,7 @@ from tests.support.golden import CHUNKED
 from tests.support.stores import every_view, in_files, in_memory, keys_in, onnx, opened, read, records_apart, upload
 
 from protoslice.errors import IntegrityError, Unsupported
-from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Span
+from protoslice.storage import Buffer, FileStorage, MemoryStorage, ObjectKey, Span
 from protoslice.stores import IngestRequest, Stores
 
 FLIPS = int(os.environ.get("PROTOSLICE_FLIPS", "150"))
@@ -107,12 +109,23 @@ class Lying(MemoryStorage):
     async def get_ranges(self, key: ObjectKey, spans: list[Span], *, if_etag: str | None = None) -> list[bytes]:  # type: ignore[override]
         parts = list(await super().get_ranges(key, spans, if_etag=if_etag))
         if self.lies and parts:
-            parts[-1] = parts[-1][:-1] + bytes([parts[-1][-1] ^ 1])
+            parts[-1] = _flipped(parts[-1])
         return parts
+
+    async def stream(
+        self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
+    ) -> AsyncGenerator[Buffer, None]:
+        async with aclosing(super().stream(key, start, end, if_etag=if_etag)) as pieces:
+            async for piece in pieces:
+                yield _flipped(bytes(piece)) if self.lies else piece
+
+
+def _flipped(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
 
 
 def test_damage_is_told_before_the_first_byte_and_in_the_middle() -> None:
-    model = onnx(3_000_000)
+    model = onnx(12_000_000)
 
     async def run() -> None:
         storage = Lying()
@@ -122,9 +135,9 @@ def test_damage_is_told_before_the_first_byte_and_in_the_middle() -> None:
             cpb = await store.cpb()
             for view in (store.file("model.onnx"), await store.merge("graph", None, None), await store.chunk(0), cpb):
                 storage.lies = True
-                pieces = view.pieces(0, view.size)
-                with pytest.raises(IntegrityError, match=r"objects/.*/file-0"):
-                    await anext(pieces)
+                async with aclosing(view.pieces(0, view.size)) as pieces:
+                    with pytest.raises(IntegrityError, match=r"objects/.*/file-0"):
+                        await anext(pieces)
                 storage.lies = False
                 assert len(await read(view)) == view.size
             pieces = cpb.pieces(0, cpb.size)

@@ -30,9 +30,17 @@ impl BlockSums {
 }
 
 /// Number of the first block in `data` that differs from its sum; None when all agree. `data` begins with block
-/// `first`.
+/// `first`; with `end`, nothing from there on is looked at.
 #[pyfunction]
-pub(crate) fn first_bad_block(py: Python<'_>, data: &[u8], first: usize, sums: &[u8]) -> Option<usize> {
+#[pyo3(signature = (data, first, sums, end=None))]
+pub(crate) fn first_bad_block(
+    py: Python<'_>,
+    data: &[u8],
+    first: usize,
+    sums: &[u8],
+    end: Option<usize>,
+) -> Option<usize> {
+    let data = end.and_then(|end| data.get(..end)).unwrap_or(data);
     // Releasing the GIL costs more than checking a block or two.
     if data.len() <= 2 * blocks::BLOCK {
         return blocks::first_bad_block(data, first, sums);

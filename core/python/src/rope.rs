@@ -53,6 +53,11 @@ impl Rope {
         self.0.pieces().map(|piece| to_python(py, piece)).collect()
     }
 
+    /// The piece that holds the byte at `at`, from there on; None at the end.
+    fn piece_at<'py>(&self, py: Python<'py>, at: u64) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.0.slice(at..u64::MAX).pieces().next().map(|piece| to_python(py, piece)).transpose()
+    }
+
     /// Start and end of each extent of `source` that has `least` bytes or more.
     fn extents(&self, source: u32, least: u64) -> Vec<(u64, u64)> {
         self.0.extents(SourceId(source), least).map(|span| (span.start, span.end)).collect()

@@ -35,10 +35,14 @@ class Windows:
         """Window of a response of `length` bytes to `client`; windows of the client "" count for none."""
         return Window(self, length, client)
 
+    def room(self, client: str) -> int:
+        """Bytes that one read of `client` may take now."""
+        free = self.free - self._held[client] if client else self.free
+        return min(LARGEST, max(LEAST, free // self._share))
+
     def take(self, client: str, most: int) -> int:
         """Take room for one read of `client`: up to `most` bytes, fewer when memory is short."""
-        free = self.free - self._held[client] if client else self.free
-        size = min(most, LARGEST, max(LEAST, free // self._share))
+        size = min(most, self.room(client))
         self._count(client, size)
         return size
 
@@ -62,6 +66,11 @@ class Window:
         self._is_short = length <= LARGEST
         self._client = client
         self._taken = 0
+
+    @property
+    def is_wide(self) -> bool:
+        """True while there is room for whole streams, and what they read ahead; few readers leave so much."""
+        return self._windows.room(self._client) >= LARGEST // 2
 
     @contextmanager
     def hold(self, *, near: bool) -> Iterator[int]:

@@ -166,7 +166,7 @@ class Storage(ABC):
     @abstractmethod
     def stream(
         self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
-    ) -> AsyncGenerator[bytes, None]:
+    ) -> AsyncGenerator[Buffer, None]:
         """The bytes of `get_range`, to the end when `end` is None, in pieces of about a mebibyte, none empty.
 
         All of one version of the object. Errors as in `get_range`, at the latest when the bytes run out. Close it

@@ -63,7 +63,7 @@ class MemoryStorage(Storage):
 
     async def stream(
         self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
-    ) -> AsyncGenerator[bytes, None]:
+    ) -> AsyncGenerator[Buffer, None]:
         """See `Storage.stream`."""
         found = self._find(key, if_etag)
         stop = found.stat.size if end is None else end

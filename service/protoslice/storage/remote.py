@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Final
 
 from protoslice.errors import Conflict
-from protoslice.storage.interface import ObjectStat, Span, Storage
+from protoslice.storage.interface import Buffer, ObjectStat, Span, Storage
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.spans import check_inside, check_span, coalesce, read_ahead, read_groups
 
@@ -36,7 +36,7 @@ class RemoteStorage(Storage):
 
     async def stream(
         self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
-    ) -> AsyncGenerator[bytes, None]:
+    ) -> AsyncGenerator[Buffer, None]:
         """See `Storage.stream`."""
         check_span(start, start if end is None else end)
         found = await self.pin(key, if_etag)

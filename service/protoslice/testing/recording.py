@@ -40,7 +40,7 @@ class RecordingStorage(Storage):
 
     async def stream(
         self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
-    ) -> AsyncGenerator[bytes, None]:
+    ) -> AsyncGenerator[Buffer, None]:
         """See `Storage.stream`."""
         self._note("stream")
         yield b"x"

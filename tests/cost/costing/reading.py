@@ -155,7 +155,7 @@ READING: Final = (
         "",
         given=long_paths,
         status=200,
-        budget=Budget(calls=20, got=3 * MIB, work=600 * PATHS),
+        budget=Budget(held=12 * PATHS, calls=20, got=3 * MIB, work=600 * PATHS),
     ),
     _view("metadata", "a plan of chunks in their hundreds", "", given=far, status=200, budget=Budget(calls=20)),
     _view(
@@ -240,7 +240,7 @@ READING: Final = (
         "",
         given=far,
         status=200,
-        budget=Budget(held=13_000, calls=2 * FAR + 20, got=256 * MIB, loop=3300 * FAR, work=600 * FAR),
+        budget=Budget(held=13_000, calls=2 * FAR + 20, got=256 * MIB, loop=3900 * FAR, work=600 * FAR),
     ),
     _view(
         "records",
@@ -321,7 +321,7 @@ READING: Final = (
         "?" + _GLOBS,
         given=far,
         status=400,
-        budget=Budget(held=20_000, calls=FAR + 20, loop=820 * FAR, work=600 * FAR, written_room=_FACTS),
+        budget=Budget(held=20_000, calls=FAR + 20, loop=1200 * FAR, work=600 * FAR, written_room=_FACTS),
     ),
     _view(
         "references.json",

@@ -52,6 +52,31 @@ def test_the_same_range_again_asks_the_bucket_for_nothing(on_disk: bool, tmp_pat
         asyncio.run(work(bucket))
 
 
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_a_whole_file_again_asks_the_bucket_for_nothing_and_half_of_it_for_the_rest(
+    on_disk: bool, tmp_path: Path
+) -> None:
+    """The whole is one stream, which begins where the cache ends."""
+
+    async def work(bucket: CountedBucket) -> None:
+        info = await filled(bucket)
+        async with opened(bucket, options(tmp_path if on_disk else None)) as stores:
+            view = (await stores.view(info.id)).file("model.onnx")
+            assert await read(view, 0, 1_000_000) == MODEL[:1_000_000]
+            assert stores.cache is not None
+            await stores.cache.written()
+            before = stores.cache.counts.missed_bytes
+            assert await read(view) == MODEL
+            assert stores.cache.counts.missed_bytes - before <= len(MODEL) - 1_000_000 + (1 << 20)
+            await stores.cache.written()
+            bucket.requests.clear()
+            assert await read(view) == MODEL
+            assert bucket.requests == []
+
+    with counted_bucket() as bucket:
+        asyncio.run(work(bucket))
+
+
 def test_another_process_asks_for_the_manifest_alone(tmp_path: Path) -> None:
     async def work(bucket: CountedBucket) -> None:
         with records_apart():

@@ -1,7 +1,7 @@
 """Reads that serve a rope are bounded in one go, for any number and distance of its pieces."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from random import Random
 
@@ -23,6 +23,7 @@ class Blocks:
         self.size = len(data)
         self.is_near = near
         self.fetched: list[int] = []
+        self.streamed: list[Span] = []
         self._data = data
 
     def read(self, offset: int, length: int, /) -> bytes:
@@ -38,6 +39,12 @@ class Blocks:
         assert all(self.covering(span) == span for span in spans)
         self.fetched.append(sum(end - start for start, end in spans))
         return [self._data[start:end] for start, end in spans]
+
+    async def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
+        """The bytes, in uneven pieces."""
+        self.streamed.append((start, end))
+        for at in range(start, end, 700_000):
+            yield self._data[at : min(at + 700_000, end)]
 
     def read_cached(self, offset: int, length: int) -> None:
         """No bytes are at hand: each read goes to the storage."""
@@ -107,13 +114,50 @@ def test_no_objects_are_made_of_many_pieces() -> None:
 
 
 @pytest.mark.parametrize("size", [3 * MIB + 7, 5 * MIB])
-def test_what_lies_together_is_read_once(size: int) -> None:
+@pytest.mark.parametrize("near", [False, True])
+def test_what_lies_together_is_read_once(size: int, near: bool) -> None:
     data = Random(3).randbytes(size)
-    source = Blocks(data)
+    source = Blocks(data, near=near)
     pieces = served(_core.Rope([(0, 5, size - 5)]), source)
     assert b"".join(pieces) == data[5:]
     assert max(map(len, pieces)) <= MIB
-    assert sum(source.fetched) == size
+    assert (sum(source.fetched), source.streamed) == ((size, []) if near else (0, [(5, size)]))
+
+
+def test_long_extents_of_a_distant_source_are_streams_and_the_rest_is_batches() -> None:
+    """A batch goes into the extent behind it, so that a short head costs no request of its own."""
+    data = Random(5).randbytes(12 * MIB)
+    source = Blocks(data)
+    rope = _core.Rope([b"head", (0, 5, 4 * MIB), b"between", (0, 9 * MIB, 10), (0, 5 * MIB, 3 * MIB), b"tail"])
+    expected = b"head" + data[5 : 4 * MIB + 5] + b"between" + data[9 * MIB :][:10] + data[5 * MIB : 8 * MIB] + b"tail"
+    assert b"".join(served(rope, source)) == expected
+    assert len(source.streamed) == 2
+    assert all(end - start > MIB for start, end in source.streamed)
+    assert sum(source.fetched) <= 3 * MIB
+
+
+def test_the_next_streams_have_begun_while_one_is_read() -> None:
+    source = Blocks(bytes(64 * MIB))
+    rope = _core.Rope([(0, 4 * number * MIB, 3 * MIB) for number in range(8)])
+
+    async def work() -> int:
+        view = Representation(rope, [source], "etag", "name")
+        async with aclosing(view.pieces(0, view.size)) as pieces:
+            await anext(pieces)
+            await asyncio.sleep(0)
+            return len(source.streamed)
+
+    assert asyncio.run(work()) == 3
+
+
+def test_where_memory_is_short_nothing_is_read_ahead() -> None:
+    source, windows = Blocks(bytes(64 * MIB)), Windows(MIB)
+    served(_core.Rope([(0, 0, 3 * MIB)]), source, windows=windows)
+    assert source.streamed != []
+    windows.free -= MIB
+    source.streamed.clear()
+    served(_core.Rope([(0, 0, 3 * MIB)]), source, windows=windows)
+    assert source.streamed == []
 
 
 @pytest.mark.parametrize("near", [False, True])
@@ -122,7 +166,7 @@ def test_what_a_client_takes_is_read_once_however_it_is_cut(near: bool) -> None:
     source, windows = Blocks(data, near=near), Windows()
     pieces = served(_core.Rope([b"head", (0, 5, 5 * MIB - 9), b"tail"]), source, windows=windows)
     assert b"".join(pieces) == b"head" + data[5:-4] + b"tail"
-    assert sum(source.fetched) == len(data)
+    assert sum(source.fetched) + sum(end - start for start, end in source.streamed) <= len(data) + BLOCK
     assert len(pieces[0]) <= (BLOCK if near else MIB)
     assert source.fetched[0] == (BLOCK if near else MIB)
 

@@ -40,10 +40,7 @@ class CancelOnDisconnect:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._watch is not None:
-            self._watch.cancel()
+        self.unwatch()
         if not self._gone or self._task is None or not isinstance(error, asyncio.CancelledError):
             return
         # Only if nobody but the watch asked: a shutdown that cancels as well goes on.
@@ -54,6 +51,13 @@ class CancelOnDisconnect:
         """Start watching now: for work known to be long."""
         if self._watch is None:
             self._watch = asyncio.create_task(self._wait())
+
+    def unwatch(self) -> None:
+        """Stop watching: all that is left to do is done in any case."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
 
     async def _wait(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

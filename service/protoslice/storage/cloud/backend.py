@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +15,7 @@ from protoslice.errors import Conflict, InvalidInput, NotFound, StorageUnavailab
 from protoslice.storage.cloud.errors import explained
 from protoslice.storage.cloud.options import sort_options
 from protoslice.storage.cloud.writer import CloudWriter
-from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectStat, Page, Writer
+from protoslice.storage.interface import PAGE, PIECE, Abilities, Buffer, ObjectStat, Page, Writer
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.remote import RemoteStorage, expect
 from protoslice.storage.spans import check_inside, check_limit, check_span
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 ABILITIES: Final = Abilities(exclusive_commit=False)
 PART_BYTES: Final = 16 << 20
 UPLOADS: Final = 3
+TRIES: Final = 2
+"""Requests without a byte after which a stream is given up; obstore tries each of them again too."""
 CREATIONS: Final = 4
 """Attempts at a creation that fails although the key is free."""
 
@@ -111,6 +113,45 @@ class CloudStorage(RemoteStorage):
             raise
         check_inside(key, end, start + len(data))
         return data
+
+    async def stream(
+        self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
+    ) -> AsyncGenerator[Buffer, None]:
+        """See `Storage.stream`: one request, and another from where it was for each that breaks off."""
+        if end is None:
+            end = max(start, (await self.pin(key, if_etag)).size)
+        check_span(start, end)
+        if start == end:
+            check_inside(key, end, (await self.pin(key, if_etag)).size)
+        at, tries = start, TRIES
+        while at < end:
+            before = at
+            try:
+                with explained("read", key):
+                    options: GetOptions = (
+                        {"range": (at, end)} if if_etag is None else {"range": (at, end), "if_match": if_etag}
+                    )
+                    answer = await obstore.get_async(self._store, key.text, options=options)
+                found = _describe(key, answer.meta)
+                expect(found, if_etag)
+                check_inside(key, end, found.size)
+                if_etag = found.etag
+                body = aiter(answer.stream(min_chunk_size=PIECE))
+                while True:
+                    with explained("read", key):
+                        piece = await anext(body, None)
+                    if piece is None:
+                        break
+                    at += len(piece)
+                    yield memoryview(piece)
+                if at < end:
+                    raise StorageUnavailable(f"cannot read {str(key)!r}: the answer ended at byte {at} of {end}")
+            except StorageUnavailable:
+                tries = TRIES if at > before else tries - 1
+                if not tries:
+                    # obstore reports a range behind the end as any other failure.
+                    check_inside(key, end, (await self.pin(key, if_etag)).size)
+                    raise
 
     async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
         """See `Storage.put_if_absent`."""

@@ -83,7 +83,7 @@ class FileStorage(Storage):
 
     async def stream(
         self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
-    ) -> AsyncGenerator[bytes, None]:
+    ) -> AsyncGenerator[Buffer, None]:
         """See `Storage.stream`."""
         check_span(start, start if end is None else end)
         file = await self._threads.run(lambda: self._open(key, if_etag))

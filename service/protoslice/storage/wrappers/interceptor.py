@@ -48,7 +48,7 @@ class InterceptedStorage(Storage):
 
     async def stream(
         self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
-    ) -> AsyncGenerator[bytes, None]:
+    ) -> AsyncGenerator[Buffer, None]:
         """See `Storage.stream`."""
         async with aclosing(self._inner.stream(key, start, end, if_etag=if_etag)) as pieces:
             while piece := await self.intercept("stream", key, lambda: anext(pieces, b"")):

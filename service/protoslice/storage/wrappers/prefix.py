@@ -36,7 +36,7 @@ class PrefixStorage(Storage):
 
     async def stream(
         self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
-    ) -> AsyncGenerator[bytes, None]:
+    ) -> AsyncGenerator[Buffer, None]:
         """See `Storage.stream`."""
         async with aclosing(self._inner.stream(self._inside(key), start, end, if_etag=if_etag)) as pieces:
             async for piece in pieces:

@@ -129,6 +129,13 @@ class BlockCache:
             self._hit(len(data))
         return data
 
+    async def look(self, name: str, start: int, end: int, sums: bytes) -> bytes | None:
+        """Whole blocks, verified, from memory or the disk; None when one of them is not there."""
+        data = self.read_now(name, start, end, sums)
+        if data is None and self._disk is not None:
+            data = await self._readers.run(lambda: self._read(name, (start, end), sums))
+        return data
+
     async def fetch(self, name: str, spans: Sequence[Span], sums: bytes, fetch: Fetch) -> list[bytes]:
         """Whole blocks of each span, verified, from the cache, or else by `fetch`."""
         found = [self.read_now(name, start, end, sums) for start, end in spans]
@@ -161,11 +168,12 @@ class BlockCache:
 
     def _fetched(self, name: str, span: Span, data: bytes) -> bytes:
         """`data`, which is kept from now on."""
-        self._missed(len(data))
-        self._keep(name, span[0], memoryview(data))
+        self.keep(name, span[0], memoryview(data))
         return data
 
-    def _keep(self, name: str, start: int, data: memoryview) -> None:
+    def keep(self, name: str, start: int, data: memoryview) -> None:
+        """Keep whole blocks that were read from the storage, verified by the caller."""
+        self._missed(len(data))
         disk = self._disk
         if disk is None:
             self._memory.write(name, start, data)
@@ -216,6 +224,14 @@ class CachedObject:
     def read_now(self, start: int, end: int) -> bytes | None:
         """See `BlockCache.read_now`."""
         return self._cache.read_now(self._name, start, end, self._sums)
+
+    async def look(self, start: int, end: int) -> bytes | None:
+        """See `BlockCache.look`."""
+        return await self._cache.look(self._name, start, end, self._sums)
+
+    def keep(self, start: int, data: memoryview) -> None:
+        """See `BlockCache.keep`."""
+        self._cache.keep(self._name, start, data)
 
     async def fetch(self, spans: Sequence[Span], fetch: Fetch) -> list[bytes]:
         """See `BlockCache.fetch`."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from protoslice.concurrency.executor import Worker
 from protoslice.sources.source import RangeSource
 from protoslice.storage import Span
+from protoslice.storage.interface import PIECE
 
 __all__ = ["Computed", "Readable"]
 
@@ -31,6 +32,9 @@ class Readable(Protocol):
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
         """The bytes of `spans`, each as returned by `covering`."""
+
+    def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
+        """The bytes from `start` to `end`, in pieces of about a mebibyte, as they come."""
 
     def read_cached(self, offset: int, length: int) -> memoryview | None:
         """The bytes, when they are available without waiting; else None."""
@@ -58,6 +62,11 @@ class Computed:
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
         """The bytes of `spans`, computed in a worker thread."""
         return await self._worker.run(lambda: [self._source.read(start, end - start) for start, end in spans])
+
+    async def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
+        """The bytes from `start` to `end`, each piece computed when the one before has been taken."""
+        for at in range(start, end, PIECE):
+            yield (await self.fetch([(at, min(at + PIECE, end))]))[0]
 
     def read_cached(self, offset: int, length: int) -> None:
         """Always None: computing takes a worker thread."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from functools import partial
 from itertools import accumulate
 
+from protoslice.concurrency.pipeline import pipelined
 from protoslice.errors import InvalidInput
 from protoslice.storage import Span, Storage
 from protoslice.stores.cache import BlockCache
@@ -64,6 +67,13 @@ class JoinedObject:
         wide = [part.covering(span) for span in spans]
         blocks = await part.fetch(wide)
         return [data[start - low : end - low] for (start, end), (low, _), data in zip(spans, wide, blocks, strict=True)]
+
+    async def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
+        """See `StoredFile.stream`; the next part has begun while one is being read."""
+        streams = (partial(self._parts[number].stream, low, high) for number, low, high in self._cut(start, end))
+        async with aclosing(pipelined(streams, ahead=1)) as pieces:
+            async for piece in pieces:
+                yield piece
 
     def read_cached(self, offset: int, length: int) -> memoryview | None:
         """See `StoredFile.read_cached`; None for bytes that span several parts."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 from protoslice import _core
+from protoslice.concurrency.pipeline import pipelined
 from protoslice.concurrency.windows import LARGEST, Window
 from protoslice.errors import LimitExceeded
 from protoslice.storage import Span
@@ -22,6 +24,11 @@ _COVERED = 2
 
 Each span may read up to two more blocks.
 """
+
+_LONG = 2 << 20
+"""Bytes of an extent from which on a stream of its own is worth its request."""
+_AHEAD = 2
+"""Reads of a distant storage that have begun before their turn."""
 
 Extent = tuple[int, int, int]
 """Number of a source, and start and end in it."""
@@ -66,11 +73,31 @@ class Representation:
         """Bytes from `start` up to `end`, verified, in pieces as large as `window` grants, else of 1 MiB."""
         end = min(end, self.size)
         near = all(source.is_near for source in self.sources[:1])  # the sources of a store lie in one storage
+        if not near and end - start > LARGEST and (window is None or window.is_wide):
+            async with aclosing(pipelined(self._parts(start, end), ahead=_AHEAD)) as pieces:
+                async for piece in pieces:
+                    with window.hold(near=near) if window is not None else nullcontext():
+                        yield piece
+            return
         while start < end:
             with window.hold(near=near) if window is not None else nullcontext(LARGEST) as size:
                 batch = _batch(self.rope, self.sources, start, end, size)
                 yield await _read(self.rope, self.sources, batch)
             start = batch.stop
+
+    def _parts(self, start: int, end: int) -> Iterator[Callable[[], AsyncGenerator[bytes | memoryview, None]]]:
+        """Reads of a span, in order: each long extent is one stream, and what lies between is read in batches."""
+        while start < end:
+            piece = self.rope.piece_at(start)
+            if isinstance(piece, tuple) and min(piece[2], end - start) >= _LONG:
+                source, offset, length = piece
+                length = min(length, end - start)
+                yield partial(self.sources[source].stream, offset, offset + length)
+                start += length
+            else:
+                batch = _batch(self.rope, self.sources, start, end, LARGEST)
+                yield partial(_one, self.rope, self.sources, batch)
+                start = batch.stop
 
     def read_cached(self, start: int, end: int) -> bytes | memoryview | None:
         """Bytes from `start` up to `end`, verified, when one piece has them without waiting; else None."""
@@ -118,6 +145,13 @@ def _aligned(rope: _core.Rope, sources: Sequence[Readable], start: int, stop: in
     if offset + 1 == block_end or begin <= start or rope.slice(begin - 1, stop).piece_count > 1:
         return stop
     return begin
+
+
+async def _one(
+    rope: _core.Rope, sources: Sequence[Readable], batch: _Batch
+) -> AsyncGenerator[bytes | memoryview, None]:
+    """The batch, as the only piece."""
+    yield await _read(rope, sources, batch)
 
 
 async def _read(rope: _core.Rope, sources: Sequence[Readable], batch: _Batch) -> bytes | memoryview:

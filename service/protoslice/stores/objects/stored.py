@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import Protocol, TypeVar
 
 from protoslice import _core
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError
 from protoslice.storage import ObjectKey, OpenFile, Span, Storage
+from protoslice.storage.interface import PIECE
 from protoslice.stores.cache import BlockCache, CachedObject
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
@@ -139,6 +141,41 @@ class StoredObject:
             return await self._runner.run(lambda: [self._blocking(*span) for span in spans])
         return await self._distant(spans)
 
+    async def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
+        """The bytes from `start` to `end`, each block verified as soon as all of it is there.
+
+        What the cache has of the beginning comes from it, and one read of the storage gives all else.
+        """
+        at, stop = self.covering((start, end))
+        while self._cache is not None and at < stop:
+            cached = await self._cache.look(at, min(at + PIECE, stop))
+            if cached is None:
+                break
+            yield memoryview(cached)[max(0, start - at) : end - at]
+            at += len(cached)
+        if at < stop:
+            async with aclosing(self._streamed(at, stop)) as pieces:
+                async for piece in pieces:
+                    yield piece[max(0, start - at) : end - at]
+                    at += len(piece)
+
+    async def _streamed(self, at: int, stop: int) -> AsyncGenerator[memoryview, None]:
+        """Whole blocks, verified, by one read of the storage; the cache keeps them."""
+        rest = b""
+        try:
+            async with aclosing(self._storage.stream(self._key, at, stop, if_etag=self._etag)) as pieces:
+                async for piece in pieces:
+                    data = b"".join((rest, piece)) if rest or not isinstance(piece, bytes) else piece
+                    whole = len(data) if at + len(data) == stop else len(data) - len(data) % SUM_BLOCK
+                    self._verify(data, at, whole)
+                    blocks = memoryview(data)[:whole]
+                    if self._cache is not None:
+                        self._cache.keep(at, blocks)
+                    yield blocks
+                    at, rest = at + whole, data[whole:]
+        except (Conflict, NotFound, IntegrityError) as error:
+            raise self._lost(error) from error
+
     def read_cached(self, offset: int, length: int) -> memoryview | None:
         """The bytes, verified, when the page cache or the cache of blocks has them; else None."""
         start, end = self.covering((offset, offset + length))
@@ -218,8 +255,9 @@ class StoredObject:
             return error
         return IntegrityError(f"the stored object {self.name!r} is missing, or another")
 
-    def _verify(self, data: bytes, start: int) -> None:
-        bad = None if self._sums is None else _core.first_bad_block(data, start // SUM_BLOCK, self._sums)
+    def _verify(self, data: bytes, start: int, end: int | None = None) -> None:
+        """Verify bytes that begin at `start` of the object, with `end` the first ones alone."""
+        bad = None if self._sums is None else _core.first_bad_block(data, start // SUM_BLOCK, self._sums, end)
         if bad is not None:
             raise self._damaged(bad * SUM_BLOCK)
 

@@ -68,6 +68,8 @@ async def send_representation(
         left = answer.length - await _take(send, piece)
         del piece
         await _pump(send, left, body)
+        disconnect.unwatch()  # the server tells of the end of an answer as of a client that has left
+        await send({"type": "http.response.body", "body": b""})
 
 
 async def _send_head(send: Send, answer: Answer) -> None:
@@ -87,12 +89,11 @@ async def _send_only(send: Send, answer: Answer, body: Buffer, fields: Fields) -
 async def _pump(send: Send, left: int, body: AsyncGenerator[Buffer, None]) -> None:
     async for piece in body:
         left -= await _take(send, piece)
-        if left < 0:
-            break
+        if left <= 0:
+            break  # the client may leave as soon as it has all: the end of the reads is not waited for
         # Pieces from the page cache to a fast client never wait: other tasks get their turn here.
         await asyncio.sleep(0)
     _check_end(left)
-    await send({"type": "http.response.body", "body": b""})
 
 
 async def _take(send: Send, piece: Buffer) -> int:

@@ -1,0 +1,59 @@
+"""Pipeline of asynchronous generators: the next ones have begun while one is being read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable
+from itertools import islice
+from typing import Generic, TypeVar
+
+__all__ = ["pipelined"]
+
+T = TypeVar("T")
+
+
+class _Begun(Generic[T]):
+    """Generator whose first item is on its way."""
+
+    def __init__(self, generator: AsyncGenerator[T, None]) -> None:
+        self.generator = generator
+        self._first = asyncio.ensure_future(self._next())
+
+    async def items(self) -> AsyncGenerator[T, None]:
+        """All items, in order."""
+        for first in await self._first:
+            yield first
+        async for item in self.generator:
+            yield item
+
+    async def close(self) -> None:
+        """Stop the generator, wherever it is."""
+        self._first.cancel()
+        await asyncio.gather(self._first, return_exceptions=True)
+        await self.generator.aclose()
+
+    async def _next(self) -> list[T]:
+        """The first item; nothing where the generator has none."""
+        async for item in self.generator:
+            return [item]
+        return []
+
+
+async def pipelined(begin: Iterable[Callable[[], AsyncGenerator[T, None]]], *, ahead: int) -> AsyncGenerator[T, None]:
+    """Items of the generators that `begin` makes, in order; up to `ahead` more of them have begun."""
+    waiting = iter(begin)
+    begun: deque[_Begun[T]] = deque()
+    try:
+        while True:
+            for make in islice(waiting, ahead + 1 - len(begun)):
+                begun.append(_Begun(make()))
+                await asyncio.sleep(0)  # making one may be work: others get their turn between two
+            if not begun:
+                return
+            async for item in begun[0].items():
+                yield item
+            await begun.popleft().close()
+    finally:
+        for each in begun:
+            await each.close()

@@ -1,0 +1,124 @@
+"""Streams of stored objects: every byte is verified before it is given, in one read of each object."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from random import Random
+from typing import TypeVar
+
+import pytest
+from tests.support.stores import in_memory, keys_in, onnx, opened, upload
+
+from protoslice.errors import IntegrityError
+from protoslice.storage import MemoryStorage, ObjectKey
+from protoslice.storage.wrappers.interceptor import InterceptedStorage
+from protoslice.stores import Stores
+from protoslice.stores.objects.joined import JoinedObject
+from protoslice.stores.objects.stored import SUM_BLOCK, StoredFile
+
+T = TypeVar("T")
+MIB = 1 << 20
+DATA = onnx(5 * MIB + 12345)
+
+
+async def the_file(stores: Stores) -> StoredFile:
+    """An uploaded file of a little more than five mebibytes."""
+    store = await stores.view((await upload(stores, DATA)).store.id)
+    (source,) = store.file("model.onnx").sources
+    return source  # type: ignore[return-value]
+
+
+async def into(given: bytearray, file: StoredFile) -> None:
+    """Adds what is streamed of a file to `given`, piece by piece."""
+    async with aclosing(file.stream(0, file.size)) as pieces:
+        async for piece in pieces:
+            given += piece
+
+
+async def streamed(file: StoredFile, start: int, end: int) -> bytes:
+    async with aclosing(file.stream(start, end)) as pieces:
+        return b"".join([bytes(piece) async for piece in pieces])
+
+
+def test_any_span_is_streamed() -> None:
+    async def work(stores: Stores, _: object) -> None:
+        file, random = await the_file(stores), Random(1)
+        spans = [sorted((random.randrange(len(DATA)), random.randrange(len(DATA)))) for _ in range(60)]
+        for start, end in [*spans, (0, len(DATA)), (len(DATA) - 1, len(DATA)), (SUM_BLOCK, 2 * SUM_BLOCK)]:
+            assert await streamed(file, start, end) == DATA[start:end]
+
+    in_memory(work)
+
+
+@pytest.mark.parametrize("bad", [0, SUM_BLOCK - 1, MIB, 3 * MIB + 5, len(DATA) - 1])
+def test_a_damaged_block_is_never_given(bad: int) -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        file = await the_file(stores)
+        key = ObjectKey(file.name)
+        data = bytearray(await storage.get_range(key, 0, len(DATA)))
+        data[bad] ^= 1
+        await storage.delete(key)
+        await storage.put_if_absent(key, bytes(data))
+        given = bytearray()
+        with pytest.raises(IntegrityError, match="fails its checksum") as caught:
+            await into(given, file)
+        assert given == DATA[: len(given)]
+        assert len(given) <= bad
+        assert caught.value.offset == bad - bad % SUM_BLOCK
+
+    in_memory(work)
+
+
+def test_a_missing_object_is_damage() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        file = await the_file(stores)
+        await storage.delete(ObjectKey(file.name))
+        with pytest.raises(IntegrityError, match="is missing"):
+            await streamed(file, 0, len(DATA))
+
+    in_memory(work)
+
+
+class Streams(InterceptedStorage):
+    """Notes which objects are streamed, and which are read by range."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStorage())
+        self.seen: list[tuple[str, str]] = []
+
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        if key is not None and key.segments[-1].startswith(("file-", "part-")):
+            self.seen.append((name, key.text))
+        return await call()
+
+
+def test_a_large_read_of_a_distant_object_is_one_stream() -> None:
+    async def run() -> None:
+        storage = Streams()
+        async with opened(storage) as stores:
+            view = (await stores.view((await upload(stores, DATA)).store.id)).file("model.onnx")
+            storage.seen.clear()
+            async with aclosing(view.pieces(0, view.size)) as pieces:
+                assert b"".join([bytes(piece) async for piece in pieces]) == DATA
+            assert {name for name, _ in storage.seen} == {"stream"}
+            storage.seen.clear()
+            async with aclosing(view.pieces(0, MIB)) as pieces:
+                assert b"".join([bytes(piece) async for piece in pieces]) == DATA[:MIB]
+            assert {name for name, _ in storage.seen} == {"get_ranges"}
+
+    asyncio.run(run())
+
+
+def test_files_of_several_objects_are_streamed_part_by_part() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        file = await the_file(stores)
+        (part,) = file.parts
+        joined = JoinedObject([part, part, part], 2 * part.size, part.size // 2)
+        whole = (DATA * 3)[part.size // 2 :][: 2 * part.size]
+        for start, end in [(0, joined.size), (5, joined.size - 5), (part.size, part.size + 9), (7, 7)]:
+            assert await streamed(joined, start, end) == whole[start:end]
+        assert len(await keys_in(storage, "objects")) > 0
+
+    in_memory(work)
