@@ -16,9 +16,9 @@ from tests.support.stores import (
     visible,
 )
 
-from protoslice.errors import IntegrityError, NotFound, StorageFull, Unsupported
-from protoslice.storage import FileStorage, MemoryStorage, ObjectKey
-from protoslice.stores import IngestRequest, StoreOptions, Stores
+from protoslice.errors import IntegrityError, NotFound, StorageFull, StorageUnavailable, Unsupported
+from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, ObjectStat
+from protoslice.stores import IngestRequest, StoreOptions, Stores, service
 
 
 def test_a_damaged_manifest_harms_no_other_store_and_can_be_deleted() -> None:
@@ -109,3 +109,28 @@ def test_readiness() -> None:
 
     in_files(run, StoreOptions(space_watermark_bytes=0))
     in_files(full, StoreOptions(space_watermark_bytes=1 << 60))
+
+
+class Silent(MemoryStorage):
+    """Never answers a look while `silent`."""
+
+    silent = False
+
+    async def stat(self, key: ObjectKey) -> ObjectStat:
+        """See `Storage.stat`."""
+        if self.silent:
+            await asyncio.Event().wait()
+        return await super().stat(key)
+
+
+def test_a_storage_that_does_not_answer_in_time_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with opened(storage := Silent()) as stores:
+            await stores.ready()
+            storage.silent = True
+            monkeypatch.setattr(service, "READY_SECONDS", 0)
+            with pytest.raises(StorageUnavailable, match="gave no answer within 0 seconds"):
+                await stores.ready()
+
+    assert service.READY_SECONDS <= 2
+    asyncio.run(run())

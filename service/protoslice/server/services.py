@@ -103,6 +103,7 @@ def _store_options(settings: Settings) -> StoreOptions:
         open_stores=settings.open_stores,
         register_prefixes=settings.register_allow,
         register_networks=settings.register_networks,
+        register_options={settings.storage.partition(":")[0].lower(): settings.plain_storage_options()},
         rules=settings.split_rules,
         space_watermark_bytes=settings.space_watermark_bytes,
         trust_seconds=settings.trust_seconds,

@@ -88,7 +88,9 @@ class Settings(BaseSettings):
 
     storage: str = Field(default_factory=default_storage, description="Where all state is kept, as a URI.")
     storage_options: dict[str, SecretStr] = Field(
-        default_factory=dict, description="Options of the storage backend (keys, region, endpoint), as a JSON object."
+        default_factory=dict,
+        description="Options of the storage backend (keys, region, endpoint), as a JSON object; registered objects of "
+        "its scheme are read with them too.",
     )
     host: str = Field(default="127.0.0.1", description="The address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="The port to listen on; 0 picks a free one.")

@@ -28,7 +28,8 @@ from protoslice.storage.keys import ObjectKey
 INTERFACE: Final = (1, 0)
 """Version of the interface; see `plugins.Version`."""
 PIECE: Final = 1 << 20
-PAGE: Final = 1000
+PAGE: Final = 999
+"""Objects of a page: one fewer than a bucket lists, which also tells whether more are left."""
 
 Buffer = bytes | bytearray | memoryview
 Span = tuple[int, int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from protoslice.errors import (
     NotFound,
     ProtosliceError,
     StorageFull,
+    StorageUnavailable,
     UnsoundModel,
     Unsupported,
 )
@@ -56,6 +58,8 @@ __all__ = ["StoreOptions", "Stores"]
 
 _log = logging.getLogger(__name__)
 
+READY_SECONDS = 2
+"""Seconds in which a storage that is ready answers."""
 NEWEST = 16
 """Newest stores searched for pieces when a request names none."""
 
@@ -70,6 +74,8 @@ class StoreOptions:
     open_stores: int = OPEN_STORES
     register_prefixes: tuple[str, ...] = ()
     register_networks: tuple[str, ...] = ()
+    register_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Options of the storages of registered objects, by URI scheme."""
     rules: RulesByType = field(default_factory=dict)
     """Rules of splits kept by type, for roots that come without."""
     space_watermark_bytes: int = SPACE_WATERMARK_BYTES
@@ -95,7 +101,9 @@ class Stores:
         self._tags = Tags(storage, late_after=options.renew_seconds)
         self._schemas = Schemas(storage, self._worker)
         check_kept(options.rules)
-        self._places = ExternalObjects(options.register_prefixes, options.register_networks, options.rules)
+        self._places = ExternalObjects(
+            options.register_prefixes, options.register_networks, options.rules, options=options.register_options
+        )
         self._claims = Claims(storage)
         self._manifests = Manifests(storage, self._claims, self._worker, self._is_sound)
         self._store_pages = StorePages(storage, self._manifests, self._tags)
@@ -146,9 +154,14 @@ class Stores:
         await self._places.close()
 
     async def ready(self) -> None:
-        """Raise unless the storage answers; `StorageFull` when it has less free space than the watermark."""
-        with suppress(NotFound):
-            await self._storage.stat(keys.MARKER)
+        """Raise unless the storage answers in time; `StorageFull` with less free space than the watermark."""
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                await self._storage.stat(keys.MARKER)
+        except NotFound:
+            pass
+        except TimeoutError:
+            raise StorageUnavailable(f"the storage gave no answer within {READY_SECONDS} seconds") from None
         if self._storage.abilities.free_space:
             free = await self._storage.free_bytes()
             if free < self._options.space_watermark_bytes:

@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from obstore.exceptions import GenericError, PermissionDeniedError, UnauthenticatedError
@@ -103,7 +104,7 @@ def bucket(puts: list[int], head: int) -> Iterator[dict[str, str]]:
             pass
 
     with in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
-        yield {"endpoint": f"http://{address}", "region": "x", "access_key_id": "x", "secret_access_key": "x"}
+        yield _access(address)
 
 
 @pytest.mark.parametrize(
@@ -256,3 +257,78 @@ def test_conditional_writes_by_version() -> None:
 )
 def test_every_cloud_opens_without_asking_anyone(uri: str, options: dict[str, str]) -> None:
     assert isinstance(open_storage(uri, options), CloudStorage)
+
+
+@pytest.mark.parametrize(("status", "code"), [("400 Bad Request", "InvalidBucketName"), ("503 Slow Down", "SlowDown")])
+def test_the_code_of_the_storage_is_told(status: str, code: str) -> None:
+    body = f": <?xml?><Error><Code>{code}</Code><Resource>/bucket?X-Signature=abcdef</Resource></Error>"
+    with pytest.raises(StorageUnavailable) as caught, explained("read", KEY):
+        raise GenericError(SECRET + status + body)
+    assert str(caught.value) == f"cannot read 'a/b.pb': the storage failed, it answered {status[:3]} ({code})"
+    with pytest.raises(StorageDenied, match=r"\(AccessDenied\)$"), explained("read", KEY):
+        raise PermissionDeniedError(SECRET + "403: <Error><Code>AccessDenied</Code></Error>")
+    no_bucket = pytest.raises(StorageUnavailable, match=r"not there \(NoSuchBucket\)$")
+    with no_bucket, explained("list", KEY, missing=StorageUnavailable):
+        raise FileNotFoundError(SECRET + "404: <Error><Code>NoSuchBucket</Code></Error>")
+
+
+def test_a_storage_that_takes_a_request_and_never_answers_is_given_up() -> None:
+    async def work(options: dict[str, str]) -> None:
+        async with CloudStorage.from_uri("s3://bucket", options, read_seconds=0.2) as storage:
+            for call in (
+                lambda: storage.stat(KEY),
+                lambda: storage.get_range(KEY, 0, 10),
+                lambda: storage.get_range(KEY, 0, 0),
+                lambda: storage.list(),
+            ):
+                with pytest.raises(StorageUnavailable, match="it gave no answer in time"):
+                    await call()
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        asyncio.run(work(_access(f"127.0.0.1:{silent.getsockname()[1]}")))
+
+
+def test_a_page_of_a_listing_is_one_request() -> None:
+    """The server has 1 500 objects and lists 1 000 of them in an answer, as buckets do."""
+    names, asked = [f"object-{number:04}" for number in range(1500)], list[str]()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            query = parse_qs(urlsplit(self.path).query)
+            after = query.get("continuation-token", query.get("start-after", [""]))[0]
+            left = [name for name in names if name > after]
+            self._send("".join(map(_listed, left[:1000])), left[999] if len(left) > 1000 else None)
+
+        def _send(self, contents: str, last: str | None) -> None:
+            token = "" if last is None else f"<NextContinuationToken>{last}</NextContinuationToken>"
+            truncated = f"<IsTruncated>{str(last is not None).lower()}</IsTruncated>"
+            body = f"<ListBucketResult>{truncated}{token}{contents}</ListBucketResult>"
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    async def work(options: dict[str, str]) -> list[str]:
+        async with CloudStorage.from_uri("s3://bucket", options) as storage:
+            return [item.key.text async for item in storage.iterate()]
+
+    with in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        assert asyncio.run(work(_access(address))) == names
+    assert len(asked) == 2
+
+
+def _access(address: str) -> dict[str, str]:
+    """Options of a server at an address."""
+    return {"endpoint": f"http://{address}", "region": "x", "access_key_id": "x", "secret_access_key": "x"}
+
+
+def _listed(name: str) -> str:
+    """Element of an object in a listing."""
+    return (
+        f"<Contents><Key>{name}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+        '<ETag>"a"</ETag><Size>1</Size></Contents>'
+    )

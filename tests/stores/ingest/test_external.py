@@ -7,6 +7,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from tests.support.counted import counted_bucket
 from tests.support.golden import CHUNKED, MODELS
 from tests.support.stores import assert_whole, keys_in, onnx, opened, read, upload, visible
 
@@ -92,7 +93,7 @@ def test_chunked_protos_in_place(tmp_path: Path) -> None:
 def test_indexing_reads_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Call] = []
     monkeypatch.setattr(
-        external, "open_source", lambda root, **_: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
+        external, "open_source", lambda root, *_, **__: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
     )
     uri = put(tmp_path, "model.onnx", onnx(*[2_000_000] * 10))
 
@@ -112,7 +113,7 @@ def test_indexing_reads_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_an_object_is_looked_at_once_however_many_files_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Call] = []
     monkeypatch.setattr(
-        external, "open_source", lambda root, **_: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
+        external, "open_source", lambda root, *_, **__: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
     )
     model, notes = put(tmp_path, "model.onnx", onnx(100)), put(tmp_path, "notes", b"a text")
     files = {f"{n}": notes for n in range(50)} | {"model.onnx": model} | {f"more/{n}": notes for n in range(50)}
@@ -145,7 +146,7 @@ def test_objects_that_never_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             raise AssertionError
 
     monkeypatch.setattr(external, "SECONDS", 0.05)
-    monkeypatch.setattr(external, "open_source", lambda root, **_: Silent(str(tmp_path)))
+    monkeypatch.setattr(external, "open_source", lambda root, *_, **__: Silent(str(tmp_path)))
     uri = put(tmp_path, "model.onnx", MODEL)
 
     async def work(stores: Stores, storage: Storage) -> None:
@@ -285,3 +286,20 @@ def test_a_source_that_has_changed_is_a_conflict_and_never_a_mixture(
             await read(await store.merge("graph.initializer[1]", None, None))
 
     registering(tmp_path, work)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_sources_of_the_scheme_are_opened_with_its_options(same: bool) -> None:
+    given = {"region": "here"}
+    with counted_bucket() as bucket:
+        bucket.fill({"a/model.onnx": MODEL})
+        options = StoreOptions(
+            register_prefixes=(f"{bucket.uri}/a",), register_options={bucket.scheme if same else "s3": given}
+        )
+
+        async def run() -> None:
+            async with opened(MemoryStorage(), options) as stores:
+                await stores.register({"model.onnx": f"{bucket.uri}/a/model.onnx"}, IngestRequest())
+
+        asyncio.run(run())
+    assert bucket.options == [given if same else {}]

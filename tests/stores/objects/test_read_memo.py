@@ -34,7 +34,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """Every call for objects in place, which lie below the temporary folder."""
     calls: list[Call] = []
     monkeypatch.setattr(
-        external, "open_source", lambda root, **_: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
+        external, "open_source", lambda root, *_, **__: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
     )
     return calls
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -29,6 +30,10 @@ PART_BYTES: Final = 16 << 20
 UPLOADS: Final = 3
 TRIES: Final = 2
 """Requests without a byte after which a stream is given up; obstore tries each of them again too."""
+READ_SECONDS: Final = 15.0
+"""Deadline in seconds of a look, a read of a range or a page of a listing, with all retries of it."""
+LISTED: Final = 1000
+"""Objects that a bucket lists in one answer."""
 CREATIONS: Final = 4
 """Attempts at a creation that fails although the key is free."""
 
@@ -50,14 +55,29 @@ _RETRY: RetryConfig = {
 class CloudStorage(RemoteStorage):
     """Storage of the objects of a bucket, or of a folder in one."""
 
-    def __init__(self, store: ObjectStore, *, part_bytes: int = PART_BYTES, by_version: bool | None = None) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        part_bytes: int = PART_BYTES,
+        by_version: bool | None = None,
+        read_seconds: float = READ_SECONDS,
+    ) -> None:
         """`by_version`: conditional writes name a version, not an entity tag, as Google's storage requires."""
         self._store = store
+        self._read_seconds = read_seconds
         self._by_version = isinstance(store, GCSStore) if by_version is None else by_version
         self.part_bytes = part_bytes
 
     @classmethod
-    def from_uri(cls, uri: str, options: Mapping[str, str], *, by_version: bool | None = None) -> CloudStorage:
+    def from_uri(
+        cls,
+        uri: str,
+        options: Mapping[str, str],
+        *,
+        by_version: bool | None = None,
+        read_seconds: float = READ_SECONDS,
+    ) -> CloudStorage:
         """Open the storage at `uri`, with `options` and obstore's environment variables for the scheme.
 
         Plain HTTP needs an endpoint that begins with `http://` or the option `allow_http`. `InvalidInput` when obstore
@@ -73,7 +93,7 @@ class CloudStorage(RemoteStorage):
             store = from_url(uri, config=_any(config), client_options=_any(client), retry_config=_RETRY)
         except Exception as error:
             raise InvalidInput(f"this storage URI or its options do not fit: {_reason(error, options)}") from None
-        return cls(store, by_version=by_version)
+        return cls(store, by_version=by_version, read_seconds=read_seconds)
 
     @property
     def abilities(self) -> Abilities:
@@ -83,7 +103,8 @@ class CloudStorage(RemoteStorage):
     async def stat(self, key: ObjectKey) -> ObjectStat:
         """See `Storage.stat`."""
         with explained("find", key):
-            return _describe(key, await obstore.head_async(self._store, key.text))
+            async with asyncio.timeout(self._read_seconds):
+                return _describe(key, await obstore.head_async(self._store, key.text))
 
     async def exists(self, key: ObjectKey) -> bool:
         """True when the object exists."""
@@ -95,6 +116,11 @@ class CloudStorage(RemoteStorage):
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
         """See `Storage.get_range`."""
+        with explained("read", key):
+            async with asyncio.timeout(self._read_seconds):
+                return await self._get_range(key, start, end, if_etag)
+
+    async def _get_range(self, key: ObjectKey, start: int, end: int, if_etag: str | None) -> bytes:
         check_span(start, end)
         if start == end:
             check_inside(key, end, (await self.pin(key, if_etag)).size)
@@ -193,13 +219,14 @@ class CloudStorage(RemoteStorage):
                 self._store,
                 None if prefix is None else prefix.text,
                 offset=None if after is None else after.text,
-                chunk_size=min(limit + 1, PAGE),
+                chunk_size=min(limit + 1, LISTED),
             )
-            async for page in pages:
-                # Azure's emulator ignores the offset and lists from the start.
-                items += [item for item in _ours(page) if after is None or item.key > after]
-                if len(items) > limit:
-                    return Page(tuple(items[:limit]), items[limit - 1].key)
+            async with asyncio.timeout(self._read_seconds):
+                async for page in pages:
+                    # Azure's emulator ignores the offset and lists from the start.
+                    items += [item for item in _ours(page) if after is None or item.key > after]
+                    if len(items) > limit:
+                        return Page(tuple(items[:limit]), items[limit - 1].key)
         return Page(tuple(items), None)
 
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:

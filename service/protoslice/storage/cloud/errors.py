@@ -19,6 +19,7 @@ from protoslice.errors import (
 )
 
 _STATUS = re.compile(r"\bstatus code: ([45]\d\d)\b")
+_CODE = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
 _NO_ROOM = "507"
 
 _KINDS: tuple[tuple[type[Exception], type[ProtosliceError], str], ...] = (
@@ -43,13 +44,19 @@ def explained(doing: str, key: object, *, missing: type[ProtosliceError] = NotFo
         raise _explain(error, doing, key, missing) from None
 
 
+def _code(error: Exception) -> str:
+    """The storage's own code of an error, in parentheses, such as `NoSuchBucket`; empty when it told none."""
+    code = _CODE.search(str(error))
+    return "" if code is None else f" ({code[1]})"
+
+
 def _explain(error: Exception, doing: str, key: object, missing: type[ProtosliceError]) -> ProtosliceError:
     for kind, ours, why in _KINDS:
         if isinstance(error, kind):
             if ours is NotFound and missing is not NotFound:
-                return missing(f"cannot {doing} {str(key)!r}: the bucket or container is not there")
-            return ours(f"cannot {doing} {str(key)!r}: {why}")
+                return missing(f"cannot {doing} {str(key)!r}: the bucket or container is not there{_code(error)}")
+            return ours(f"cannot {doing} {str(key)!r}: {why}{_code(error)}")
     status = _STATUS.search(str(error))
-    answer = "it gave no answer" if status is None else f"it answered {status[1]}"
+    answer = "it gave no answer in time" if status is None else f"it answered {status[1]}{_code(error)}"
     failed = StorageFull if status is not None and status[1] == _NO_ROOM else StorageUnavailable
     return failed(f"cannot {doing} {str(key)!r}: the storage failed, {answer}")

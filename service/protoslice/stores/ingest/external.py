@@ -30,6 +30,7 @@ from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.names import FilePaths
 from protoslice.stores.objects.stored import CHANGED, StoredObject
 from protoslice.stores.requests import IngestRequest
+from protoslice.uris import parse_root
 
 __all__ = ["ExternalObjects"]
 
@@ -42,8 +43,17 @@ REQUESTS: Final = 100_000
 class ExternalObjects:
     """Storages of external objects, restricted to the operator's prefixes and networks."""
 
-    def __init__(self, prefixes: Sequence[str], networks: Sequence[str], kept_rules: RulesByType) -> None:
+    def __init__(
+        self,
+        prefixes: Sequence[str],
+        networks: Sequence[str],
+        kept_rules: RulesByType,
+        *,
+        options: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        """`options`: those that the storages of a scheme are opened with, by scheme."""
         check_prefixes(prefixes)
+        self._options = options or {}
         self._prefixes = tuple(prefixes)
         self._networks = tuple(networks)
         self._kept_rules = kept_rules
@@ -162,8 +172,9 @@ class ExternalObjects:
         place = allowed(uri, self._prefixes)
         storage = self._storages.get(place.root)
         if storage is None:
+            options = self._options.get(parse_root(place.root).scheme)
             storage = self._storages[place.root] = open_source(
-                place.root, networks=self._networks, prefixes=self._prefixes
+                place.root, options, networks=self._networks, prefixes=self._prefixes
             )
         return storage, place.key
 
