@@ -94,6 +94,7 @@ class Limits:
         metadata: int | None = None,
         chunks: int | None = None,
         records: int | None = None,
+        found: int | None = None,
     ) -> Self: ...
 
 @final

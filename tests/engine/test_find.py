@@ -268,6 +268,25 @@ def test_depth_is_bounded() -> None:
             shallow.find(["xla.LiteralProto"])
 
 
+@pytest.mark.parametrize("floor", [1, 1 << 14])
+def test_memory_for_findings_is_bounded_by_the_proto(floor: int) -> None:
+    """Eight bytes for each are allowed; elements and fields of two bytes take more."""
+    flat, limits = schema.bundled().flat("onnx.GraphProto"), _core.Limits(found=10_000)
+    graph: Any = schema.bundled().message_class("onnx.GraphProto")()
+    for _ in range(100):
+        graph.initializer.add()
+    few = graph.SerializeToString()
+    one = b"\x2a\x90\x4e" + b"\x08\x01\x10\x01" * 2500  # dims and data_type in turn
+    for data, kept in ((few, True), (few * 10, False), (one, False)):
+        index = _core.Index(protoslice.open(data, "onnx.GraphProto", floor=floor).index_bytes)
+        document = _core.Document(index, flat, [BytesSource(data)], limits=limits)
+        if kept:
+            assert len(document.find(["onnx.TensorProto"])) == 100
+        else:
+            with pytest.raises(LimitExceeded, match="the messages that the search finds"):
+                document.find(["onnx.TensorProto"])
+
+
 def test_a_span_of_the_document_is_where_it_lies() -> None:
     proto = protoslice.open(b"\x0a\x03abc\x0a\x02de")
     assert content(proto, 2, 5) == b"abc"

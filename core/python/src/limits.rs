@@ -10,7 +10,7 @@ pub(crate) struct Limits(pub(crate) wire::Limits);
 #[pymethods]
 impl Limits {
     #[new]
-    #[pyo3(signature = (*, depth=None, nodes=None, path=None, decoded=None, held=None, side=None, pieces=None, steps=None, metadata=None, chunks=None, records=None))]
+    #[pyo3(signature = (*, depth=None, nodes=None, path=None, decoded=None, held=None, side=None, pieces=None, steps=None, metadata=None, chunks=None, records=None, found=None))]
     #[allow(clippy::too_many_arguments, reason = "options with names")]
     fn new(
         depth: Option<u32>,
@@ -24,6 +24,7 @@ impl Limits {
         metadata: Option<u64>,
         chunks: Option<u64>,
         records: Option<u64>,
+        found: Option<u64>,
     ) -> Self {
         let default = wire::Limits::default();
         Self(wire::Limits {
@@ -38,6 +39,7 @@ impl Limits {
             metadata: metadata.unwrap_or(default.metadata),
             chunks: chunks.unwrap_or(default.chunks),
             records: records.unwrap_or(default.records),
+            found: found.unwrap_or(default.found),
         })
     }
 

@@ -6,6 +6,9 @@ use crate::error::{Kind, Result, WireError};
 pub const MAX_FIELD_NUMBER: u32 = (1 << 29) - 1;
 
 const BYTES_A_CHUNK: u64 = 4 << 10;
+const FOUND_A_BYTE: u64 = 8;
+/// Findings are numbered in 32 bits.
+const MOST_FOUND: u64 = 1 << 30;
 
 /// Limits on the work that the engine does for one input. No allocation is made from a declared length alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +35,9 @@ pub struct Limits {
     pub chunks: u64,
     /// Bytes of memory for the index of a stream of records.
     pub records: u64,
+    /// Bytes of memory for the messages that a search finds, in addition to eight for each byte of the proto: a message
+    /// of two bytes takes about fifty.
+    pub found: u64,
 }
 
 impl Default for Limits {
@@ -48,6 +54,7 @@ impl Default for Limits {
             metadata: 256 << 20,
             chunks: 1 << 14,
             records: 1 << 32,
+            found: 32 << 20,
         }
     }
 }
@@ -61,6 +68,11 @@ impl Limits {
     /// Most chunks in a plan for a proto of `size` bytes.
     pub(crate) const fn chunks_of(&self, size: u64) -> u64 {
         self.chunks.saturating_add(size / BYTES_A_CHUNK)
+    }
+
+    /// Most bytes of memory for what a search finds in a proto of `size` bytes.
+    pub(crate) fn found_of(&self, size: u64) -> u64 {
+        self.found.saturating_add(size.saturating_mul(FOUND_A_BYTE)).min(MOST_FOUND)
     }
 
     /// Fails unless `depth` is allowed.

@@ -1,6 +1,7 @@
 //! Findings of a search, stored in a few large buffers instead of many small ones.
 
 use super::Place;
+use crate::error::{Kind, Result, WireError};
 use crate::schema::TypeId;
 
 /// Messages found, in order.
@@ -8,19 +9,22 @@ use crate::schema::TypeId;
 pub struct Findings {
     /// Paths, names and skeletons, concatenated.
     text: Vec<u8>,
-    names: Vec<(TypeId, usize)>,
+    names: Vec<(TypeId, u32)>,
     places: Vec<Place>,
     ends: Vec<Ends>,
+    /// Bytes that the buffers may hold.
+    most: u64,
 }
 
-/// Ends of one message's data in the buffers; the data begin at the ends of the message before.
+/// Ends of one message's data in the buffers; the data begin at the ends of the message before. `Limits::found_of` keeps
+/// all buffers far below 4 GiB.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
     type_id: TypeId,
-    path: usize,
-    names: usize,
-    skeleton: usize,
-    places: usize,
+    path: u32,
+    names: u32,
+    skeleton: u32,
+    places: u32,
 }
 
 /// A message found.
@@ -39,6 +43,11 @@ pub struct Found<'f> {
 }
 
 impl Findings {
+    /// No messages, with room for `most` bytes.
+    pub(super) fn new(most: u64) -> Self {
+        Self { most, ..Self::default() }
+    }
+
     /// Number of messages.
     pub fn len(&self) -> usize {
         self.ends.len()
@@ -55,16 +64,16 @@ impl Findings {
         let begin = number.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or_default();
         let mut at = ends.path;
         let mut names = Vec::new();
-        for (type_id, end) in self.names.get(begin.names..ends.names)? {
-            names.push((*type_id, self.text.get(at..*end)?));
+        for (type_id, end) in self.names.get(begin.names as usize..ends.names as usize)? {
+            names.push((*type_id, self.text.get(at as usize..*end as usize)?));
             at = *end;
         }
         Some(Found {
-            path: std::str::from_utf8(self.text.get(begin.skeleton..ends.path)?).ok()?,
+            path: std::str::from_utf8(self.text.get(begin.skeleton as usize..ends.path as usize)?).ok()?,
             type_id: ends.type_id,
             names,
-            skeleton: self.text.get(at..ends.skeleton)?,
-            places: self.places.get(begin.places..ends.places)?,
+            skeleton: self.text.get(at as usize..ends.skeleton as usize)?,
+            places: self.places.get(begin.places as usize..ends.places as usize)?,
         })
     }
 
@@ -73,21 +82,32 @@ impl Findings {
         (0..self.len()).filter_map(|number| self.get(number))
     }
 
-    /// Bytes of paths, names and skeletons so far.
-    pub(super) fn text_len(&self) -> usize {
-        self.text.len()
+    /// Fails when the buffers are full.
+    pub(super) fn check_room(&self) -> Result<()> {
+        let held = self.text.len()
+            + size_of_val(self.names.as_slice())
+            + size_of_val(self.places.as_slice())
+            + size_of_val(self.ends.as_slice());
+        if held as u64 <= self.most {
+            return Ok(());
+        }
+        let message = format!(
+            "the messages that the search finds take more than {} bytes of memory: raise the limit of findings",
+            self.most
+        );
+        Err(WireError::new(Kind::Limit, message))
     }
 
     /// Begins the next message with the path that `write` appends; returns the end of the path.
-    pub(super) fn path(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+    pub(super) fn path(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> u32 {
         write(&mut self.text);
-        self.text.len()
+        self.text.len() as u32
     }
 
     /// Appends the name of an enclosing message, the outermost first.
     pub(super) fn name(&mut self, type_id: TypeId, name: &[u8]) {
         self.text.extend_from_slice(name);
-        self.names.push((type_id, self.text.len()));
+        self.names.push((type_id, self.text.len() as u32));
     }
 
     /// Appends a small field to the skeleton.
@@ -100,9 +120,10 @@ impl Findings {
         self.places.push(place);
     }
 
-    /// Ends the message of type `type_id`, whose path ended at `path`.
-    pub(super) fn end(&mut self, type_id: TypeId, path: usize) {
-        let (names, skeleton, places) = (self.names.len(), self.text.len(), self.places.len());
+    /// Ends the message of type `type_id`, whose path ended at `path`. Fails when the buffers are full.
+    pub(super) fn end(&mut self, type_id: TypeId, path: u32) -> Result<()> {
+        let (names, skeleton, places) = (self.names.len() as u32, self.text.len() as u32, self.places.len() as u32);
         self.ends.push(Ends { type_id, path, names, skeleton, places });
+        self.check_room()
     }
 }

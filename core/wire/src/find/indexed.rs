@@ -186,6 +186,7 @@ impl<'a> Search<'_, 'a> {
             let mut last: Option<Entry> = None;
             for entry in self.doc.entries(part)? {
                 let entry = entry?;
+                self.found.check_room()?;
                 if self.query.shows(self.doc.schema, frame.type_id, &entry) {
                     self.found.small(self.window.get(&entry.span())?.bytes());
                 }
@@ -203,8 +204,7 @@ impl<'a> Search<'_, 'a> {
             }
             last.and_then(|last| Place::of(&last)).into_iter().for_each(|place| self.found.place(place));
         }
-        self.found.end(frame.type_id, path);
-        Ok(())
+        self.found.end(frame.type_id, path)
     }
 
     /// True if `entry` joins `run` in one place: with `least` set, small neighbours in one field of messages, strings

@@ -183,8 +183,7 @@ impl<'a> Search<'_, 'a> {
                 }
             }
         }
-        self.found.end(frame.type_id, path);
-        Ok(())
+        self.found.end(frame.type_id, path)
     }
 }
 

@@ -11,7 +11,7 @@ mod window;
 
 use crate::document::Document;
 use crate::entry::Entry;
-use crate::error::{Kind, Result, WireError};
+use crate::error::Result;
 use crate::schema::{Field, FieldKind, MISFIT, Message, Schema, TypeId};
 
 pub use findings::{Findings, Found};
@@ -32,9 +32,6 @@ pub struct Place {
     /// Number of scalars in the run, else 1.
     pub count: u64,
 }
-
-/// Most bytes of paths, names and skeletons. A path can be much longer than the bytes it takes in the proto.
-const MOST_TEXT: usize = 512 << 20;
 
 /// Longest string or message shown in a skeleton: converters build names out of every operation that they fused.
 const TELLING: u64 = 4096;
@@ -59,8 +56,8 @@ impl Document<'_> {
         let Some(type_id) = root.type_id else { return Ok(Findings::default()) };
         let roles = roles(self.schema, query.types);
         let masks = masks(self.schema, &roles);
-        let mut search =
-            Search { doc: self, query, roles, masks, window: Window::new(self), found: Findings::default() };
+        let found = Findings::new(self.limits.found_of(self.index.size()));
+        let mut search = Search { doc: self, query, roles, masks, window: Window::new(self), found };
         let name = search.name_of(&root)?;
         search.message(&root, &Frame::told(type_id, None, None, Step::Alone, name), 0)?;
         Ok(search.found)
@@ -145,13 +142,7 @@ impl Search<'_, '_> {
     }
 
     /// Begins the finding of the message at `frame`, whose fields follow. Returns the end of its path.
-    fn begin(&mut self, frame: &Frame<'_>) -> Result<usize> {
-        if self.found.len() as u64 >= self.doc.limits.nodes || self.found.text_len() > MOST_TEXT {
-            return Err(WireError::new(
-                Kind::Limit,
-                "more messages were found, or longer paths to them, than may be held",
-            ));
-        }
+    fn begin(&mut self, frame: &Frame<'_>) -> Result<u32> {
         let path = self.found.path(|text| frame.path(self.doc.limits.path, text));
         frame.names(self.doc.schema, self.doc.limits.depth, &mut self.found)?;
         Ok(path)

@@ -134,16 +134,24 @@ impl Builder {
             varint::write(name.len() as u64, &mut types);
             types.extend_from_slice(name.as_bytes());
         }
-        let sections = [
-            types,
-            records(&self.nodes),
-            records(&self.blocks),
-            self.entries,
-            records(&self.fields),
-            records(&self.field_blocks),
-            records(&self.keys),
+        let lens = [
+            types.len(),
+            width(&self.nodes),
+            width(&self.blocks),
+            self.entries.len(),
+            width(&self.fields),
+            width(&self.field_blocks),
+            width(&self.keys),
         ];
-        layout::assemble(size, floor, sections)
+        let mut index = layout::Serializer::new(size, floor, lens);
+        index.bytes(types);
+        index.records(self.nodes);
+        index.records(self.blocks);
+        index.bytes(self.entries);
+        index.records(self.fields);
+        index.records(self.field_blocks);
+        index.records(self.keys);
+        index.finish()
     }
 
     fn close_field(&mut self, field: &mut OpenField) {
@@ -154,7 +162,8 @@ impl Builder {
         record.keys_len = field.keys.len() as u64;
         field.keys.sort_unstable();
         self.field_blocks.append(&mut field.blocks);
-        let records = field.keys.iter().map(|key| KeyRecord { hash: (key >> 32) as u32, ordinal: *key as u32 });
+        let keys = std::mem::take(&mut field.keys);
+        let records = keys.iter().map(|key| KeyRecord { hash: (key >> 32) as u32, ordinal: *key as u32 });
         self.keys.extend(records);
         self.fields.push(*record);
     }
@@ -181,8 +190,6 @@ impl Builder {
     }
 }
 
-fn records<R: Record>(records: &[R]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(records.len() * R::WIDTH);
-    records.iter().for_each(|record| record.write(&mut out));
-    out
+fn width<R: Record>(records: &[R]) -> usize {
+    records.len() * R::WIDTH
 }

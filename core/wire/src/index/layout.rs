@@ -217,25 +217,48 @@ impl Record for KeyRecord {
     }
 }
 
-/// Serializes an index: header, page checksums and sections.
-pub(super) fn assemble(size: u64, floor: u64, sections: [Vec<u8>; SECTIONS]) -> Vec<u8> {
-    let body: Vec<u8> = sections.concat();
-    let mut out = Vec::with_capacity(HEADER + body.len() / PAGE * 4 + 8 + body.len());
-    out.extend_from_slice(MAGIC);
-    out.extend_from_slice(&VERSION.to_le_bytes());
-    out.extend_from_slice(&(PAGE as u32).to_le_bytes());
-    out.extend_from_slice(&size.to_le_bytes());
-    out.extend_from_slice(&floor.to_le_bytes());
-    for section in &sections {
-        out.extend_from_slice(&(section.len() as u64).to_le_bytes());
+/// Writer of an index: header, page checksums and sections, which are dropped as they are written.
+pub(super) struct Serializer {
+    out: Vec<u8>,
+    /// Offset of the body, before which lie the checksums.
+    body: usize,
+}
+
+impl Serializer {
+    /// An index whose sections, which follow in order, have `lens` bytes.
+    pub(super) fn new(size: u64, floor: u64, lens: [usize; SECTIONS]) -> Self {
+        let all: usize = lens.iter().sum();
+        let body = HEADER + all.div_ceil(PAGE) * 4 + 4;
+        let mut out = Vec::with_capacity(body + all);
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&(PAGE as u32).to_le_bytes());
+        out.extend_from_slice(&size.to_le_bytes());
+        out.extend_from_slice(&floor.to_le_bytes());
+        lens.iter().for_each(|len| out.extend_from_slice(&(*len as u64).to_le_bytes()));
+        out.resize(body, 0);
+        Self { out, body }
     }
-    for page in body.chunks(PAGE) {
-        out.extend_from_slice(&crc32c::crc32c(page).to_le_bytes());
+
+    /// Appends bytes of a section.
+    pub(super) fn bytes(&mut self, section: Vec<u8>) {
+        self.out.extend_from_slice(&section);
     }
-    let head = crc32c::crc32c(&out);
-    out.extend_from_slice(&head.to_le_bytes());
-    out.extend_from_slice(&body);
-    out
+
+    /// Appends a section of records.
+    pub(super) fn records<R: Record>(&mut self, records: Vec<R>) {
+        records.iter().for_each(|record| record.write(&mut self.out));
+    }
+
+    /// The index, with its checksums.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        let (head, body) = self.out.split_at_mut(self.body);
+        let (sums, last) = head.split_at_mut(self.body - 4);
+        let slots = sums.get_mut(HEADER..).unwrap_or_default().chunks_exact_mut(4);
+        slots.zip(body.chunks(PAGE)).for_each(|(slot, page)| slot.copy_from_slice(&crc32c::crc32c(page).to_le_bytes()));
+        last.copy_from_slice(&crc32c::crc32c(sums).to_le_bytes());
+        self.out
+    }
 }
 
 /// Offsets of the sections, from a header whose checksum is verified.
