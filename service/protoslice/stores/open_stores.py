@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import Final
 
 from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.gather import run_concurrently
 from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
 from protoslice.storage import Storage
 from protoslice.stores.cache import BlockCache
@@ -14,14 +14,13 @@ from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.catalog.schemas import Schemas
 from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.manifest import Manifest, ObjectLocation
-from protoslice.stores.objects.joined import open_file_object
-from protoslice.stores.objects.stored import StoredFile, StoredObject
-from protoslice.stores.reading.opened import MergePlans, OpenStore, open_proto
+from protoslice.stores.objects.joined import open_file_objects
+from protoslice.stores.objects.stored import StoredFile, StoredObject, open_object
+from protoslice.stores.reading.opened import MergePlans, OpenStore, open_proto, records_of
 from protoslice.stores.reading.records import FindType
 
 __all__ = ["OpenStores", "OpeningTerms"]
 
-_TURN: Final = 64
 _MERGE_PLANS: Final = 1024
 _MERGE_ROOM: Final = 32 << 20
 """Bytes of the plans of merges in memory."""
@@ -81,27 +80,26 @@ class OpenStores:
 
     async def assemble(self, manifest: Manifest) -> OpenStore:
         """The opened store of a manifest, which the caller closes; closes its files on failure."""
-        files: list[StoredFile] = []
-        try:
-            shared: dict[ObjectLocation, StoredObject] = {}
-            for number, stored in enumerate(manifest.objects, 1):
-                files.append(await self._open_object(stored, shared))
-                if not number % _TURN:  # opening files of an opened pack never waits, so yield to other tasks
-                    await asyncio.sleep(0)
-            proto = None
+        opened: list[StoredFile] = []
+        records: dict[str, bytes] = {}
+
+        async def open_files() -> None:
+            side = [manifest.side] if manifest.side is not None else []
+            opened.extend(await open_file_objects([*manifest.objects, *side], self._open_object))
+
+        async def read_records() -> None:
             if manifest.indexed:
-                proto = await open_proto(
-                    self._storage,
-                    manifest,
-                    files,
-                    self._worker,
-                    self._schemas,
-                    verify=self._terms.verify,
-                    cache=self._terms.cache,
-                )
+                records.update(await records_of(self._storage, manifest, self._worker, self._terms.cache))
+
+        try:
+            await run_concurrently(open_files, read_records)
+            proto = None
+            files, side = opened[: len(manifest.objects)], opened[len(manifest.objects) :]
+            if manifest.indexed:
+                proto = await open_proto(manifest, records, files, side, self._worker, self._schemas)
         except BaseException:
-            for opened in files:
-                opened.close()
+            for stored in opened:
+                stored.close()
             raise
         derived = ArtifactCache(self._storage, manifest.id, self._worker)
         return OpenStore(manifest, files, proto, self._worker, derived, self._plans, self._find_type)
@@ -122,10 +120,8 @@ class OpenStores:
             self._opened.pop(next(iter(self._opened)))
         return store
 
-    async def _open_object(self, stored: ObjectLocation, shared: dict[ObjectLocation, StoredObject]) -> StoredFile:
+    async def _open_object(self, stored: ObjectLocation) -> StoredObject:
         if stored.uri is not None:
             return await self._external.open(stored, self._worker)
         terms = self._terms
-        return await open_file_object(
-            self._storage, stored, self._worker, verify=terms.verify, shared=shared, cache=terms.cache
-        )
+        return await open_object(self._storage, stored, self._worker, verify=terms.verify, cache=terms.cache)

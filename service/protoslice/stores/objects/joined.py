@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from itertools import accumulate
+from typing import Final
 
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.concurrency.pipeline import pipelined
 from protoslice.errors import InvalidInput
 from protoslice.storage import Span, Storage
@@ -16,10 +18,15 @@ from protoslice.stores.cache import BlockCache
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.stored import Runner, StoredFile, StoredObject, open_object
 
-__all__ = ["JoinedObject", "open_file_object"]
+__all__ = ["JoinedObject", "open_file_object", "open_file_objects"]
+
+_TURN: Final = 64
+"""Files that are looked at before other tasks run."""
 
 Piece = tuple[int, int, int]
 """Number of a part, and start and end of a span in it."""
+OpenPart = Callable[[ObjectLocation], Awaitable[StoredObject]]
+"""Opens the object at a location that has no parts."""
 
 
 class JoinedObject:
@@ -116,29 +123,46 @@ def _whole(found: Sequence[bytes]) -> bytes:
 
 
 async def open_file_object(
-    storage: Storage,
-    stored: ObjectLocation,
-    runner: Runner,
-    *,
-    verify: bool,
-    shared: dict[ObjectLocation, StoredObject] | None = None,
-    cache: BlockCache | None = None,
+    storage: Storage, stored: ObjectLocation, runner: Runner, *, verify: bool, cache: BlockCache | None = None
 ) -> StoredFile:
-    """Open a file of a store or an upload, whether it is one object, several, or a section of a pack.
+    """Open a file of a store or an upload, whether it is one object, several, or a section of a pack."""
+    files = await open_file_objects(
+        [stored], lambda part: open_object(storage, part, runner, verify=verify, cache=cache)
+    )
+    return files[0]
 
-    Objects of several parts are looked up in `shared` and added there, so that each pack is opened once.
+
+async def open_file_objects(wanted: Sequence[ObjectLocation], open_part: OpenPart) -> list[StoredFile]:
+    """Open several files: their objects side by side, and each once, however many files it holds.
+
+    Closes the objects that it opened on failure.
     """
-    if not stored.parts:
-        return await open_object(storage, stored, runner, verify=verify, cache=cache)
-    shared = {} if shared is None else shared
-    opened: list[StoredObject] = []
+    opened: dict[ObjectLocation, StoredObject] = {}
+
+    async def open_one(part: ObjectLocation) -> None:
+        opened[part] = await open_part(part)
+
     try:
-        for part in stored.parts:
-            if part not in shared:
-                shared[part] = await open_object(storage, part, runner, verify=verify, cache=cache)
-            opened.append(shared[part])
+        distinct: dict[ObjectLocation, None] = {}
+        async for stored in _in_turns(wanted):
+            distinct.update(dict.fromkeys(stored.parts or (stored,)))
+        await map_concurrently(open_one, distinct)
+        return [_file(stored, opened) async for stored in _in_turns(wanted)]
     except BaseException:
-        for part_object in opened:
+        for part_object in opened.values():
             part_object.close()
         raise
-    return JoinedObject(opened, stored.size, stored.at)
+
+
+async def _in_turns(wanted: Sequence[ObjectLocation]) -> AsyncGenerator[ObjectLocation, None]:
+    """Yield each location, and let other tasks run in between: files of an opened pack wait for nothing."""
+    for number, stored in enumerate(wanted, 1):
+        yield stored
+        if not number % _TURN:
+            await asyncio.sleep(0)
+
+
+def _file(stored: ObjectLocation, opened: Mapping[ObjectLocation, StoredObject]) -> StoredFile:
+    if not stored.parts:
+        return opened[stored]
+    return JoinedObject([opened[part] for part in stored.parts], stored.size, stored.at)

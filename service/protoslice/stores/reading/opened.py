@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -30,7 +30,7 @@ from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import check_plan
 from protoslice.stores.objects.read_memo import memoizing_reads
 from protoslice.stores.objects.representation import Representation
-from protoslice.stores.objects.stored import StoredFile, open_object, recorded
+from protoslice.stores.objects.stored import StoredFile, recorded
 from protoslice.stores.paging import PageBudget, ResultPage, place_of
 from protoslice.stores.reading.archive import tar_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
@@ -316,19 +316,12 @@ class OpenRoot:
         return self.sources[1:]
 
 
-async def open_proto(
-    storage: Storage,
-    manifest: Manifest,
-    files: Sequence[StoredFile],
-    worker: Worker,
-    schemas: Schemas,
-    *,
-    verify: bool,
-    cache: BlockCache | None = None,
-) -> OpenRoot:
-    """Load the root of the store of `manifest`, which is among the opened `files`.
+async def records_of(
+    storage: Storage, manifest: Manifest, worker: Worker, cache: BlockCache | None = None
+) -> Mapping[str, bytes]:
+    """Records of the root of the store of `manifest`, by name.
 
-    Raises `IntegrityError` for a missing or damaged record. Closes the objects it opened on failure.
+    Raises `IntegrityError` for a missing or damaged one.
     """
 
     async def whole(name: str) -> bytes:
@@ -344,20 +337,25 @@ async def open_proto(
             raise IntegrityError(f"the {name} of store {manifest.id} is missing") from error
         return await worker.run(lambda: unseal(sealed, f"the {name} of store {manifest.id}"))
 
+    return dict(zip(manifest.records, await map_concurrently(whole, manifest.records), strict=True))
+
+
+async def open_proto(
+    manifest: Manifest,
+    records: Mapping[str, bytes],
+    files: Sequence[StoredFile],
+    side: Sequence[StoredFile],
+    worker: Worker,
+    schemas: Schemas,
+) -> OpenRoot:
+    """Load the root of the store of `manifest`, which is among the opened `files`, from its `records`."""
     root = next(i for i, file in enumerate(manifest.files) if file.path == manifest.root)
     # Bundled types are read by the program's own schema, but the stored one is checked as well: a later program may
     # need it, and damage is best reported while the client still has the files.
-    kept = dict(zip(manifest.records, await map_concurrently(whole, manifest.records), strict=True))
-    read_by = await schemas.of_store(manifest, kept.pop("schema", b""))
-    index, plan, image = kept["index"], kept["plan"], kept.get("image")
-    extra = [await open_object(storage, manifest.side, worker, verify=verify, cache=cache)] if manifest.side else []
-    sources = [files[root], *extra]
-    try:
-        return await worker.run(lambda: _proto(index, plan, image, sources, read_by))
-    except BaseException:
-        for stored in extra:
-            stored.close()
-        raise
+    read_by = await schemas.of_store(manifest, records.get("schema", b""))
+    index, plan, image = records["index"], records["plan"], records.get("image")
+    sources = [files[root], *side]
+    return await worker.run(lambda: _proto(index, plan, image, sources, read_by))
 
 
 def _proto(
