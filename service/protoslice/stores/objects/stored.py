@@ -105,6 +105,11 @@ class StoredObject:
         """True when the object is an open local file."""
         return self._handle is not None
 
+    @property
+    def _is_unsteady(self) -> bool:
+        """True for a local file outside the storage: it may change while it is read."""
+        return self._in_place and self._storage.abilities.open_file
+
     def memoize_reads(self, number: int, memo: ReadMemo | None) -> None:
         """Use `memo` for the following reads, with this object's `number`; None ends that."""
         self._memo = None if memo is None else (number, memo)
@@ -147,17 +152,23 @@ class StoredObject:
         What the cache has of the beginning comes from it, and one read of the storage gives all else.
         """
         at, stop = self.covering((start, end))
-        while self._cache is not None and at < stop:
-            cached = await self._cache.look(at, min(at + PIECE, stop))
-            if cached is None:
+        while at < stop:
+            found = await self._next(at, min(at + PIECE, stop))
+            if found is None:
                 break
-            yield memoryview(cached)[max(0, start - at) : end - at]
-            at += len(cached)
+            yield memoryview(found)[max(0, start - at) : end - at]
+            at += len(found)
         if at < stop:
             async with aclosing(self._streamed(at, stop)) as pieces:
                 async for piece in pieces:
                     yield piece[max(0, start - at) : end - at]
                     at += len(piece)
+
+    async def _next(self, start: int, end: int) -> bytes | None:
+        """Bytes that are not to be streamed: blocks of the cache, and files that may change; or None."""
+        if self._is_unsteady:
+            return (await self._ranges([(start, end)]))[0]
+        return None if self._cache is None else await self._cache.look(start, end)
 
     async def _streamed(self, at: int, stop: int) -> AsyncGenerator[memoryview, None]:
         """Whole blocks, verified, by one read of the storage; the cache keeps them."""
@@ -240,8 +251,7 @@ class StoredObject:
     async def _ranges(self, spans: Sequence[Span]) -> Sequence[bytes]:
         try:
             parts = await self._storage.get_ranges(self._key, spans, if_etag=self._etag)
-            if self._in_place and self._storage.abilities.open_file:
-                # Local files outside the storage may change during the read: compare the entity tag again after it.
+            if self._is_unsteady:  # the entity tag is compared after the read as well
                 await self._storage.get_range(self._key, 0, 0, if_etag=self._etag)
         except (Conflict, NotFound, IntegrityError) as error:
             raise self._lost(error) from error
