@@ -14,7 +14,7 @@ from protoslice.errors import ClientLimit, Gone, TooMany
 from protoslice.server.intake.resumable.answers import about, as_json
 from protoslice.server.settings import Settings
 from protoslice.storage import Call, MemoryStorage, MeteredStorage, Storage
-from protoslice.stores import StoreOptions, Stores
+from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.clock import now
 from protoslice.stores.uploads import Body, NewUpload, UploadOptions, append, limits
 from protoslice.stores.uploads.records import UploadRecords
@@ -180,3 +180,29 @@ def test_whose_it_is_is_told_to_nobody() -> None:
         assert "203.0.113.77" not in said
 
     in_memory(work)
+
+
+@pytest.mark.parametrize("ends", ["join", "assemble"])
+def test_uploads_that_a_store_was_made_of_count_no_longer(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that sends in parallel would else be shut out for a day; asking again goes on to work."""
+    monkeypatch.setattr(limits, "FULL_SECONDS", -1)
+    monkeypatch.setattr(limits, "COUNTED_SECONDS", -1)
+    monkeypatch.setattr(limits, "SHARE", 0)
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        made: set[str | None] = set()
+        for turn in range(4):
+            parts = [(await stores.uploads.create(wanted("client", partial=True))).id for _ in range(2)]
+            for part in parts:
+                body = Body(pieces=pieces(bytes([turn]) * 1000), offset=0, length=1000)
+                await stores.uploads.append(part, body)
+            for _ in range(2):
+                if ends == "join":
+                    made.add((await stores.uploads.join(parts, NewUpload(path="a.bin", client="client"))).store)
+                else:
+                    made.add((await stores.uploads.assemble({"a.bin": parts}, IngestRequest())).store.id)
+            for part in parts:
+                assert (await stores.uploads.get(part)).state == "complete"
+        assert len(made) == 4
+
+    in_memory(work, OPTIONS)

@@ -80,7 +80,7 @@ class OpenUploadLimits:
         """Client of an open upload's record; None for other records. Ends an upload that has expired."""
         with suppress(ProtosliceError):
             held = await load_record(self._storage, stat)
-            if held.upload.state in {"open", "complete"}:
+            if held.upload.state in {"open", "complete"} and not held.upload.used:
                 if held.upload.expires >= now():
                     return held.upload.client
                 await end_upload(UploadRecords(self._storage), held)

@@ -129,6 +129,8 @@ class Upload:
     state: State = "open"
     store: str | None = None
     failure: Failure | None = None
+    used: bool = False
+    """True once a store was made with its bytes: a `complete` upload counts as open no longer."""
 
     @property
     def offset(self) -> int:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Protocol
 
 from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import (
     ChecksumMismatch,
     Conflict,
     InvalidInput,
     LimitExceeded,
+    ProtosliceError,
 )
 from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Claims
@@ -140,6 +142,7 @@ class Uploads:
         parts = [found[upload_id] for upload_id in upload_ids]
         new = self._new(wanted)
         made = await self._making.make({new.filename: parts}, new.request, digests_of(new))
+        await self._note_use(found.values())
         length = sum(part.offset for part in parts)
         done = replace(new, joined=tuple(upload_ids), length=length, state="stored", store=made.store.id)
         done = done.kept(self.options.kept_seconds(done))
@@ -156,7 +159,9 @@ class Uploads:
         check_request(request)
         found = await self._all_finished([upload_id for upload_ids in files.values() for upload_id in upload_ids])
         parts = {check_file_path(path): [found[each] for each in upload_ids] for path, upload_ids in files.items()}
-        return await self._making.make(parts, request, digests or {})
+        made = await self._making.make(parts, request, digests or {})
+        await self._note_use(found.values())
+        return made
 
     async def content(self, upload_id: str) -> AsyncGenerator[bytes]:
         """Bytes of a complete upload, which stays as it is."""
@@ -310,6 +315,16 @@ class Uploads:
         if not upload.is_whole or upload.joined:
             raise InvalidInput(f"the upload {upload_id} is not complete, or has been joined from others")
         return upload
+
+    async def _note_use(self, uploads: Iterable[Upload]) -> None:
+        """Note that a store was made with these uploads, which stay as they are: a client may ask for it again."""
+
+        async def note(upload: Upload) -> None:
+            with suppress(ProtosliceError):  # then it counts as open until it expires
+                held = await self._records.read(upload.id)
+                await self._records.change(held, replace(held.upload, used=True))
+
+        await map_concurrently(note, [upload for upload in uploads if upload.state == "complete" and not upload.used])
 
     async def _change(self, held: VersionedUpload, upload: Upload) -> VersionedUpload:
         return await self._records.change(held, upload.kept(self.options.kept_seconds(upload)))
