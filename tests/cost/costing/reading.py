@@ -232,7 +232,9 @@ READING: Final = (
         play=leaves_cpb,
         given=large,
         status=0,
-        budget=Budget(calls=450, work=180_000),  # one who waits makes 360 calls, five each for himself 1 300
+        budget=Budget(
+            calls=450, loop=900_000, work=180_000
+        ),  # one who waits makes 360 calls, five each for himself 1 300
     ),
     _view(
         "cpb",

@@ -24,6 +24,8 @@ from protoslice.facts import (
     Removed,
     Restored,
     Schema,
+    Signature,
+    SignatureTensor,
     Store,
     Tag,
 )
@@ -50,6 +52,11 @@ CASES: list[tuple[object, Callable[[Any], dict[str, Any]], type[BaseModel]]] = [
     (Removed(ID, ("a:1",), TIME), encoding.removed_json, models.RemovedModel),
     (Tag("a:1", ID, TIME), encoding.tag_json, models.TagModel),
     (Schema("mine", 90, 3, TIME), encoding.schema_json, models.SchemaModel),
+    (
+        Signature("serve", "predict", ("serve",), (SignatureTensor("x", "x:0", "F32", (None, 3)),), ()),
+        encoding.signature_json,
+        models.SignatureModel,
+    ),
     (ChunkEntry(0, "message", "onnx.ModelProto", "", 7, SHA), encoding.chunk_json, models.ChunkModel),
     (ChunkEntry(1, "bytes", None, "graph.initializer[0].raw_data", 7, None), encoding.chunk_json, models.ChunkModel),
     (REPORT, encoding.report_json, models.ReportModel),
@@ -81,7 +88,7 @@ def test_openapi_lists_every_member(
 
 
 def test_every_fact_has_a_case() -> None:
-    elsewhere = {"Damage", "File", "RecordsSummary", "Restored", "TensorEntry"}
+    elsewhere = {"Damage", "File", "RecordsSummary", "Restored", "SignatureTensor", "TensorEntry"}
     assert {type(fact).__name__ for fact, _, _ in CASES} | elsewhere == set(facts.__all__) - {"UNKNOWN"}
 
 

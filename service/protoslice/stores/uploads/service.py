@@ -317,7 +317,7 @@ class Uploads:
         return upload
 
     async def _note_use(self, uploads: Iterable[Upload]) -> None:
-        """Note that a store was made with these uploads, which stay as they are: a client may ask for it again."""
+        """Note that a store was made with these uploads, which stay: a client may ask for it again."""
 
         async def note(upload: Upload) -> None:
             with suppress(ProtosliceError):  # then it counts as open until it expires
