@@ -9,8 +9,8 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -31,6 +31,8 @@ class Killed:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ended = threading.Event()
+        self.given_up = False
+        """True once no service comes back."""
         self.service: ServiceProcess | None = None
         self.answers = 0
 
@@ -43,15 +45,19 @@ class Killed:
 
     def url(self) -> str:
         """The address, once there is one."""
-        while self.service is None:
+        while (service := self.service) is None and not self.given_up:
             time.sleep(0.01)
-        return self.service.url
+        assert service is not None
+        assert not self.given_up
+        return service.url
 
-    def run(self, kills: int, random: Random) -> None:
+    def run(self, kills: int, random: Random, pushers: Sequence[Future[None]]) -> None:
         for _ in range(kills):
             with self.life() as service:
                 due = self.answers + random.randrange(1, 30)
                 while self.answers < due:
+                    for ended in (pusher for pusher in pushers if pusher.done()):
+                        ended.result()  # only a failure ends a pusher so early
                     time.sleep(0.002)
                 time.sleep(random.random() * 0.04)
                 self.service = None
@@ -141,7 +147,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         running = [pool.submit(pusher.run) for pusher in pushers]
         try:
-            killed.run(KILLS, Random(KILLS))
+            killed.run(KILLS, Random(KILLS), running)
             with killed.life() as service:
                 for pusher in running:
                     pusher.result()
@@ -151,6 +157,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
                     assert hashlib.sha256(content).hexdigest() == sha
         finally:
             killed.ended.set()
+            killed.given_up = True
     resumed = sum(pusher.resumed for pusher in pushers)
     print(f"{KILLS} kills, {resumed} uploads resumed, {len(stores)} stores whole")
     assert len(stores) >= 6
