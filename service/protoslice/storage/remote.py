@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Final
+from typing import ClassVar, Final
 
-from protoslice.errors import Conflict
-from protoslice.storage.interface import Buffer, ObjectStat, Span, Storage
+from protoslice.errors import Conflict, Unsupported
+from protoslice.storage.interface import Buffer, ObjectStat, Span, Storage, Writer
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.spans import check_inside, check_span, coalesce, read_ahead, read_groups
 
@@ -55,6 +55,29 @@ class RemoteStorage(Storage):
         found = await self.stat(key)
         expect(found, etag)
         return found
+
+
+class ReadOnlyRemoteStorage(RemoteStorage):
+    """Remote storage that is read and nothing else."""
+
+    refusal: ClassVar[str]
+    """Sentence with which writing is refused."""
+
+    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
+        """Raise `Unsupported`."""
+        raise Unsupported(self.refusal)
+
+    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
+        """Raise `Unsupported`."""
+        raise Unsupported(self.refusal)
+
+    async def writer(self, key: ObjectKey) -> Writer:
+        """Raise `Unsupported`."""
+        raise Unsupported(self.refusal)
+
+    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
+        """Raise `Unsupported`."""
+        raise Unsupported(self.refusal)
 
 
 def expect(found: ObjectStat, etag: str | None) -> None:

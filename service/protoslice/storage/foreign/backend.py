@@ -14,15 +14,15 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
 from threading import Lock
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 from fsspec.spec import AbstractFileSystem
 
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, StorageDenied, StorageUnavailable, Unsupported
 from protoslice.storage.foreign.systems import WEBDAV, file_system, read_range
-from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectStat, Page, Writer
+from protoslice.storage.interface import PAGE, Abilities, ObjectStat, Page
 from protoslice.storage.keys import ObjectKey
-from protoslice.storage.remote import RemoteStorage, expect
+from protoslice.storage.remote import ReadOnlyRemoteStorage, expect
 from protoslice.storage.spans import check_inside, check_limit, check_span
 from protoslice.uris import parse_root
 
@@ -49,12 +49,14 @@ _SECONDS: Final = 60.0
 _THREADS: Final = 8
 
 
-class ForeignStorage(RemoteStorage):
+class ForeignStorage(ReadOnlyRemoteStorage):
     """Storage of the files below one folder of an fsspec file system.
 
     `options` are those of the file system's class; `true`, `false` and numbers for `port` and `timeout` are converted.
     WebDAV takes `scheme` (`http` for a server without TLS), `username` and `password`.
     """
+
+    refusal = "foreign file systems are read-only"
 
     def __init__(self, root: str, options: Mapping[str, str]) -> None:
         place = parse_root(root)
@@ -91,22 +93,6 @@ class ForeignStorage(RemoteStorage):
         if len(data) != end - start:
             raise StorageUnavailable(f"object {str(key)!r} gave {len(data)} of {end - start} bytes")
         return data
-
-    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        """Raise `Unsupported`: foreign file systems are read-only."""
-        _refuse()
-
-    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        """Raise `Unsupported`: foreign file systems are read-only."""
-        _refuse()
-
-    async def writer(self, key: ObjectKey) -> Writer:
-        """Raise `Unsupported`: foreign file systems are read-only."""
-        _refuse()
-
-    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
-        """Raise `Unsupported`: foreign file systems are read-only."""
-        _refuse()
 
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
         """See `Storage.list`; reads the folders on the way to the page, one at a time."""
@@ -208,7 +194,3 @@ def _walk(
                     yield from _walk(fs, path_of, key, after)
             elif row > least:
                 yield _facts(key, each)
-
-
-def _refuse() -> NoReturn:
-    raise Unsupported("foreign file systems are read-only")

@@ -11,15 +11,15 @@ import asyncio
 import ssl
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
-from typing import Final, NoReturn
+from typing import Final
 from urllib.parse import quote
 
 import httpcore
 
 from protoslice.errors import IntegrityError, StorageDenied, StorageUnavailable, Unsupported
-from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectStat, Page, Span, Writer
+from protoslice.storage.interface import PAGE, Abilities, ObjectStat, Page, Span
 from protoslice.storage.keys import ObjectKey
-from protoslice.storage.remote import RemoteStorage, expect
+from protoslice.storage.remote import ReadOnlyRemoteStorage, expect
 from protoslice.storage.spans import check_inside, check_span
 from protoslice.storage.web.address_policy import Networks
 from protoslice.storage.web.answers import FetchedRange, denied, read_answer, redirected, unavailable
@@ -45,12 +45,14 @@ _FAILURES: Final = (
 )
 
 
-class WebStorage(RemoteStorage):
+class WebStorage(ReadOnlyRemoteStorage):
     """Storage of the objects below one URL.
 
     `networks` lists non-public networks that may be visited below `root` and `prefixes`; other redirects lead to public
     addresses alone.
     """
+
+    refusal = "web sources are read-only"
 
     def __init__(
         self,
@@ -88,25 +90,9 @@ class WebStorage(RemoteStorage):
         check_inside(key, end, answer.stat.size)
         return answer.data
 
-    async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        """Raise `Unsupported`: web sources are read-only."""
-        _refuse()
-
-    async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        """Raise `Unsupported`: web sources are read-only."""
-        _refuse()
-
-    async def writer(self, key: ObjectKey) -> Writer:
-        """Raise `Unsupported`: web sources are read-only."""
-        _refuse()
-
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
         """Raise `Unsupported`: web servers list no objects."""
         raise Unsupported("a web server does not list its objects")
-
-    async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
-        """Raise `Unsupported`: web sources are read-only."""
-        _refuse()
 
     async def close(self) -> None:
         """See `Storage.close`."""
@@ -169,7 +155,3 @@ class WebStorage(RemoteStorage):
 def _asked(url: WebUrl) -> httpcore.URL:
     # Built from parts: httpcore's parser would cut the path at a semicolon.
     return httpcore.URL(scheme=url.scheme, host=url.place.host, port=url.place.port, target=url.target.encode("ascii"))
-
-
-def _refuse() -> NoReturn:
-    raise Unsupported("web sources are read-only")

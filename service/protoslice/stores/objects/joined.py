@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from itertools import accumulate
 from typing import Final
@@ -18,7 +18,7 @@ from protoslice.stores.cache import BlockCache
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.stored import Runner, StoredFile, StoredObject, open_object
 
-__all__ = ["JoinedObject", "open_file_object", "open_file_objects"]
+__all__ = ["JoinedObject", "open_file_object", "open_file_objects", "opened_parts"]
 
 _TURN: Final = 64
 """Files that are looked at before other tasks run."""
@@ -130,6 +130,18 @@ async def open_file_object(
         [stored], lambda part: open_object(storage, part, runner, verify=verify, cache=cache)
     )
     return files[0]
+
+
+@asynccontextmanager
+async def opened_parts(
+    storage: Storage, parts: Sequence[ObjectLocation], runner: Runner
+) -> AsyncGenerator[StoredFile, None]:
+    """Consecutive objects as one verified file, which is closed at the end of the context."""
+    source = await open_file_object(storage, ObjectLocation.joined(parts), runner, verify=True)
+    try:
+        yield source
+    finally:
+        source.close()
 
 
 async def open_file_objects(wanted: Sequence[ObjectLocation], open_part: OpenPart) -> list[StoredFile]:

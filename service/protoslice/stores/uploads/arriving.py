@@ -14,8 +14,7 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import InvalidInput
 from protoslice.storage import Storage
-from protoslice.stores.manifest import ObjectLocation
-from protoslice.stores.objects.joined import open_file_object
+from protoslice.stores.objects.joined import opened_parts
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.uploads.arriving_index import ArrivingIndex, ArrivingIndexes, Shifted, covering
@@ -110,13 +109,10 @@ class Arriving:
     ) -> AsyncIterator[Representation]:
         first, last = index.records.place(start)[0], index.records.place(stop - 1)[3]
         begin, parts = covering(held.upload.parts, first, last)
-        async with self._records.unless_changed(held):
-            source = await open_file_object(self._storage, ObjectLocation.joined(parts), self._worker, verify=True)
-            try:
-                rope = await self._worker.bulk(lambda: _rope(index, source, begin, (start, stop), form))
-                yield _represented(rope, [source], form, held.upload)
-            finally:
-                source.close()
+        opened = opened_parts(self._storage, parts, self._worker)
+        async with self._records.unless_changed(held), opened as source:
+            rope = await self._worker.bulk(lambda: _rope(index, source, begin, (start, stop), form))
+            yield _represented(rope, [source], form, held.upload)
 
 
 def _rope(index: ArrivingIndex, source: StoredFile, begin: int, records: tuple[int, int], form: Framing) -> _core.Rope:

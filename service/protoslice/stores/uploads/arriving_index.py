@@ -17,7 +17,7 @@ from protoslice.storage import Storage
 from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
-from protoslice.stores.objects.joined import open_file_object
+from protoslice.stores.objects.joined import opened_parts
 from protoslice.stores.uploads.model import Upload
 from protoslice.streams.framing import Framing, checked_framing, framing_of
 
@@ -88,11 +88,8 @@ class ArrivingIndexes:
         """The framing that the first durable bytes tell."""
         ended = upload.state != "open" or upload.is_whole
         _, parts = covering(upload.parts, 0, min(upload.offset, _TOLD))
-        source = await open_file_object(self._storage, ObjectLocation.joined(parts), self._worker, verify=True)
-        try:
+        async with opened_parts(self._storage, parts, self._worker) as source:
             framing = await self._worker.run(lambda: framing_of(source))
-        finally:
-            source.close()
         # A guess by few bytes could be another one later, and records would have other numbers.
         if ended or upload.offset >= _TOLD or framing in {"tfrecord", "riegeli"}:
             return framing
@@ -114,18 +111,15 @@ class ArrivingIndexes:
         """`index`, and what the next parts add to it; reads nothing before the end of its last record."""
         known, seen = (0, 0) if index is None else (index.records.end, index.records.size)
         begin, parts = covering(upload.parts, known, min(upload.offset, seen + _STEP))
-        source = await open_file_object(self._storage, ObjectLocation.joined(parts), self._worker, verify=True)
 
-        def indexed() -> ArrivingIndex:
+        def indexed(source: RangeSource) -> ArrivingIndex:
             behind = None if index is None else index.saved
             sources = _core.Sources([Shifted(source, begin)])
             saved = _core.index_records(sources, framing, limits=_LIMITS, behind=behind)
             return ArrivingIndex(saved, _core.Records(saved, limits=_LIMITS), 0 if index is None else index.kept)
 
-        try:
-            return await self._worker.bulk(indexed)
-        finally:
-            source.close()
+        async with opened_parts(self._storage, parts, self._worker) as source:
+            return await self._worker.bulk(lambda: indexed(source))
 
     async def _loaded(self, upload: Upload, framing: Framing) -> ArrivingIndex | None:
         """The index that a replica saved; None without one that is sound."""

@@ -14,7 +14,7 @@ from protoslice.stores.ingest.inspection import Inspection, Types
 from protoslice.stores.ingest.writers import BATCH, SummedObject
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
-from protoslice.stores.objects.joined import open_file_object
+from protoslice.stores.objects.joined import opened_parts
 from protoslice.stores.objects.stored import open_object
 from protoslice.stores.uploads.model import Upload
 
@@ -62,12 +62,9 @@ async def bytes_of(storage: Storage, worker: Worker, parts: Sequence[ObjectLocat
     """Verified bytes of `parts`, piece by piece."""
     if not parts:
         return
-    source = await open_file_object(storage, ObjectLocation.joined(parts), worker, verify=True)
-    try:
+    async with opened_parts(storage, parts, worker) as source:
         for at in range(0, source.size, BATCH):
             yield await worker.run(lambda at=at: source.read(at, min(BATCH, source.size - at)))  # type: ignore[misc]
-    finally:
-        source.close()
 
 
 async def compacted(storage: Storage, worker: Worker, upload: Upload, *, part_bytes: int) -> Upload:
