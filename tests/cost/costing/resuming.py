@@ -71,7 +71,7 @@ RESUMING: Final = (
         ),
         given=_PART,
         status=(201, 422),
-        budget=Budget(held=9_500, calls=_MANY * 9 + 20, written=2, written_room=_MANY * KIB, work=_MANY * 10_000),
+        budget=Budget(held=9_500, calls=_MANY * 7 + 20, written=2, written_room=_MANY * KIB, work=_MANY * 10_000),
     ),
     Row(
         route="POST /v1/uploads",

@@ -102,11 +102,7 @@ class Uploads:
 
         Completes an upload whose bytes are all there.
         """
-        held = await self._records.read(upload_id)
-        if held.upload.state != "open":
-            return held.upload
-        async with self._locks.acquire(upload_id):
-            return (await self._completed(await self._records.read(upload_id))).upload
+        return (await self._current(upload_id)).upload
 
     async def append(self, upload_id: str, body: Body) -> Upload:
         """Append `body`, or as much of it as arrives; an upload that is whole then becomes a store.
@@ -139,7 +135,7 @@ class Uploads:
         await self._check(replace(wanted, length=None))
         await self._room.check(wanted.client)
         found = await self._all_finished(upload_ids)
-        parts = [found[upload_id] for upload_id in upload_ids]
+        parts = [found[upload_id].upload for upload_id in upload_ids]
         new = self._new(wanted)
         made = await self._making.make({new.filename: parts}, new.request, digests_of(new))
         await self._note_use(found.values())
@@ -158,14 +154,16 @@ class Uploads:
         """
         check_request(request)
         found = await self._all_finished([upload_id for upload_ids in files.values() for upload_id in upload_ids])
-        parts = {check_file_path(path): [found[each] for each in upload_ids] for path, upload_ids in files.items()}
+        parts = {
+            check_file_path(path): [found[each].upload for each in upload_ids] for path, upload_ids in files.items()
+        }
         made = await self._making.make(parts, request, digests or {})
         await self._note_use(found.values())
         return made
 
     async def content(self, upload_id: str) -> AsyncGenerator[bytes]:
         """Bytes of a complete upload, which stays as it is."""
-        upload = await self._finished(upload_id)
+        upload = (await self._finished(upload_id)).upload
         async with aclosing(bytes_of(self._storage, self._worker, upload.parts)) as pieces:
             async for piece in pieces:
                 yield piece
@@ -295,36 +293,46 @@ class Uploads:
             await sweep(self._storage, held.upload)
         return held
 
-    async def _all_finished(self, upload_ids: Sequence[str]) -> dict[str, Upload]:
-        """Complete uploads by id, each read once however often it is listed."""
-        found, size = dict[str, Upload](), 0
+    async def _current(self, upload_id: str) -> VersionedUpload:
+        """Record of an upload; see `get`."""
+        held = await self._records.read(upload_id)
+        if held.upload.state != "open":
+            return held
+        async with self._locks.acquire(upload_id):
+            return await self._completed(await self._records.read(upload_id))
+
+    async def _all_finished(self, upload_ids: Sequence[str]) -> dict[str, VersionedUpload]:
+        """Records of complete uploads by id, each read once however often it is listed."""
+        found, size = dict[str, VersionedUpload](), 0
         for upload_id, times in Counter(upload_ids).items():
             found[upload_id] = await self._finished(upload_id)
-            size += times * found[upload_id].offset
+            size += times * found[upload_id].upload.offset
             self.options.check_size(size)
         return found
 
-    async def _finished(self, upload_id: str) -> Upload:
-        """A complete upload that may be joined.
+    async def _finished(self, upload_id: str) -> VersionedUpload:
+        """Record of a complete upload that may be joined.
 
         Raises its failure, or `InvalidInput` when incomplete or joined.
         """
-        upload = await self.get(upload_id)
+        held = await self._current(upload_id)
+        upload = held.upload
         if upload.failure is not None:
             raise upload.failure.error()
         if not upload.is_whole or upload.joined:
             raise InvalidInput(f"the upload {upload_id} is not complete, or has been joined from others")
-        return upload
+        return held
 
-    async def _note_use(self, uploads: Iterable[Upload]) -> None:
+    async def _note_use(self, uploads: Iterable[VersionedUpload]) -> None:
         """Note that a store was made with these uploads, which stay: a client may ask for it again."""
 
-        async def note(upload: Upload) -> None:
+        async def note(held: VersionedUpload) -> None:
             with suppress(ProtosliceError):  # then it counts as open until it expires
-                held = await self._records.read(upload.id)
                 await self._records.change(held, replace(held.upload, used=True))
 
-        await map_concurrently(note, [upload for upload in uploads if upload.state == "complete" and not upload.used])
+        await map_concurrently(
+            note, [held for held in uploads if held.upload.state == "complete" and not held.upload.used]
+        )
 
     async def _change(self, held: VersionedUpload, upload: Upload) -> VersionedUpload:
         return await self._records.change(held, upload.kept(self.options.kept_seconds(upload)))
