@@ -24,6 +24,7 @@ from protoslice.server.settings import Settings, read_settings
 PING = b"GET /v1/tags HTTP/1.1\r\nhost: localhost\r\n\r\n"
 HANGING = b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n"
 BEGIN = b"POST /v1/uploads HTTP/1.1\r\nhost: localhost\r\ntus-resumable: 1.0.0\r\nupload-length: 9\r\n"
+ARRIVING = {"tus-resumable": "1.0.0", "upload-defer-length": "1", "content-type": "application/offset+octet-stream"}
 GREEDY, HONEST = "127.0.0.2", "127.0.0.3"
 
 
@@ -127,6 +128,12 @@ def test_bytes_not_taken_yet_count_for_the_client(
     for source in (GREEDY, HONEST):
         assert asked(service, source, read).body == model
     assert clients == [GREEDY, HONEST]
+    # The records of an upload are read by another route.
+    url = httpx.post(f"{service.url}/v1/uploads?filename=a", headers=ARRIVING, content=b"\x01x").headers["location"]
+    read = b"GET %b/records?framing=delimited HTTP/1.1\r\nhost: localhost\r\n\r\n" % url.encode()
+    for source in (GREEDY, HONEST):
+        assert asked(service, source, read).body == b"\x01x"
+    assert clients[2:] == [GREEDY, HONEST]
 
 
 def test_a_limit_of_none(serving: Any) -> None:

@@ -31,15 +31,15 @@ def planned(
     document: _core.Document, type_name: str | None, request: IngestRequest, kept: RulesByType
 ) -> tuple[_core.Plan, tuple[str, ...]]:
     """Plan of a root of type `type_name`, and the rules that made it, in canonical form."""
-    rules = request.rules
-    by_type = () if rules is not None or type_name is None else kept.get(type_name, ())
+    by_type = kept.get(type_name or "", ()) if request.rules is None else ()
+    rules = list(request.rules or by_type)
     try:
-        plan = document.plan(request.min_chunk, request.max_chunk, list(by_type if rules is None else rules))
+        plan = document.plan(request.min_chunk, request.max_chunk, rules)
     except ProtosliceError as error:
         if by_type and type_name is not None:
             _of_type(type_name, error)
         raise
-    return plan, tuple(_core.Plan.rules(by_type if rules is None else rules))
+    return plan, tuple(_core.Plan.rules(rules))
 
 
 def _of_type(type_name: str, error: ProtosliceError) -> ProtosliceError:

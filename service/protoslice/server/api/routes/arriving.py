@@ -14,6 +14,7 @@ from protoslice.server.api.openapi_fragments import BINARY, header, problems
 from protoslice.server.http.parameters import with_parameter
 from protoslice.server.intake.resumable.answers import PREFIX, about, answering
 from protoslice.server.middleware.body_limits import GuardedRoute
+from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Given
 from protoslice.stores.uploads import ArrivingRequest
 
@@ -67,7 +68,7 @@ async def get_arriving_records(
             query = with_parameter(request.scope["query_string"], "after", str(found.next))
             links = [headers.get("link"), f'<{PREFIX}/{upload}/records?{query}>; rel="next"']
             headers["link"] = ", ".join(filter(None, links))
-        window = services.windows.open(found.records.size)
+        window = services.windows.open(found.records.size, context_of(request.scope).key)
         pieces = await opened.enter_async_context(aclosing(found.records.pieces(0, found.records.size, window)))
         first = await anext(pieces, b"")  # a failure to read is told before the head is sent
         return _Opened(_all(first, pieces), headers, found.records.media_type, opened.pop_all())
