@@ -89,17 +89,18 @@ protos: .venv/ready ## compile protos/ into the descriptor set that the package 
 	$(BIN)/python -m grpc_tools.protoc --proto_path=protos --include_imports \
 		--descriptor_set_out=service/protoslice/schema/bundled/types.binpb $(PROTOS)
 
-bench: .venv/ready .venv/core ## ratios against peers, from one run; results in bench/results
-	$(BIN)/python -m bench.run
-	$(BIN)/python -m bench.run service
-	$(BIN)/python -m bench.run client
-	$(BIN)/python -m bench.run tensors
-
 GATEWAY := .make/versitygw-v1.8.0
 $(GATEWAY):
 	@mkdir -p .make
 	GOBIN=$(CURDIR)/$@.new go install github.com/versity/versitygw/cmd/versitygw@$(lastword $(subst -, ,$@))
 	mv $@.new/versitygw $@ && rmdir $@.new
+
+bench: .venv/ready .venv/core $(GATEWAY) ## ratios against peers, from one run; results in bench/results
+	$(BIN)/python -m bench.run
+	$(BIN)/python -m bench.run service
+	$(BIN)/python -m bench.run client
+	$(BIN)/python -m bench.run tensors
+	$(BIN)/python -m bench.run bucket
 
 bucket: .venv/ready .venv/core $(GATEWAY) ## the HTTP contract and the storage suite on S3: Versity's gateway, built with Go
 	$(BIN)/python -m tests.bucket $(GATEWAY) -n 2

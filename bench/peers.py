@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import cache
 from typing import Any
 
+import obstore
+from obstore.store import S3Store
 from starlette.responses import FileResponse
 
 __all__ = ["app"]
@@ -20,16 +24,35 @@ PATH = os.environ.get("PEER_FILE", "")
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Four routes: 4 KiB and 64 MiB from memory, a FileResponse, and an upload to a file with fsync."""
+    """Routes: 4 KiB and 64 MiB of memory, a FileResponse, an upload with fsync, an object of a bucket."""
     if scope["type"] != "http":
         return
     if scope["path"] == "/file":
         await FileResponse(PATH)(scope, receive, send)
         return
+    if scope["path"].startswith("/bucket/"):
+        await _pass_on(scope["path"].removeprefix("/bucket/"), send)
+        return
     body = FROM_MEMORY.get(scope["path"]) or await _upload(receive)
     headers = [(b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+@cache
+def _bucket() -> S3Store:
+    name, options = json.loads(os.environ["PEER_BUCKET"])
+    return S3Store(name, config=options, client_options={"allow_http": True})
+
+
+async def _pass_on(key: str, send: Send) -> None:
+    """An object of a bucket as it comes, unverified."""
+    found = await obstore.get_async(_bucket(), key)
+    headers = [(b"content-length", str(found.meta["size"]).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    async for piece in found.stream(min_chunk_size=1 << 20):
+        await send({"type": "http.response.body", "body": memoryview(piece), "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _upload(receive: Receive) -> bytes:

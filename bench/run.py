@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.timing import Row
 
-from bench import client, engine, formats, records, service, streams, tensors
+from bench import bucket, client, engine, formats, records, service, streams, tensors
 
 RESULTS = Path(__file__).parent / "results"
 SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
@@ -30,8 +30,9 @@ SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
     "tensors": tensors.tensors,
     "service": service.service,
     "client": client.client,
+    "bucket": bucket.bucket,
 }
-APART = ("tensors", "service", "client")
+APART = ("tensors", "service", "client", "bucket")
 ENGINE = [name for name in SUBJECTS if name not in APART]
 
 

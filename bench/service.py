@@ -25,7 +25,7 @@ from bench.timing import Row, seconds
 
 from bench import models
 
-__all__ = ["running_service", "service"]
+__all__ = ["running_peer", "running_service", "service"]
 
 MIB = 1 << 20
 CURL = ["curl", "-sS", "-f", "-H", "Expect:", "-T"]
@@ -54,7 +54,7 @@ def service(folder: Path, scale: float) -> Iterator[Row]:
         models.big_constants(path, int(scale * (1 << 30)))
     with ExitStack() as stack:
         ours = stack.enter_context(running_service(folder / "stores"))
-        peer = stack.enter_context(_peer(path))
+        peer = stack.enter_context(running_peer(path))
         nginx = stack.enter_context(_nginx(folder, path))
         store = _upload(ours, path)
         yield from _ranges(f"{ours}/v1/stores/{store}/chunks/1", peer, nginx, scale)
@@ -203,9 +203,9 @@ def _upload(ours: str, path: Path) -> str:
 
 
 @contextmanager
-def running_service(storage: Path) -> Iterator[str]:
-    """The address of a service over a folder, in a process of its own."""
-    environment = os.environ | {"PROTOSLICE_STORAGE": storage.as_uri()}
+def running_service(storage: Path, settings: dict[str, str] | None = None) -> Iterator[str]:
+    """The address of a service over a folder, in a process of its own; `settings` go before."""
+    environment = os.environ | {"PROTOSLICE_STORAGE": storage.as_uri()} | (settings or {})
     command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0"]
     with _running(command, environment, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -213,10 +213,12 @@ def running_service(storage: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _peer(path: Path) -> Iterator[str]:
+def running_peer(path: Path, settings: dict[str, str] | None = None) -> Iterator[str]:
+    """The address of the barest apps, over a file."""
     port = _free_port()
     command = [sys.executable, "-m", "uvicorn", "peers:app", "--port", str(port), "--no-access-log", "--loop", "uvloop"]
-    with _running([*command, "--lifespan", "off", "--log-level", "error"], os.environ | {"PEER_FILE": str(path)}):
+    environment = os.environ | {"PEER_FILE": str(path)} | (settings or {})
+    with _running([*command, "--lifespan", "off", "--log-level", "error"], environment):
         _wait(port)
         yield f"http://127.0.0.1:{port}"
 

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from bench.bucket import GATEWAY
 from bench.run import APART, ENGINE, SUBJECTS
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = {"engine": 16, "client": 8, "service": 9, "tensors": 3}
+ROWS = {"engine": 16, "client": 8, "service": 9, "tensors": 3, "bucket": 5}
 PEERS = ("wrk", "nginx")
 """Programs that the service is measured with; the benchmark names those that are missing."""
 
@@ -33,6 +34,10 @@ def test_every_benchmark_runs(name: str) -> None:
     if name == "service" and missing:
         assert done.returncode == 1
         assert done.stderr.startswith(f"install {' and '.join(missing)} first")
+        return
+    if name == "bucket" and not GATEWAY.exists():
+        assert done.returncode == 1
+        assert done.stderr.startswith("build the gateway first")
         return
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

@@ -1,0 +1,90 @@
+"""Benchmark of large reads over a distant bucket: Versity's gateway, each of its requests 20 ms late.
+
+Needs the gateway that `make bucket` builds with Go; says so when it is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import obstore
+from bench.service import running_peer, running_service
+from bench.timing import Row, pair
+from obstore.store import S3Store
+from tests.bucket import BUCKET, KEY_ID, SECRET, gateway
+from tests.support.distance import Distance, far_away
+
+from bench import models
+
+__all__ = ["bucket"]
+
+MIB = 1 << 20
+GATEWAY = Path(__file__).parent.parent / ".make" / "versitygw-v1.8.0"
+_FAR_SECONDS = 0.02
+
+
+def bucket(folder: Path, scale: float) -> Iterator[Row]:
+    """Reads of 512 MiB against the barest app that passes an object on, and against obstore itself."""
+    if not GATEWAY.exists():
+        raise SystemExit("build the gateway first: `make bucket` does, with Go")
+    path = folder / "far.pb"
+    models.big_constants(path, int(scale * (512 * MIB)))
+    with ExitStack() as stack:
+        far = stack.enter_context(far_away(stack.enter_context(gateway(str(GATEWAY))), _FAR_SECONDS))
+        keys = {"access_key_id": KEY_ID, "secret_access_key": SECRET}
+        options: Any = {"endpoint": far.endpoint, "region": "us-east-1", **keys}
+        storage = {
+            "PROTOSLICE_STORAGE": f"s3://{BUCKET}/stores",
+            "PROTOSLICE_STORAGE_OPTIONS": json.dumps(options | {"allow_http": "true"}),
+        }
+        ours = stack.enter_context(running_service(folder / "unused", storage))
+        bare = stack.enter_context(running_peer(path, {"PEER_BUCKET": json.dumps([BUCKET, options])}))
+        store = S3Store(BUCKET, config=options, client_options={"allow_http": True})
+        obstore.put(store, "far.pb", path)
+        with path.open("rb") as body:
+            made = httpx.put(f"{ours}/v1/stores?type=tensorflow.GraphDef", content=body, timeout=600).json()
+        view = f"{ours}/v1/stores/{made['id']}/files/{made['root']}"
+        yield from _rows(far, view, f"{bare}/bucket/far.pb", store, path.stat().st_size)
+
+
+def _rows(far: Distance, view: str, bare: str, store: S3Store, size: int) -> Iterator[Row]:
+    for readers in (1, 4):
+        peers: tuple[tuple[str, Callable[[], object], float], ...] = (
+            ("a bare app", partial(_read, bare, readers), 0.9),
+            ("obstore", partial(_straight, store, readers), 0.5),
+        )
+        for what, peer, bar in peers:
+            mine, theirs = pair(partial(_read, view, readers), peer)
+            ours, other = (f"{readers * size / MIB / seconds:.0f} MiB/s" for seconds in (mine, theirs))
+            yield Row(f"{readers} × 512 MiB from 20 ms away, speed against {what}", ours, other, theirs / mine, bar)
+    far.reset()
+    _read(view, 1)
+    asked = sum(count for request, count in far.seen.items() if request.startswith("GET"))
+    yield Row("512 MiB from a bucket: objects read", str(asked), "1", float(asked), 1, False)
+
+
+def _read(url: str, readers: int) -> None:
+    """Read a URL whole, several times side by side."""
+    command = ["curl", "-sS", "-f", "-o", "/dev/null", url]
+    running = [subprocess.Popen(command) for _ in range(readers)]
+    if any([process.wait() for process in running]):
+        raise SystemExit(f"curl could not read {url}")
+
+
+def _straight(store: S3Store, readers: int) -> None:
+    async def one() -> None:
+        async for _ in (await obstore.get_async(store, "far.pb")).stream(min_chunk_size=MIB):
+            pass
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(one() for _ in range(readers)))
+
+    asyncio.run(all_of_them())
