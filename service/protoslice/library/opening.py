@@ -132,11 +132,9 @@ class _Types:
     extra: schema.MessageTypes | None = None
 
     def of(self, name: str) -> schema.TypeSchema:
-        """See `indexing.KnownTypes.of`."""
         return self._set(name).kept(name)
 
     def flat(self, name: str) -> _core.Schema:
-        """See `indexing.KnownTypes.flat`."""
         return self._set(name).flat(name)
 
     def _set(self, name: str) -> schema.MessageTypes:
@@ -152,7 +150,6 @@ class _DecodedBytes:
         self._file: BinaryIO | None = None
 
     def write(self, data: bytes, /) -> None:
-        """See `Side.write`."""
         if self._form == "text":
             self._text += data
             return
@@ -161,7 +158,6 @@ class _DecodedBytes:
         self._file.write(data)
 
     def source(self) -> RangeSource:
-        """See `Side.source`."""
         return BytesSource(self._text) if self._file is None else FileObjectSource(self._file)
 
     def close(self) -> None:

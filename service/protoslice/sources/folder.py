@@ -57,7 +57,6 @@ class Folder(FileSet):
         return sum(1 for _ in self)
 
     def size_of(self, path: str) -> int:
-        """See `FileSet.size_of`."""
         if not self._has(path):
             raise KeyError(path)
         return os.path.getsize(self._place / path)

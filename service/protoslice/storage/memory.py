@@ -47,24 +47,20 @@ class MemoryStorage(Storage):
         return ABILITIES
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
-        """See `Storage.stat`."""
         return self._find(key, None).stat
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
-        """See `Storage.get_range`."""
         check_span(start, end)
         found = self._find(key, if_etag)
         check_inside(key, end, found.stat.size)
         return found.data[start:end]
 
     async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
-        """See `Storage.get_ranges`."""
         return [await self.get_range(key, start, end, if_etag=if_etag) for start, end in spans]
 
     async def stream(
         self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
     ) -> AsyncGenerator[Buffer, None]:
-        """See `Storage.stream`."""
         found = self._find(key, if_etag)
         stop = found.stat.size if end is None else end
         check_span(start, max(start, stop) if end is None else stop)
@@ -73,24 +69,20 @@ class MemoryStorage(Storage):
             yield found.data[at : min(at + PIECE, stop)]
 
     async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        """See `Storage.put_if_absent`."""
         if key in self._objects:
             raise Conflict(f"object {str(key)!r} exists")
         return self._store(key, bytes(data))
 
     async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        """See `Storage.put`."""
         found = self._objects.get(key)
         if if_etag is not None and (found is None or found.stat.etag != if_etag):
             raise Conflict(f"object {str(key)!r} has changed")
         return self._store(key, bytes(data))
 
     async def writer(self, key: ObjectKey) -> Writer:
-        """See `Storage.writer`."""
         return _MemoryWriter(self, key)
 
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
-        """See `Storage.list`."""
         check_limit(limit)
         begin = 0 if after is None else bisect_right(self._keys, after)
         below = (key for key in self._keys[begin:] if key.is_below(prefix))
@@ -99,7 +91,6 @@ class MemoryStorage(Storage):
         return Page(items, items[-1].key if more else None)
 
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
-        """See `Storage.delete`."""
         found = self._objects.get(key)
         if if_etag is not None and (found is None or found.stat.etag != if_etag):
             raise Conflict(f"object {str(key)!r} has changed")

@@ -25,7 +25,6 @@ class RemoteStorage(Storage):
     """
 
     async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
-        """See `Storage.get_ranges`."""
         groups = coalesce(spans, gap=GAP_BYTES, largest=READ_BYTES)
         if not groups:
             return []
@@ -37,7 +36,6 @@ class RemoteStorage(Storage):
     async def stream(
         self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
     ) -> AsyncGenerator[Buffer, None]:
-        """See `Storage.stream`."""
         check_span(start, start if end is None else end)
         found = await self.pin(key, if_etag)
         stop = max(start, found.size) if end is None else end

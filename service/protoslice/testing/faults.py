@@ -37,7 +37,6 @@ class FaultyStorage(InterceptedStorage):
         return len(self.calls) >= self._fail_at
 
     async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """See `InterceptedStorage.intercept`."""
         self.calls.append(name)
         number = len(self.calls)
         due = number == self._fail_at or (self._stays_down and number > self._fail_at)

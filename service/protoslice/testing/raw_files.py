@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from protoslice.storage.keys import RESERVED, ObjectKey
+from protoslice.testing.suite import Raw
 
 
-class RawFiles:
+class RawFiles(Raw):
     """Objects as plain files below `root`."""
 
     def __init__(self, root: str) -> None:
         self._root = Path(root)
 
     async def get(self, key: ObjectKey) -> bytes | None:
-        """See `Raw.get`."""
         path = self._root / key.text
         return path.read_bytes() if path.is_file() else None
 
@@ -28,7 +28,6 @@ class RawFiles:
         spare.rename(path)
 
     async def remove(self, key: ObjectKey) -> None:
-        """See `Raw.remove`."""
         (self._root / key.text).unlink()
 
     async def names(self) -> Sequence[str]:

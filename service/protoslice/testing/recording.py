@@ -19,54 +19,44 @@ class RecordingStorage(Storage):
 
     @property
     def abilities(self) -> Abilities:
-        """See `Storage.abilities`."""
         self._note("abilities")
         return Abilities()
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
-        """See `Storage.stat`."""
         self._note("stat")
         return ObjectStat(key, 1, "tag", datetime.fromtimestamp(0, UTC))
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
-        """See `Storage.get_range`."""
         self._note("get_range")
         return b"x"
 
     async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
-        """See `Storage.get_ranges`."""
         self._note("get_ranges")
         return [b"x"]
 
     async def stream(
         self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
     ) -> AsyncGenerator[Buffer, None]:
-        """See `Storage.stream`."""
         self._note("stream")
         yield b"x"
 
     async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        """See `Storage.put_if_absent`."""
         self._note("put_if_absent")
         return "tag"
 
     async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        """See `Storage.put`."""
         self._note("put")
         return "tag"
 
     async def writer(self, key: ObjectKey) -> Writer:
-        """See `Storage.writer`."""
         self._note("writer")
         return _RecordingWriter(self._note)
 
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
-        """See `Storage.list`."""
         self._note("list")
         return Page((), None)
 
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
-        """See `Storage.delete`."""
         self._note("delete")
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
@@ -75,17 +65,14 @@ class RecordingStorage(Storage):
         return cast(OpenFile, BytesIO())
 
     async def free_bytes(self) -> int:
-        """See `Storage.free_bytes`."""
         self._note("free_bytes")
         return 1
 
     async def collect_garbage(self, older_than_seconds: float = 86400) -> int:
-        """See `Storage.collect_garbage`."""
         self._note("collect_garbage")
         return 0
 
     async def close(self) -> None:
-        """See `Storage.close`."""
         self._note("close")
 
 

@@ -31,23 +31,20 @@ class Raw(Protocol):
         """Names of everything that takes room, including temporary files and unfinished uploads."""
 
 
-class RawThroughStorage:
+class RawThroughStorage(Raw):
     """Fallback bypass: a second, independent opening of the same namespace."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     async def get(self, key: ObjectKey) -> bytes | None:
-        """See `Raw.get`."""
         found = {item.key: item for item in await everything(self._storage)}.get(key)
         return None if found is None else await self._storage.get_range(key, 0, found.size)
 
     async def set(self, key: ObjectKey, data: bytes) -> None:
-        """See `Raw.set`."""
         await self._storage.put(key, data)
 
     async def remove(self, key: ObjectKey) -> None:
-        """See `Raw.remove`."""
         await self._storage.delete(key)
 
     async def names(self) -> Sequence[str]:

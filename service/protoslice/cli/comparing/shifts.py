@@ -135,7 +135,6 @@ class _Spliced:
     after: int
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """See `RangeSource.read`."""
         start, data = self.middle
         end, stop = start + len(data), offset + length
         head = self.file.read(self.before + offset, max(0, min(stop, start) - offset)) if offset < start else b""

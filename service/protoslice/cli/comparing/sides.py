@@ -95,14 +95,12 @@ class _Local:
         self._cuts = {} if other is None else self._cut_up(other, near)
 
     def tensors(self) -> list[Tensor]:
-        """See `ComparedModel.tensors`."""
         return _tensors(self.model)
 
     def sha256(self, path: str) -> None:
         """See `ComparedModel.sha256`."""
 
     def cuts(self, source: RangeSource) -> PieceList | None:
-        """See `ComparedModel.cuts`."""
         return self._cuts.get(id(source))
 
     def _cut_up(self, other: Any, near: LocalPieces) -> dict[int, PieceList]:
@@ -137,7 +135,6 @@ class _Remote:
 
     @cached_property
     def model(self) -> LocalModel:
-        """See `ComparedModel.model`."""
         if self.root is None:
             return LocalModel(Model("", None, self.files, None), None, ExitStack())
         known = self._store.type if self._store.type in schema.bundled() and self._store.chunks else None
@@ -157,15 +154,12 @@ class _Remote:
         return source
 
     def tensors(self) -> list[Tensor]:
-        """See `ComparedModel.tensors`."""
         return _tensors(self.model)
 
     def sha256(self, path: str) -> str | None:
-        """See `ComparedModel.sha256`."""
         return self._digests.get(path)
 
     def cuts(self, source: RangeSource) -> PieceList | None:
-        """See `ComparedModel.cuts`."""
         return source.cuts if isinstance(source, Fetched) else None
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from protoslice import LocalModel, Proto, Rope
 from protoslice.cli.models.extent import Extent, extent_of
 from protoslice.cli.models.files import NamedFiles, is_stream, naming, opened, place_of
-from protoslice.cli.models.subjects import ChunkPolicy, PathContent, TreeListing
+from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import LimitExceeded, Unsupported
 from protoslice.facts import Signature, TensorEntry
@@ -26,7 +26,7 @@ _BIGGEST = 10
 _SHOWN_SHARE = 0.001
 
 
-class LocalSubject:
+class LocalSubject(Subject):
     """The proto in a file, and the model that it is the root of."""
 
     def __init__(self, name: str, type_name: str | None, close_look: bool, held: ExitStack) -> None:
@@ -58,7 +58,6 @@ class LocalSubject:
         return self._held.enter_context(self._place.model())
 
     def facts(self) -> dict[str, object]:
-        """See `Subject.facts`."""
         try:
             proto = self.proto
         except Unsupported:
@@ -81,7 +80,6 @@ class LocalSubject:
         }
 
     def signatures(self) -> Iterator[Signature]:
-        """See `Subject.signatures`."""
         try:
             model = model_around(self.proto, {}, self._name)
             return model.signatures()
@@ -120,15 +118,12 @@ class LocalSubject:
         }
 
     def tree(self, path: str, limit: int) -> TreeListing:
-        """See `Subject.tree`."""
         return TreeListing(self.proto.tree(path, limit=limit), self.proto.count(path))
 
     def rules(self, policy: ChunkPolicy) -> Sequence[str]:
-        """See `Subject.rules`."""
         return policy.rules
 
     def chunks(self, policy: ChunkPolicy) -> Iterable[dict[str, object]]:
-        """See `Subject.chunks`."""
         fields = ("index", "kind", "type", "path", "size")
         split = self.proto.chunks
         if policy != ChunkPolicy():
@@ -138,20 +133,16 @@ class LocalSubject:
         return [{name: getattr(chunk, name) for name in fields} for chunk in split]
 
     def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> PathContent:
-        """See `Subject.part`."""
         view = self.proto.merge(path, fields, omit_larger_than)
         return PathContent(view, view.kind)
 
     def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
-        """See `Subject.tensors`."""
         return (entry_of(tensor) for tensor in self._model.matching(name, dtype))
 
     def tensor(self, name: str, slice_: str | None, form: str) -> Rope:
-        """See `Subject.tensor`."""
         return self._model.read(name, slice_, form)
 
     def safetensors(self, name: str | None) -> Rope:
-        """See `Subject.safetensors`."""
         file = safetensors(self._model.matching(name))
         return Rope(file.rope, file.sources)
 

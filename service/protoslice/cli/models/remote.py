@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from protoslice.cli.models.addresses import Address, address_of, authorization
-from protoslice.cli.models.subjects import ChunkPolicy, PathContent, TreeListing
+from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied, Unsupported
 from protoslice.facts import Signature, TensorEntry
@@ -60,7 +60,7 @@ class _Content:
         return map(memoryview, self._source.parts(0, CONNECTIONS))
 
 
-class RemoteSubject:
+class RemoteSubject(Subject):
     """Store on a service, as a subject of the verbs."""
 
     def __init__(self, client: Any, address: Address) -> None:
@@ -76,13 +76,11 @@ class RemoteSubject:
             yield cls(client, address)
 
     def facts(self) -> dict[str, object]:
-        """See `Subject.facts`."""
         store = self._client.store(self._ref)
         sizes = {file.path: file.size for file in store.files}
         return store_facts(store) | {"root_size": sizes.get(store.root, 0)}
 
     def tree(self, path: str, limit: int) -> TreeListing:
-        """See `Subject.tree`."""
         found = list(islice(self._client.tree(self._ref, path), limit + 1))
         return TreeListing(found[:limit], None if len(found) > limit else len(found))
 
@@ -92,7 +90,6 @@ class RemoteSubject:
         return rules
 
     def chunks(self, policy: ChunkPolicy) -> Iterable[dict[str, object]]:
-        """See `Subject.chunks`."""
         if policy != ChunkPolicy():
             raise InvalidInput(
                 "the chunks of a store were cut when it was made: --min-chunk, --max-chunk, --rules and --splitter "
@@ -101,29 +98,24 @@ class RemoteSubject:
         return (asdict(chunk) for chunk in self._client.chunks(self._ref))
 
     def part(self, path: str, fields: Sequence[str] | None = None, omit_larger_than: int | None = None) -> PathContent:
-        """See `Subject.part`."""
         from protoslice.client.client import merge_params
 
         source = self._client.source(self._ref, "merge", merge_params(path, fields or (), omit_larger_than))
         return PathContent(_Content(source), _kind(source.facts.headers))
 
     def signatures(self) -> Iterator[Signature]:
-        """See `Subject.signatures`."""
         if self._client.store(self._ref).type not in {SAVED_MODEL, META_GRAPH}:
             return iter(())
         return iter(self._client.signatures(self._ref))
 
     def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
-        """See `Subject.tensors`."""
         return iter(self._client.tensors(self._ref, name=name, dtype=dtype))
 
     def tensor(self, name: str, slice_: str | None, form: str) -> _Content:
-        """See `Subject.tensor`."""
         params = [("format", form), *([("slice", slice_)] if slice_ is not None else [])]
         return _Content(self._client.source(self._ref, f"tensors/{name}", params))
 
     def safetensors(self, name: str | None) -> _Content:
-        """See `Subject.safetensors`."""
         return _Content(self._client.source(self._ref, "safetensors", [] if name is None else [("name", name)]))
 
 

@@ -61,7 +61,6 @@ class ObjectFolder(FileSet):
         return self._found.get(path)
 
     def size_of(self, path: str) -> int:
-        """See `FileSet.size_of`."""
         return self[path].size
 
     def close(self) -> None:

@@ -101,7 +101,6 @@ class CloudStorage(RemoteStorage):
         return ABILITIES
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
-        """See `Storage.stat`."""
         with explained("find", key):
             async with asyncio.timeout(self._read_seconds):
                 return _describe(key, await obstore.head_async(self._store, key.text))
@@ -115,7 +114,6 @@ class CloudStorage(RemoteStorage):
         return True
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
-        """See `Storage.get_range`."""
         with explained("read", key):
             async with asyncio.timeout(self._read_seconds):
                 return await self._get_range(key, start, end, if_etag)
@@ -180,7 +178,6 @@ class CloudStorage(RemoteStorage):
                     raise
 
     async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        """See `Storage.put_if_absent`."""
         for _ in range(CREATIONS - 1):
             with suppress(Conflict):
                 return await self._put(key, data, "create")
@@ -190,7 +187,6 @@ class CloudStorage(RemoteStorage):
         return await self._put(key, data, "create")
 
     async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        """See `Storage.put`."""
         if if_etag is None:
             return await self._put(key, data, "overwrite")
         version = await self._version(key, if_etag) if self._by_version else None
@@ -207,11 +203,9 @@ class CloudStorage(RemoteStorage):
         return _tag(result["e_tag"])
 
     async def writer(self, key: ObjectKey) -> Writer:
-        """See `Storage.writer`."""
         return CloudWriter(self, key)
 
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
-        """See `Storage.list`."""
         check_limit(limit)
         items: list[ObjectStat] = []
         with explained("list", prefix or "everything", missing=StorageUnavailable):
@@ -230,7 +224,6 @@ class CloudStorage(RemoteStorage):
         return Page(tuple(items), None)
 
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
-        """See `Storage.delete`."""
         if if_etag is not None:
             raise Unsupported("object stores are asked to delete without a condition alone: few know one")
         with suppress(NotFound), explained("delete", key):

@@ -52,11 +52,9 @@ class CloudWriter(Writer):
 
     @property
     def size(self) -> int:
-        """See `Writer.size`."""
         return self._size
 
     async def write(self, piece: Buffer) -> None:
-        """See `Writer.write`."""
         part = self._target.part_bytes
         with self._step():
             self._rest += piece
@@ -72,7 +70,6 @@ class CloudWriter(Writer):
                 await self._send(data)
 
     async def commit(self) -> str:
-        """See `Writer.commit`."""
         with self._step():
             if self._upload is None:
                 etag = await self._target.put_if_absent(self._key, bytes(self._rest))
@@ -82,7 +79,6 @@ class CloudWriter(Writer):
         return etag
 
     async def abort(self) -> None:
-        """See `Writer.abort`."""
         self._ended = True
         self._rest.clear()
         if self._upload is None:

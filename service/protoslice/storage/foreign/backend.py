@@ -79,7 +79,6 @@ class ForeignStorage(ReadOnlyRemoteStorage):
         return await self._call(key, lambda fs: _stat(fs, key, self._path(fs, key)))
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
-        """See `Storage.get_range`."""
         check_span(start, end)
         data = b""
         if start < end:

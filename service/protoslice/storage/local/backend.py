@@ -63,15 +63,12 @@ class FileStorage(Storage):
         return ABILITIES
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
-        """See `Storage.stat`."""
         return await self._threads.run(lambda: self._stat(key))
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
-        """See `Storage.get_range`."""
         return (await self.get_ranges(key, [(start, end)], if_etag=if_etag))[0]
 
     async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
-        """See `Storage.get_ranges`."""
         for start, end in spans:
             check_span(start, end)
 
@@ -84,7 +81,6 @@ class FileStorage(Storage):
     async def stream(
         self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
     ) -> AsyncGenerator[Buffer, None]:
-        """See `Storage.stream`."""
         check_span(start, start if end is None else end)
         file = await self._threads.run(lambda: self._open(key, if_etag))
 
@@ -102,36 +98,28 @@ class FileStorage(Storage):
                 yield piece
 
     async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        """See `Storage.put_if_absent`."""
         return await self._threads.run(lambda: self._put(key, data, replace=False, if_etag=None))
 
     async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        """See `Storage.put`."""
         return await self._threads.run(lambda: self._put(key, data, replace=True, if_etag=if_etag))
 
     async def writer(self, key: ObjectKey) -> Writer:
-        """See `Storage.writer`."""
         return FileWriter(self._threads, await self._threads.run(lambda: StagingFile(self._tree, key)))
 
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
-        """See `Storage.list`."""
         check_limit(limit)
         return await self._threads.run(lambda: self._list(prefix, after, limit))
 
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
-        """See `Storage.delete`."""
         await self._threads.run(lambda: self._delete(key, if_etag))
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
-        """See `Storage.open_file`."""
         return await self._threads.run(lambda: self._open(key, None))
 
     async def free_bytes(self) -> int:
-        """See `Storage.free_bytes`."""
         return await self._threads.run(self._tree.free_bytes)
 
     async def collect_garbage(self, older_than_seconds: float = 86400) -> int:
-        """See `Storage.collect_garbage`."""
         before = time.time() - older_than_seconds
 
         def collect() -> int:
@@ -141,7 +129,6 @@ class FileStorage(Storage):
         return await self._threads.run(collect)
 
     async def close(self) -> None:
-        """See `Storage.close`."""
         await self._threads.close()
         self._tree.close()
 
@@ -209,11 +196,9 @@ class FileWriter(Writer):
 
     @property
     def size(self) -> int:
-        """See `Writer.size`."""
         return self._size
 
     async def write(self, piece: Buffer) -> None:
-        """See `Writer.write`."""
         self._check()
         self._broken = True  # a failed write may have appended a part of the piece
         await self._threads.run(lambda: self._staging.write(piece))
@@ -221,13 +206,11 @@ class FileWriter(Writer):
         self._size += memoryview(piece).nbytes
 
     async def commit(self) -> str:
-        """See `Writer.commit`."""
         self._check()
         self._broken = True
         return await self._threads.run(self._staging.publish)
 
     async def abort(self) -> None:
-        """See `Writer.abort`."""
         self._broken = True
         await self._threads.run(self._staging.drop)
 

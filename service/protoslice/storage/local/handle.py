@@ -8,7 +8,7 @@ import threading
 from datetime import UTC, datetime
 
 from protoslice.errors import Conflict, NotFound, StorageUnavailable
-from protoslice.storage.interface import ObjectStat
+from protoslice.storage.interface import ObjectStat, OpenFile
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.spans import check_inside
 
@@ -25,7 +25,7 @@ def describe(key: ObjectKey, facts: os.stat_result) -> ObjectStat:
     return ObjectStat(key, facts.st_size, etag, datetime.fromtimestamp(facts.st_mtime, UTC))
 
 
-class FileHandle:
+class FileHandle(OpenFile):
     """An open file with exact reads from any thread.
 
     `close` returns at once; the last read under way closes the descriptor.
@@ -45,15 +45,12 @@ class FileHandle:
 
     @property
     def stat(self) -> ObjectStat:
-        """See `OpenFile.stat`."""
         return self._stat
 
     def fileno(self) -> int:
-        """See `OpenFile.fileno`."""
         return self._descriptor
 
     def pread(self, start: int, end: int) -> bytes:
-        """See `OpenFile.pread`."""
         self.check(end)
         with self._mutex:
             if self._closed:
@@ -76,7 +73,6 @@ class FileHandle:
         check_inside(self._stat.key, end, self._stat.size)
 
     def close(self) -> None:
-        """See `OpenFile.close`."""
         with self._mutex:
             self._closed = True
             self._release()

@@ -80,7 +80,6 @@ class WebStorage(ReadOnlyRemoteStorage):
             return (await self._try("HEAD", key, (0, 0), [])).stat
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
-        """See `Storage.get_range`."""
         check_span(start, end)
         if start == end:
             check_inside(key, end, (await self.pin(key, if_etag)).size)
@@ -95,7 +94,6 @@ class WebStorage(ReadOnlyRemoteStorage):
         raise Unsupported("a web server does not list its objects")
 
     async def close(self) -> None:
-        """See `Storage.close`."""
         await self._pool.aclose()
         await self._public.aclose()
 

@@ -35,55 +35,43 @@ class InterceptedStorage(Storage):
         return self._inner.abilities
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
-        """See `Storage.stat`."""
         return await self.intercept("stat", key, lambda: self._inner.stat(key))
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
-        """See `Storage.get_range`."""
         return await self.intercept("get_range", key, lambda: self._inner.get_range(key, start, end, if_etag=if_etag))
 
     async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
-        """See `Storage.get_ranges`."""
         return await self.intercept("get_ranges", key, lambda: self._inner.get_ranges(key, spans, if_etag=if_etag))
 
     async def stream(
         self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
     ) -> AsyncGenerator[Buffer, None]:
-        """See `Storage.stream`."""
         async with aclosing(self._inner.stream(key, start, end, if_etag=if_etag)) as pieces:
             while piece := await self.intercept("stream", key, lambda: anext(pieces, b"")):
                 yield piece
 
     async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        """See `Storage.put_if_absent`."""
         return await self.intercept("put_if_absent", key, lambda: self._inner.put_if_absent(key, data))
 
     async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        """See `Storage.put`."""
         return await self.intercept("put", key, lambda: self._inner.put(key, data, if_etag=if_etag))
 
     async def writer(self, key: ObjectKey) -> Writer:
-        """See `Storage.writer`."""
         return _InterceptedWriter(self, key, await self.intercept("writer", key, lambda: self._inner.writer(key)))
 
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
-        """See `Storage.list`."""
         return await self.intercept("list", prefix, lambda: self._inner.list(prefix, after=after, limit=limit))
 
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
-        """See `Storage.delete`."""
         await self.intercept("delete", key, lambda: self._inner.delete(key, if_etag=if_etag))
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
-        """See `Storage.open_file`."""
         return await self.intercept("open_file", key, lambda: self._inner.open_file(key))
 
     async def free_bytes(self) -> int:
-        """See `Storage.free_bytes`."""
         return await self.intercept("free_bytes", None, self._inner.free_bytes)
 
     async def collect_garbage(self, older_than_seconds: float = 86400) -> int:
-        """See `Storage.collect_garbage`."""
         return await self.intercept("collect_garbage", None, lambda: self._inner.collect_garbage(older_than_seconds))
 
     async def close(self) -> None:

@@ -32,7 +32,6 @@ class MeteredStorage(InterceptedStorage):
         self._observe = observe
 
     async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        """See `InterceptedStorage.intercept`."""
         begin = time.perf_counter()
         try:
             result = await call()

@@ -23,46 +23,37 @@ class PrefixStorage(Storage):
         return self._inner.abilities
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
-        """See `Storage.stat`."""
         return self._outside(await self._inner.stat(self._inside(key)))
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
-        """See `Storage.get_range`."""
         return await self._inner.get_range(self._inside(key), start, end, if_etag=if_etag)
 
     async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
-        """See `Storage.get_ranges`."""
         return await self._inner.get_ranges(self._inside(key), spans, if_etag=if_etag)
 
     async def stream(
         self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
     ) -> AsyncGenerator[Buffer, None]:
-        """See `Storage.stream`."""
         async with aclosing(self._inner.stream(self._inside(key), start, end, if_etag=if_etag)) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def put_if_absent(self, key: ObjectKey, data: Buffer) -> str:
-        """See `Storage.put_if_absent`."""
         return await self._inner.put_if_absent(self._inside(key), data)
 
     async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        """See `Storage.put`."""
         return await self._inner.put(self._inside(key), data, if_etag=if_etag)
 
     async def writer(self, key: ObjectKey) -> Writer:
-        """See `Storage.writer`."""
         return await self._inner.writer(self._inside(key))
 
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
-        """See `Storage.list`."""
         below = self._prefix if prefix is None else self._inside(prefix)
         page = await self._inner.list(below, after=None if after is None else self._inside(after), limit=limit)
         items = tuple(self._outside(item) for item in page.items)
         return Page(items, None if page.after is None else self._strip(page.after))
 
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
-        """See `Storage.delete`."""
         await self._inner.delete(self._inside(key), if_etag=if_etag)
 
     async def open_file(self, key: ObjectKey) -> OpenFile:
@@ -70,7 +61,6 @@ class PrefixStorage(Storage):
         return await self._inner.open_file(self._inside(key))
 
     async def free_bytes(self) -> int:
-        """See `Storage.free_bytes`."""
         return await self._inner.free_bytes()
 
     async def collect_garbage(self, older_than_seconds: float = 86400) -> int:

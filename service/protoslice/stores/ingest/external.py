@@ -188,7 +188,6 @@ class _Bounded:
         self._left = REQUESTS
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """See `RangeSource.read`."""
         self._left -= 1
         if self._left < 0:
             raise LimitExceeded(f"indexing the object takes more than {REQUESTS} reads of it: upload it instead")
