@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
-from functools import partial
+from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from protoslice.client.client import Client, ClientOptions, M
 from protoslice.client.download.files import Downloaded, Progress
 from protoslice.client.http.connection import Params
 from protoslice.client.pool import DaemonPool
 from protoslice.client.records import RemoteRecords
-from protoslice.client.tensors import Slice
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Pushed, PushOptions
 from protoslice.errors import ProtosliceError
-from protoslice.facts import ChunkEntry, Node, Piece, Removed, Restored, Schema, Signature, Store, Tag, TensorEntry
 
 __all__ = ["AsyncClient", "AsyncRecords"]
 
@@ -34,6 +32,30 @@ _END: Final = object()
 
 class _Cancelled(ProtosliceError):
     """Ends a transfer whose task was cancelled."""
+
+
+def _coroutine(
+    method: Callable[Concatenate[Client, P], T],
+) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
+    """The method of `Client` as a coroutine of `AsyncClient`, which runs the method in a thread."""
+
+    @wraps(method)
+    async def call(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run(method, self._client, *args, **kwargs)
+
+    return call
+
+
+def _iterator(
+    method: Callable[Concatenate[Client, P], Iterator[T]],
+) -> Callable[Concatenate[AsyncClient, P], AsyncIterator[T]]:
+    """The method of `Client` as an async iterator of `AsyncClient`, which makes each item in a thread."""
+
+    @wraps(method)
+    def call(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
+        return self._each(method(self._client, *args, **kwargs))
+
+    return call
 
 
 class AsyncClient:
@@ -52,6 +74,8 @@ class AsyncClient:
         """URL of the service."""
         return self._client.url
 
+    # Stores
+
     async def push(self, what: Pushable | AsyncIterable[bytes], **options: Unpack[PushOptions]) -> Pushed:
         """See `Client.push`; pieces of bytes may come from an asynchronous iterator too."""
         with _CancellingProgress(options.get("progress")) as ending:
@@ -60,45 +84,19 @@ class AsyncClient:
             pushed = _pieces(what, loop, ending) if isinstance(what, AsyncIterable) else what
             return await self._run(self._client.push, pushed, **options)
 
-    async def register(self, files: Mapping[str, str], **options: Unpack[PushOptions]) -> Pushed:
-        """See `Client.register`."""
-        return await self._run(self._client.register, files, **options)
+    register = _coroutine(Client.register)
+    stores = _iterator(Client.stores)
+    store = _coroutine(Client.store)
+    remove = _coroutine(Client.remove)
+    restore = _coroutine(Client.restore)
 
-    def stores(self, *, tag: str | None = None, type: str | None = None) -> AsyncIterator[Store]:
-        """See `Client.stores`."""
-        return self._each(self._client.stores(tag=tag, type=type))
+    # Views
 
-    async def store(self, ref: str) -> Store:
-        """See `Client.store`."""
-        return await self._run(self._client.store, ref)
-
-    async def remove(self, id: str) -> Removed:
-        """See `Client.remove`."""
-        return await self._run(self._client.remove, id)
-
-    async def restore(self, id: str) -> Restored:
-        """See `Client.restore`."""
-        return await self._run(self._client.restore, id)
-
-    def chunks(self, ref: str) -> AsyncIterator[ChunkEntry]:
-        """See `Client.chunks`."""
-        return self._each(self._client.chunks(ref))
-
-    async def chunk(self, ref: str, chunk: int | ChunkEntry) -> bytes:
-        """See `Client.chunk`."""
-        return await self._run(self._client.chunk, ref, chunk)
-
-    def pieces(self, ref: str) -> AsyncIterator[Piece]:
-        """See `Client.pieces`."""
-        return self._each(self._client.pieces(ref))
-
-    def tree(self, ref: str, path: str = "", *, depth: int = 1) -> AsyncIterator[Node]:
-        """See `Client.tree`."""
-        return self._each(self._client.tree(ref, path, depth=depth))
-
-    async def metadata(self, ref: str) -> bytes:
-        """See `Client.metadata`."""
-        return await self._run(self._client.metadata, ref)
+    chunks = _iterator(Client.chunks)
+    chunk = _coroutine(Client.chunk)
+    pieces = _iterator(Client.pieces)
+    tree = _iterator(Client.tree)
+    metadata = _coroutine(Client.metadata)
 
     @overload
     async def merge(
@@ -118,17 +116,9 @@ class AsyncClient:
         """See `Client.merge`."""
         return await self._run(partial(self._client.merge, ref, path, **options))
 
-    def tensors(self, ref: str, *, name: str | None = None, dtype: str | None = None) -> AsyncIterator[TensorEntry]:
-        """See `Client.tensors`."""
-        return self._each(self._client.tensors(ref, name=name, dtype=dtype))
-
-    def signatures(self, ref: str, *, tags: Sequence[str] | None = None) -> AsyncIterator[Signature]:
-        """See `Client.signatures`."""
-        return self._each(self._client.signatures(ref, tags=tags))
-
-    async def tensor(self, ref: str, name: str, slice: Slice | None = None) -> Any:
-        """See `Client.tensor`."""
-        return await self._run(self._client.tensor, ref, name, slice)
+    tensors = _iterator(Client.tensors)
+    signatures = _iterator(Client.signatures)
+    tensor = _coroutine(Client.tensor)
 
     async def records(
         self, ref: str, *, file: str | None = None, framing: str | None = None, type: str | None = None
@@ -154,33 +144,17 @@ class AsyncClient:
         with _CancellingProgress(progress) as ending:
             return await self._run(self._client.download, ref, target, view=view, params=params, progress=ending)
 
-    def tags(self) -> AsyncIterator[Tag]:
-        """See `Client.tags`."""
-        return self._each(self._client.tags())
+    # Tags and schemas
 
-    async def tag(self, name: str, ref: str, *, create: bool = False, expected: str | None = None) -> Tag:
-        """See `Client.tag`."""
-        return await self._run(self._client.tag, name, ref, create=create, expected=expected)
+    tags = _iterator(Client.tags)
+    tag = _coroutine(Client.tag)
+    untag = _coroutine(Client.untag)
+    schemas = _iterator(Client.schemas)
+    schema = _coroutine(Client.schema)
+    put_schema = _coroutine(Client.put_schema)
+    delete_schema = _coroutine(Client.delete_schema)
 
-    async def untag(self, name: str) -> None:
-        """See `Client.untag`."""
-        await self._run(self._client.untag, name)
-
-    def schemas(self) -> AsyncIterator[Schema]:
-        """See `Client.schemas`."""
-        return self._each(self._client.schemas())
-
-    async def schema(self, name: str) -> bytes:
-        """See `Client.schema`."""
-        return await self._run(self._client.schema, name)
-
-    async def put_schema(self, name: str, descriptor_set: bytes) -> Schema:
-        """See `Client.put_schema`."""
-        return await self._run(self._client.put_schema, name, descriptor_set)
-
-    async def delete_schema(self, name: str) -> None:
-        """See `Client.delete_schema`."""
-        await self._run(self._client.delete_schema, name)
+    # The rest
 
     async def close(self) -> None:
         """Wait for the awaited calls, then close the connections.
