@@ -19,7 +19,7 @@ def test_work_given_after_the_end_is_refused() -> None:
         assert pool.submit(lambda: 7).result(LONG) == 7
     with pytest.raises(InvalidInput, match="a-pool has been closed"):
         pool.submit(lambda: 7)
-    pool.end()  # once more is harmless
+    pool.close()  # once more is harmless
 
 
 def test_work_dropped_at_the_end_is_told() -> None:

@@ -163,7 +163,7 @@ class AsyncClient:
         """
         if self._awaited:
             await asyncio.wait(self._awaited)
-        await asyncio.to_thread(self._pool.end)
+        await asyncio.to_thread(self._pool.close)
         self._client.close()
 
     async def __aenter__(self) -> Self:

@@ -6,8 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from protoslice.client.download.cache import Cache
 from protoslice.client.download.files import Downloaded, Progress, afresh, read_whole
@@ -22,6 +21,7 @@ from protoslice.client.records import RemoteRecords
 from protoslice.client.tensors import Slice, as_array, as_strings, shape_of, slice_text
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Push, Pushed, PushOptions, Reported
+from protoslice.closing import ClosedAtEnd
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import Conflict, IntegrityError, Unsupported
 from protoslice.facts import (
@@ -76,7 +76,7 @@ class _TagsTaken:
     tags_taken: tuple[str, ...]
 
 
-class Client:
+class Client(ClosedAtEnd):
     """Client of the service at `url`.
 
     Threads may share a client. Close the client, or use it as a context manager. `ref` is a store's id, 12 or more
@@ -339,12 +339,6 @@ class Client:
     def close(self) -> None:
         """Close the connections."""
         self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def _each(self, kind: type[T], path: str, params: Params = (), *, slow: bool = False) -> Iterator[T]:
         return each(self._connection, kind, path, params, slow=slow)

@@ -11,15 +11,15 @@ from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from protoslice.closing import ClosedAtEnd
 from protoslice.errors import InvalidInput
 
 __all__ = ["DaemonPool"]
 
 _GRACE_SECONDS: Final = 1.0
-"""Seconds that `end` waits for threads; later ones are left alone."""
+"""Seconds that `close` waits for threads; later ones are left alone."""
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class _Job(Generic[T]):
             self._coming.set_exception(error)
 
 
-class DaemonPool:
+class DaemonPool(ClosedAtEnd):
     """Pool of at most `size` threads, each started on demand.
 
     The end of the pool drops work that has not begun; its futures raise `InvalidInput`.
@@ -78,13 +78,7 @@ class DaemonPool:
             job.run()
             del job  # releases its result while waiting for the next job
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.end()
-
-    def end(self) -> None:
+    def close(self) -> None:
         """Drop work that has not begun and end the threads; a thread still busy after a second is left alone."""
         with self._lock:
             self._ended = True

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from itertools import chain
-from types import TracebackType
-from typing import Self
 
 from protoslice import schema
+from protoslice.closing import ClosedAtEnd
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NoRoot, NotFound, Unsupported
 from protoslice.facts import Signature
 from protoslice.formats.coreml.packages import is_manifest
@@ -33,7 +32,7 @@ __all__ = ["LocalModel", "files_in", "model_around", "model_over", "open_model",
 Progress = Callable[[int, int], object]
 
 
-class LocalModel:
+class LocalModel(ClosedAtEnd):
     """A model in files that are read here; close it after use, or use it in a `with`."""
 
     def __init__(self, model: Model, proto: Proto | None, held: ExitStack) -> None:
@@ -85,12 +84,6 @@ class LocalModel:
     def close(self) -> None:
         """Close the files that this model opened."""
         self._held.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
 
 def open_model(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 from google.protobuf.message import Message
 
 from protoslice import _core
+from protoslice.closing import ClosedAtEnd
 from protoslice.errors import InvalidInput, NotFound, StorageError
 from protoslice.riegeli._positions import RecordPosition
 
 
-class RecordWriter:
+class RecordWriter(ClosedAtEnd):
     """Writes records to a riegeli file: to a path, replaced unless `append`, or to a binary file object.
 
     `options` are those of the reference implementation, such as `"zstd:9,chunk_size:4M"` or `"uncompressed"`. A file
@@ -42,12 +43,6 @@ class RecordWriter:
             return
         self._file = dest
         self._core = _core.RiegeliWriter.to_object(dest, options, described, _position(dest))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Write buffered records and end the file; harmless when repeated."""

@@ -6,9 +6,10 @@ import errno
 import os
 import stat
 import threading
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 from protoslice._core import CoreFile
+from protoslice.closing import ClosedAtEnd
 from protoslice.errors import CorruptModel, InvalidInput, NotFound, ProtosliceError, StorageDenied, StorageError
 
 __all__ = ["BytesSource", "FileObjectSource", "FileSource"]
@@ -16,7 +17,7 @@ __all__ = ["BytesSource", "FileObjectSource", "FileSource"]
 _LONGEST_READ = 1 << 30  # bytes per call; the kernel stops at 2 GiB
 
 
-class FileSource:
+class FileSource(ClosedAtEnd):
     """A file read with `pread`; threads may share it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -66,12 +67,6 @@ class FileSource:
         self._core_file = None
         if fd >= 0:
             os.close(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if hasattr(self, "_fd"):

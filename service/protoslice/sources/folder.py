@@ -6,8 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from protoslice._core import CoreFile
 from protoslice.concurrency.lru import LruCache
@@ -64,12 +63,6 @@ class Folder(FileSet):
     def close(self) -> None:
         """Close the files; reading them raises `InvalidInput` from now on."""
         self._open.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def _has(self, path: str) -> bool:
         if path == self._named or "\0" in path:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from protoslice._core import Sources
+from protoslice.closing import Closable, ClosedAtEnd
 
-__all__ = ["Closable", "FileSet", "RangeSource", "SourceOwner"]
+__all__ = ["FileSet", "RangeSource", "SourceOwner"]
 
 
 @runtime_checkable
@@ -24,15 +24,7 @@ class RangeSource(Protocol):
         """Exactly `length` bytes at `offset`; raises an error for any fewer."""
 
 
-@runtime_checkable
-class Closable(Protocol):
-    """Object that holds files or connections."""
-
-    def close(self) -> None:
-        """Release what is held; may be called twice."""
-
-
-class SourceOwner:
+class SourceOwner(ClosedAtEnd):
     """Reader of sources, which closes what was opened for it; a context that ends by closing."""
 
     def __init__(self, sources: Sequence[RangeSource]) -> None:
@@ -49,20 +41,10 @@ class SourceOwner:
         while self._owned:
             self._owned.pop().close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
-
-
-class FileSet(Mapping[str, RangeSource]):
+class FileSet(Mapping[str, RangeSource], ClosedAtEnd):
     """Files by path, each opened when it is asked for and closed with the others."""
 
     @abstractmethod
     def size_of(self, path: str) -> int:
         """Size in bytes of the file at `path`, which is not opened; `KeyError` when there is none."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the opened files; may be called twice."""

@@ -8,11 +8,11 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from protoslice.client.http.range_answers import RemoteFacts
 from protoslice.client.locks import lock
+from protoslice.closing import ClosedAtEnd
 from protoslice.errors import ProtosliceError, StorageDenied, StorageError, StorageFull
 
 __all__ = ["PartialFile", "write_failure"]
@@ -26,7 +26,7 @@ times as much as the write itself.
 """
 
 
-class PartialFile:
+class PartialFile(ClosedAtEnd):
     """Temporary file beside `target` for one content; its size is the number of bytes that have arrived.
 
     The name contains a digest of the entity tag, so a download never resumes another version. While another process
@@ -105,12 +105,6 @@ class PartialFile:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
 
 def write_failure(target: Path, error: OSError) -> ProtosliceError:

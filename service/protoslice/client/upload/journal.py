@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from protoslice.client.locks import lock
 from protoslice.client.upload.bodies import Item, Stamp
+from protoslice.closing import ClosedAtEnd
 
 __all__ = ["Journal", "JournalEntry", "default_folder"]
 
@@ -34,7 +34,7 @@ class JournalEntry:
     """Last segment of the upload's URL."""
 
 
-class Journal:
+class Journal(ClosedAtEnd):
     """Journal of the uploads of one push, one line for each upload when it begins.
 
     When another push holds the journal, or the disk is full, the journal is not `lasting`, and a later push sends more.
@@ -89,12 +89,6 @@ class Journal:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
 
 def default_folder() -> Path:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Final
 
+from protoslice.closing import ClosedAtEnd
 from protoslice.errors import CorruptModel, InvalidInput
 from protoslice.sources.remote.reader import BLOCK, BlockingReader
 from protoslice.storage.interface import ObjectStat
@@ -18,7 +19,7 @@ _AHEAD: Final = 256
 """Blocks read ahead at most, 16 MiB."""
 
 
-class ObjectSource:
+class ObjectSource(ClosedAtEnd):
     """A `RangeSource` over one object; threads may share it.
 
     A read asks for the blocks of 64 KiB that are not held and one more, in one request up to 4 MiB. Reads in sequence
@@ -58,12 +59,6 @@ class ObjectSource:
         """Close the storage, unless others read from it; may be called twice."""
         if self._owner:
             self._reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _until(self, first: int, end: int, stop: int) -> int:
         """Last block of a request that begins at `first` and has to reach `end`, for a read up to `stop`."""
