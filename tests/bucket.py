@@ -1,6 +1,6 @@
-"""HTTP contract and storage conformance suite on an S3 server: Versity's gateway.
+"""HTTP contract and storage conformance suite on an S3 server: Versity's gateway or MinIO.
 
-Run by `make bucket` with the gateway's program; further arguments go to pytest.
+Run by `make bucket` with the program of each; further arguments go to pytest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONTRACT = ("-m", "contract", "tests/server")
 
 @contextmanager
 def gateway(program: str) -> Iterator[str]:
-    """Endpoint of a running gateway with an empty bucket.
+    """Endpoint of a running server with an empty bucket.
 
     The temporary directory that it serves needs extended attributes.
     """
@@ -36,7 +36,11 @@ def gateway(program: str) -> Iterator[str]:
         address = f"127.0.0.1:{_free_port()}"
         # Attributes in a sidecar folder would do without extended attributes, but lose updates of compare-and-set.
         command = [program, "--port", address, "--quiet", "--keep-alive", "posix", folder]
-        environment = {"PATH": os.environ["PATH"], "ROOT_ACCESS_KEY": KEY_ID, "ROOT_SECRET_KEY": SECRET}
+        variables = ("ROOT_ACCESS_KEY", "ROOT_SECRET_KEY")
+        if Path(program).name.startswith("minio"):
+            command = [program, "server", "--quiet", "--address", address, folder]
+            variables = ("MINIO_ROOT_USER", "MINIO_ROOT_PASSWORD")
+        environment = {"PATH": os.environ["PATH"], "HOME": folder} | dict(zip(variables, (KEY_ID, SECRET), strict=True))
         running = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
         try:
             _await(address, running)
