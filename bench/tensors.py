@@ -1,4 +1,4 @@
-"""Tensors of an ONNX model of 1 GiB: listed, by the row, and all as one safetensors file."""
+"""Tensors of an ONNX model of 1 GiB: listed, summed up, by the row, and all as one safetensors file."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from functools import partial
 from pathlib import Path
 
 import httpx
+import numpy as np
 import onnx
 from bench.service import CURL, running_service
 from bench.timing import Row, pair, seconds
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import protoslice
+from protoslice.formats.outputs.statistics import statistics as statistics_of
 
 __all__ = ["tensors"]
 
@@ -33,6 +35,7 @@ def tensors(folder: Path, scale: float) -> Iterator[Row]:
     times = pair(partial(_list, many), partial(onnx.load, many), runs=3)
     what = f"index a model of {size >> 20} MiB and list its {COUNT} tensors, against onnx.load"
     yield Row(what, seconds(times[0]), seconds(times[1]), times[0] / times[1], 0.02, False)
+    yield _statistics(folder / "normal.onnx", size // 4)
     with running_service(folder / "stores") as service:
         stores = [f"{service}/v1/stores/{_upload(service, path)}" for path in (many, one)]
         yield _whole(stores[0])
@@ -58,6 +61,21 @@ def _upload(service: str, path: Path) -> str:
         [*CURL, str(path), f"{service}/v1/stores?filename=m.onnx"], capture_output=True, check=True, text=True
     )
     return str(httpx.Response(200, text=done.stdout).json()["id"])
+
+
+def _statistics(path: Path, size: int) -> Row:
+    array = np.random.default_rng(0).standard_normal(size // 4, "f4")
+    graph = helper.make_graph([], "normal", [], [], [numpy_helper.from_array(array, "w")])
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    with protoslice.open_model(path) as model:
+        tensor = model.tensor("w")
+
+        def by_numpy() -> object:
+            return array.mean(dtype="f8"), array.min(), array.max(), np.histogram(array, 64)
+
+        ours, theirs = pair(partial(statistics_of, tensor, sample=0), by_numpy)
+    what = f"statistics of {size >> 20} MiB of F32, speed against NumPy's mean, min, max and histogram"
+    return Row(what, seconds(ours), seconds(theirs), theirs / ours, 1)
 
 
 def _whole(store: str) -> Row:

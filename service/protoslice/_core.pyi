@@ -31,6 +31,7 @@ __all__ = [
     "Schema",
     "Sha256",
     "Sources",
+    "Statistics",
     "crc32c",
     "first_bad_block",
     "index_records",
@@ -439,6 +440,20 @@ class CoreFile:
 
     @staticmethod
     def open(path: str, device: int, inode: int) -> CoreFile | None: ...
+
+@final
+class Statistics:
+    """Statistics of elements of one type, read piece by piece."""
+
+    def __new__(cls, dtype: str) -> Self: ...
+    def read(self, rope: Rope, sources: Sequence[RangeSource], start: int, end: int) -> None: ...
+    def found(
+        self, most: int
+    ) -> tuple[
+        tuple[int, int, int, int],
+        tuple[float, float, float, float] | None,
+        tuple[float, float, list[int]] | None,
+    ]: ...
 
 @final
 class Sources:

@@ -11,8 +11,9 @@ from datetime import datetime
 from typing import Final
 
 __all__ = [
-    "UNKNOWN", "ChunkEntry", "Damage", "File", "ModelReport", "Node", "Piece", "PiecePlace", "RecordsSummary",
-    "Removed", "Restored", "Schema", "Signature", "SignatureTensor", "Store", "Tag", "TensorEntry",
+    "UNKNOWN", "ChunkEntry", "Damage", "File", "Histogram", "ModelReport", "Node", "Piece", "PiecePlace",
+    "RecordsSummary", "Removed", "Restored", "Schema", "Signature", "SignatureTensor", "Store", "Tag", "TensorEntry",
+    "TensorStatistics",
 ]  # fmt: skip
 
 UNKNOWN: Final = "unknown"
@@ -197,6 +198,43 @@ class TensorEntry:
     """Role in the model: `initializer`, `variable` …"""
     problem: str | None = None
     """One sentence on why its bytes cannot be had; None for a sound tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Counts of numbers in bins of one width."""
+
+    start: float
+    """Beginning of the first bin; each holds the numbers from its beginning up to that of the next."""
+    width: float
+    """Width of each bin: a power of two, of which every beginning is a multiple."""
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorStatistics:
+    """Statistics of a tensor or of a slice. Those of complex numbers are of their magnitudes."""
+
+    name: str
+    address: str
+    dtype: str
+    shape: tuple[int, ...]
+    """Shape of the slice, or of the whole."""
+    elements: int
+    """Number of elements of that shape."""
+    looked_at: int
+    """Number of elements that the statistics are of; less than `elements` for a sample."""
+    zeros: int
+    nans: int
+    infinities: int
+    min: float | None
+    """Least of the finite elements; this and the next three are None without one, or beyond 64-bit floats."""
+    max: float | None
+    mean: float | None
+    deviation: float | None
+    """Standard deviation of the elements looked at."""
+    histogram: Histogram | None
+    """The finite elements in at most 64 bins; None without one."""
 
 
 @dataclass(frozen=True, slots=True)

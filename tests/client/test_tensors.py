@@ -129,3 +129,17 @@ def test_what_does_not_fit_is_refused() -> None:
         with pytest.raises(IntegrityError):
             as_strings(said)
     assert math.prod(as_strings({"values": [], "shape": [0, 3]}).shape) == 0
+
+
+def test_statistics_come_without_the_elements(client: Client, ref: str, arrays: dict[str, Any]) -> None:
+    for name in ("F32", "BF16", "I64", "BOOL", "scalar"):
+        array = np.asarray(arrays[name]).astype("f8")
+        found = client.stats(ref, name)
+        assert (found.min, found.max, found.mean) == (array.min(), array.max(), array.mean())
+        assert found.deviation == pytest.approx(array.std())
+        assert found.histogram is not None
+        assert sum(found.histogram.counts) == array.size
+    part = client.stats(ref, "large", np.s_[3:9, :5], sample=6)
+    assert (part.shape, part.elements, part.looked_at) == ((6, 5), 30, 6)
+    with pytest.raises(Unsupported):
+        client.stats(ref, "words")

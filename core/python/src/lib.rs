@@ -19,6 +19,7 @@ mod riegeli;
 mod rope;
 mod schema;
 mod source;
+mod statistics;
 
 /// The wire engine: bytes in, facts out.
 #[pymodule]
@@ -55,6 +56,8 @@ mod _core {
     use super::schema::Schema;
     #[pymodule_export]
     use super::source::{Computed, CoreFile, Sources};
+    #[pymodule_export]
+    use super::statistics::Statistics;
 
     #[pymodule_export]
     const DEFAULT_FLOOR: u64 = wire::scan::DEFAULT_FLOOR;

@@ -37,6 +37,7 @@ pub mod rope;
 pub mod scan;
 pub mod schema;
 pub mod source;
+pub mod statistics;
 pub mod table;
 pub mod varint;
 pub mod view;

@@ -44,6 +44,7 @@ _VERBS = (
     extract.split,
     extract.merge,
     tensors.tensor,
+    tensors.stats,
     records.records,
     verify.verify,
     diff.diff,

@@ -119,6 +119,7 @@ class AsyncClient:
     tensors = _iterator(Client.tensors)
     signatures = _iterator(Client.signatures)
     tensor = _coroutine(Client.tensor)
+    stats = _coroutine(Client.stats)
 
     async def records(
         self, ref: str, *, file: str | None = None, framing: str | None = None, type: str | None = None

@@ -36,6 +36,7 @@ from protoslice.facts import (
     Store,
     Tag,
     TensorEntry,
+    TensorStatistics,
 )
 
 __all__ = ["Client", "ClientOptions", "merge_params"]
@@ -243,6 +244,19 @@ class Client(ClosedAtEnd):
             if strings is None:
                 raise
             return strings
+
+    def stats(self, ref: str, name: str, slice: Slice | None = None, *, sample: int | None = None) -> TensorStatistics:
+        """Extremes, mean, deviation, zeros and histogram of a tensor or of a slice, worked out by the service.
+
+        They are of all elements up to `sample` (16 777 216 unless given, 0 for all), else of a spread sample.
+        """
+        params = _params(
+            slice=None if slice is None else slice_text(slice),
+            sample=None if sample is None else str(sample),
+            format="stats",
+        )
+        said = self._connection.call("GET", self._view(ref, "tensors", name), params=params, slow=True)
+        return read_json(TensorStatistics, said.json())
 
     def records(
         self, ref: str, *, file: str | None = None, framing: str | None = None, type: str | None = None

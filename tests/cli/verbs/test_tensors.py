@@ -53,3 +53,16 @@ def test_parameters_without_their_program_are_told_by_their_heads(call: Any) -> 
     told = json.loads(call("info", path, "--json").stdout)
     assert told["why"] == f"no proto, but it tells of {len(expected)} tensors"
     assert told["biggest"][0]["path"].startswith("tensor[")
+
+
+def test_numbers_are_summed_up(call: Any, store: str, model: Path) -> None:
+    for source in (model, store):
+        table = call("stats", source).stdout.splitlines()
+        assert [line.split()[-1] for line in table[1:]] == [f"constant_{n}" for n in range(4)]
+        told = json.loads(call("stats", source, "constant_1", "--slice", "0:10", "--json").stdout)
+        assert (told["elements"], told["looked_at"], told["zeros"], told["deviation"]) == (10, 10, 0, 0)
+        assert (told["min"], told["max"]) == (told["mean"], told["mean"])
+        shown = call("stats", source, "constant_1", "--sample", "3").stdout
+        assert "3 of them" in shown
+        assert len(json.loads(call("stats", source, "*_3", "--json").stdout)) == 1
+    call("stats", model, "nothing", code=4)

@@ -293,6 +293,14 @@ READING: Final = (
         status=200,
         budget=Budget(calls=30, got=9 * MIB),
     ),
+    Row(
+        route=f"GET {_STORE}/tensors/{{name:path}}",
+        worst="statistics of every other element of 16 MiB",
+        ask=lambda store: get(f"/v1/stores/{store}/tensors/weight-0/stats?slice=::2"),
+        given=medium,
+        status=200,
+        budget=Budget(calls=60),
+    ),
     _view(
         "safetensors",
         "20 000 empty tensors",  # more work than is counted: 2 000 tensors tell the cost of one

@@ -266,3 +266,23 @@ def test_a_tensor_called_lod_comes_first(client: httpx.Client) -> None:
     made = client.put("/v1/stores?filename=m.onnx", content=model.SerializeToString()).json()
     assert client.get(f"/v1/stores/{made['id']}/tensors/w/lod").content == np.array([1], "<f4").tobytes()
     _refused(client.get(f"/v1/stores/{made['id']}/tensors/w/lod/lod"), 404, "not-found")
+
+
+def test_statistics_are_a_form_of_a_tensor(client: httpx.Client, base: str) -> None:
+    for url in (f"{base}/tensors//layer/w/stats", f"{base}/tensors/%2Flayer%2Fw?format=stats"):
+        answer = client.get(url)
+        assert answer.headers["content-type"] == "application/json"
+        told = answer.json()
+        assert (told["address"], told["dtype"], told["shape"]) == ("path:graph.initializer[0]", "F32", [37, 11, 5])
+        assert (told["elements"], told["looked_at"]) == (WEIGHT.size, WEIGHT.size)
+        assert (told["min"], told["max"]) == (WEIGHT.min(), WEIGHT.max())
+        assert told["mean"] == pytest.approx(WEIGHT.astype("f8").mean())
+        assert sum(told["histogram"]["counts"]) == WEIGHT.size
+        assert client.get(url, headers={"if-none-match": answer.headers["etag"]}).status_code == 304
+    part = client.get(f"{base}/tensors/far%2Faway/stats?slice=::7,3&sample=4").json()
+    assert (part["shape"], part["elements"], part["looked_at"]) == ([10], 10, 4)
+    assert part["min"] >= BESIDE[::7, 3].min()
+    _refused(client.get(f"{base}/tensors/words/stats"), 422, "unsupported")
+    _refused(client.get(f"{base}/tensors/o/stats?sample=some"), 400, "invalid-input")
+    _refused(client.get(f"{base}/tensors/o/stats?slice=9,9,9"), 400, "invalid-input")
+    _refused(client.get(f"{base}/tensors/twice/stats"), 409, "conflict")

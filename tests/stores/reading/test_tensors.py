@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -116,3 +118,43 @@ def test_varints_that_are_too_few_are_an_error_every_time() -> None:
             assert caught.value.path == "graph.initializer[30]"
 
     in_memory(work)
+
+
+def test_statistics_are_made_once_for_all_who_ask() -> None:
+    async def work(store: OpenStore, calls: list[Call]) -> None:
+        asked = (store.tensors.one("path:graph.initializer[30]", None, form) for form in ("stats", "stats"))
+        one, other, _ = await asyncio.gather(*asked, store.tensors.one("ids/stats", None, "raw"))
+        assert await read(one) == await read(other)
+        calls.clear()
+        told = json.loads(await read(await store.tensors.one("ids", None, "stats")))
+        assert (told["min"], told["max"], told["looked_at"]) == (IDS.min(), IDS.max(), IDS.size)
+        assert bytes_read(calls) == 0
+        other = await store.tensors.one("ids", None, "stats", 100)
+        assert json.loads(await read(other))["looked_at"] == 64
+
+    on_metered(work, model())
+
+
+def test_statistics_stop_when_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+
+    def endless(*_: object) -> Iterator[None]:
+        while True:
+            begun.append(1)
+            yield None
+
+    monkeypatch.setattr("protoslice.stores.reading.tensors.steps_of_statistics", endless)
+
+    async def work(store: OpenStore, calls: list[Call]) -> None:
+        task = asyncio.create_task(store.tensors.one("ids", None, "stats"))
+        while not begun:
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        seen = len(begun)
+        await asyncio.sleep(0.01)
+        assert len(begun) == seen
+
+    on_metered(work, model())

@@ -13,10 +13,11 @@ from protoslice.cli.models.files import NamedFiles, is_stream, naming, opened, p
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import LimitExceeded, Unsupported
-from protoslice.facts import Signature, TensorEntry
+from protoslice.facts import Signature, TensorEntry, TensorStatistics
 from protoslice.formats.model import Tensor
 from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.outputs.safetensors import safetensors
+from protoslice.formats.outputs.statistics import statistics
 from protoslice.library.models import model_around
 from protoslice.splitters import splitter_named
 
@@ -141,6 +142,9 @@ class LocalSubject(Subject):
 
     def tensor(self, name: str, slice_: str | None, form: str) -> Rope:
         return self._model.read(name, slice_, form)
+
+    def statistics(self, name: str, slice_: str | None, sample: int | None) -> TensorStatistics:
+        return statistics(self._model.tensor(name), slice_, sample)
 
     def safetensors(self, name: str | None) -> Rope:
         file = safetensors(self._model.matching(name))

@@ -13,7 +13,7 @@ from protoslice.cli.models.addresses import Address, address_of, authorization
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied, Unsupported
-from protoslice.facts import Signature, TensorEntry
+from protoslice.facts import Signature, TensorEntry, TensorStatistics
 from protoslice.formats.tensorflow.signatures import META_GRAPH, SAVED_MODEL
 
 __all__ = ["RemoteSubject", "client_of", "store_facts"]
@@ -114,6 +114,10 @@ class RemoteSubject(Subject):
     def tensor(self, name: str, slice_: str | None, form: str) -> _Content:
         params = [("format", form), *([("slice", slice_)] if slice_ is not None else [])]
         return _Content(self._client.source(self._ref, f"tensors/{name}", params))
+
+    def statistics(self, name: str, slice_: str | None, sample: int | None) -> TensorStatistics:
+        found: TensorStatistics = self._client.stats(self._ref, name, slice_, sample=sample)
+        return found
 
     def safetensors(self, name: str | None) -> _Content:
         return _Content(self._client.source(self._ref, "safetensors", [] if name is None else [("name", name)]))

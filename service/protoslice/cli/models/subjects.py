@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from protoslice.facts import Node, Signature, TensorEntry
+from protoslice.facts import Node, Signature, TensorEntry, TensorStatistics
 
 __all__ = ["ChunkPolicy", "Content", "PathContent", "Subject", "TreeListing"]
 
@@ -84,6 +84,9 @@ class Subject(Protocol):
 
     def tensor(self, name: str, slice_: str | None, form: str) -> Content:
         """One tensor, or a slice of it."""
+
+    def statistics(self, name: str, slice_: str | None, sample: int | None) -> TensorStatistics:
+        """Statistics of one tensor, or of a slice of it."""
 
     def safetensors(self, name: str | None) -> Content:
         """All tensors, or those that `name` means, as one `.safetensors` file."""

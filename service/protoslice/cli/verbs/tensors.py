@@ -1,4 +1,4 @@
-"""The verb for tensors: `tensor` lists them, or takes one out."""
+"""The verbs for tensors: `tensor` lists them, or takes one out; `stats` sums them up."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from protoslice.cli.models.looking import looking_at
 from protoslice.cli.models.subjects import Subject
 from protoslice.cli.options import FileName, Json, TypeName
 from protoslice.cli.terminal.progress import Progress
-from protoslice.cli.terminal.show import print_json, print_table, say
+from protoslice.cli.terminal.show import print_json, print_pairs, print_table, say
 from protoslice.errors import InvalidInput, Unsupported
-from protoslice.facts import TensorEntry
+from protoslice.facts import Histogram, TensorEntry, TensorStatistics
 from protoslice.sizes import format_size
 
-__all__ = ["tensor"]
+__all__ = ["stats", "tensor"]
 
 
 def tensor(
@@ -89,3 +89,79 @@ def _show(rows: list[TensorEntry]) -> None:
 
 def _shape(row: TensorEntry) -> str:
     return "?" if row.shape is None else "×".join(map(str, row.shape)) or "scalar"
+
+
+def stats(
+    file: FileName,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name or address; `*` in it means several.")] = "*",
+    slice_: Annotated[
+        str | None, typer.Option("--slice", metavar="SLICE", help="As numpy is sliced: 0:128,:,-3,::2.")
+    ] = None,
+    sample: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Elements to look at, 0 for all.", show_default="16 777 216 of each tensor"),
+    ] = None,
+    type_name: TypeName = None,
+    as_json: Json = False,
+) -> None:
+    """Sum up the numbers of tensors: extremes, mean, deviation, zeros, NaN, and a histogram of one.
+
+    Example: protoslice stats model.onnx conv1.weight
+    """
+    with looking_at(file, type_name) as subject:
+        several = "*" in name
+        names = [row.address for row in subject.tensors(name, None) if row.size is not None] if several else [name]
+        found = [subject.statistics(each, slice_, sample) for each in names]
+    if as_json:
+        print_json([asdict(each) for each in found] if several else asdict(found[0]))
+    elif several:
+        titles = ["min", "max", "mean", "deviation", "zeros", "NaN", "name"]
+        print_table(titles, [_summed_up(each) for each in found], right=range(6))
+    else:
+        _show_statistics(found[0])
+
+
+def _summed_up(found: TensorStatistics) -> list[str]:
+    """A row of the table of several tensors; a share of zeros among sampled elements is marked by `~`."""
+    figures = [_figure(each) for each in (found.min, found.max, found.mean, found.deviation)]
+    mark = "" if found.looked_at == found.elements else "~"
+    return [*figures, mark + _share(found.zeros, found.looked_at), str(found.nans + found.infinities), found.name]
+
+
+def _show_statistics(found: TensorStatistics) -> None:
+    whole = found.looked_at == found.elements
+    looked_at = "all" if whole else f"{found.looked_at} of them, spread evenly (--sample 0 reads all)"
+    print_pairs(
+        [
+            ("tensor", found.name),
+            ("type", f"{found.dtype} {'×'.join(map(str, found.shape)) or 'scalar'}"),
+            ("elements", f"{found.elements}, looked at {looked_at}"),
+            ("least", _figure(found.min)),
+            ("greatest", _figure(found.max)),
+            ("mean", _figure(found.mean)),
+            ("deviation", _figure(found.deviation)),
+            ("zeros", f"{found.zeros} ({_share(found.zeros, found.looked_at)})"),
+            ("NaN", str(found.nans)),
+            ("infinite", str(found.infinities)),
+        ]
+    )
+    if found.histogram is not None:
+        say()
+        _show_histogram(found.histogram)
+
+
+def _show_histogram(histogram: Histogram) -> None:
+    most = max(histogram.counts)
+    rows = [
+        [_figure(histogram.start + histogram.width * number), str(count), "█" * -(-40 * count // most)]
+        for number, count in enumerate(histogram.counts)
+    ]
+    print_table(["from", "elements", ""], rows, right=(0, 1))
+
+
+def _figure(value: float | None) -> str:
+    return "none" if value is None else f"{value:.6g}"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / max(whole, 1):.1f} %"

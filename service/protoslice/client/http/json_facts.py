@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from protoslice.errors import IntegrityError
-from protoslice.facts import Damage, File, ModelReport, Node, PiecePlace, SignatureTensor
+from protoslice.facts import Damage, File, Histogram, ModelReport, Node, PiecePlace, SignatureTensor
 
 __all__ = ["read_json"]
 
@@ -52,6 +52,12 @@ def _each(read: Callable[[Any], T]) -> Callable[[Any], tuple[T, ...]]:
     return lambda value: tuple(read(each) for each in _plain(list)(value))
 
 
+def _number(value: Any) -> float:
+    if type(value) not in {int, float}:
+        raise TypeError
+    return float(value)
+
+
 def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise ValueError
@@ -65,6 +71,8 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "str | None": _perhaps(_text),
     "int": _count,
     "int | None": _perhaps(_count),
+    "float": _number,
+    "float | None": _perhaps(_number),
     "bool": _plain(bool),
     "datetime": lambda value: datetime.fromisoformat(_text(value)),
     "tuple[str, ...]": _each(_text),
@@ -72,6 +80,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "tuple[int, ...] | None": _perhaps(_each(_count)),
     "tuple[File, ...]": _each(lambda value: read_json(File, value)),
     "tuple[Damage, ...]": _each(lambda value: read_json(Damage, value)),
+    "Histogram | None": _perhaps(lambda value: read_json(Histogram, value)),
     "ModelReport | None": _perhaps(lambda value: read_json(ModelReport, value)),
     "tuple[PiecePlace, ...]": _each(lambda value: read_json(PiecePlace, value)),
     "tuple[int | None, ...] | None": _perhaps(_each(_perhaps(_count))),

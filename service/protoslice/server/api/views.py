@@ -75,7 +75,7 @@ async def _cpb(store: OpenStore, rest: str, query: Query) -> Representation:
 
 
 async def _tensor(store: OpenStore, rest: str, query: Query) -> Representation:
-    return await store.tensors.one(rest, query.one("slice"), query.one("format") or "raw")
+    return await store.tensors.one(rest, query.one("slice"), query.one("format") or "raw", query.size("sample"))
 
 
 async def _safetensors(store: OpenStore, rest: str, query: Query) -> Representation:
@@ -245,7 +245,8 @@ VIEWS: Final = (
         description=(
             "Row-major and little-endian, as raw bytes or as a `.npy` file; `packed` as the format packs types "
             "narrower than a byte; `json` for the facts of a tensor, its entry in a bundle, and strings; `lod`, or "
-            "`/lod` behind the name, for Paddle's levels of detail. `X-Tensor-Dtype` and `X-Tensor-Shape` (`3,4`; "
+            "`/lod` behind the name, for Paddle's levels of detail; `stats`, or `/stats` behind the name, for "
+            "extremes, mean, deviation, zeros and a histogram. `X-Tensor-Dtype` and `X-Tensor-Shape` (`3,4`; "
             "empty for a scalar) say what is sent."
         ),
         select=_tensor,
@@ -260,9 +261,15 @@ VIEWS: Final = (
             ),
             query_parameter(
                 "format",
-                "How: elements one by one, a `.npy` file, packed bits, facts in JSON, levels of detail.",
-                {"type": "string", "enum": ["raw", "npy", "packed", "json", "lod"], "default": "raw"},
+                "How: elements one by one, a `.npy` file, packed bits, facts in JSON, levels of detail, statistics.",
+                {"type": "string", "enum": ["raw", "npy", "packed", "json", "lod", "stats"], "default": "raw"},
                 "npy",
+            ),
+            query_parameter(
+                "sample",
+                "Elements that statistics are of, at most, in runs spread evenly; 0 for all. 16 777 216 unless given.",
+                {"type": "integer", "minimum": 0},
+                1000000,
             ),
         ),
     ),

@@ -16,6 +16,7 @@ from protoslice.formats.model import Bytes, Model, Tensor, Tensors
 from protoslice.formats.outputs.listing import items, row_text
 from protoslice.formats.outputs.references import References
 from protoslice.formats.outputs.safetensors import Safetensors
+from protoslice.formats.outputs.statistics import statistics_text, steps_of_statistics
 from protoslice.formats.selection import chosen, naming, pattern, single, wanted
 from protoslice.formats.tensors.reading import is_ready, looked_up, read, ready, tells_facts
 from protoslice.stores.objects.computed import Computed, Readable
@@ -28,12 +29,19 @@ __all__ = ["StoreTensors"]
 
 _BYTES: Final = "application/octet-stream"
 _JSON: Final = "application/json"
-_FORMS: Final = {"npy": ("npy", _BYTES), "json": ("json", _JSON), "lod": ("lod.json", _JSON)}
+_FORMS: Final = {
+    "npy": ("npy", _BYTES),
+    "json": ("json", _JSON),
+    "lod": ("lod.json", _JSON),
+    "stats": ("stats.json", _JSON),
+}
 """File name extension and media type of each form."""
 
-_LEVELS: Final = "/lod"
+_SUFFIXES: Final = {"/lod": "lod", "/stats": "stats"}
+"""Forms that may be asked for behind the name of a tensor."""
 
 _CACHED_READINGS: Final = 16
+_CACHED_STATISTICS: Final = 1024
 _ROOM: Final = 16 << 20
 """Bytes cached of each kind: mostly headers of safetensors files, and facts looked up of tensors."""
 _EXTENT_WEIGHT: Final = 32
@@ -57,6 +65,9 @@ class StoreTensors:
         self._found: Tensors | None = None
         self._finding = asyncio.Lock()
         self._ready: CachedFlight[str, Tensor] = CachedFlight(most=_CACHED_READINGS, room=_ROOM)
+        self._statistics: CachedFlight[tuple[object, ...], bytes] = CachedFlight(
+            most=_CACHED_STATISTICS, room=_ROOM, stops=True
+        )
         self._files: CachedFlight[tuple[str, ...], Representation] = CachedFlight(
             most=_CACHED_READINGS, room=_ROOM, stops=True
         )
@@ -68,23 +79,50 @@ class StoreTensors:
         found = await self._all()
         return await self._worker.run(lambda: _page(found, name, dtype, limit, first))
 
-    async def one(self, name: str, slice_text: str | None, form: str) -> Representation:
-        """One tensor, or a slice of it, as `form`: raw bytes, `packed`, `npy`, `json` or `lod`."""
+    async def one(self, name: str, slice_text: str | None, form: str, sample: int | None = None) -> Representation:
+        """One tensor, or a slice of it, as `form`: raw bytes, `packed`, `npy`, `json`, `lod` or `stats`.
+
+        Statistics are of about `sample` elements; see `steps_of_statistics`.
+        """
         found = await self._all()
+        called, shown = _named(found, name, form)
 
         def look() -> Representation | Tensor:
-            called, shown = _levels_of(found, name, form)
             tensor = single(found, called)
-            if is_ready(tensor) or tells_facts(tensor, shown):
+            if shown != "stats" and (is_ready(tensor) or tells_facts(tensor, shown)):
                 return self._represented(tensor, slice_text, shown)
-            read(tensor, slice_text, form, compare=False)  # invalid requests fail before the elements are counted
+            # Invalid requests fail before the elements are counted.
+            read(tensor, slice_text, "raw" if shown == "stats" else shown, compare=False)
             return tensor
 
         looked = await self._worker.run(look)
         if isinstance(looked, Representation):
             return looked
-        tensor = await self._ready.get(looked.address, lambda: self._worker.bulk(lambda: ready(looked)))
-        return await self._worker.run(lambda: self._represented(tensor, slice_text, form))
+        if shown == "stats":
+            return await self._summed_up(looked, slice_text, sample)
+        tensor = await self._counted(looked)
+        return await self._worker.run(lambda: self._represented(tensor, slice_text, shown))
+
+    async def _counted(self, tensor: Tensor) -> Tensor:
+        """The tensor with its elements located, and its varints counted."""
+        if is_ready(tensor):
+            return tensor
+        return await self._ready.get(tensor.address, lambda: self._worker.bulk(lambda: ready(tensor)))
+
+    async def _summed_up(self, tensor: Tensor, slice_text: str | None, sample: int | None) -> Representation:
+        """The statistics of a tensor in JSON, made once for all who wait, and for nobody once they left."""
+
+        async def made() -> tuple[bytes, int]:
+            steps = steps_of_statistics(await self._counted(tensor), slice_text, sample)
+            async for found in self._worker.steps(steps):
+                if found is not None:
+                    text = statistics_text(found)
+                    return text, len(text)
+            raise AssertionError("the statistics come last")  # pragma: no cover
+
+        view = (tensor.address, slice_text, sample)
+        text = await self._statistics.get(view, made)
+        return self._given(tensor, Bytes.joined([text]), "stats", self._etag("statistics", *view))
 
     async def safetensors(self, names: Sequence[str]) -> Representation:
         """One safetensors file of all tensors, or of those whose names match one of `names`."""
@@ -148,15 +186,21 @@ class StoreTensors:
 
     def _represented(self, tensor: Tensor, slice_text: str | None, form: str) -> Representation:
         reading = read(tensor, slice_text, form)
+        etag = self._etag("tensor", tensor.address, slice_text, form)
+        return self._given(tensor, reading.bytes, form, etag, (reading.dtype.name, reading.shape))
+
+    def _given(
+        self, tensor: Tensor, data: Bytes, form: str, etag: str, elements: tuple[str, tuple[int, ...]] | None = None
+    ) -> Representation:
         ending, media_type = _FORMS.get(form, ("bin", _BYTES))
         return Representation(
-            reading.bytes.rope,
-            self._readable(reading.bytes),
-            self._etag("tensor", tensor.address, slice_text, form),
+            data.rope,
+            self._readable(data),
+            etag,
             f"{_filename(tensor.name)}.{ending}",
             kind="tensor",
             media_type=media_type,
-            elements=(reading.dtype.name, reading.shape),
+            elements=elements,
         )
 
     def _readable(self, data: Bytes) -> Sequence[Readable]:
@@ -166,10 +210,11 @@ class StoreTensors:
         ]
 
 
-def _levels_of(found: Tensors, name: str, form: str) -> tuple[str, str]:
+def _named(found: Tensors, name: str, form: str) -> tuple[str, str]:
     """The tensor and the form that `name` means: `w/lod` is `lod` of `w`, unless a tensor is called so."""
-    if name.endswith(_LEVELS) and form == "raw" and not found.numbers(name):
-        return name.removesuffix(_LEVELS), "lod"
+    for suffix, shown in _SUFFIXES.items():
+        if name.endswith(suffix) and form == "raw" and not found.numbers(name):
+            return name.removesuffix(suffix), shown
     return name, form
 
 

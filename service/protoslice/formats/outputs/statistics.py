@@ -1,0 +1,106 @@
+"""Statistics of tensors: extremes, mean, deviation and histogram, of all elements or of a sample."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import pairwise
+from math import isfinite, prod
+from typing import Final
+
+from protoslice import _core
+from protoslice.errors import InvalidInput, Unsupported
+from protoslice.facts import Histogram, TensorStatistics
+from protoslice.formats.model import Tensor
+from protoslice.formats.tensors.dtypes import Dtype
+from protoslice.formats.tensors.reading import ReadableTensor, is_ready, read, ready
+
+__all__ = ["SAMPLE", "statistics", "statistics_text", "steps_of_statistics"]
+
+SAMPLE: Final = 1 << 24
+"""Elements that are looked at, at most, unless the caller says otherwise."""
+_BINS: Final = 64
+_RUNS: Final = 64
+"""Stretches of neighbouring elements that make up a sample: each is a read of its own."""
+_READ_AT_ONCE: Final = 8 << 20
+
+
+def statistics(tensor: Tensor, slice_: str | None = None, sample: int | None = None) -> TensorStatistics:
+    """The statistics of `tensor`, or of a slice of it; see `steps_of_statistics`."""
+    counted = tensor if is_ready(tensor) else ready(tensor)[0]
+    *_, found = steps_of_statistics(counted, slice_, sample)
+    assert found is not None, "the statistics come last"
+    return found
+
+
+def steps_of_statistics(
+    tensor: Tensor, slice_: str | None = None, sample: int | None = None
+) -> Iterator[TensorStatistics | None]:
+    """Yields None after each slice of work, and the statistics at the end.
+
+    Varints of `tensor` have been counted (`ready`). A tensor of more than `sample` elements is sampled in runs that are
+    spread evenly; 0 reads all elements.
+    """
+    most = SAMPLE if sample is None else sample
+    if not 0 <= most < 1 << 63:
+        raise InvalidInput("sample must be a number of elements, or 0 for all")
+    reading = read(tensor, slice_, compare=False)
+    found = _core.Statistics(_numeric(tensor, reading.dtype).name)
+    for start, end in _runs(prod(reading.shape), most):
+        yield from _read(found, reading, start, end)
+    yield _found(found, tensor, reading)
+
+
+def statistics_text(found: TensorStatistics) -> bytes:
+    """The statistics as JSON."""
+    text = json.dumps(asdict(found), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _numeric(tensor: Tensor, dtype: Dtype) -> Dtype:
+    if not dtype.bits:
+        raise Unsupported(f"tensor {tensor.name!r} has strings, of which there are no statistics")
+    return dtype
+
+
+def _runs(count: int, most: int) -> Iterator[tuple[int, int]]:
+    """Start and end of each run of the elements that are looked at, out of `count`."""
+    if not most or count <= most:
+        yield 0, count
+        return
+    runs = min(_RUNS, most)
+    length = most // runs
+    for number in range(runs):
+        # The first run begins at the first element, the last one ends at the last.
+        start = (count - length) * number // max(runs - 1, 1)
+        yield start, start + length
+
+
+def _read(found: _core.Statistics, reading: ReadableTensor, start: int, end: int) -> Iterator[None]:
+    width = reading.dtype.width
+    step = max(1, _READ_AT_ONCE // width)
+    for first, last in pairwise([*range(start, end, step), end]):
+        found.read(reading.bytes.rope, reading.bytes.sources, first * width, last * width)
+        yield None
+
+
+def _found(found: _core.Statistics, tensor: Tensor, reading: ReadableTensor) -> TensorStatistics:
+    (looked_at, zeros, nans, infinities), moments, bins = found.found(_BINS)
+    least, most, mean, deviation = (each if isfinite(each) else None for each in moments) if moments else [None] * 4
+    return TensorStatistics(
+        name=tensor.name,
+        address=tensor.address,
+        dtype=reading.dtype.name,
+        shape=reading.shape,
+        elements=prod(reading.shape),
+        looked_at=looked_at,
+        zeros=zeros,
+        nans=nans,
+        infinities=infinities,
+        min=least,
+        max=most,
+        mean=mean,
+        deviation=deviation,
+        histogram=None if bins is None else Histogram(bins[0], bins[1], tuple(bins[2])),
+    )
