@@ -177,8 +177,13 @@ def test_options_of_storage_are_json_once_filled_in() -> None:
 
 
 def test_nginx_caches_the_views_of_a_store_and_nothing_else() -> None:
-    pattern = re.search(
-        r'location ~ "\^/v1/stores/\[0-9a-f\]\{64\}/\((.*)\)"', (DOCKER / "nginx-cache.conf").read_text()
-    )
-    assert pattern
-    assert set(pattern[1].split("|")) == {view.name + ("$" if view.rest is None else "/") for view in VIEWS}
+    found = re.search(r'location ~ "(.*)"', (DOCKER / "nginx-cache.conf").read_text())
+    assert found
+    begin, _, views = found[1].rpartition("/(")
+    for path in (f"/v1/stores/{'0' * 64}", f"/spaces/team-1/v1/stores/{'0' * 64}"):
+        assert re.fullmatch(begin, path)
+    for path in ("/v1/stores/m:1", f"/spaces/a/b/v1/stores/{'0' * 64}", f"/x/v1/stores/{'0' * 64}"):
+        assert not re.fullmatch(begin, path)
+    assert set(views.removesuffix(")").split("|")) == {
+        view.name + ("$" if view.rest is None else "/") for view in VIEWS
+    }

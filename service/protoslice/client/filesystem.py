@@ -1,5 +1,6 @@
 """File system for fsspec: `protoslice://host:port/ref/files/…`, `chunks/…` and `tensors/…`.
 
+Those of a space are below `protoslice://host:port/spaces/NAME/`.
 `protoslices://` is the same over TLS. Stores are read-only; all bytes read have been verified.
 """
 
@@ -154,8 +155,12 @@ class StoreFile(AbstractBufferedFile):
 
 
 def _split(path: str) -> tuple[str, str, str, str]:
-    """Host, ref, kind, and the rest of a path."""
+    """Host with its space, ref, kind, and the rest of a path."""
     host, _, path = path.partition("/")
+    below, _, inside = path.partition("/")
+    space, _, behind = inside.partition("/")
+    if below == "spaces" and space and space not in KINDS:  # else `spaces` is a tag
+        host, path = f"{host}/spaces/{space}", behind
     ref, _, path = path.partition("/")
     kind, _, rest = path.partition("/")
     if kind and kind not in KINDS:

@@ -12,6 +12,8 @@ from fastapi import FastAPI
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from protoslice.errors import ProtosliceError
+from protoslice.server.access.places import mount
 from protoslice.server.api.openapi import openapi_document
 from protoslice.server.api.problems import METHOD, HttpProblem
 from protoslice.server.api.routes import (
@@ -21,6 +23,7 @@ from protoslice.server.api.routes import (
     intake,
     operations,
     schemas,
+    spaces,
     stores,
     tags,
     uploads,
@@ -42,7 +45,7 @@ from protoslice.server.observability.logs import RequestLog
 from protoslice.server.observability.recorder import Recorder
 from protoslice.server.observability.telemetry import FRAMEWORK_SPANS_OFF, Traced
 from protoslice.server.pages.api_reference import ApiPage
-from protoslice.server.services import Services
+from protoslice.server.services import SERVICES, Services
 from protoslice.server.settings import Settings
 
 __all__ = ["Application", "create_app"]
@@ -75,7 +78,7 @@ class Application(FastAPI):
         self.views = ViewRouter(VIEWS)
         self.policy = OriginPolicy(services.settings)
         self.recorder = Recorder(services.metrics, RequestLog())
-        for module in (intake, stores, uploads, arriving, assembly, chunks, views, tags, schemas, operations):
+        for module in (intake, stores, uploads, arriving, assembly, chunks, views, tags, schemas, spaces, operations):
             self.include_router(module.router)
         for kind in HANDLED:
             self.add_exception_handler(kind, answer_exception)
@@ -130,19 +133,20 @@ class _Dispatcher:
         if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return
-        fields = read_fields(scope)
-        found = self._views.find(scope["path"]) if scope["method"] in _READS else None
-        if scope["path"].startswith(UPLOADS):
+        fields, place = read_fields(scope), mount(scope)
+        found = self._views.find(place.path) if scope["method"] in _READS else None
+        if place.path.startswith(UPLOADS):
             send = speaking_tus(send)
         try:
             self._policy.check(scope["method"], fields, scope["http_version"])
             if found is None:
                 check_framing(fields)
-        except HttpProblem as error:
+            scope[SERVICES] = services = await self._services.within(place.space)
+        except (HttpProblem, ProtosliceError) as error:
             await send_failure(scope, receive, send, error)
             return
         if found is not None:
-            await serve_view(found, self._services, scope, receive, send, fields)
+            await serve_view(found, services, scope, receive, send, fields)
         else:
             await self._beside_views(scope, receive, send)
 
@@ -150,7 +154,7 @@ class _Dispatcher:
         if scope["method"] == "OPTIONS" and scope["path"] == "*":  # of the server as a whole (RFC 9110, section 9.3.7)
             await Response(status_code=204, headers={"allow": _METHODS})(scope, receive, send)
             return
-        found = self._views.find(scope["path"])
+        found = self._views.find(scope["path"].removeprefix(scope["root_path"]))
         if found is not None:
             context_of(scope).route = found.view.path
             raise HttpProblem(METHOD, METHOD.advice, headers={"allow": ", ".join(_READS)})

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Request
 
@@ -20,9 +21,13 @@ from protoslice.server.settings import Settings
 from protoslice.storage import MeteredStorage, open_storage
 from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.cache import CacheOptions
+from protoslice.stores.spaces import Spaces
 from protoslice.stores.uploads import UploadOptions
 
-__all__ = ["Given", "Services", "given"]
+__all__ = ["SERVICES", "Given", "Services", "given"]
+
+SERVICES: Final = "protoslice.services"
+"""Key in the scope of the services of a request, whose stores are those of its space."""
 
 
 @dataclass(slots=True)
@@ -33,10 +38,10 @@ class Services:
     metrics: Metrics = field(default_factory=Metrics)
     windows: Windows = field(default_factory=Windows)
     opened: Stores | None = None
+    spaces: Spaces | None = None
     peers: Peers | None = None
     rendering: Renderer | None = None
     draining: bool = False
-    uploads: int = 0
     clients: Clients = field(init=False)
     _at_end: AsyncExitStack = field(default_factory=AsyncExitStack)
 
@@ -55,7 +60,8 @@ class Services:
                 raise InvalidInput("this storage is of one process alone: serve it with PROTOSLICE_WORKERS=1")
             metered = MeteredStorage(storage, self.metrics.storage.observe)
             opened = await Stores.open(metered, _store_options(settings))
-            stack.push_async_callback(opened.close)
+            spaces = Spaces(metered, opened)
+            stack.push_async_callback(spaces.close)
             self.metrics.cache.watch(opened.cache)
             rendering = Renderer(
                 processes=settings.render_processes,
@@ -67,11 +73,11 @@ class Services:
                 await stack.enter_async_context(self.peers.telling(self.metrics.render))
             watch = asyncio.create_task(self.metrics.watch_loop())
             stack.push_async_callback(_stop, watch)
-            self.opened, self.rendering, self._at_end = opened, rendering, stack.pop_all()
+            self.opened, self.spaces, self.rendering, self._at_end = opened, spaces, rendering, stack.pop_all()
 
     async def close(self) -> None:
         """Close everything; nothing is served afterwards."""
-        self.opened = self.rendering = None
+        self.opened = self.spaces = self.rendering = None
         await self._at_end.aclose()
 
     async def render_metrics(self) -> bytes:
@@ -86,6 +92,17 @@ class Services:
         if self.opened is None:
             raise HttpProblem(DRAINING, "the service is starting or has ended", headers={"retry-after": "1"})
         return self.opened
+
+    async def within(self, space: str) -> Services:
+        """The same services with the stores of a space; `NotFound` when there is none of that name."""
+        if self.spaces is None or self.opened is None:
+            return self  # starting or ended: whoever asks for stores is told
+        stores = await self.spaces.get(space)
+        if stores is self.opened:
+            return self
+        found = copy.copy(self)
+        found.opened = stores
+        return found
 
     @property
     def renderer(self) -> Renderer:
@@ -130,8 +147,8 @@ async def _stop(task: asyncio.Task[None]) -> None:
 
 
 def given(request: Request) -> Services:
-    """The services of the application that serves `request`."""
-    services: Services = request.app.state.services
+    """The services for `request`, with the stores of its space."""
+    services: Services = request.scope[SERVICES]
     return services
 
 

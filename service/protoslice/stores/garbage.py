@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 
 from protoslice.concurrency.gather import map_concurrently
@@ -35,6 +35,15 @@ class GarbageReport:
     """Leftovers of interrupted writers of the storage itself, and probe objects."""
     unreadable: str | None = None
     """Key of a damaged manifest, for which the objects that it may need were left; else None."""
+
+    def __add__(self, other: GarbageReport) -> GarbageReport:
+        """The counts of both collections, and the first damaged manifest."""
+        counts = {
+            each.name: getattr(self, each.name) + getattr(other, each.name)
+            for each in fields(self)
+            if each.name != "unreadable"
+        }
+        return GarbageReport(**counts, unreadable=self.unreadable or other.unreadable)
 
 
 async def collect_garbage(

@@ -48,35 +48,39 @@ class OpenStores:
         external: ExternalObjects,
         find_type: FindType,
         terms: OpeningTerms,
+        beside: OpenStores | None = None,
     ) -> None:
+        """`beside`: those of another storage, with which these share their number and memory."""
         self._storage = storage
         self._worker = worker
         self._schemas = schemas
         self._external = external
         self._find_type = find_type
         self._terms = terms
-        self._plans: MergePlans = CachedFlight(most=_MERGE_PLANS, room=_MERGE_ROOM)
-        self._opened: dict[str, OpenStore] = {}
+        self._shares = beside is not None
+        self._plans: MergePlans = beside._plans if beside else CachedFlight(most=_MERGE_PLANS, room=_MERGE_ROOM)
+        self._opened: dict[tuple[Storage, str], OpenStore] = beside._opened if beside else {}
         self._opening: SingleFlight[str, OpenStore] = SingleFlight()
 
     def get_fresh(self, store_id: str) -> OpenStore | None:
         """The opened store, if its manifest was read at most `trust_seconds` ago; else None."""
-        opened = self._opened.get(store_id)
+        opened = self._opened.get((self._storage, store_id))
         fresh = opened is not None and self._worker.loop.time() - opened.seen_at < self._terms.trust_seconds
         return opened if fresh else None
 
     async def get(self, manifest: Manifest) -> OpenStore:
         """The opened store of a manifest that was read just now."""
-        opened = self._opened.pop(manifest.id, None)
+        place = (self._storage, manifest.id)
+        opened = self._opened.pop(place, None)
         if opened is not None and opened.manifest.attempt == manifest.attempt:
             opened.seen_at = self._worker.loop.time()
-            self._opened[manifest.id] = opened  # moved to the end, as the most recently used
+            self._opened[place] = opened  # moved to the end, as the most recently used
             return opened
         return await self._opening.get(manifest.id, lambda: self._open(manifest))
 
     def forget(self, store_id: str) -> None:
         """Drop a store, such as one that has been removed."""
-        self._opened.pop(store_id, None)
+        self._opened.pop((self._storage, store_id), None)
 
     async def assemble(self, manifest: Manifest) -> OpenStore:
         """The opened store of a manifest, which the caller closes; closes its files on failure."""
@@ -105,8 +109,10 @@ class OpenStores:
         return OpenStore(manifest, files, proto, self._worker, derived, self._plans, self._find_type)
 
     async def close(self) -> None:
-        """Close all opened stores, after waiting for stores being opened."""
+        """Close all opened stores, after waiting for stores being opened; those that are shared stay open."""
         await self._opening.idle()
+        if self._shares:
+            return
         for opened in self._opened.values():
             opened.close()
         self._opened.clear()
@@ -114,7 +120,7 @@ class OpenStores:
     async def _open(self, manifest: Manifest) -> OpenStore:
         store = await self.assemble(manifest)
         store.seen_at = self._worker.loop.time()
-        self._opened[manifest.id] = store
+        self._opened[self._storage, manifest.id] = store
         while len(self._opened) > self._terms.most:
             # Not closed, as a reader may hold it: files are closed with the last reference.
             self._opened.pop(next(iter(self._opened)))

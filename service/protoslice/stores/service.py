@@ -26,7 +26,7 @@ from protoslice.errors import (
 )
 from protoslice.facts import UNKNOWN, ModelReport, Piece, PiecePlace, Removed, Restored, Store
 from protoslice.schema import TypeSchema
-from protoslice.storage import Storage, probe
+from protoslice.storage import ObjectKey, PrefixStorage, Storage, probe
 from protoslice.stores.cache import BlockCache, CacheOptions
 from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims, Collected
 from protoslice.stores.catalog.manifests import Manifests
@@ -93,16 +93,23 @@ class StoreOptions:
 class Stores:
     """All stores of one storage; several processes may share the storage."""
 
-    def __init__(self, storage: Storage, options: StoreOptions, *, refused: str | None) -> None:
+    def __init__(
+        self, storage: Storage, options: StoreOptions, *, refused: str | None, beside: Stores | None = None
+    ) -> None:
         self._storage = storage
         self._options = options
         self._refused = refused
-        self._worker = Worker(options.threads)
+        self._shares = beside is not None
+        self._worker: Worker = beside._worker if beside else Worker(options.threads)
         self._tags = Tags(storage, late_after=options.renew_seconds)
         self._schemas = Schemas(storage, self._worker)
         check_kept(options.rules)
-        self._places = ExternalObjects(
-            options.register_prefixes, options.register_networks, options.rules, options=options.register_options
+        self._places: ExternalObjects = (
+            beside._places
+            if beside
+            else ExternalObjects(
+                options.register_prefixes, options.register_networks, options.rules, options=options.register_options
+            )
         )
         self._claims = Claims(storage)
         self._manifests = Manifests(storage, self._claims, self._worker, self._is_sound)
@@ -111,14 +118,23 @@ class Stores:
         self._pieces = Pieces(storage, self._worker)
         # Local files lie in the cache of the system, and what no other process sees in memory.
         distant = storage.abilities.shared and not storage.abilities.open_file
-        self._cache = BlockCache(options.cache) if distant else None
+        cache: BlockCache | None = beside._cache if beside else None
+        self._cache: BlockCache | None = cache or (BlockCache(options.cache) if distant else None)
         terms = OpeningTerms(
             most=options.open_stores,
             trust_seconds=options.trust_seconds,
             verify=options.verify_reads,
             cache=self._cache,
         )
-        self._open_stores = OpenStores(storage, self._worker, self._schemas, self._places, self._own_type, terms)
+        self._open_stores: OpenStores = OpenStores(
+            storage,
+            self._worker,
+            self._schemas,
+            self._places,
+            self._own_type,
+            terms,
+            beside._open_stores if beside else None,
+        )
 
     @classmethod
     async def open(cls, storage: Storage, options: StoreOptions | None = None, *, create: bool = True) -> Stores:
@@ -135,6 +151,17 @@ class Stores:
         await check_layout(storage, mark=create and refused is None)
         return cls(storage, options or StoreOptions(), refused=refused)
 
+    async def below(self, folder: ObjectKey, *, create: bool = False) -> Stores:
+        """The stores of a folder of this storage: a world of its own, with these threads and this memory.
+
+        `NotFound` for a folder without the layout marker, which `create` writes.
+        """
+        if create:
+            self._check_writable()
+        storage = PrefixStorage(self._storage, folder)
+        await check_layout(storage, mark=create)
+        return Stores(storage, self._options, refused=self._refused, beside=self)
+
     @property
     def worker(self) -> Worker:
         """Worker threads for work that would block the event loop."""
@@ -146,8 +173,10 @@ class Stores:
         return self._cache
 
     async def close(self) -> None:
-        """Close all opened stores and the worker, after waiting for stores being opened."""
+        """Close all opened stores and the worker, after waiting for stores being opened; what is shared stays."""
         await self._open_stores.close()
+        if self._shares:
+            return
         await self._worker.close()
         if self._cache is not None:
             await self._cache.close()

@@ -46,6 +46,11 @@ def _tagged(http: httpx.Client) -> str:
     return store
 
 
+def _hundred_spaces(http: httpx.Client) -> None:
+    for number in range(100):
+        http.put(f"/v1/spaces/s-{number}")
+
+
 def _removable_schema(http: httpx.Client) -> Any:
     return http.put("/v1/schemas/gone", content=descriptors(b"gone", 5000))
 
@@ -175,6 +180,21 @@ KEEPING: Final = (
         ask=request("DELETE", "/v1/schemas/gone"),
         given=_removable_schema,
         status=204,
+    ),
+    Row(
+        route="GET /v1/spaces",
+        worst="a hundred, each found by a listing",
+        ask=get("/v1/spaces?limit=1000"),
+        given=_hundred_spaces,
+        status=200,
+        budget=Budget(calls=110),
+    ),
+    Row(route="PUT /v1/spaces/{space}", worst="a new one", ask=request("PUT", "/v1/spaces/new"), status=201),
+    Row(
+        route="PUT /v1/spaces/{space}",
+        worst="a long name",
+        ask=request("PUT", f"/v1/spaces/{'a' * 60_000}"),
+        status=400,
     ),
     Row(
         route="POST /v1/chunks/missing",

@@ -176,7 +176,7 @@ def test_what_is_full_is_not_counted_all_the_time(monkeypatch: pytest.MonkeyPatc
 def test_whose_it_is_is_told_to_nobody() -> None:
     async def work(stores: Stores, _: MemoryStorage) -> None:
         found = await stores.uploads.create(wanted("203.0.113.77"))
-        said = str(as_json(found)) + str(about(found, Settings(storage="memory://")))
+        said = str(as_json(found)) + str(about(found, Settings(storage="memory://"), {}))
         assert "203.0.113.77" not in said
 
     in_memory(work)

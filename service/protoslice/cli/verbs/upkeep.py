@@ -64,11 +64,12 @@ def gc(
 async def _collect(uri: str, options: dict[str, str], grace_seconds: float, dry_run: bool) -> GarbageReport:
     from protoslice.storage import open_storage
     from protoslice.stores import Stores
+    from protoslice.stores.spaces import Spaces
 
     async with open_storage(uri, options) as storage:
         stores = await Stores.open(storage, create=False)
         try:
-            return await stores.collect_garbage(grace_seconds=grace_seconds, dry_run=dry_run)
+            return await Spaces(storage, stores).collect_garbage(grace_seconds=grace_seconds, dry_run=dry_run)
         finally:
             await stores.close()
 
@@ -149,11 +150,15 @@ def upgrade(
 
 
 async def _upgrade(uri: str, options: dict[str, str]) -> UpgradeReport:
-    from protoslice.storage import open_storage
+    from protoslice.storage import PrefixStorage, open_storage
     from protoslice.stores.catalog.upgrade import upgrade as upgrade_storage
+    from protoslice.stores.spaces import space_folders
 
     async with open_storage(uri, options) as storage:
-        return await upgrade_storage(storage)
+        report = await upgrade_storage(storage)
+        async for folder in space_folders(storage):
+            report.add(await upgrade_storage(PrefixStorage(storage, folder)), folder)
+        return report
 
 
 def _as_json(report: Report) -> dict[str, object]:

@@ -11,6 +11,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from protoslice.facts import Restored, Store
+from protoslice.server.access.places import url_of
 from protoslice.server.api.encoding import report_json, restored_json, store_json, store_weight
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
@@ -58,7 +59,7 @@ def json_answer(
 
 async def made_answer(request: Request, stores: Stores, made: Created) -> Response:
     """The store that an upload made, or found."""
-    headers = {"location": f"/v1/stores/{made.store.id}"}
+    headers = {"location": url_of(request.scope, f"/v1/stores/{made.store.id}")}
     status, body = 201 if made.created else 200, await store_body(stores, made.store)
     if made.report is None:
         return await large_answer(request, stores, body, status=status, headers=headers)

@@ -16,6 +16,7 @@ from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.disconnect import ClientGone
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.intake.bodies import files_of
+from protoslice.server.middleware.clients import ALL
 from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Services
 from protoslice.stores import Created, Ingest, IngestRequest, follow
@@ -100,19 +101,20 @@ async def pieces_of(request: Request) -> AsyncIterator[bytes]:
 @contextmanager
 def counted(services: Services, request: Request) -> Iterator[None]:
     """Count an upload while it is under way; refuse it when too many are, in all or of its client."""
-    limit = services.settings.max_uploads
-    if services.uploads >= limit:
+    limit, total = services.settings.max_uploads, services.clients.all_uploads
+    if not total.take(ALL):
         raise HttpProblem(
             BUSY,
             f"{limit} uploads are under way already",
             headers={"retry-after": str(RETRY_AFTER_SECONDS)},
             limit=limit,
         )
-    with services.clients.uploads.one(context_of(request.scope).key):
-        services.uploads += 1
-        services.metrics.open_uploads.inc()
-        try:
-            yield
-        finally:
-            services.uploads -= 1
-            services.metrics.open_uploads.dec()
+    try:
+        with services.clients.uploads.one(context_of(request.scope).key):
+            services.metrics.open_uploads.inc()
+            try:
+                yield
+            finally:
+                services.metrics.open_uploads.dec()
+    finally:
+        total.give(ALL)

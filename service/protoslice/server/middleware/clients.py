@@ -16,11 +16,13 @@ from protoslice.server.http.headers import Headers
 from protoslice.server.middleware.forwarded import Address, client_of, parse_address
 from protoslice.server.settings import UNIX, Settings
 
-__all__ = ["ClientQuota", "Clients", "Principal", "network_of", "pseudonym"]
+__all__ = ["ALL", "ClientQuota", "Clients", "Principal", "network_of", "pseudonym"]
 
 Principal: TypeAlias = Callable[[Scope], str | None]
 """Client that a request proves to be; None without a proof, in which case the address counts."""
 
+ALL: Final = "all"
+"""Key under which all clients together are counted."""
 _V6_PREFIX: Final = 64
 """One machine has that many bits of IPv6 to choose from."""
 
@@ -77,6 +79,7 @@ class Clients:
         self.connections = ClientQuota(settings.connections_per_client(), "connections")
         self.requests = ClientQuota(settings.requests_per_client(), "requests under way")
         self.uploads = ClientQuota(settings.uploads_per_client(), "uploads under way")
+        self.all_uploads = ClientQuota(settings.max_uploads, "uploads under way")
         self._principal = principal
         self._trusts_unix = UNIX in settings.trusted_proxies
         self._networks = [ip_network(name) for name in settings.trusted_proxies if name != UNIX]

@@ -18,9 +18,9 @@ _HOME: Final = template("home.html")
 _PROBLEM: Final = template("problem.html")
 
 
-def home_page(stores: Sequence[Store], origin: str) -> str:
-    """Page about the service, with its newest stores."""
-    table = _table(stores) if stores else '<p class="soft">None yet.</p>'
+def home_page(stores: Sequence[Store], origin: str, root: str = "") -> str:
+    """Page about the service, with its newest stores; `root` is the beginning of paths in the space."""
+    table = _table(stores, root) if stores else '<p class="soft">None yet.</p>'
     return page("Protoslice", _HOME.substitute(mark=MARK, origin=escape(origin), stores=table))
 
 
@@ -30,13 +30,13 @@ def problem_page(problem: Problem) -> str:
     return page(f"{problem.title} — Protoslice", _PROBLEM.substitute(fields))
 
 
-def _table(stores: Sequence[Store]) -> str:
+def _table(stores: Sequence[Store], root: str) -> str:
     head = '<tr><th>Store</th><th>Tags</th><th>Type</th><th class="n">Size</th><th class="n">Chunks</th></tr>'
-    return f'<div class="scroll"><table>{head}{"".join(map(_row, stores))}</table></div>'
+    return f'<div class="scroll"><table>{head}{"".join(_row(store, root) for store in stores)}</table></div>'
 
 
-def _row(store: Store) -> str:
-    link = f'<a href="/v1/stores/{store.id}"><code>{store.id[:12]}</code></a>'
+def _row(store: Store, root: str) -> str:
+    link = f'<a href="{root}/v1/stores/{store.id}"><code>{store.id[:12]}</code></a>'
     tags, kind = escape(", ".join(store.tags)), escape(store.type or "unknown")
     numbers = f'<td class="n">{format_size(store.size)}</td><td class="n">{store.chunks}</td>'
     return f'<tr><td class="one">{link}</td><td>{tags}</td><td>{kind}</td>{numbers}</tr>'

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from protoslice.errors import ProtosliceError
+from protoslice.server.access.places import place_of
 from protoslice.server.api.problems import HttpProblem
 from protoslice.server.api.view_router import FoundView, ViewRouter, rendered_form
 from protoslice.server.api.views import StoreView
@@ -99,9 +100,12 @@ class FastPath:
 
     def _plan(self, target: bytes) -> _Planned | None:
         """The view with its planner, if its store is open under its very id and the view takes no planning."""
-        found, stores = self._find(target), self._services.opened
-        store = stores.view_if_open(found.ref) if found is not None and stores is not None else None
-        if found is None or store is None:
+        found, spaces = self._find(target), self._services.spaces
+        if found is None or spaces is None:
+            return None
+        stores = spaces.opened(found.space)
+        store = stores.view_if_open(found.view.ref) if stores is not None else None
+        if store is None:
             return None
         kept = self._planned.get(store)
         if kept is None:
@@ -111,7 +115,7 @@ class FastPath:
             return planned
         if len(kept) >= _MOST_PLANNERS:
             kept.clear()
-        planned = self._planned_anew(found, store, target)
+        planned = self._planned_anew(found.view, store, target)
         if planned is not None:
             kept[target] = planned
         return planned
@@ -125,10 +129,20 @@ class FastPath:
         return _Planned(facts, store.info.id, view, view.path, target.decode("ascii"), rope, planner)
 
 
-def _find(router: ViewRouter, target: bytes) -> FoundView | None:
+class _Found(NamedTuple):
+    """A view, and the space it is asked of."""
+
+    space: str
+    view: FoundView
+
+
+def _find(router: ViewRouter, target: bytes) -> _Found | None:
     """The view at a target that is a path without anything to decode; None at any other."""
-    plain = target.isascii() and not any(mark in target for mark in b"%?#")
-    return router.find(target.decode("ascii")) if plain else None
+    if not target.isascii() or any(mark in target for mark in b"%?#"):
+        return None
+    place = place_of(target.decode("ascii"))
+    view = router.find(place.path)
+    return None if view is None else _Found(place.space, view)
 
 
 def _cached_body(rope: Representation, answer: Answer) -> bytes | memoryview | None:

@@ -10,7 +10,7 @@ from typing import Any
 from protoslice import schema
 from protoslice.concurrency.gather import each_concurrently
 from protoslice.errors import Conflict, IntegrityError, LimitExceeded, Unsupported
-from protoslice.storage import ObjectStat, Storage
+from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.catalog.manifests import is_retired
 from protoslice.stores.catalog.removed import bury
@@ -33,6 +33,13 @@ class UpgradeReport:
     tags: int = 0
     attempts: int = 0
     unreadable: tuple[str, ...] = ()
+
+    def add(self, other: UpgradeReport, folder: ObjectKey) -> None:
+        """Add the counts of a folder of the storage."""
+        self.stores += other.stores
+        self.tags += other.tags
+        self.attempts += other.attempts
+        self.unreadable += tuple(f"{folder}/{key}" for key in other.unreadable)
 
 
 async def upgrade(storage: Storage) -> UpgradeReport:

@@ -23,7 +23,7 @@ indexes/time/<place>                a store, newer ones first; a place is the ti
 indexes/type/<type>/<place>         a store of a type; both entries hold the attempt of its manifest
 indexes/tag/<id>/<name>             the store bears the tag; holds a random text
 probe/<random>                      written and removed when a storage is opened, to see whether it keeps its promises
-spaces/<space>/…                    kept free: all of the above once more, for a space of its own
+spaces/<space>/…                    all of the above once more, for a space of its own
 
 An attempt is one upload. Its name begins with the time it began at, so that a collector can tell how old it is.
 `indexes/` holds nothing that cannot be made anew from manifests and tags.
@@ -46,6 +46,7 @@ __all__ = [
     "OBJECTS",
     "REMOVED",
     "SCHEMAS",
+    "SPACES",
     "STORES",
     "TAGS",
     "UPLOADS",
@@ -63,6 +64,7 @@ __all__ = [
     "object_key",
     "reference",
     "schema",
+    "space",
     "store",
     "sums_of",
     "tag",
@@ -77,6 +79,7 @@ TAGS = ObjectKey("tags")
 SCHEMAS = ObjectKey("schemas")
 REMOVED = ObjectKey("removed")
 UPLOADS = ObjectKey("uploads")
+SPACES = ObjectKey("spaces")
 BY_TIME = ObjectKey("indexes/time")
 BY_TYPE = ObjectKey("indexes/type")
 BY_STORE = ObjectKey("indexes/tag")
@@ -93,6 +96,11 @@ def began_at(attempt: str) -> float:
         return float(int(attempt.partition("-")[0], 16))
     except ValueError:
         return 0.0
+
+
+def space(name: str) -> ObjectKey:
+    """The folder of a space, a storage of its own."""
+    return SPACES / name
 
 
 def store(store_id: str) -> ObjectKey:

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from protoslice.server.access.places import url_of
 from protoslice.server.api.openapi_fragments import BINARY, header, problems
 from protoslice.server.http.parameters import with_parameter
 from protoslice.server.intake.resumable.answers import PREFIX, about, answering
@@ -63,10 +64,10 @@ async def get_arriving_records(
     wanted = ArrivingRequest(after, wait, framing, format)
     async with AsyncExitStack() as opened:
         found = await opened.enter_async_context(services.stores.uploads.arriving.after(upload, wanted))
-        headers = about(found.upload, services.settings) | {"content-length": str(found.records.size)}
+        headers = about(found.upload, services.settings, request.scope) | {"content-length": str(found.records.size)}
         if found.next is not None:
             query = with_parameter(request.scope["query_string"], "after", str(found.next))
-            links = [headers.get("link"), f'<{PREFIX}/{upload}/records?{query}>; rel="next"']
+            links = [headers.get("link"), f'<{url_of(request.scope, PREFIX)}/{upload}/records?{query}>; rel="next"']
             headers["link"] = ", ".join(filter(None, links))
         window = services.windows.open(found.records.size, context_of(request.scope).key)
         pieces = await opened.enter_async_context(aclosing(found.records.pieces(0, found.records.size, window)))

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from protoslice.errors import ProtosliceError
+from protoslice.server.access.places import url_of
 from protoslice.server.api.openapi_fragments import problems
 from protoslice.server.api.problems import DRAINING, NOT_FOUND, PROBLEMS, RETRY_AFTER_SECONDS, HttpProblem
 from protoslice.server.middleware.body_limits import GuardedRoute
@@ -92,7 +93,7 @@ async def home(request: Request, services: Given) -> Response:
         stores = (await services.stores.list(limit=10)).items
     except ProtosliceError:
         stores = ()
-    return HTMLResponse(home_page(stores, _origin(request)), headers=PAGE_HEADERS)
+    return HTMLResponse(home_page(stores, _origin(request), url_of(request.scope, "")), headers=PAGE_HEADERS)
 
 
 @router.get("/openapi.json", include_in_schema=False)

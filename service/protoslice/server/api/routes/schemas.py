@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from protoslice.server.access.places import url_of
 from protoslice.server.api.encoding import schema_json
 from protoslice.server.api.json_answers import json_answer, page_answer
 from protoslice.server.api.models import PageModel, SchemaModel
@@ -59,7 +60,7 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
     info, data = await services.stores.schema(name)
     etag, message_type = EntityTag.of(info.etag).opaque, "google.protobuf.FileDescriptorSet"
     whole = InMemory(etag, f"{name}.binpb", "application/protobuf", message_type).of(data)
-    terms = Terms(location=f"/v1/schemas/{name}", max_ranges=0)
+    terms = Terms(location=url_of(request.scope, f"/v1/schemas/{name}"), max_ranges=0)
     answer = Planner(whole, terms).answer(request.method, read_fields(request.scope))
     response = Response(data if answer.status == 200 else b"", answer.status)
     response.raw_headers = answer.headers
@@ -85,7 +86,7 @@ async def put_schema(request: Request, services: Given, name: str) -> Response:
     if kind not in _TYPES:
         raise HttpProblem(MEDIA, "a descriptor set must be sent as application/protobuf", offers=list(_TYPES))
     info, created = await services.stores.put_schema(name, await request.body())
-    headers = {"location": f"/v1/schemas/{name}"} if created else {}
+    headers = {"location": url_of(request.scope, f"/v1/schemas/{name}")} if created else {}
     return json_answer(
         request, schema_json(info), status=201 if created else 200, headers=headers, etag=EntityTag.of(info.etag)
     )

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from protoslice.server.access.places import url_of
 from protoslice.server.api.encoding import removed_json
 from protoslice.server.api.json_answers import json_answer, large_answer, page_answer, restored_body, store_body
 from protoslice.server.api.models import PageModel, RemovedModel, RestoredModel, StoreModel
@@ -50,7 +51,7 @@ async def list_stores(
 async def get_store(request: Request, services: Given, ref: str) -> Response:
     """Facts about a store. `ref` is an id, the beginning of one, or a tag."""
     store = await services.stores.get(ref)
-    headers = {} if ref == store.id else {"content-location": f"/v1/stores/{store.id}"}
+    headers = {} if ref == store.id else {"content-location": url_of(request.scope, f"/v1/stores/{store.id}")}
     body = await store_body(services.stores, store)
     return await large_answer(request, services.stores, body, headers=headers)
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
 from protoslice.errors import Conflict, NotFound
+from protoslice.server.access.places import url_of
 from protoslice.server.api.encoding import tag_json
 from protoslice.server.api.json_answers import json_answer, page_answer
 from protoslice.server.api.models import PageModel, TagModel
@@ -83,7 +84,7 @@ async def put_tag(
         found, created = await services.stores.put_tag(tag, body.store, if_match=expected, if_none_match=absent)
     except Conflict as error:
         raise _failed(error.message) if expected is not None or absent else error from error
-    headers = {"location": f"/v1/tags/{tag}"} if created else {}
+    headers = {"location": url_of(request.scope, f"/v1/tags/{tag}")} if created else {}
     return json_answer(
         request, tag_json(found), status=201 if created else 200, headers=headers, etag=EntityTag.of(found.etag)
     )

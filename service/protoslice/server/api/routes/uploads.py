@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from protoslice.errors import InvalidInput
+from protoslice.server.access.places import url_of
 from protoslice.server.api.models import UploadModel
 from protoslice.server.api.openapi_fragments import BINARY, header, problems
 from protoslice.server.api.problems import METHOD, HttpProblem
@@ -118,7 +119,9 @@ async def create_upload(request: Request, services: Given) -> Response:
         if draft or has_body(fields):
             upload = await _append(request, services, upload.id, fields, offset=0)
     services.metrics.resumable.labels("begun").inc()
-    return _tell(request, services, upload, status=201, headers={"location": f"{PREFIX}/{upload.id}"})
+    return _tell(
+        request, services, upload, status=201, headers={"location": url_of(request.scope, f"{PREFIX}/{upload.id}")}
+    )
 
 
 @router.get(
@@ -215,7 +218,7 @@ def _tell(
     content: dict[str, Any] | None = None,
 ) -> Response:
     """The answer about an upload; raises the problem for which no store could be made of it."""
-    said = about(upload, services.settings) | (headers or {})
+    said = about(upload, services.settings, request.scope) | (headers or {})
     context_of(request.scope).store = upload.store
     if request.method != "GET" and upload.state in {"stored", "failed"}:
         services.metrics.resumable.labels(upload.state).inc()

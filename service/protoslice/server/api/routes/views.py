@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from protoslice.server.access.places import url_of
 from protoslice.server.api.encoding import chunk_json, node_json, signature_json
 from protoslice.server.api.json_answers import VERSIONED, encoded, large_answer, page_answer
 from protoslice.server.api.models import ChunkModel, NodeModel, PageModel, SignatureModel, TensorModel
@@ -135,7 +136,8 @@ async def list_signatures(
 async def get_references(request: Request, services: Given, ref: str) -> Response:
     """References as kerchunk writes them, for fsspec and zarr: each tensor an array over ranges here."""
     store = await services.stores.view(ref)
-    base = f"{request.url.scheme}://{request.url.netloc}/v1/stores/{store.info.id}"
+    origin = f"{request.url.scheme}://{request.url.netloc}"
+    base = origin + url_of(request.scope, f"/v1/stores/{store.info.id}")
     return await large_answer(request, services.stores, await store.tensors.references(base))
 
 

@@ -17,6 +17,7 @@ def lasting_url(scope: Scope, store_id: str) -> str:
 
     The decoded path counts: a request may spell even its slashes as `%2F`, so its raw path may have fewer parts.
     """
-    rest = quote(scope["path"].split("/", 4)[4], safe=_PLAIN_IN_PATHS)
+    root: str = scope.get("root_path", "")
+    rest = quote(scope["path"].removeprefix(root).split("/", 4)[4], safe=_PLAIN_IN_PATHS)
     query: bytes = scope["query_string"]
-    return f"/v1/stores/{store_id}/{rest}" + (f"?{query.decode('latin-1')}" if query else "")
+    return f"{root}/v1/stores/{store_id}/{rest}" + (f"?{query.decode('latin-1')}" if query else "")

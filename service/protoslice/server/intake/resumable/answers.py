@@ -8,9 +8,10 @@ from email.utils import format_datetime
 from typing import Any, Final, ParamSpec, TypeVar
 
 from starlette.responses import Response
-from starlette.types import Message, Send
+from starlette.types import Message, Scope, Send
 
 from protoslice.errors import Conflict, ProtosliceError
+from protoslice.server.access.places import url_of
 from protoslice.server.api.problems import HttpProblem, problem_of_error
 from protoslice.server.intake.resumable.checksums import ALGORITHMS
 from protoslice.server.settings import Settings
@@ -63,8 +64,9 @@ def limits(settings: Settings) -> str:
     return f"max-size={settings.max_upload_bytes}, max-age={int(settings.upload_lifetime_seconds)}"
 
 
-def about(upload: Upload, settings: Settings) -> dict[str, str]:
-    """Everything the headers say of an upload."""
+def about(upload: Upload, settings: Settings, scope: Scope) -> dict[str, str]:
+    """Everything the headers say of an upload; URLs are in the space of the request."""
+    root = url_of(scope, PREFIX)
     done = upload.state != "open"
     found = {
         "cache-control": "no-store",
@@ -82,9 +84,12 @@ def about(upload: Upload, settings: Settings) -> dict[str, str]:
     if upload.partial:
         found["upload-concat"] = "partial"
     elif upload.joined:
-        found["upload-concat"] = "final;" + " ".join(f"{PREFIX}/{part}" for part in upload.joined)
+        found["upload-concat"] = "final;" + " ".join(f"{root}/{part}" for part in upload.joined)
     if upload.store is not None:
-        found |= {"protoslice-store": upload.store, "link": f'</v1/stores/{upload.store}>; rel="related"'}
+        found |= {
+            "protoslice-store": upload.store,
+            "link": f'<{url_of(scope, f"/v1/stores/{upload.store}")}>; rel="related"',
+        }
     return found
 
 

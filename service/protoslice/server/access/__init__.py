@@ -1,0 +1,1 @@
+"""Access: spaces, and who may do what in them."""
