@@ -1,5 +1,6 @@
 """Use cases of the service, without HTTP: ingesting stores, finding them, and serving their views."""
 
+from protoslice.stores.catalog.files import FileRef
 from protoslice.stores.catalog.schemas import StoredSchema
 from protoslice.stores.catalog.tags import StoredTag
 from protoslice.stores.garbage import GarbageReport
@@ -15,6 +16,7 @@ from protoslice.stores.service import StoreOptions, Stores
 __all__ = [
     "TAGS_AT_ONCE",
     "Created",
+    "FileRef",
     "GarbageReport",
     "Ingest",
     "IngestRequest",

@@ -14,13 +14,15 @@ from protoslice.facts import UNKNOWN, File, Store
 from protoslice.identity import Policy, store_id
 from protoslice.stores.envelope import seal, unseal
 
-__all__ = ["LARGEST_INLINE", "Manifest", "ObjectLocation", "stored_as_dict", "stored_from_dict", "upgraded"]
+__all__ = ["LARGEST_INLINE", "STORE", "Manifest", "ObjectLocation", "stored_as_dict", "stored_from_dict", "upgraded"]
 
 _VERSION: Final = 2
 _FILE_WEIGHT: Final = 120
 """Bytes of JSON per file beside its path, about."""
 LARGEST_INLINE: Final = 16 << 10
 """Bytes of the largest record that a manifest holds itself; a larger one is an object."""
+STORE: Final = "store"
+"""Name in a claim, of no object: the store that the attempt was made for may be published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,14 @@ class ObjectLocation:
             yield self.key
         for part in self.parts:
             yield from part.keys
+
+    @property
+    def names(self) -> dict[str, set[str]]:
+        """Names of the storage's own objects at this location, and of their sums, by attempt."""
+        found: dict[str, set[str]] = {}
+        for _, attempt, name in (key.split("/") for key in self.keys):
+            found.setdefault(attempt, set()).update((name, f"{name}.sums"))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +183,14 @@ class Manifest:
         folder = f"objects/{attempt}/"
         return {key for key in self.keys if key.startswith(folder)}
 
+    def names_in(self, attempt: str) -> set[str]:
+        """Names of the objects of one attempt that the store needs, and `STORE` in its own."""
+        names = {key.rpartition("/")[2] for key in self.keys_in(attempt)}
+        return names | {STORE} if attempt == self.attempt else names
+
     @property
     def attempts(self) -> set[str]:
-        """Attempts whose objects the store needs: its own, and those of the uploads its files arrived in."""
+        """Attempts whose objects the store needs: its own, and those that its files lie in."""
         return {self.attempt} | {key.split("/")[1] for stored in self.objects for key in stored.keys}
 
 

@@ -29,6 +29,7 @@ from protoslice.schema import TypeSchema
 from protoslice.storage import ObjectKey, PrefixStorage, Storage, probe
 from protoslice.stores.cache import BlockCache, CacheOptions
 from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims, Collected
+from protoslice.stores.catalog.files import FileRef, FilesByDigest, refs_of
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.catalog.pages import StorePages
 from protoslice.stores.catalog.removed import find_tombstone
@@ -36,8 +37,9 @@ from protoslice.stores.catalog.schemas import Schemas, StoredSchema
 from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.clock import now
 from protoslice.stores.garbage import GRACE_SECONDS, GarbageReport, collect_garbage
+from protoslice.stores.ingest.abandoned import drop_outrun
 from protoslice.stores.ingest.external import ExternalObjects
-from protoslice.stores.ingest.ingest import Ingest, IntakeOptions, drop_attempt
+from protoslice.stores.ingest.ingest import Ingest, IntakeOptions
 from protoslice.stores.ingest.persist import StoreDraft
 from protoslice.stores.ingest.receive import Types
 from protoslice.stores.ingest.rules import RulesByType, check_kept
@@ -304,6 +306,20 @@ class Stores:
                 return True
         return False
 
+    async def files(self, ref: str) -> Mapping[str, FileRef]:
+        """The files of the store that `ref` names, by path, for `Ingest.take`.
+
+        Objects registered in place are left out.
+        """
+        return refs_of(await self._manifests.get(await self.resolve(ref)))
+
+    async def find_file(self, sha256: str) -> FileRef | None:
+        """A file of 1 MiB or more with this SHA-256, in hex, for `Ingest.take`; None when none is known.
+
+        A digest alone gives a client no access: the caller answers for that.
+        """
+        return await FilesByDigest(self._storage).find(sha256)
+
     def view_if_open(self, store_id: str) -> OpenStore | None:
         """The opened store `store_id`, if its manifest was read at most `trust_seconds` ago; else None."""
         return self._open_stores.get_fresh(store_id)
@@ -416,7 +432,7 @@ class Stores:
         there = await self._manifests.publish(manifest, beside)
         created = there.attempt == manifest.attempt
         if not created:
-            await drop_attempt(self._storage, manifest.attempt)
+            await drop_outrun(self._storage, self._claims, manifest)
         for name in request.tags:
             await self._tags.put(name, manifest.id, if_match=None, if_none_match=False)
         described = await self._store_pages.described(there)  # even if somebody removes it right now

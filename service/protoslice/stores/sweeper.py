@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Iterable, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -11,13 +11,13 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import NotFound
 from protoslice.storage import ObjectStat, Storage
 from protoslice.stores.catalog.census import Census
-from protoslice.stores.catalog.claims import Claims
+from protoslice.stores.catalog.claims import CLAIM_BYTES, Claims
 from protoslice.stores.catalog.holders import Holders, UnreadableManifest
 from protoslice.stores.catalog.stale_records import StaleRecords
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import place_in_time
 from protoslice.stores.layout.references import Reference, names_digest
-from protoslice.stores.manifest import Manifest
+from protoslice.stores.manifest import STORE, Manifest
 
 __all__ = ["Sweeper"]
 
@@ -30,12 +30,17 @@ class _Attempt:
     name: str
     objects: list[ObjectStat]
 
+    @property
+    def is_narrowed(self) -> bool:
+        """True when the claim lists what is left."""
+        return any(item.key.segments[-1] == "claim" and item.size > CLAIM_BYTES for item in self.objects)
+
 
 class Sweeper:
     """Deletes old attempts that nothing holds, and old objects in held attempts that no holder names.
 
     A listing clears an attempt whose references all are those of present stores, one of which names exactly the objects
-    that are there. Manifests are read of the others only, the suspects.
+    that are there; all must, once the claim has been narrowed. Manifests are read of the others only, the suspects.
     """
 
     def __init__(
@@ -78,8 +83,11 @@ class Sweeper:
         current = [each for each in references if self._census.is_current(each.place)]
         for each in current:
             self._census.see(each)
-        if len(current) == len(references) and names_digest(attempt.objects) in {each.names for each in current}:
-            return False
+        if current and len(current) == len(references):
+            named, there = {each.names for each in current}, names_digest(attempt.objects)
+            # A store that names less shares what another has. After that one is gone, it may name what is gone too.
+            if named == {there} or (there in named and not attempt.is_narrowed):
+                return False
         return any(self._is_old(item) for item in attempt.objects) if references else self._is_over(attempt)
 
     async def _drop(self, suspects: list[_Attempt]) -> None:
@@ -100,45 +108,49 @@ class Sweeper:
             held = await self._holders.of_attempt(attempt.name, mend=not self._dry_run)
             if held:
                 return await self._superfluous(attempt, held)
-            return attempt.objects if self._is_over(attempt) and await self._is_doomed(attempt) else []
+            if not self._is_over(attempt):
+                return []
+            return attempt.objects if self._dry_run or await self._left(attempt, held) == set() else []
         except UnreadableManifest as error:
             self.unreadable = self.unreadable or error.key
             return []
 
     async def _superfluous(self, attempt: _Attempt, held: list[Manifest]) -> list[ObjectStat]:
         """Old objects that no holder of an attempt names, and old references of manifests that are over."""
-        named = {key for manifest in held for key in manifest.keys_in(attempt.name)}
+        named = _names(held, attempt)
         current = {held_by for manifest in held for held_by in (manifest.id, place_in_time(manifest))}
-        found: list[ObjectStat] = []
-        for item in attempt.objects:
-            if not self._is_old(item) or item.key.segments[-1] == "claim":
-                continue
-            if keys.is_reference(item.key):
-                told = Reference.parse(item.key)
-                if (told.place or told.store) not in current and await self._outdated.is_over(item):
-                    found.append(item)
-            elif item.key.text not in named:
-                found.append(item)
-        return [] if found and await self._is_upload(attempt.name) else found
+        old = [item for item in attempt.objects if self._is_old(item) and item.key.segments[-1] != "claim"]
+        objects = [item for item in old if not keys.is_reference(item.key) and item.key.segments[-1] not in named]
+        stale = [item for item in old if keys.is_reference(item.key) and not _is_of(current, item)]
+        # A claim that allows the store of the attempt keeps the entries of a store that is gone, and its references.
+        if not self._dry_run and (objects or (stale and STORE not in named)):
+            left = await self._left(attempt, held)
+            objects = [] if left is None else [item for item in objects if item.key.segments[-1] not in left]
+        return objects + [item for item in stale if await self._outdated.is_over(item)]
 
-    async def _is_doomed(self, attempt: _Attempt) -> bool:
-        """True when no writer can need an attempt any more: its claim is doomed. A dry run asks for nothing."""
-        if self._dry_run:
-            return True
+    async def _left(self, attempt: _Attempt, held: list[Manifest]) -> Set[str] | None:
+        """Names of the objects that stay in an attempt; None when anybody may need all of them.
+
+        The claim is narrowed to what manifests name, unless others than those of `held` do by now.
+        """
         claim = await self._claims.condemn(attempt.name)
         if claim is None:
-            return False
-        # Writers now see the condemned claim, so manifests read from here on decide; and an upload may have begun
-        # since the listing of uploads, whose record is written first.
+            return None
         try:
-            needed = await self._is_upload(attempt.name) or await self._holders.of_attempt(attempt.name, mend=False)
+            found = await self._still_held(attempt)
         except UnreadableManifest:
             await self._claims.revive(claim)
             raise
-        if needed:
+        if found is None or (found and not held):
             await self._claims.revive(claim)
-            return False
-        return await self._claims.doom(claim)
+            return None
+        return await self._claims.narrow(claim, _names(found, attempt))
+
+    async def _still_held(self, attempt: _Attempt) -> list[Manifest] | None:
+        """Manifests that name objects of a condemned attempt; None for a resumable upload that is not over."""
+        # Writers now see the condemned claim, so manifests read from here on decide; and an upload may have begun
+        # since the listing of uploads, whose record is written first.
+        return None if await self._is_upload(attempt.name) else await self._holders.of_attempt(attempt.name, mend=False)
 
     async def _is_upload(self, attempt: str) -> bool:
         with suppress(NotFound):
@@ -164,6 +176,17 @@ class Sweeper:
 
     def _is_old(self, item: ObjectStat) -> bool:
         return item.modified.timestamp() < self._before
+
+
+def _names(held: Iterable[Manifest], attempt: _Attempt) -> set[str]:
+    """Names in an attempt that manifests need."""
+    return {name for manifest in held for name in manifest.names_in(attempt.name)}
+
+
+def _is_of(current: Collection[str], item: ObjectStat) -> bool:
+    """True for the reference of a current place, or of an older version and a current store."""
+    told = Reference.parse(item.key)
+    return (told.place or told.store) in current
 
 
 async def _attempts(storage: Storage) -> AsyncIterator[_Attempt]:

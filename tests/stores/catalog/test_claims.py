@@ -20,6 +20,11 @@ from protoslice.stores.catalog.claims import Claims, Collected, Lease
 T = TypeVar("T")
 
 
+def names_in(attempt: str) -> set[str]:
+    """Names of a manifest's objects in any attempt."""
+    return {"file-0", "file-0.sums"}
+
+
 def test_a_collection_between_any_two_calls_of_an_upload_costs_no_acknowledged_store() -> None:
     """The writer stands still past every grace; it either is told so, or its store is whole."""
 
@@ -186,7 +191,7 @@ def test_a_claim_is_renewed_while_an_upload_is_open() -> None:
             while (await storage.stat(key)).etag in {first, condemned.etag}:
                 await asyncio.sleep(0.01)
         assert not await claims.doom(condemned)
-        await claims.hold(["0-a"])
+        await claims.hold(["0-a"], names_in)
         await lease.end()
 
     asyncio.run(run())
@@ -199,9 +204,30 @@ def test_what_is_doomed_is_never_alive_again() -> None:
         condemned = await claims.condemn("0-a")
         assert condemned is not None
         assert await claims.doom(condemned)
-        for call in (claims.hold(["0-a"]), claims.renew("0-a"), claims.hold(["0-b"])):
+        for call in (claims.hold(["0-a"], names_in), claims.renew("0-a"), claims.hold(["0-b"], names_in)):
             with pytest.raises(Collected):
                 await call
+
+    asyncio.run(run())
+
+
+def test_what_a_claim_does_not_list_never_comes_back() -> None:
+    async def run() -> None:
+        claims = Claims(MemoryStorage())
+        await claims.stake("0-a")
+        for names, left in (({"a", "b"}, {"a", "b"}), ({"a", "c"}, {"a"}), ({"a", "b"}, {"a"})):
+            condemned = await claims.condemn("0-a")
+            assert condemned is not None
+            assert await claims.narrow(condemned, names) == left
+            assert not await claims.is_over("0-a", left)
+        await claims.hold(["0-a"], lambda _: {"a"})
+        for call in (claims.hold(["0-a"], lambda _: {"a", "b"}), claims.renew("0-a", {"b"})):
+            with pytest.raises(Collected):
+                await call
+        condemned = await claims.condemn("0-a")
+        assert condemned is not None
+        await claims.revive(condemned)
+        assert await claims.is_over("0-a", {"b"})
 
     asyncio.run(run())
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.support.stores import onnx
 
-__all__ = ["CONTENTS", "Content"]
+__all__ = ["CONTENTS", "FAMILY", "Content"]
 
 
 @dataclass(frozen=True)
@@ -36,4 +36,7 @@ CONTENTS = (
     Content("long", {"model.onnx": _LONG}, "model.onnx"),
     Content("folder", {"root.onnx": _LONG, "vocab.txt": _LINES, "zero.bin": b""}, "root.onnx"),
     Content("alike", {"root.onnx": _LONG, "vocab.txt": _LINES + b"four\n"}, "root.onnx"),
+    Content("kin", {"root.onnx": _OTHER, "vocab.txt": _LINES, "more.txt": _LINES + b"four\n"}, "root.onnx"),
 )
+FAMILY = CONTENTS[3:]
+"""Contents that have files in common."""

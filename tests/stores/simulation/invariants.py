@@ -9,10 +9,12 @@ from tests.stores.simulation.clients import TAGS
 from tests.stores.simulation.cluster import Cluster, Machine
 from tests.stores.simulation.ledger import Ledger, Violation
 from tests.stores.simulation.registers import Deed, linearizable
+from tests.stores.simulation.removing import ATTEMPT
 from tests.support.stores import assert_whole, keys_in, read, visible
 
 from protoslice.errors import NotFound, ProtosliceError
 from protoslice.facts import Store
+from protoslice.storage import ObjectKey
 from protoslice.stores import Stores
 
 __all__ = ["check"]
@@ -157,27 +159,43 @@ async def _check_leftovers(cluster: Cluster, ledger: Ledger) -> None:
                 raise Violation("a store is shown with its tags", f"{name} is missing")
 
     await _at(cluster, reader, read_all)
-    left = _unaccounted(await keys_in(cluster.truth), cluster.touched, tags)
+    found = await keys_in(cluster.truth)
+    left = _unaccounted(found, cluster.touched, tags, await _named(cluster, found))
     if not cluster.conditional_delete:  # a manifest that was taken back stays: another may come to its place any time
         left = [key for key in left if not key.startswith("stores/")]
     if left:
         raise Violation("nothing but garbage is left over", ", ".join(left))
 
 
-def _unaccounted(found: list[str], read: set[str], tags: set[str]) -> list[str]:
-    """Keys of objects that nothing needs, given the keys `read` and the entries of tags `tags`."""
+async def _named(cluster: Cluster, found: list[str]) -> dict[str, set[str]]:
+    """Attempts that entries of the indexes name, by the keys of the entries."""
+    named: dict[str, set[str]] = {}
+    for key in [key for key in found if key.startswith(("indexes/time/", "indexes/file/"))]:
+        size = (await cluster.truth.stat(ObjectKey(key))).size
+        named[key] = {*ATTEMPT.findall((await cluster.truth.get_range(ObjectKey(key), 0, size)).decode())}
+    return named
+
+
+def _unaccounted(found: list[str], read: set[str], tags: set[str], named: dict[str, set[str]]) -> list[str]:
+    """Keys that nothing needs, given those `read`, entries of `tags` and attempts `named` by entries."""
     stores = {key.rpartition("/")[2] for key in read if key.startswith("stores/")} & {key[7:] for key in found}
     # Nothing of an empty object is read but its sums.
     contents = {key for key in found if {key, f"{key}.sums"} & read}
     attempts = {key.split("/")[1] for key in contents if key.startswith("objects/")}
+    # All that a store names may lie in the attempts of others, and its own claim then stands for it alone.
+    own = {
+        each for key, some in named.items() if key.startswith("indexes/time/") and key[-64:] in stores for each in some
+    }
 
     def is_needed(key: str) -> bool:
         folder, _, rest = key.partition("/")
         last = key.rpartition("/")[2]
         if folder == "objects" and (last == "claim" or last.startswith("of-")):
-            return rest.split("/")[0] in attempts and (last == "claim" or last[3:].split("-")[1] in stores)
+            return rest.split("/")[0] in attempts | own and (last == "claim" or last[3:].split("-")[1] in stores)
         if key.startswith(("indexes/time/", "indexes/type/")):
             return last.partition("-")[2] in stores
+        if key.startswith("indexes/file/"):
+            return named[key] <= attempts
         if key.startswith("indexes/tag/"):
             return key in tags
         return key in contents

@@ -22,7 +22,7 @@ from tests.stores.simulation.threads import SimulatedPool, run_coroutine_threads
 
 __all__ = ["Nature", "simulated"]
 
-SIZES = {"BATCH": 48, "HEAD": 160}
+SIZES = {"BATCH": 48, "HEAD": 160, "LEAST_FOUND": 30}
 """Limits of the package, so small that the short files of a simulation take the ways of large ones."""
 
 

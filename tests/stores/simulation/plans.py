@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.stores.simulation.clients import TAGS, Action
-from tests.stores.simulation.contents import CONTENTS, Content
+from tests.stores.simulation.contents import CONTENTS, FAMILY, Content
 from tests.stores.simulation.faults import Fate, Place, Weather
 from tests.stores.simulation.reading import Collect, Read
 from tests.stores.simulation.removing import Damage, Remove, Restore
-from tests.stores.simulation.sending import Recipe, Send
+from tests.stores.simulation.sending import Commit, Recipe, Send
 from tests.stores.simulation.tagging import DropTag, Look, SetTag
 from tests.stores.simulation.uploading import Resumable
 
@@ -52,7 +52,7 @@ def drawn(seed: int, profile: str = "all") -> Plan:
     """The plan of a seed, with clients of a profile."""
     random = Random(seed)
     grace = random.choice(GRACES)
-    contents = random.sample(CONTENTS, random.choice((1, 2, 3)))
+    contents = random.sample(FAMILY if profile == "sharing" else CONTENTS, random.choice((1, 2, 3)))
     # Few kinds in one history: those that are there meet the more often.
     known = PROFILES[profile]
     kinds = random.choices(random.sample(known, random.randint(1, len(known))), k=random.choice((1, 2, 3, 4)))
@@ -140,8 +140,20 @@ def _reader(random: Random, contents: list[Content], grace: float) -> list[Actio
 
 
 def _copier(random: Random, contents: list[Content], grace: float) -> list[Action]:
-    folder, alike = CONTENTS[3:]
-    return [Send(content=folder), Recipe(wait=_wait(random), content=alike, source=folder)]
+    source = random.choice([each for each in contents if each in FAMILY] or FAMILY)
+    copies = [_copy(random, source) for _ in range(random.choice((1, 1, 2)))]
+    if random.random() < 0.5:
+        copies.insert(1, Remove(wait=_wait(random), content=source))
+    return [Send(content=source), *copies]
+
+
+def _copy(random: Random, source: Content) -> Action:
+    """A store that shares files of the source, mostly at once."""
+    content, way = random.choice([each for each in FAMILY if each is not source]), random.choice((0, 1, 1, 2))
+    if way == 0:
+        return Recipe(wait=_wait(random), content=content, source=source)
+    pause = random.choice((0.0, 100.0, 3000.0)) * random.random()
+    return Commit(wait=_wait(random), patience=5000.0, content=content, source=source, digests=way == 2, pause=pause)
 
 
 def _collector(random: Random, contents: list[Content], grace: float) -> list[Action]:
@@ -153,6 +165,7 @@ PROFILES = {
     "all": (_senders, _uploader, _tagger, _remover, _reader, _copier, _collector, _stranger),
     "uploads": (_uploader,),
     "tags": (_tagger, _remover, _senders),
+    "sharing": (_copier, _copier, _collector, _remover, _senders),
     "garbage": (_collector, _senders, _uploader, _copier),
 }
 """Kinds of clients that a history may be of."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tests.stores.simulation.clients import TAGS, Action, Client
 from tests.stores.simulation.cluster import Unreachable
-from tests.stores.simulation.contents import Content
+from tests.stores.simulation.contents import FAMILY, Content
 from tests.stores.simulation.ledger import Entry
 from tests.stores.simulation.registers import Deed
 from tests.stores.simulation.sending import entry_and_deeds
@@ -17,7 +17,7 @@ from tests.support.stores import keys_in
 from protoslice.errors import Conflict, NotFound, StorageUnavailable
 from protoslice.storage import ObjectKey, Storage
 
-__all__ = ["Damage", "Remove", "Restore"]
+__all__ = ["ATTEMPT", "Damage", "Remove", "Restore"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +79,15 @@ class Damage(Action):
         truth, ledger = client.cluster.truth, client.ledger
         manifests = {store: await _content(truth, f"stores/{store}") for store in ledger.contents}
         wanted = manifests[client.ids[self.content.name]]
-        attempts = set(_ATTEMPT.findall(wanted))
+        attempts = set(ATTEMPT.findall(wanted))
         found = [key for key in await keys_in(truth, "objects") if key.split("/")[1] in attempts and _is_content(key)]
         if not found:
             return
         key = client.random.choice(found)
-        for store, manifest in manifests.items():
-            if key.split("/")[1] in manifest:
-                ledger.damaging(store)
+        damaged = {store for store, manifest in manifests.items() if key.split("/")[1] in manifest}
+        family = {client.ids[content.name] for content in FAMILY}
+        for store in damaged | (family if damaged & family else set()):  # a recipe under way may share the object
+            ledger.damaging(store)
         data = await _content(truth, key)
         if data and client.random.random() < 0.5:
             await truth.put(ObjectKey(key), data[:-1].encode("latin-1"))
@@ -95,7 +96,7 @@ class Damage(Action):
         client.say(f"destroys {key}")
 
 
-_ATTEMPT = re.compile(r"[0-9a-f]{10}-[0-9a-f]{20}")
+ATTEMPT = re.compile(r"[0-9a-f]{10}-[0-9a-f]{20}")
 
 
 def _is_content(key: str) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tests.stores.simulation.clients import Action, Client, pieces
@@ -12,11 +14,11 @@ from tests.stores.simulation.contents import Content
 from tests.stores.simulation.ledger import Entry, Violation
 from tests.stores.simulation.registers import Deed
 
-from protoslice.errors import Conflict, StorageUnavailable
+from protoslice.errors import Conflict, NotFound, StorageUnavailable
 from protoslice.recipes import Copy, RecipeWriter
-from protoslice.stores import IngestRequest, Stores, follow
+from protoslice.stores import FileRef, IngestRequest, Stores, follow
 
-__all__ = ["Recipe", "Send", "entry_and_deeds"]
+__all__ = ["Commit", "Recipe", "Send", "entry_and_deeds"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,18 +68,67 @@ class Recipe(Action):
                 created = await ingest.commit()
                 return created.store.id, created.created
 
-        await _taken_in(client, self.content, (), "recipe", send)
+        await _taken_in(client, self.content, (), "recipe", send, shares=True)
 
     def _recipe(self, source: str) -> bytes:
         writer, recipe = RecipeWriter(), b""
         for path, data in self.content.files.items():
             recipe += writer.file(path)
-            if self.source.files.get(path) == data:
-                recipe += writer.copy(Copy(source, path, 0, len(data)))
-            else:
-                recipe += writer.literal(len(data)) + data
+            old = self.source.files.get(path, b"")
+            size = len(old) if data.startswith(old) else 0
+            if size:
+                recipe += writer.copy(Copy(source, path, 0, size))
+            if size < len(data):
+                recipe += writer.literal(len(data) - size) + data[size:]
             recipe += writer.end(len(data), hashlib.sha256(data).hexdigest())
         return recipe + writer.done()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit(Action):
+    """Send a store of which another has some files, found in that one or by their digests."""
+
+    content: Content
+    source: Content
+    digests: bool
+    pause: float = 0.0
+    """Seconds between the files and the commit."""
+
+    def simpler(self) -> Iterator[Action]:
+        """See `Action.simpler`."""
+        yield from Action.simpler(self)
+        if self.pause:
+            yield replace(self, pause=0.0)
+
+    async def run(self, client: Client) -> None:
+        """See `Action.run`."""
+        source = client.ids[self.source.name]
+        await _taken_in(client, self.content, (), "commit", lambda stores: self._send(stores, source), shares=True)
+
+    async def _send(self, stores: Stores, source: str) -> tuple[str, bool]:
+        files = self.content.files
+        refs = await self._found(stores, source)
+        async with await stores.ingest(IngestRequest(root=self.content.root)) as ingest:
+            await ingest.take(refs)
+            for path in (path for path in files if path not in refs):
+                sink = await ingest.file(path)
+                async for piece in pieces(files[path]):
+                    await sink.write(piece)
+                await sink.close()
+            await asyncio.sleep(self.pause)
+            created = await ingest.commit()
+            return created.store.id, created.created
+
+    async def _found(self, stores: Stores, source: str) -> dict[str, FileRef]:
+        wanted = {path: hashlib.sha256(data).hexdigest() for path, data in self.content.files.items()}
+        if self.digests:
+            found = {path: await stores.find_file(digest) for path, digest in wanted.items()}
+            return {path: ref for path, ref in found.items() if ref is not None}
+        there: Mapping[str, FileRef] = {}
+        with suppress(NotFound):
+            there = await stores.files(source)
+        by_digest = {ref.sha256: ref for ref in there.values()}
+        return {path: by_digest[digest] for path, digest in wanted.items() if digest in by_digest}
 
 
 async def _taken_in(
@@ -86,10 +137,12 @@ async def _taken_in(
     tags: tuple[str, ...],
     kind: str,
     work: Callable[[Stores], Awaitable[tuple[str, bool]]],
+    *,
+    shares: bool = False,
 ) -> None:
-    """Note what comes of sending a store."""
+    """Note what comes of sending a store; one that shares objects is damaged by what befell them before."""
     ledger, store = client.ledger, client.ids[content.name]
-    entry = ledger.sending(store)
+    entry = ledger.sending(store, again=shares)
     deeds = [ledger.deed(name, Deed("set", entry.began, store)) for name in tags]
     try:
         made, created = await client.ask(kind, work)

@@ -1,43 +1,50 @@
-"""Claims: small records by which writers and collectors agree whether an attempt's objects may go.
+"""Claims: small records by which writers and collectors agree which of an attempt's objects may go.
 
-The claim of an attempt is durable before the first object of the attempt, is changed by compare-and-set, and has three
-states: `alive`, a writer is at work, or a manifest names objects of the attempt; `condemned`, a collector has found no
-such manifest and is about to look once more; `doomed`, the objects are being removed, irrevocably. A missing claim was
-removed with its objects.
+The claim of an attempt is durable before the first object of the attempt, is changed by compare-and-set, and has four
+states: `alive`, a writer is at work, or a manifest names objects of the attempt; `condemned`, a collector has found
+objects that no manifest names and is about to look once more; `narrowed`, all objects are being removed but those that
+the claim lists; `doomed`, all objects are. Nothing comes back to a list. A missing claim was removed with its objects.
 
 A writer publishes its manifest, then reads the claims of all attempts the manifest names (`hold`). A collector
-condemns, then reads the manifests, then dooms. Each side writes before it reads, so at least one of them sees the
-other; and both leave `condemned` by compare-and-set over the same entity tag, so exactly one of them succeeds. No clock
-is part of this: a replica may stand still for days between any two calls.
+condemns, then reads the manifests, then narrows the claim to what they name. Each side writes before it reads, so at
+least one of them sees the other; and both leave `condemned` by compare-and-set over the same entity tag, so exactly one
+of them succeeds. No clock is part of this: a replica may stand still for days between any two calls.
+
+Stores share attempts. So the list may have a name that is no object's (`manifest.STORE`): the store that the attempt
+was made for may be published, which decides about the entries of that store in the indexes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, IntegrityError, NotFound, ProtosliceError, StorageUnavailable
-from protoslice.storage import Storage
+from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_new
 
-__all__ = ["Claim", "Claims", "Collected", "Lease"]
+__all__ = ["CLAIM_BYTES", "Claim", "Claims", "Collected", "Lease"]
 
-State = Literal["alive", "condemned", "doomed"]
+State = Literal["alive", "condemned", "narrowed", "doomed"]
+NamesIn = Callable[[str], Collection[str]]
+"""Names of the objects of an attempt that a manifest needs; see `Manifest.names_in`."""
 
 RENEW_SECONDS: Final = 600.0
 """Seconds after which a busy writer renews its claim: far less than any sensible grace of a collector."""
 _TRIES: Final = 8
-_STATES: Final[tuple[State, ...]] = ("alive", "condemned", "doomed")
-_SIZE: Final = 26
-"""Bytes of every claim: the state, padded to nine letters, a space, and sixteen random hex digits.
+_STATES: Final[tuple[State, ...]] = ("alive", "condemned", "narrowed", "doomed")
+CLAIM_BYTES: Final = 26
+"""Bytes of a claim without a list.
 
-Some storages make entity tags from contents, so a claim that is alive again must not look like the one before.
+These are the state, padded to nine letters, a space, and sixteen random hex digits.
+Some storages make entity tags from contents, so a claim that is alive again must not look like the one before. The
+names of a list follow, a line feed before each.
 """
 
 
@@ -58,6 +65,12 @@ class Claim:
     attempt: str
     state: State
     etag: str
+    left: frozenset[str] | None = None
+    """Names that manifests may need; None for all names."""
+
+    def allows(self, names: Collection[str]) -> bool:
+        """True when a manifest that needs these objects may rely on them."""
+        return self.state != "doomed" and (self.left is None or self.left.issuperset(names))
 
 
 class Claims:
@@ -68,56 +81,67 @@ class Claims:
 
     async def stake(self, attempt: str) -> None:
         """Create the claim of a new attempt; durable on return."""
-        await put_new(self._storage, keys.claim(attempt), _encode("alive"))
+        await put_new(self._storage, keys.claim(attempt), _encode("alive", None))
 
     async def drop(self, attempt: str) -> None:
         """Remove the claim of an attempt that has no objects and never will; storage errors are ignored."""
         with suppress(ProtosliceError):
             await self._storage.delete(keys.claim(attempt))
 
-    async def renew(self, attempt: str) -> None:
-        """Set a claim to `alive` under a new entity tag; `Collected` when the claim is doomed or gone."""
+    async def renew(self, attempt: str, names: Collection[str] = ()) -> None:
+        """Spare a claim under a new entity tag; `Collected` when no manifest may need `names` any more."""
         for _ in range(_TRIES):
             found = await self._read(attempt)
-            if found is None or found.state == "doomed":
+            if found is None or not found.allows(names):
                 raise Collected
-            if await self._write(found, "alive") is not None:
+            if await self._write(found, _spared(found), found.left) is not None:
                 return
         raise StorageUnavailable(f"the claim of upload {attempt} keeps changing")
 
-    async def hold(self, attempts: Iterable[str]) -> None:
-        """Protect the objects of `attempts` once a manifest that names them is published.
+    async def hold(self, attempts: Iterable[str], names_in: NamesIn) -> None:
+        """Protect the objects `names_in` each of `attempts` once a manifest that names them is published.
 
         `Collected` if too late.
         """
-        await map_concurrently(self._hold, sorted(attempts))
+        await map_concurrently(lambda attempt: self._hold(attempt, names_in), sorted(attempts))
 
     async def condemn(self, attempt: str) -> Claim | None:
         """Condemn an attempt and return its claim; None when a writer changed the claim at the same time."""
         found = await self._read(attempt)
         if found is None or found.state == "doomed":
             return found or Claim(attempt, "doomed", "")
-        return await self._write(found, "condemned")
+        return await self._write(found, "condemned", found.left)
 
-    async def is_over(self, attempt: str) -> bool:
-        """True when a claim is doomed or gone: no manifest that names objects of this attempt can last."""
+    async def is_over(self, attempt: str, names: Collection[str]) -> bool:
+        """True when a claim is gone or does not allow `names`: no manifest that needs them can last."""
         found = await self._read(attempt)
-        return found is None or found.state == "doomed"
+        return found is None or not found.allows(names)
+
+    async def narrow(self, claim: Claim, names: Set[str]) -> Set[str] | None:
+        """Doom all objects of a condemned attempt but `names`, and return the names left.
+
+        None when a writer revived the claim.
+        """
+        if claim.state == "doomed":
+            return frozenset()
+        left = frozenset(names) if claim.left is None else claim.left & names
+        written = await self._write(claim, "narrowed" if left else "doomed", left)
+        return None if written is None else left
 
     async def doom(self, claim: Claim) -> bool:
         """Doom a condemned attempt, so that its objects may be deleted; False when a writer revived the claim."""
-        return claim.state == "doomed" or await self._write(claim, "doomed") is not None
+        return await self.narrow(claim, frozenset()) is not None
 
     async def revive(self, claim: Claim) -> None:
-        """Set a condemned claim to `alive` again, since a manifest names objects of the attempt."""
+        """Spare a condemned claim, since a manifest names objects of the attempt."""
         if claim.state == "condemned":
-            await self._write(claim, "alive")
+            await self._write(claim, _spared(claim), claim.left)
 
-    async def _hold(self, attempt: str) -> None:
+    async def _hold(self, attempt: str, names_in: NamesIn) -> None:
         with suppress(NotFound, IntegrityError):
-            if _state(await self._storage.get_range(keys.claim(attempt), 0, _SIZE)) == "alive":
+            if _state(await self._storage.get_range(keys.claim(attempt), 0, CLAIM_BYTES)) == "alive":
                 return  # one request for the common case
-        await self.renew(attempt)
+        await self.renew(attempt, names_in(attempt))
 
     async def _read(self, attempt: str) -> Claim | None:
         """The claim of an attempt; None when it does not exist."""
@@ -125,30 +149,31 @@ class Claims:
         for _ in range(_TRIES):
             try:
                 stat = await self._storage.stat(key)
-                data = await self._storage.get_range(key, 0, min(stat.size, _SIZE), if_etag=stat.etag)
+                data = await self._storage.get_range(key, 0, stat.size, if_etag=stat.etag)
             except NotFound:
                 return None
             except Conflict:
                 continue
-            return Claim(attempt, _state(data), stat.etag)
+            return Claim(attempt, _state(data), stat.etag, _left(data))
         raise StorageUnavailable(f"the claim of upload {attempt} keeps changing")
 
-    async def _write(self, claim: Claim, state: State) -> Claim | None:
-        """Write `state` by compare-and-set and return the new claim; None when the claim has changed."""
-        data = _encode(state)
+    async def _write(self, claim: Claim, state: State, left: frozenset[str] | None) -> Claim | None:
+        """Write a state and a list by compare-and-set; returns the new claim, None when it has changed."""
+        data = _encode(state, left)
         key = keys.claim(claim.attempt)
         try:
-            return Claim(claim.attempt, state, await self._storage.put(key, data, if_etag=claim.etag))
+            return replace(claim, state=state, left=left, etag=await self._storage.put(key, data, if_etag=claim.etag))
         except Conflict:
-            return await self._own(claim.attempt, state, data)
+            etag = await self._written(key, data)
+            return None if etag is None else replace(claim, state=state, left=left, etag=etag)
 
-    async def _own(self, attempt: str, state: State, data: bytes) -> Claim | None:
-        """The claim if it holds exactly `data`, so this process wrote it and lost the answer; else None."""
-        key = keys.claim(attempt)
+    async def _written(self, key: ObjectKey, data: bytes) -> str | None:
+        """Entity tag of a claim that holds exactly `data`; else None."""
+        # The random digits are ours: this process wrote it and lost the answer.
         with suppress(NotFound, Conflict):
             stat = await self._storage.stat(key)
-            if stat.size == _SIZE and await self._storage.get_range(key, 0, _SIZE, if_etag=stat.etag) == data:
-                return Claim(attempt, state, stat.etag)
+            if stat.size == len(data) and await self._storage.get_range(key, 0, len(data), if_etag=stat.etag) == data:
+                return stat.etag
         return None
 
 
@@ -158,8 +183,19 @@ def _state(data: bytes) -> State:
     return next((state for state in _STATES if state == word), "alive")
 
 
-def _encode(state: State) -> bytes:
-    return f"{state:<9} {secrets.token_hex(8)}".encode()
+def _left(data: bytes) -> frozenset[str] | None:
+    """Names listed in a claim; None for a claim without a list."""
+    names = data[CLAIM_BYTES:].decode("ascii", "replace").split("\n")[1:]
+    return frozenset(names) if names else None
+
+
+def _spared(claim: Claim) -> State:
+    """State of a claim that is condemned no more."""
+    return "alive" if claim.left is None else "narrowed"
+
+
+def _encode(state: State, left: Iterable[str] | None) -> bytes:
+    return "\n".join([f"{state:<9} {secrets.token_hex(8)}", *sorted(left or ())]).encode()
 
 
 class Lease:

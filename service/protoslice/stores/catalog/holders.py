@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import compress
 
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, IntegrityError, NotFound
@@ -67,7 +68,7 @@ class Holders:
         return [each.manifest for each in await self._of_store(store_id)]
 
     async def mend(self, store_id: str) -> None:
-        """Withdraw a store that lacks objects of an attempt whose claim is doomed or missing.
+        """Withdraw a store that lacks objects which the claim of their attempt does not allow.
 
         Its writer died before it saw that it was too late, and nobody was told of the store. One that has lost objects
         otherwise still has its claims, and stays, since a sender of the same content mends it.
@@ -78,12 +79,13 @@ class Holders:
 
     async def _mended(self, found: _Found) -> bool:
         """True when the manifest was withdrawn; `mend` says why."""
-        attempts = sorted(found.manifest.attempts)
-        for attempt, is_over in zip(attempts, await map_concurrently(self._claims.is_over, attempts), strict=True):
-            if is_over and not found.manifest.keys_in(attempt) <= await self._listed(attempt):
+        manifest, attempts = found.manifest, sorted(found.manifest.attempts)
+        over = await map_concurrently(lambda each: self._claims.is_over(each, manifest.names_in(each)), attempts)
+        for attempt in compress(attempts, over):
+            if not manifest.keys_in(attempt) <= await self._listed(attempt):
                 with suppress(Conflict, NotFound):  # replaced or removed meanwhile
-                    await withdraw(self._storage, found.manifest.id, found.stat.etag)
-                    _log.warning("the store %s is withdrawn: its upload was collected too early", found.manifest.id)
+                    await withdraw(self._storage, manifest.id, found.stat.etag)
+                    _log.warning("the store %s is withdrawn: its upload was collected too early", manifest.id)
                     return True
         return False
 

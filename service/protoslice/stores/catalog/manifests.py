@@ -126,7 +126,7 @@ class Manifests:
                 return manifest
             if await self._holds(there) and await self._is_sound(there):
                 return there
-            await self._claims.hold(manifest.attempts)  # a writer that is too late replaces nothing
+            await self._claims.hold(manifest.attempts, manifest.names_in)  # a writer that is too late replaces nothing
             replaced = await self._replace(manifest.id, data, etag)
         raise StorageUnavailable(f"the store {manifest.id} keeps changing")
 
@@ -145,7 +145,7 @@ class Manifests:
             try:
                 return await self.content(stat), stat.etag
             except (IntegrityError, NotFound):  # a damaged or withdrawn manifest does not keep its place
-                await self._claims.hold(manifest.attempts)
+                await self._claims.hold(manifest.attempts, manifest.names_in)
                 return manifest, await self._storage.put(key, data, if_etag=stat.etag)
         return None
 
@@ -156,7 +156,7 @@ class Manifests:
         """
         try:
             # Retried: a lost answer must not withdraw a manifest whose objects are safe.
-            await _insisting(lambda: self._claims.hold(manifest.attempts))
+            await _insisting(lambda: self._claims.hold(manifest.attempts, manifest.names_in))
         except Collected:
             if replaced is None:
                 await self._retire(manifest.id, etag)
@@ -183,7 +183,7 @@ class Manifests:
     async def _holds(self, manifest: Manifest) -> bool:
         """True when the objects of an existing manifest are protected from collectors."""
         try:
-            await self._claims.hold(manifest.attempts)
+            await self._claims.hold(manifest.attempts, manifest.names_in)
         except Collected:
             return False
         return True

@@ -11,11 +11,13 @@ from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.stores.catalog.census import Census, TagCensus
 from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims
+from protoslice.stores.catalog.files import FilesByDigest
 from protoslice.stores.catalog.holders import Holders, UnreadableManifest
 from protoslice.stores.catalog.named_records import is_removal_mark
 from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import entries_of, owner_of, store_at
+from protoslice.stores.manifest import STORE
 
 __all__ = ["SETTLED_SECONDS", "StaleRecords"]
 
@@ -37,23 +39,25 @@ class StaleRecords:
         self._settled = settled
         self._claims = Claims(storage)
         self._tags = Tags(storage)
+        self._files = FilesByDigest(storage)
 
     async def remove(self) -> None:
         """Delete all stale index entries, entries of tags, and removal marks."""
         tags = await TagCensus.of(self._storage)
         await each_concurrently(self._remove_entry, self._entries())
+        await each_concurrently(self._remove_entry_of_file, self._entries_of_files())
         await each_concurrently(self._remove_entry_of_tag, self._entries_of_tags(tags))
         await each_concurrently(self._remove_unless_changed, self._marks(tags))
 
     async def is_over(self, item: ObjectStat) -> bool:
         """True when the attempt that wrote an index entry or a reference can no longer become a store.
 
-        Decided by the claim of the attempt alone: a writer publishes nothing under a doomed claim.
+        Decided by the claim of the attempt alone: a writer publishes nothing that the claim does not allow.
         """
         attempt = await owner_of(self._storage, item)
         if attempt is None:  # entries of older versions do not name their attempt
             return item.modified.timestamp() < self._settled
-        return await self._claims.is_over(attempt)
+        return await self._claims.is_over(attempt, {STORE})
 
     async def _entries(self) -> AsyncIterator[ObjectStat]:
         """Entries by time and by type that a store's only place in time does not explain."""
@@ -69,6 +73,16 @@ class StaleRecords:
         except UnreadableManifest:
             return
         if not any(item.key in entries_of(manifest) for manifest in manifests) and await self.is_over(item):
+            await self._storage.delete(item.key)
+
+    async def _entries_of_files(self) -> AsyncIterator[ObjectStat]:
+        """Entries of files that came with no present store."""
+        async for item in self._storage.iterate(keys.BY_FILE):
+            if item.modified.timestamp() < self._before and not self._census.is_current(item.key.segments[-1]):
+                yield item
+
+    async def _remove_entry_of_file(self, item: ObjectStat) -> None:
+        if await self._files.is_over(item):
             await self._storage.delete(item.key)
 
     async def _entries_of_tags(self, tags: TagCensus) -> AsyncIterator[ObjectStat]:

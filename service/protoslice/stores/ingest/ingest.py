@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 
 from protoslice.concurrency.executor import Worker
-from protoslice.errors import ChecksumMismatch, IntegrityError, InvalidInput, ProtosliceError
+from protoslice.concurrency.gather import map_concurrently
+from protoslice.errors import ChecksumMismatch, Conflict, IntegrityError, InvalidInput, LimitExceeded
 from protoslice.facts import File
+from protoslice.schema.detection.detect import HEAD
 from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Claims, Lease
+from protoslice.stores.catalog.files import FileRef
 from protoslice.stores.ingest.inspection import Inspection
-from protoslice.stores.ingest.packs import Packs
+from protoslice.stores.ingest.packs import FilePlace, Packs
 from protoslice.stores.ingest.persist import StoreDraft, drafted
 from protoslice.stores.ingest.prepare import NotARoot, Prepared, prepare_root
 from protoslice.stores.ingest.receive import FileSink, Received, Types
@@ -23,13 +25,15 @@ from protoslice.stores.ingest.side import StoredSide
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.names import FilePaths, check_request
-from protoslice.stores.objects.joined import open_file_object
-from protoslice.stores.objects.stored import StoredFile
+from protoslice.stores.objects.joined import open_file_objects
+from protoslice.stores.objects.stored import StoredFile, StoredObject, open_object
 from protoslice.stores.requests import Created, IngestRequest
 
 __all__ = ["Ingest", "IntakeOptions"]
 
 T = TypeVar("T")
+
+_DAMAGED = "a file that another store has is damaged there: send it with its bytes"
 
 Announce = Callable[[StoreDraft, IngestRequest], Awaitable[Created]]
 
@@ -116,6 +120,30 @@ class Ingest:
         self._check_room(received.info.path)
         self._files.append(received)
 
+    async def take(self, files: Mapping[str, FileRef]) -> None:
+        """Add files that other stores have, by path: nothing is written, and their heads are read.
+
+        Raises `LimitExceeded` beyond the ingest's limit, `Conflict` when objects of one are gone or damaged.
+        """
+        for path, ref in files.items():
+            self._check_room(path)
+            self._left -= ref.size
+            if self._left < 0:
+                raise LimitExceeded(f"the upload is larger than is taken: no room is left for the file {path!r}")
+        locations = [ref.location for ref in files.values()]
+        try:
+            opened = await open_file_objects(locations, self._open_object)
+            try:
+                self._files += await map_concurrently(
+                    lambda each: self._taken(*each), zip(files, files.values(), opened, strict=True)
+                )
+            finally:
+                for source in opened:
+                    source.close()
+        except IntegrityError as error:
+            await self._check_kept(locations)
+            raise Conflict(_DAMAGED) from error
+
     async def write(self, piece: bytes) -> None:
         """Append `piece` to the open file."""
         if self._sink is None:
@@ -141,10 +169,10 @@ class Ingest:
             raise InvalidInput("a file is open still: it would be only half there")
         try:
             return await self._commit(expected_sha256)
-        except IntegrityError:
-            # Missing objects may have been collected; `hold` raises `Collected` for those, else the object is damaged.
-            arrived = {key.split("/")[1] for file in self._files for key in file.stored.keys}
-            await self._options.claims.hold({self._attempt} | arrived)
+        except IntegrityError as error:
+            await self._check_kept(file.stored for file in self._files)
+            if any(file.is_shared for file in self._files):
+                raise Conflict(_DAMAGED) from error
             raise
 
     async def _commit(self, expected_sha256: bytes | None) -> Created:
@@ -173,6 +201,22 @@ class Ingest:
             raise InvalidInput("the file before is not closed")
         self._paths.add(path)
 
+    async def _check_kept(self, locations: Iterable[ObjectLocation]) -> None:
+        """Raise `Collected` when objects of files that arrived are missing since a collector has removed them."""
+        names: dict[str, set[str]] = {self._attempt: set()}
+        for location in locations:
+            for attempt, some in location.names.items():
+                names.setdefault(attempt, set()).update(some)
+        await self._options.claims.hold(names, names.__getitem__)
+
+    async def _taken(self, path: str, ref: FileRef, source: StoredFile) -> Received:
+        """A file of another store, inspected by its head."""
+        inspection = Inspection(path, self.wanted_type(path), self._options.types)
+        size = min(HEAD, ref.size)
+        head = (await source.fetch([source.covering((0, size))]))[0][:size] if size else b""
+        detection, scan = await self._options.worker.run(lambda: inspection.look(head))
+        return Received(File(path, ref.size, ref.sha256), FilePlace(ref.location), detection, scan, is_shared=True)
+
     async def _prepare(self, root: Received) -> tuple[Prepared | None, ObjectLocation | None]:
         options = self._options
         if root.detection.kind == "refused" and self._request.type is None:
@@ -195,8 +239,11 @@ class Ingest:
             await side.close()
 
     async def _opened(self, stored: ObjectLocation) -> StoredFile:
+        return (await open_file_objects([stored], self._open_object))[0]
+
+    async def _open_object(self, stored: ObjectLocation) -> StoredObject:
         options = self._options
-        return await open_file_object(options.storage, stored, options.worker, verify=options.verify)
+        return await open_object(options.storage, stored, options.worker, verify=options.verify)
 
 
 class Sink:
@@ -212,14 +259,3 @@ class Sink:
     async def close(self) -> File:
         """Finish the file."""
         return await self._ingest.close_file()
-
-
-async def drop_attempt(storage: Storage, attempt: str) -> None:
-    """Delete the objects of an attempt without a store.
-
-    On a storage error the rest is left to a collector.
-    """
-    with suppress(ProtosliceError):
-        while items := (await storage.list(keys.OBJECTS / attempt)).items:
-            for item in items:
-                await storage.delete(item.key)

@@ -90,6 +90,13 @@ class Inspection:
         self._scanning(self._end_scan)
         return InspectedFile(self._sha.digest(), self._detection, self._scan)
 
+    def look(self, head: bytes) -> tuple[schema.Detection, Scan | None]:
+        """Detection of a file by its first `HEAD` bytes alone, and the scan that it would have, not begun."""
+        self._head += head
+        self._look_at_head()
+        assert self._detection is not None
+        return self._detection, self._scan
+
     def save(self) -> bytes | None:
         """State for `load`; None while so few bytes have come that reading them again costs less."""
         if self._detection is None:

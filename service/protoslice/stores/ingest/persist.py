@@ -9,6 +9,7 @@ from typing import Final
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.storage import ObjectKey
+from protoslice.stores.catalog.files import entries_of_files
 from protoslice.stores.clock import now
 from protoslice.stores.envelope import seal
 from protoslice.stores.ingest.receive import Received
@@ -31,7 +32,7 @@ class StoreDraft:
 
     manifest: Manifest
     beside: Mapping[ObjectKey, bytes]
-    """Records still to be written that the manifest relies on: index, plan, image, schema."""
+    """Records still to be written: index, plan, image, schema, and entries of new files."""
 
 
 async def drafted(
@@ -71,4 +72,6 @@ async def drafted(
         inline=inline,
     )
     named = await worker.sized(manifest.weight, manifest.named)
-    return StoreDraft(named, beside)
+    new = [(file.info, file.stored) for file in received if not file.is_shared]
+    entries = await worker.sized(manifest.weight, lambda: entries_of_files(named, new))
+    return StoreDraft(named, {**beside, **entries})

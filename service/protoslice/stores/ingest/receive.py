@@ -25,6 +25,8 @@ class Received:
     place: FilePlace
     detection: schema.Detection
     scan: Scan | None
+    is_shared: bool = False
+    """True for a file that lies in objects of another store."""
 
     @property
     def stored(self) -> ObjectLocation:

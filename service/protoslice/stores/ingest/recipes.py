@@ -1,7 +1,8 @@
 """Execution of recipes: literals and copied ranges become the files of an ingest.
 
 A copy names store, file and range; a client that may read those may copy them, and a digest alone gives no access.
-Copied bytes are verified like any read, and belong to the new store.
+Copied bytes are verified like any read, and belong to the new store. A file that is one whole file of a store is not
+copied: the new store names its objects.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final, Protocol
 
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
 from protoslice.recipes import Copy, Event, Literal, RecipeEnd, RecipeFile, RecipeReader
+from protoslice.stores.catalog.files import FileRef
 from protoslice.stores.ingest.ingest import Ingest, Sink
 from protoslice.stores.names import is_id
 from protoslice.stores.objects.representation import Representation
@@ -104,31 +106,65 @@ class _Plan:
 
 
 class _Writing:
-    """Writes the files of a recipe."""
+    """Writes the files of a recipe; one that is a whole file of a store is taken, and not copied."""
 
     def __init__(self, ingest: Ingest, stores: StoreOpener) -> None:
         self._ingest = ingest
         self._stores = stores
+        self._path = ""
         self._sink: Sink | None = None
+        self._whole: tuple[Copy, FileRef] | None = None
+        """First copy of the file, as long as it is a whole file and all there is."""
+        self._taken: dict[str, FileRef] = {}
 
     async def carry_out(self, events: Iterable[Event]) -> None:
         """Write the given events."""
         for event in events:
-            if isinstance(event, RecipeFile):
-                self._sink = await self._ingest.file(event.path)
-            elif self._sink is not None:
-                await self._go_on(event, self._sink)
+            match event:
+                case RecipeFile():
+                    self._path, self._sink, self._whole = event.path, None, None
+                case RecipeEnd():
+                    await self._end(event)
+                case Copy() if event.length:
+                    await self._copy(event)
+                case bytes():
+                    await (await self._opened()).write(event)
+        await self._take()
 
-    async def _go_on(self, event: Event, sink: Sink) -> None:
-        match event:
-            case Copy():
-                await _copy(event, sink, self._stores)
-            case bytes():
-                await sink.write(event)
-            case RecipeEnd():
-                info = await sink.close()
-                if (info.size, info.sha256) != (event.size, event.sha256):
-                    raise InvalidInput(f"{info.path!r}: {_WRONG}")
+    async def _copy(self, copy: Copy) -> None:
+        ref = await _whole(copy, self._stores) if self._sink is None and self._whole is None else None
+        if ref is not None:
+            self._whole = copy, ref
+        else:
+            await _copy(copy, await self._opened(), self._stores)
+
+    async def _opened(self) -> Sink:
+        """The open sink of the file, which holds what was not yet copied."""
+        if self._sink is None:
+            await self._take()  # in the order of the recipe
+            self._sink = await self._ingest.file(self._path)
+        if self._whole is not None:
+            (copy, _), self._whole = self._whole, None
+            await _copy(copy, self._sink, self._stores)
+        return self._sink
+
+    async def _end(self, end: RecipeEnd) -> None:
+        if self._whole is not None:
+            ref = self._whole[1]
+            if self._path in self._taken:
+                await self._take()  # refuses the second file at a path
+            self._taken[self._path] = ref
+            size, sha256 = ref.size, ref.sha256
+        else:
+            info = await (await self._opened()).close()
+            size, sha256 = info.size, info.sha256 or ""
+        if (size, sha256) != (end.size, end.sha256):
+            raise InvalidInput(f"{self._path!r}: {_WRONG}")
+
+    async def _take(self) -> None:
+        taken, self._taken = self._taken, {}
+        if taken:
+            await self._ingest.take(taken)
 
 
 def _weight(event: Event) -> int:
@@ -153,6 +189,13 @@ async def _source(copy: Copy, stores: StoreOpener) -> Representation:
     if copy.offset + copy.length > source.size:
         raise InvalidInput(f"{copy.file!r} of store {copy.store} has {source.size} bytes: there is no such range")
     return source
+
+
+async def _whole(copy: Copy, stores: StoreOpener) -> FileRef | None:
+    """The file that a copy is all of; None for a part of one, and for an object registered in place."""
+    await _source(copy, stores)
+    ref = (await stores.view(copy.store)).refs.get(copy.file)
+    return ref if ref is not None and copy.length == ref.size else None
 
 
 async def _copy(copy: Copy, sink: Sink, stores: StoreOpener) -> None:

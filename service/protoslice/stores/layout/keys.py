@@ -22,6 +22,7 @@ removed/<id>/<time>-<random>        the manifest and the tags of a store removed
 indexes/time/<place>                a store, newer ones first; a place is the time upside down, and the id
 indexes/type/<type>/<place>         a store of a type; both entries hold the attempt of its manifest
 indexes/tag/<id>/<name>             the store bears the tag; holds a random text
+indexes/file/<sha256>/<place>       a file whose bytes came with the store; holds the location of its objects
 probe/<random>                      written and removed when a storage is opened, to see whether it keeps its promises
 spaces/<space>/…                    all of the above once more, for a space of its own
 
@@ -38,6 +39,7 @@ import time
 from protoslice.storage import ObjectKey, quote, unquote
 
 __all__ = [
+    "BY_FILE",
     "BY_STORE",
     "BY_TIME",
     "BY_TYPE",
@@ -51,6 +53,7 @@ __all__ = [
     "TAGS",
     "UPLOADS",
     "began_at",
+    "by_digest",
     "by_store",
     "by_type",
     "claim",
@@ -83,6 +86,7 @@ SPACES = ObjectKey("spaces")
 BY_TIME = ObjectKey("indexes/time")
 BY_TYPE = ObjectKey("indexes/type")
 BY_STORE = ObjectKey("indexes/tag")
+BY_FILE = ObjectKey("indexes/file")
 
 
 def new_attempt() -> str:
@@ -137,6 +141,11 @@ def by_type(type_name: str) -> ObjectKey:
     """The folder of the stores of a type; the name of one that is too long for a key is hashed."""
     quoted = quote(type_name)
     return BY_TYPE / (quoted if len(quoted) <= 200 else f"=sha256-{hashlib.sha256(type_name.encode()).hexdigest()}")
+
+
+def by_digest(sha256: str) -> ObjectKey:
+    """The folder of the entries of files of a digest, in hex."""
+    return BY_FILE / sha256
 
 
 def by_store(store_id: str, tag_name: str) -> ObjectKey:

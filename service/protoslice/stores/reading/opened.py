@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 from protoslice import _core, schema
 from protoslice.concurrency.executor import Worker
@@ -23,6 +23,7 @@ from protoslice.schema import TypeSchema
 from protoslice.storage import ObjectKey, Span, Storage
 from protoslice.stores.cache import BlockCache
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
+from protoslice.stores.catalog.files import FileRef, refs_of
 from protoslice.stores.catalog.schemas import Schemas
 from protoslice.stores.envelope import unseal
 from protoslice.stores.layout import keys
@@ -102,6 +103,11 @@ class OpenStore:
         etag = f"sha256-{file.sha256}" if file.sha256 else self._etag("file", path)
         rope = _core.Rope([(0, 0, stored.size)])
         return Representation(rope, [stored], etag, path.rpartition("/")[2], sha256=digest, message_type=message)
+
+    @cached_property
+    def refs(self) -> Mapping[str, FileRef]:
+        """References to the files by path, for stores that share them."""
+        return refs_of(self.manifest)
 
     async def archive(self) -> Representation:
         """All files as one tar archive, in the order of their paths."""

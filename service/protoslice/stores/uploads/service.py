@@ -21,7 +21,7 @@ from protoslice.errors import (
 from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.clock import now
-from protoslice.stores.ingest.ingest import drop_attempt
+from protoslice.stores.ingest.abandoned import drop_attempt
 from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.layout import keys
 from protoslice.stores.names import check_file_path, check_request

@@ -1,0 +1,44 @@
+"""Deletion of attempts that became no store, at once and not by a collector."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from protoslice.concurrency.gather import map_concurrently
+from protoslice.errors import ProtosliceError
+from protoslice.storage import Storage
+from protoslice.stores.catalog.claims import Claims
+from protoslice.stores.layout import keys
+from protoslice.stores.layout.references import Reference
+from protoslice.stores.manifest import Manifest
+
+__all__ = ["drop_attempt", "drop_outrun"]
+
+
+async def drop_attempt(storage: Storage, attempt: str) -> None:
+    """Delete the objects of an attempt that was never published.
+
+    On a storage error the rest is left to a collector.
+    """
+    with suppress(ProtosliceError):
+        while items := (await storage.list(keys.OBJECTS / attempt)).items:
+            for item in items:
+                await storage.delete(item.key)
+
+
+async def drop_outrun(storage: Storage, claims: Claims, manifest: Manifest) -> None:
+    """Delete the objects of a manifest in whose place another one is.
+
+    On a storage error the rest is left to a collector.
+    """
+    # An answer may have been lost, and the manifest been there for a while: other stores may share its objects.
+    with suppress(ProtosliceError):
+        claim = await claims.condemn(manifest.attempt)
+        if claim is None:
+            return
+        there = [item.key async for item in storage.iterate(keys.OBJECTS / manifest.attempt)]
+        if any(Reference.parse(key).store != manifest.id for key in there if keys.is_reference(key)):
+            await claims.revive(claim)
+        elif await claims.doom(claim):
+            await map_concurrently(storage.delete, [key for key in there if key.segments[-1] != "claim"])
+            await storage.delete(keys.claim(manifest.attempt))
