@@ -23,6 +23,11 @@ indexes/time/<place>                a store, newer ones first; a place is the ti
 indexes/type/<type>/<place>         a store of a type; both entries hold the attempt of its manifest
 indexes/tag/<id>/<name>             the store bears the tag; holds a random text
 indexes/file/<sha256>/<place>       a file whose bytes came with the store; holds the location of its objects
+repositories/<name>                 a repository: the id of its history, which is new when the name is given again
+histories/<id>/refs/<ref>           a branch or tag of a repository, and the commit that it points at
+histories/<id>/commits/<place>      a commit; a place is its number in the history upside down, and a random text
+histories/<id>/ids/<commit>         the place of a commit by its id
+histories/<id>/staged/<digest>      the upload of a file that a commit is to name
 probe/<random>                      written and removed when a storage is opened, to see whether it keeps its promises
 spaces/<space>/…                    all of the above once more, for a space of its own
 
@@ -44,9 +49,11 @@ __all__ = [
     "BY_TIME",
     "BY_TYPE",
     "DERIVED",
+    "HISTORIES",
     "MARKER",
     "OBJECTS",
     "REMOVED",
+    "REPOSITORIES",
     "SCHEMAS",
     "SPACES",
     "STORES",
@@ -57,6 +64,8 @@ __all__ = [
     "by_store",
     "by_type",
     "claim",
+    "commit",
+    "commit_id",
     "derived",
     "is_note",
     "is_reference",
@@ -65,9 +74,12 @@ __all__ = [
     "new_object",
     "new_removed",
     "object_key",
+    "ref",
     "reference",
+    "repository",
     "schema",
     "space",
+    "staged",
     "store",
     "sums_of",
     "tag",
@@ -83,6 +95,8 @@ SCHEMAS = ObjectKey("schemas")
 REMOVED = ObjectKey("removed")
 UPLOADS = ObjectKey("uploads")
 SPACES = ObjectKey("spaces")
+REPOSITORIES = ObjectKey("repositories")
+HISTORIES = ObjectKey("histories")
 BY_TIME = ObjectKey("indexes/time")
 BY_TYPE = ObjectKey("indexes/type")
 BY_STORE = ObjectKey("indexes/tag")
@@ -188,6 +202,31 @@ def schema(name: str) -> ObjectKey:
     return SCHEMAS / quote(name)
 
 
+def repository(name: str) -> ObjectKey:
+    """The record of a repository."""
+    return REPOSITORIES / quote(name)
+
+
+def ref(history: str, name: str) -> ObjectKey:
+    """The record of a branch or tag."""
+    return HISTORIES / history / "refs" / quote(name)
+
+
+def commit(history: str, place: str) -> ObjectKey:
+    """The record of a commit."""
+    return HISTORIES / history / "commits" / place
+
+
+def commit_id(history: str, commit: str) -> ObjectKey:
+    """The record of the place of a commit."""
+    return HISTORIES / history / "ids" / commit
+
+
+def staged(history: str, sha256: str) -> ObjectKey:
+    """The record of a file that was uploaded and belongs to no commit yet."""
+    return HISTORIES / history / "staged" / sha256
+
+
 def name_of(key: ObjectKey) -> str:
-    """The name of the tag or schema that lies at `key`."""
+    """The name of the record that lies at `key`."""
     return unquote(key.segments[-1])

@@ -1,0 +1,23 @@
+"""Repositories: named histories of stores, in which branches and tags point at commits."""
+
+from protoslice.repositories.catalog import Repositories
+from protoslice.repositories.change import Change
+from protoslice.repositories.faults import NoCommit, NoFile, NoRepository, Outrun, RefExists, RepositoryExists
+from protoslice.repositories.model import MAIN, Author, Commit, Ref
+from protoslice.repositories.repository import Repository
+
+__all__ = [
+    "MAIN",
+    "Author",
+    "Change",
+    "Commit",
+    "NoCommit",
+    "NoFile",
+    "NoRepository",
+    "Outrun",
+    "Ref",
+    "RefExists",
+    "Repositories",
+    "Repository",
+    "RepositoryExists",
+]

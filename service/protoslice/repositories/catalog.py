@@ -1,0 +1,64 @@
+"""Repositories of one storage, by name."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from contextlib import suppress
+from datetime import datetime
+
+from protoslice.errors import Conflict, NotFound
+from protoslice.repositories.faults import NoRepository, RepositoryExists
+from protoslice.repositories.names import check_repository
+from protoslice.repositories.records import HistoryRecords
+from protoslice.repositories.repository import Repository
+from protoslice.storage import Storage
+from protoslice.stores import Stores
+from protoslice.stores.catalog.named_records import NamedRecords
+from protoslice.stores.clock import now
+from protoslice.stores.layout import keys
+
+__all__ = ["Repositories"]
+
+
+class Repositories:
+    """Repositories over `stores`, whose records lie in the same storage."""
+
+    def __init__(self, storage: Storage, stores: Stores) -> None:
+        self._storage = storage
+        self._stores = stores
+        self._records = NamedRecords(storage, keys.REPOSITORIES, "repository")
+
+    async def create(self, name: str) -> Repository:
+        """Create a repository; `RepositoryExists` when there is one of that name."""
+        # A history of its own for each: what a removal left behind belongs to no later repository of the name.
+        history, time = secrets.token_hex(16), now()
+        data = json.dumps({"history": history, "created": time.isoformat()}).encode()
+        try:
+            await self._records.create(keys.repository(check_repository(name)), data)
+        except Conflict:
+            raise RepositoryExists(name) from None
+        return Repository(name, time, HistoryRecords(self._storage, history), self._stores)
+
+    async def get(self, name: str) -> Repository:
+        """The repository called `name`; `NoRepository` when there is none."""
+        history, created = await self._read(name)
+        return Repository(name, created, HistoryRecords(self._storage, history), self._stores)
+
+    async def remove(self, name: str) -> None:
+        """Remove a repository and its history. Stores of its commits stay, as others may share them."""
+        history, _ = await self._read(name)
+        with suppress(NotFound):
+            await self._records.remove(keys.repository(name), None)
+        async for stat in self._storage.iterate(keys.HISTORIES / history):
+            with suppress(NotFound):
+                await self._storage.delete(stat.key)
+
+    async def _read(self, name: str) -> tuple[str, datetime]:
+        """Id of the history of a repository, and the time of its creation."""
+        try:
+            data, _ = await self._records.read(keys.repository(check_repository(name)))
+        except NotFound:
+            raise NoRepository(name) from None
+        raw = json.loads(data)
+        return raw["history"], datetime.fromisoformat(raw["created"])

@@ -1,0 +1,138 @@
+"""Change of a branch: files stream in, and the branch moves last, when the new store is durable."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Final, Self
+
+from protoslice.errors import InvalidInput, StorageUnavailable
+from protoslice.facts import File
+from protoslice.repositories.faults import NoFile, Outrun
+from protoslice.repositories.keeping import Place, keep
+from protoslice.repositories.model import Author, Commit, Ref
+from protoslice.repositories.records import HistoryRecords
+from protoslice.stores import Ingest, IngestRequest, Stores
+
+__all__ = ["Change", "files_of"]
+
+_TRIES: Final = 8
+
+
+async def files_of(stores: Stores, commit: Commit) -> Mapping[str, File]:
+    """Files of a commit by path."""
+    if commit.store is None:
+        return {}
+    return {path: File(path, ref.size, ref.sha256) for path, ref in (await stores.files(commit.store)).items()}
+
+
+class Change:
+    """Change under way, used as a context manager; unless committed it leaves nothing but garbage.
+
+    Without an expected parent, a change that another one has outrun is made again upon the new head: its edits name
+    paths, and its new files lie in the store that was made first.
+    """
+
+    def __init__(self, stores: Stores, records: HistoryRecords, ref: Ref, parent: str | None) -> None:
+        self._stores = stores
+        self._records = records
+        self._ref = ref
+        self._parent = parent
+        self._old: Mapping[str, File] = {}
+        self._new: dict[str, Place | None] = {}
+        """Paths of new files; None for one that is in the open ingest."""
+        self._gone: set[str] = set()
+        self._ingest: Ingest | None = None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        if self._parent is not None and not self._ref.commit.id.startswith(self._parent):
+            raise Outrun(self._ref.name)
+        self._old = await files_of(self._stores, self._ref.commit)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def put(self, path: str, pieces: AsyncIterator[bytes]) -> File:
+        """Write a new file, or a new version of one."""
+        self._begin(path)
+        sink = await (await self._opened()).file(path)
+        async for piece in pieces:
+            await sink.write(piece)
+        self._new[path] = None
+        return await sink.close()
+
+    def copy(self, path: str, place: Place) -> None:
+        """Make the file at `path` the one at `place` in an existing store."""
+        self._begin(path)
+        self._new[path] = place
+
+    def delete(self, path: str) -> None:
+        """Delete a file; `NoFile` when there is none."""
+        if path not in self._old or path in self._gone:
+            raise NoFile(path)
+        self._begin(path)
+        self._gone.add(path)
+
+    def delete_folder(self, path: str) -> None:
+        """Delete all files below a folder; `NoFile` when there is none."""
+        found = [each for each in self._old if each.startswith(f"{path.rstrip('/')}/") and each not in self._gone]
+        if not found:
+            raise NoFile(path)
+        for each in found:
+            self.delete(each)
+
+    async def commit(self, author: Author) -> Commit:
+        """Move the branch to a commit of the changed files; the present one when nothing changes.
+
+        `Outrun` when a parent is expected and the branch has left it.
+        """
+        for _ in range(_TRIES):
+            head = self._ref.commit
+            store = await self._store()
+            if store == head.store:
+                return head
+            commit = head.next(store, author)
+            await self._records.add(commit)
+            try:
+                await self._records.move(self._ref, commit)
+            except Outrun:
+                if self._parent is not None:
+                    raise
+                await self._follow(store)
+                continue
+            return commit
+        raise StorageUnavailable(f"the branch {self._ref.name!r} keeps changing: try again")
+
+    async def _store(self) -> str | None:
+        """Id of a store of the changed files; None when no file is left."""
+        kept = {path: place for path, place in self._new.items() if place is not None}
+        if (store := self._ref.commit.store) is not None:
+            kept |= {path: (store, path) for path in self._old if path not in self._gone and path not in self._new}
+        if not self._new and not kept:
+            return None
+        ingest = await self._opened()
+        await keep(ingest, self._stores, kept)
+        return (await ingest.commit()).store.id
+
+    async def _follow(self, store: str | None) -> None:
+        """Take the branch as it is now, and the new files from `store`, which holds them all."""
+        await self._stack.aclose()
+        self._ingest = None
+        if store is not None:
+            self._new = {path: (store, path) for path in self._new}
+        self._ref = await self._records.ref(self._ref.kind, self._ref.name)
+        self._old = await files_of(self._stores, self._ref.commit)
+
+    async def _opened(self) -> Ingest:
+        if self._ingest is None:
+            self._ingest = await self._stack.enter_async_context(await self._stores.ingest(IngestRequest()))
+        return self._ingest
+
+    def _begin(self, path: str) -> None:
+        if path in self._new or path in self._gone:
+            raise InvalidInput(f"the change names {path!r} twice")

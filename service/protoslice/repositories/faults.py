@@ -1,0 +1,49 @@
+"""Errors specific to repositories."""
+
+from __future__ import annotations
+
+from protoslice.errors import Conflict, NotFound
+
+__all__ = ["NoCommit", "NoFile", "NoRepository", "Outrun", "RefExists", "RepositoryExists"]
+
+
+class NoRepository(NotFound):
+    """Name of no repository."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no repository {name!r}")
+
+
+class NoCommit(NotFound):
+    """Name of no branch, tag or commit of a repository."""
+
+    def __init__(self, revision: str) -> None:
+        super().__init__(f"the repository has no branch, tag or commit {revision!r}")
+
+
+class NoFile(NotFound):
+    """Path of no file or folder of a commit."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"the commit has no file or folder {path!r}")
+
+
+class RepositoryExists(Conflict):
+    """Name of a new repository that another one has."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is a repository {name!r} already")
+
+
+class RefExists(Conflict):
+    """Name of a new branch or tag that another one has."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the repository has a branch or tag {name!r} already")
+
+
+class Outrun(Conflict):
+    """Change of a branch that another change has moved on."""
+
+    def __init__(self, branch: str) -> None:
+        super().__init__(f"the branch {branch!r} has been moved meanwhile: look at it again")

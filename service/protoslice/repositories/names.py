@@ -1,0 +1,42 @@
+"""Validation of the names of repositories, branches and tags."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from protoslice.errors import InvalidInput
+
+__all__ = ["check_ref", "check_repository", "is_commit"]
+
+_SEGMENT: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
+_REF: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*(/[A-Za-z0-9_][A-Za-z0-9._+-]*)*")
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+_LONGEST_NAME: Final = 200
+_LONGEST_REF: Final = 128
+
+
+def check_repository(name: str) -> str:
+    """`name` unchanged; `InvalidInput` unless it may name a repository."""
+    segments = name.split("/")
+    if len(name) > _LONGEST_NAME or ".." in name or not all(map(_SEGMENT.fullmatch, segments)):
+        raise InvalidInput(
+            f"{name[:_LONGEST_NAME]!r} is no name for a repository: letters, digits and ._- are due, {_LONGEST_NAME} "
+            "at most, with slashes between its parts"
+        )
+    return name
+
+
+def check_ref(name: str) -> str:
+    """`name` unchanged; `InvalidInput` unless it may name a branch or tag."""
+    if len(name) > _LONGEST_REF or ".." in name or not _REF.fullmatch(name) or is_commit(name):
+        raise InvalidInput(
+            f"{name[:_LONGEST_REF]!r} is no name for a branch or tag: letters, digits and ._+- are due, "
+            f"{_LONGEST_REF} at most, with slashes between its parts, and none that could be the id of a commit"
+        )
+    return name
+
+
+def is_commit(revision: str) -> bool:
+    """True when `revision` has the form of a commit's id, or of a store's."""
+    return _COMMIT.fullmatch(revision) is not None

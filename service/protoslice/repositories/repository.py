@@ -1,0 +1,101 @@
+"""Repository: branches, tags and history over stores."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from protoslice.errors import Conflict, InvalidInput
+from protoslice.facts import File
+from protoslice.repositories.change import Change, files_of
+from protoslice.repositories.faults import NoCommit
+from protoslice.repositories.model import COMMIT_DIGITS, MAIN, Commit, Kind, Ref
+from protoslice.repositories.names import check_ref, is_commit
+from protoslice.repositories.records import HistoryRecords
+from protoslice.stores import ResultPage, Stores
+
+__all__ = ["Repository"]
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """One repository; nothing is kept in memory, so that all replicas see the same."""
+
+    name: str
+    created: datetime
+    records: HistoryRecords
+    stores: Stores
+
+    async def commit(self, revision: str) -> Commit:
+        """The commit that a branch, tag or id names; `NoCommit` when there is none. Branches go first."""
+        if is_commit(revision):
+            found = await self.records.by_id(revision[:COMMIT_DIGITS])
+            if len(revision) > COMMIT_DIGITS and found.store != revision:
+                raise NoCommit(revision)
+            return found
+        kinds, name = _named(revision)
+        for kind in kinds:
+            try:
+                return (await self.records.ref(kind, name)).commit
+            except NoCommit:
+                continue
+        raise NoCommit(revision)
+
+    async def files(self, commit: Commit) -> Mapping[str, File]:
+        """Files of a commit by path."""
+        return await files_of(self.stores, commit)
+
+    async def refs(self) -> AsyncIterator[Ref]:
+        """Branches and tags by kind and name."""
+        shown = False
+        async for ref in self.records.refs():
+            shown = shown or ref.key == f"heads/{MAIN}"
+            yield ref
+        if not shown:
+            yield Ref("heads", MAIN, Commit())
+
+    async def history(self, commit: Commit, *, limit: int, cursor: str | None = None) -> ResultPage[Commit]:
+        """A page of the commits that lead to `commit`, newest first."""
+        place = cursor or commit.place
+        if place is None:
+            return ResultPage([])
+        return ResultPage(*await self.records.ancestors(place, limit))
+
+    async def change(self, branch: str, *, parent: str | None = None) -> Change:
+        """A change of a branch, to be used as an async context manager.
+
+        `parent` is the commit that the branch must point at, or the beginning of its id; else `Outrun`.
+        """
+        return Change(self.stores, self.records, await self.records.ref("heads", _branch(branch)), parent)
+
+    async def create(self, kind: Kind, name: str, revision: str = MAIN) -> None:
+        """Create a branch or tag at a revision; `RefExists` when there is one of that name."""
+        commit = await self.commit(revision)
+        await self.records.create(Ref(kind, check_ref(name), commit))
+
+    async def remove(self, kind: Kind, name: str) -> None:
+        """Remove a branch or tag; its commits stay. `Conflict` for the branch `main`."""
+        if (kind, name) == ("heads", MAIN):
+            raise Conflict(f"the branch {MAIN!r} stays as long as its repository")
+        await self.records.remove(kind, check_ref(name))
+
+
+def _named(revision: str) -> tuple[tuple[Kind, ...], str]:
+    """Kinds of refs that a revision may name, and the name; `NoCommit` for a name that no ref can have."""
+    kinds: tuple[Kind, ...] = ("heads", "tags")
+    for kind in kinds:
+        if revision.startswith(f"refs/{kind}/"):
+            kinds, revision = (kind,), revision.removeprefix(f"refs/{kind}/")
+    try:
+        return kinds, check_ref(revision)
+    except InvalidInput:
+        raise NoCommit(revision[:COMMIT_DIGITS]) from None
+
+
+def _branch(revision: str) -> str:
+    """Name of a branch, which may be written in full."""
+    kinds, name = _named(revision)
+    if "heads" not in kinds:
+        raise NoCommit(revision)
+    return name
