@@ -19,6 +19,7 @@ from protoslice.cli.verbs import (
     inspect,
     records,
     removal,
+    schemas,
     serve,
     tensors,
     transfer,
@@ -59,6 +60,7 @@ _VERBS = (
     serve.config,
     upkeep.gc,
 )
+_SCHEMA_VERBS = (schemas.put, schemas.ls, schemas.show, schemas.rm)
 _STORAGE_VERBS = (upkeep.check, upkeep.schemes, upkeep.upgrade)
 
 
@@ -74,8 +76,10 @@ def _ending_well(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 storage = typer.Typer(help="Look after the storage of a service.", no_args_is_help=True, rich_markup_mode=None)
+schema = typer.Typer(help="Look after the message types of a service.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(schema, name="schema")
 app.add_typer(storage, name="storage")
-for group, verbs in ((app, _VERBS), (storage, _STORAGE_VERBS)):
+for group, verbs in ((app, _VERBS), (schema, _SCHEMA_VERBS), (storage, _STORAGE_VERBS)):
     for verb in verbs:
         group.command()(_ending_well(verb))
 

@@ -13,6 +13,8 @@ __all__ = [
     "MaxChunk",
     "MinChunk",
     "RulesFile",
+    "SchemaFile",
+    "ServiceUrl",
     "SplitterName",
     "StorageUri",
     "TypeName",
@@ -34,6 +36,18 @@ TypeName = Annotated[
     typer.Option(
         "--type", metavar="TYPE", help="The message type, such as onnx.ModelProto, where it can't be detected."
     ),
+]
+SchemaFile = Annotated[
+    str | None,
+    typer.Option(
+        "--schema",
+        metavar="FILE",
+        help="Message types of your own: a descriptor set (.binpb), or a .proto file.",
+    ),
+]
+ServiceUrl = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="The service, as http://HOST:PORT.", show_default="PROTOSLICE_URL"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
 MinChunk = Annotated[

@@ -91,6 +91,7 @@ def open_model(
     root: str | None = None,
     type: str | None = None,
     *,
+    types: schema.MessageTypes | None = None,
     progress: Progress | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> LocalModel:
@@ -98,15 +99,15 @@ def open_model(
 
     Files beside the root belong to the model: for a file those of its directory. For a directory, `root` is the path of
     the root in it; without one, the likeliest file is taken, and `NoRoot` raised if there is none. `type` is the root's
-    message type, if detection fails. `progress` is called as in `open_proto`. `storage_options` are those of the
-    storage at a URI.
+    message type, if detection fails; `types` declares types that are not bundled. `progress` is called as in
+    `open_proto`. `storage_options` are those of the storage at a URI.
     """
     with ExitStack() as held:
         files, named = files_at(path, storage_options)
         held.callback(files.close)
         root = root or named
         chosen, found = (root, _looked_at(files, root)) if root else _likeliest(files, named=type is not None)
-        model = held.enter_context(_opened(files, chosen, found, type, progress))
+        model = held.enter_context(_opened(files, chosen, found, type, types, progress))
         return LocalModel(model.model, model.proto, held.pop_all())
     raise AssertionError("a with block that returns")  # pragma: no cover
 
@@ -128,10 +129,15 @@ def model_around(proto: Proto, files: Mapping[str, RangeSource], root: str) -> L
 
 
 def model_over(
-    files: Mapping[str, RangeSource], root: str, type: str | None = None, *, progress: Progress | None = None
+    files: Mapping[str, RangeSource],
+    root: str,
+    type: str | None = None,
+    *,
+    types: schema.MessageTypes | None = None,
+    progress: Progress | None = None,
 ) -> LocalModel:
     """The model with `root` in `files`, any sources by path; closing the model leaves `files` open."""
-    return _opened(files, root, _looked_at(files, root), type, progress)
+    return _opened(files, root, _looked_at(files, root), type, types, progress)
 
 
 def _looked_at(files: Mapping[str, RangeSource], root: str) -> schema.Detection:
@@ -191,6 +197,7 @@ def _opened(
     root: str,
     found: schema.Detection,
     type_name: str | None,
+    types: schema.MessageTypes | None,
     progress: Progress | None,
 ) -> LocalModel:
     is_text = found.kind == "text" and found.type_name is not None
@@ -198,6 +205,6 @@ def _opened(
         return LocalModel(Model(root, found.type_name, files, None), None, ExitStack())
     with ExitStack() as held:
         name = root.rpartition("/")[2]
-        proto = held.enter_context(open_looked_at(files[root], found, name, type_name, progress=progress))
+        proto = held.enter_context(open_looked_at(files[root], found, name, type_name, types=types, progress=progress))
         return LocalModel(Model(root, proto.type, files, Root(proto.document, proto.sources)), proto, held.pop_all())
     raise AssertionError("a with block that returns")  # pragma: no cover

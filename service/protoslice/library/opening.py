@@ -68,13 +68,14 @@ def open_looked_at(
     filename: str,
     type: str | None,
     *,
+    types: schema.MessageTypes | None = None,
     progress: Progress | None = None,
 ) -> Proto:
     """Open a proto by its `detection` from `look_at`; `type`, unless None, overrides the detected type.
 
-    Closing the proto leaves `source` open.
+    `types` go before the bundled ones. Closing the proto leaves `source` open.
     """
-    return _open(source, detection, filename, type, IndexingTerms(_Types(), progress=progress))
+    return _open(source, detection, filename, type, IndexingTerms(_Types(types), progress=progress))
 
 
 def _open(

@@ -115,7 +115,7 @@ def test_stores_are_listed_named_and_removed(call: Any, service: str) -> None:
         (["tensor", "@model:1", "constant_1", "--slice", "x"], 2, "slice"),
         (["tensor", "@model:1", "--slice", "1:2"], 2, "name the tensor"),
         (["chunks", "@model:1", "--min-chunk", "1KiB"], 2, "are for files"),
-        (["tree", "@model:1", "--type", "onnx.ModelProto"], 3, "--type is for files"),
+        (["tree", "@model:1", "--type", "onnx.ModelProto"], 3, "--type and --schema are for files"),
         (["tag", "model:1", "@model:1", "--new"], 7, "http://127"),
         (["tag", "model:1"], 2, "--remove"),
         (["tag", "a b", "@model:1"], 2, "tag"),

@@ -15,6 +15,7 @@ from protoslice.cli.comparing.shifts import Local
 from protoslice.cli.models.addresses import address_of, is_address
 from protoslice.cli.models.files import NamedFiles, place_of
 from protoslice.cli.models.remote import client_of
+from protoslice.cli.models.types import RootType
 from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import CorruptModel, NoRoot, Unsupported
 from protoslice.formats.model import Model, Tensor
@@ -55,7 +56,7 @@ class ComparedModel(Protocol):
 
 
 @contextmanager
-def both_sides(names: tuple[str, str], type_name: str | None) -> Iterator[tuple[ComparedModel, ComparedModel]]:
+def both_sides(names: tuple[str, str], root: RootType) -> Iterator[tuple[ComparedModel, ComparedModel]]:
     """The models that both names mean. What of a store lies in a local one too is not fetched."""
     near, stores, sides = LocalPieces(), dict[str, tuple[Any, Any]](), dict[str, ComparedModel]()
     with ExitStack() as held:
@@ -66,7 +67,7 @@ def both_sides(names: tuple[str, str], type_name: str | None) -> Iterator[tuple[
         other = next((store for _, store in stores.values()), None)
         for name in dict.fromkeys(names):
             if name not in stores:
-                sides[name] = _Local(held.enter_context(place_of(name, type_name)), other, near, held)
+                sides[name] = _Local(held.enter_context(place_of(name, root)), other, near, held)
         for name, (client, store) in stores.items():
             sides[name] = _Remote(client, store, near, held)
         yield sides[names[0]], sides[names[1]]

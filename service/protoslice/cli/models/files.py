@@ -15,6 +15,7 @@ from protoslice import LocalModel, Proto
 from protoslice._core import DEFAULT_FLOOR
 from protoslice.cli.models.addresses import perhaps_meant
 from protoslice.cli.models.subjects import Content
+from protoslice.cli.models.types import RootType
 from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.library.indexing import SMALLEST_FLOOR
@@ -34,16 +35,16 @@ _IN_MEMORY = 64 << 20
 class NamedFiles:
     """Files that a name of the command line means: those of a folder, or those beside the file `named`."""
 
-    def __init__(self, name: str, files: FileSet, named: str | None, type_name: str | None) -> None:
+    def __init__(self, name: str, files: FileSet, named: str | None, root: RootType) -> None:
         self.files = files
         self.named = named
         self._name = name
-        self._type = type_name
+        self._type = root
 
     @cached_property
     def root(self) -> str:
         """Path of the file that is named, or of the folder's root."""
-        return self.named or root_in(self.files, self._type)
+        return self.named or root_in(self.files, self._type.name)
 
     @contextmanager
     def proto(self, *, close_look: bool = False) -> Iterator[Proto]:
@@ -66,38 +67,38 @@ class NamedFiles:
     def open_model(self) -> LocalModel:
         """The model, which the caller closes; errors of opening it bear the name, later ones do not."""
         with naming(self._name), Progress("indexing") as progress:
-            return model_over(self.files, self.root, self._type, progress=progress.up_to)
+            return model_over(self.files, self.root, self._type.name, types=self._type.types, progress=progress.up_to)
 
 
 @contextmanager
-def place_of(name: str, type_name: str | None) -> Iterator[NamedFiles]:
+def place_of(name: str, root: RootType) -> Iterator[NamedFiles]:
     """The place of the path or URI `name`, closed in the end; `Unsupported` for a stream."""
     if is_stream(name):
         raise Unsupported(f"{name} is a stream, and a model may have files beside its root: name a file or a directory")
     with naming(name):
         files, named = files_at(name)
     with closing(files):
-        yield NamedFiles(name, files, named, type_name)
+        yield NamedFiles(name, files, named, root)
 
 
 @contextmanager
-def opened(name: str, type_name: str | None) -> Iterator[Proto]:
+def opened(name: str, root: RootType) -> Iterator[Proto]:
     """The proto in the file or at the URI `name`, or the root of a folder.
 
     `-` is standard input, which is kept in a temporary file while it is worked on.
     """
     if is_stream(name):
-        with spooled(name) as spool, naming(name), _indexed(spool, type_name, DEFAULT_FLOOR) as proto:
+        with spooled(name) as spool, naming(name), _indexed(spool, root, DEFAULT_FLOOR) as proto:
             yield proto
     else:
-        with place_of(name, type_name) as place, place.proto() as proto:
+        with place_of(name, root) as place, place.proto() as proto:
             yield proto
 
 
 @contextmanager
-def opened_model(name: str, type_name: str | None) -> Iterator[LocalModel]:
+def opened_model(name: str, root: RootType) -> Iterator[LocalModel]:
     """The model in the file or folder `name`. Errors inside say which it is."""
-    with place_of(name, type_name) as place, place.model() as model:
+    with place_of(name, root) as place, place.model() as model:
         yield model
 
 
@@ -107,9 +108,9 @@ def is_stream(name: str) -> bool:
 
 
 @contextmanager
-def _indexed(source: RangeSource | BinaryIO, type_name: str | None, floor: int) -> Iterator[Proto]:
+def _indexed(source: RangeSource | BinaryIO, root: RootType, floor: int) -> Iterator[Proto]:
     with Progress("indexing") as progress:
-        proto = protoslice.open(source, type_name, floor=floor, progress=progress.up_to)
+        proto = protoslice.open(source, root.name, types=root.types, floor=floor, progress=progress.up_to)
     with proto:
         yield proto
 

@@ -11,6 +11,7 @@ from protoslice import LocalModel, Proto, Rope
 from protoslice.cli.models.extent import Extent, extent_of
 from protoslice.cli.models.files import NamedFiles, is_stream, naming, opened, place_of
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
+from protoslice.cli.models.types import RootType
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import LimitExceeded, Unsupported
 from protoslice.facts import Signature, TensorEntry, TensorStatistics
@@ -30,18 +31,18 @@ _SHOWN_SHARE = 0.001
 class LocalSubject(Subject):
     """The proto in a file, and the model that it is the root of."""
 
-    def __init__(self, name: str, type_name: str | None, close_look: bool, held: ExitStack) -> None:
+    def __init__(self, name: str, root: RootType, close_look: bool, held: ExitStack) -> None:
         self._name = name
-        self._type = type_name
+        self._type = root
         self._close_look = close_look
         self._held = held
 
     @classmethod
     @contextmanager
-    def opened(cls, name: str, type_name: str | None, *, close_look: bool = False) -> Iterator[LocalSubject]:
+    def opened(cls, name: str, root: RootType, *, close_look: bool = False) -> Iterator[LocalSubject]:
         """The subject in the file `name`, closed in the end; a directory counts for its tensors."""
         with ExitStack() as held:
-            yield cls(name, type_name, close_look, held)
+            yield cls(name, root, close_look, held)
 
     @cached_property
     def proto(self) -> Proto:

@@ -7,22 +7,23 @@ from contextlib import contextmanager
 
 from protoslice.cli.models.addresses import is_address
 from protoslice.cli.models.subjects import Subject
+from protoslice.cli.models.types import RootType
 from protoslice.errors import Unsupported
 
 __all__ = ["looking_at"]
 
 
 @contextmanager
-def looking_at(name: str, type_name: str | None = None, *, close_look: bool = False) -> Iterator[Subject]:
+def looking_at(name: str, root: RootType, *, close_look: bool = False) -> Iterator[Subject]:
     """The model that `name` means; with `close_look` small parts of small files are told apart too."""
     if not is_address(name):
         from protoslice.cli.models.local import LocalSubject
 
-        with LocalSubject.opened(name, type_name, close_look=close_look) as local:
+        with LocalSubject.opened(name, root, close_look=close_look) as local:
             yield local
         return
-    if type_name is not None:
-        raise Unsupported("the type of a store was settled when it was made: --type is for files")
+    if root.given:
+        raise Unsupported("the type of a store was settled when it was made: --type and --schema are for files")
     from protoslice.cli.models.remote import RemoteSubject
 
     with RemoteSubject.opened(name) as remote:

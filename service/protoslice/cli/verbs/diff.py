@@ -12,7 +12,8 @@ import typer
 from protoslice.cli.comparing.differences import Difference, differences
 from protoslice.cli.comparing.sides import both_sides
 from protoslice.cli.models.addresses import is_address
-from protoslice.cli.options import FileName, Json, TypeName
+from protoslice.cli.models.schema_files import root_type
+from protoslice.cli.options import FileName, Json, SchemaFile, TypeName
 from protoslice.cli.terminal.show import Colour, print_json, print_table, say
 from protoslice.errors import Unsupported
 from protoslice.sizes import format_size
@@ -28,6 +29,7 @@ def diff(
     after: Annotated[str, typer.Argument(metavar="OTHER", help="Another file, directory or store.")],
     limit: Annotated[int, typer.Option(metavar="N", help="How many differences to show.", min=1)] = 50,
     type_name: TypeName = None,
+    schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
     """Compare two models: files, tensors, other parts by path.
@@ -36,9 +38,10 @@ def diff(
 
     Example: protoslice diff model.onnx http://127.0.0.1:8000/v1/stores/resnet50:3
     """
-    if type_name is not None and is_address(before) and is_address(after):
-        raise Unsupported("the type of a store was settled when it was made: --type is for files")
-    with both_sides((before, after), type_name) as sides:
+    root = root_type(type_name, schema_file)
+    if root.given and is_address(before) and is_address(after):
+        raise Unsupported("the type of a store was settled when it was made: --type and --schema are for files")
+    with both_sides((before, after), root) as sides:
         found = differences(*sides)
     if as_json:
         print_json({"equal": not found, "differences": [asdict(each) for each in found]})

@@ -13,8 +13,19 @@ from protoslice.cli.models.addresses import is_address
 from protoslice.cli.models.files import STDIO, opened, write_content
 from protoslice.cli.models.looking import looking_at
 from protoslice.cli.models.rules import rules_in
+from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import PathContent
-from protoslice.cli.options import FileName, Json, LocalName, MaxChunk, MinChunk, RulesFile, SplitterName, TypeName
+from protoslice.cli.options import (
+    FileName,
+    Json,
+    LocalName,
+    MaxChunk,
+    MinChunk,
+    RulesFile,
+    SchemaFile,
+    SplitterName,
+    TypeName,
+)
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import escaped, note, print_json, say
 from protoslice.errors import Unsupported
@@ -36,6 +47,7 @@ def cat(
         str, typer.Option("--out", "-o", metavar="OUT", help="Where to write it; - is standard output.")
     ] = STDIO,
     type_name: TypeName = None,
+    schema_file: SchemaFile = None,
 ) -> None:
     """Print the bytes at a path: a message, or what bytes or text hold.
 
@@ -43,7 +55,7 @@ def cat(
 
     Example: protoslice cat model.onnx graph.initializer[0].raw_data -o weights.bin
     """
-    with looking_at(file, type_name) as subject:
+    with looking_at(file, root_type(type_name, schema_file)) as subject:
         part = subject.part(path)
         if out == STDIO and sys.stdout.isatty():
             _show(part)
@@ -60,7 +72,7 @@ def _show(part: PathContent) -> None:
     print(escaped(part.content.read().decode("utf-8", "backslashreplace"), keep="\n\t"))
 
 
-def split(
+def split(  # noqa: PLR0913 - each is an option
     file: LocalName,
     out_prefix: Annotated[str, typer.Argument(metavar="OUT_PREFIX", help="The file's name without its ending.")],
     min_chunk: MinChunk = None,
@@ -68,6 +80,7 @@ def split(
     rules: RulesFile = None,
     splitter: SplitterName = None,
     type_name: TypeName = None,
+    schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
     """Split a proto into chunks, all in OUT_PREFIX.cpb.
@@ -79,7 +92,7 @@ def split(
     """
     if is_address(file):
         raise Unsupported(f"a store is split already: protoslice pull {file} {out_prefix}.cpb --view cpb")
-    with opened(file, type_name) as proto:
+    with opened(file, root_type(type_name, schema_file)) as proto:
         parts = proto.chunks
         if (min_chunk, max_chunk, rules, splitter) != (None,) * 4:
             by_name = splitter_named(splitter) if splitter is not None else None
@@ -116,12 +129,13 @@ def merge(
         str | None, typer.Option(metavar="SIZE", help="Leave out fields larger than this size.")
     ] = None,
     type_name: TypeName = None,
+    schema_file: SchemaFile = None,
 ) -> None:
     """Merge a proto, or a part of it, into one serialized message.
 
     Example: protoslice merge model.cpb model.onnx
     """
-    with looking_at(file, type_name) as subject:
+    with looking_at(file, root_type(type_name, schema_file)) as subject:
         limit = None if omit_larger_than is None else parse_size(omit_larger_than)
         part = subject.part(path, fields, limit)
         size = part.content.size

@@ -12,8 +12,9 @@ import typer
 from protoslice import Node, _core
 from protoslice.cli.models.looking import looking_at
 from protoslice.cli.models.rules import rules_in
+from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import ChunkPolicy, Subject
-from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, RulesFile, SplitterName, TypeName
+from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, RulesFile, SchemaFile, SplitterName, TypeName
 from protoslice.cli.terminal.show import escaped, print_json, print_pairs, print_table, say, shorten, width
 from protoslice.errors import InvalidInput
 from protoslice.sizes import format_size, parse_size
@@ -30,12 +31,12 @@ _FORMS: Final = {
 """Names for the forms of files, each with what the size of its message counts."""
 
 
-def info(file: FileName, type_name: TypeName = None, as_json: Json = False) -> None:
+def info(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = None, as_json: Json = False) -> None:
     """Show what a model is: type, size, chunks, biggest parts or files.
 
     Example: protoslice info model.onnx
     """
-    with looking_at(file, type_name, close_look=True) as subject:
+    with looking_at(file, root_type(type_name, schema_file), close_look=True) as subject:
         facts: dict[str, Any] = subject.facts()
         facts["signatures"] = [asdict(signature) for signature in islice(subject.signatures(), _MOST_SIGNATURES)]
     if as_json:
@@ -152,13 +153,14 @@ def tree(
     depth: Annotated[int, typer.Option(metavar="N", help="How many levels to show.", min=1, max=64)] = 1,
     limit: Annotated[int, typer.Option(metavar="N", help="How many lines to show of each level.", min=1)] = 20,
     type_name: TypeName = None,
+    schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
     """Show the structure below a path, with sizes.
 
     Example: protoslice tree model.onnx graph --depth 2
     """
-    with looking_at(file, type_name) as subject:
+    with looking_at(file, root_type(type_name, schema_file)) as subject:
         if as_json:
             print_json(_as_json(subject, path, depth, limit))
             return
@@ -202,7 +204,7 @@ def _facts(node: Node) -> str:
     return f"{kind}{many}" + (f"  {node.text}" if node.text is not None else "")
 
 
-def chunks(
+def chunks(  # noqa: PLR0913 - each is an option
     file: FileName,
     min_chunk: MinChunk = None,
     max_chunk: MaxChunk = None,
@@ -210,6 +212,7 @@ def chunks(
     splitter: SplitterName = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print the rules, as --rules takes them.")] = False,
     type_name: TypeName = None,
+    schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
     """List the chunks that a split would make, or those of a store.
@@ -219,7 +222,7 @@ def chunks(
     if plan and splitter is not None:
         raise InvalidInput("--plan prints the rules of --rules; those of a splitter are made for each proto")
     policy = ChunkPolicy(_size(min_chunk), _size(max_chunk), rules_in(rules), splitter)
-    with looking_at(file, type_name) as subject:
+    with looking_at(file, root_type(type_name, schema_file)) as subject:
         found: list[dict[str, Any]] = list(subject.chunks(policy))
         by = subject.rules(policy) if plan else ()
     if plan:

@@ -12,8 +12,10 @@ import typer
 
 from protoslice.cli.models.addresses import is_address
 from protoslice.cli.models.files import STDIO, is_stream, naming, spooled, write_content
+from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import Content
-from protoslice.cli.options import Json, TypeName
+from protoslice.cli.models.types import RootType
+from protoslice.cli.options import Json, SchemaFile, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import escaped, print_json, print_pairs
 from protoslice.errors import InvalidInput, NotFound, Unsupported
@@ -27,7 +29,7 @@ _AT_ONCE: Final = 256
 """Records rendered at a time."""
 
 
-def records(
+def records(  # noqa: PLR0913 - each is an option
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file (- is standard input).")],
     number: Annotated[int | None, typer.Argument(metavar="N", help="The number of one record, from 0.")] = None,
     between: Annotated[
@@ -43,6 +45,7 @@ def records(
         ),
     ] = None,
     type_name: TypeName = None,
+    schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
     """Records of a stream: how many there are, one of them, or a range.
@@ -53,7 +56,8 @@ def records(
     """
     if number is not None and between is not None:
         raise InvalidInput("either one record is shown or a range of them: give N or --range")
-    with _opened(file, type_name, framing) as stream:
+    root = root_type(type_name, schema_file)
+    with _opened(file, root, framing) as stream:
         if count:
             print(len(stream))
         elif number is None and between is None:
@@ -63,20 +67,20 @@ def records(
             if form is None and sys.stdout.isatty():
                 raise Unsupported("records are bytes, nothing for a terminal: take --json, --text or a pipe")
             with Progress("writing") as progress:
-                write_content(_content(stream, number, between or ":", form), STDIO, progress, source=file)
+                write_content(_content(stream, number, between or ":", form, root), STDIO, progress, source=file)
         if stream.fault is not None and number is None:
             raise stream.fault
 
 
 @contextmanager
-def _opened(name: str, type_name: str | None, framing: str | None) -> Iterator[Records]:
+def _opened(name: str, root: RootType, framing: str | None) -> Iterator[Records]:
     if is_address(name):
         raise Unsupported("records of a store are read by Client.records, or below /v1/stores/…/records")
     with ExitStack() as held:
         source = held.enter_context(spooled(name)) if is_stream(name) else name
         held.enter_context(naming(name))
         with Progress("indexing") as progress:
-            stream = open_records(source, type_name, framing=framing, progress=progress.up_to)
+            stream = open_records(source, root.name, framing=framing, progress=progress.up_to)
         yield held.enter_context(stream)
 
 
@@ -90,14 +94,14 @@ def _slice(text: str) -> slice:
     raise InvalidInput(f"{text!r} is no range: give it as 10:20, 10: or :20")
 
 
-def _content(stream: Records, number: int | None, between: str, form: str | None) -> Content:
+def _content(stream: Records, number: int | None, between: str, form: str | None, root: RootType) -> Content:
     """One record, or a range of them, as bytes or rendered in `form`."""
     if number is not None:
         if not 0 <= number < len(stream):
             raise NotFound(f"there is no record {number}: there are {len(stream)}")
-        return stream.record(number) if form is None else _Rendered(stream[number : number + 1], form)
+        return stream.record(number) if form is None else _Rendered(stream[number : number + 1], form, root)
     part = stream[_slice(between)]
-    return part.rope() if form is None else _Rendered(part, "jsonl" if form == "json" else "texts")
+    return part.rope() if form is None else _Rendered(part, "jsonl" if form == "json" else "texts", root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,7 @@ class _Rendered:
 
     records: Records
     form: str
+    root: RootType
 
     @property
     def size(self) -> int:
@@ -129,7 +134,12 @@ class _Rendered:
     def _rendered(self, type_name: str, some: Records) -> bytes:
         alone = self.form in {"json", "text"}
         try:
-            return render(type_name, self.form, b"", some[0] if alone else bytes(some.rope("delimited")))
+            return render(
+                type_name,
+                self.form,
+                self.root.descriptor_set(type_name),
+                some[0] if alone else bytes(some.rope("delimited")),
+            )
         except ValueError as error:
             raise Unsupported(f"{error}; name another type by --type") from error
 

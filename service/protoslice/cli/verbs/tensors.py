@@ -10,8 +10,9 @@ import typer
 
 from protoslice.cli.models.files import STDIO, write_content
 from protoslice.cli.models.looking import looking_at
+from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import Subject
-from protoslice.cli.options import FileName, Json, TypeName
+from protoslice.cli.options import FileName, Json, SchemaFile, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import print_json, print_pairs, print_table, say
 from protoslice.errors import InvalidInput, Unsupported
@@ -21,7 +22,7 @@ from protoslice.sizes import format_size
 __all__ = ["stats", "tensor"]
 
 
-def tensor(
+def tensor(  # noqa: PLR0913 - each is an option
     file: FileName,
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Its name or address; none lists all, `*` in it some.")
@@ -43,6 +44,7 @@ def tensor(
     ] = STDIO,
     dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="List only tensors of this type.")] = None,
     type_name: TypeName = None,
+    schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
     """List the tensors of a model, or take out one, a slice, or all.
@@ -51,7 +53,7 @@ def tensor(
 
     Example: protoslice tensor model.onnx conv1.weight --slice 0:8 -o part.npy
     """
-    with looking_at(file, type_name) as subject:
+    with looking_at(file, root_type(type_name, schema_file)) as subject:
         if out.endswith(".safetensors") and slice_ is None and form is None and dtype is None:
             with Progress("writing") as progress:
                 write_content(subject.safetensors(name), out, progress)
@@ -102,13 +104,14 @@ def stats(
         typer.Option(metavar="N", help="Elements to look at, 0 for all.", show_default="16 777 216 of each tensor"),
     ] = None,
     type_name: TypeName = None,
+    schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
     """Sum up the numbers of tensors: extremes, mean, deviation, zeros, NaN, and a histogram of one.
 
     Example: protoslice stats model.onnx conv1.weight
     """
-    with looking_at(file, type_name) as subject:
+    with looking_at(file, root_type(type_name, schema_file)) as subject:
         several = "*" in name
         names = [row.address for row in subject.tensors(name, None) if row.size is not None] if several else [name]
         found = [subject.statistics(each, slice_, sample) for each in names]

@@ -17,7 +17,8 @@ from protoslice.cli.models.files import STDIO, naming, place_of
 from protoslice.cli.models.remote import client_of, store_facts
 from protoslice.cli.models.reports import told
 from protoslice.cli.models.rules import rules_in
-from protoslice.cli.options import Json, MaxChunk, MinChunk, RulesFile, TypeName
+from protoslice.cli.models.types import RootType
+from protoslice.cli.options import Json, MaxChunk, MinChunk, RulesFile, ServiceUrl, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, print_table, say
 from protoslice.defaults import CONNECTIONS
@@ -27,10 +28,6 @@ from protoslice.uris import is_uri, local_path
 
 __all__ = ["ls", "pull", "push", "tag"]
 
-Service = Annotated[
-    str | None,
-    typer.Option("--url", metavar="URL", help="The service, as http://HOST:PORT.", show_default="PROTOSLICE_URL"),
-]
 Tags = Annotated[
     list[str] | None, typer.Option("--tag", metavar="TAG", help="Point this tag at the store; may be repeated.")
 ]
@@ -57,7 +54,7 @@ Store = Annotated[str, typer.Argument(metavar="STORE", help="http://HOST/v1/stor
 
 def push(  # noqa: PLR0913 - each is an option
     name: Annotated[str, typer.Argument(metavar="PATH", help="A file, or the directory of a model, by path or URI.")],
-    url: Service = None,
+    url: ServiceUrl = None,
     tags: Tags = None,
     root: Root = None,
     base: Bases = None,
@@ -132,7 +129,7 @@ def _there(name: str) -> Iterator[tuple[Any, bool]]:
         raise Unsupported("standard input cannot be read again when the line breaks: push a file")
     path = local_path(name) if is_uri(name) else name
     if path is None:
-        with place_of(name, None) as place:
+        with place_of(name, RootType()) as place:
             files = place.files
             yield files if place.named is None else {place.named: files[place.named]}, place.named is not None
         return
@@ -197,7 +194,7 @@ def _named_after(store: Any, ref: str, view: str | None) -> Path:
 
 
 def ls(
-    url: Service = None,
+    url: ServiceUrl = None,
     tag: Annotated[str | None, typer.Option(metavar="TAG", help="Only stores with a tag that begins so.")] = None,
     type_name: TypeName = None,
     as_json: Json = False,
@@ -224,7 +221,7 @@ def tag(
     store: Annotated[str | None, typer.Argument(metavar="STORE", help="What it is to point at.")] = None,
     new: Annotated[bool, typer.Option("--new", help="Only if there is no such tag yet.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Remove it; what it points at stays.")] = False,
-    url: Service = None,
+    url: ServiceUrl = None,
     as_json: Json = False,
 ) -> None:
     """Point a tag at a store, or remove it.

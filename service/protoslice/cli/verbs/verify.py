@@ -17,7 +17,9 @@ from protoslice.cli.comparing.streamed_digest import StreamedDigest, watch
 from protoslice.cli.models.addresses import address_of, is_address
 from protoslice.cli.models.files import STDIO, opened, opened_model
 from protoslice.cli.models.remote import client_of
-from protoslice.cli.options import FileName, Json, TypeName
+from protoslice.cli.models.schema_files import root_type
+from protoslice.cli.models.types import RootType
+from protoslice.cli.options import FileName, Json, SchemaFile, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import print_json, say
 from protoslice.defaults import CONNECTIONS
@@ -44,7 +46,7 @@ class Check:
     error: str | None
 
 
-def verify(file: FileName, type_name: TypeName = None, as_json: Json = False) -> None:
+def verify(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = None, as_json: Json = False) -> None:
     """Read a model whole, and compare it with every digest there is.
 
     Of a store those are of its files and chunks; of a local file those that it holds: of the
@@ -52,9 +54,10 @@ def verify(file: FileName, type_name: TypeName = None, as_json: Json = False) ->
 
     Example: protoslice verify http://127.0.0.1:8000/v1/stores/resnet50:3
     """
-    if is_address(file) and type_name is not None:
-        raise Unsupported("the type of a store was settled when it was made: --type is for files")
-    checks = list(_of_store(file) if is_address(file) else _of_file(file, type_name))
+    root = root_type(type_name, schema_file)
+    if is_address(file) and root.given:
+        raise Unsupported("the type of a store was settled when it was made: --type and --schema are for files")
+    checks = list(_of_store(file) if is_address(file) else _of_file(file, root))
     bad = [check for check in checks if check.error is not None]
     if as_json:
         print_json({"sound": not bad, "checks": [asdict(check) for check in checks]})
@@ -145,12 +148,12 @@ def _compare_digests(found: str | None, listed: str | None) -> None:
         raise CorruptModel(f"its sha-256 is {found}, and {listed} is listed")
 
 
-def _of_file(name: str, type_name: str | None) -> Iterator[Check]:
+def _of_file(name: str, root: RootType) -> Iterator[Check]:
     if name == STDIO:
-        with opened(name, type_name) as proto:
+        with opened(name, root) as proto:
             yield _proto(name, proto)
         return
-    with opened_model(name, type_name) as model, Progress("verifying") as progress:
+    with opened_model(name, root) as model, Progress("verifying") as progress:
         if model.proto is not None:
             yield _proto(model.model.root, model.proto)
         for tensor in _tensors(model):

@@ -1,0 +1,75 @@
+"""Files of message types: descriptor sets, and `.proto` files, which are compiled."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from protoslice import schema
+from protoslice.cli.models.files import naming
+from protoslice.cli.models.types import RootType
+from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
+from protoslice.schema.uploads import MAX_BYTES
+from protoslice.sources.opening import as_source, opened_by
+
+__all__ = ["descriptor_set_in", "root_type"]
+
+_COMPILED_BY_HAND: Final = "protoc --include_imports --descriptor_set_out=FILE.binpb"
+
+
+def root_type(name: str | None, schema_file: str | None) -> RootType:
+    """The type `name` with the types of `schema_file`, a descriptor set or `.proto` file; None for either.
+
+    Errors name the file. `Unsupported` for a type that nobody declares.
+    """
+    if schema_file is None:
+        return RootType(name)
+    data = descriptor_set_in(schema_file)
+    with naming(schema_file):
+        types = schema.from_descriptor_set(data)
+        if name is not None:
+            schema.find(name, [types])
+    return RootType(name, types)
+
+
+def descriptor_set_in(name: str) -> bytes:
+    """The serialized descriptor set in the file or at the URI `name`; a `.proto` file is compiled."""
+    with naming(name):
+        return _compiled(Path(name)) if name.endswith(".proto") else _read(name)
+
+
+def _read(name: str) -> bytes:
+    source = as_source(name)
+    try:
+        if source.size > MAX_BYTES:
+            raise LimitExceeded(f"the descriptor set has {source.size} bytes; at most {MAX_BYTES} are taken")
+        return source.read(0, source.size)
+    finally:
+        for taken in opened_by(source, name):
+            taken.close()
+
+
+def _compiled(file: Path) -> bytes:
+    """The descriptor set of a `.proto` file, whose imports are looked for beside it."""
+    if not file.is_file():
+        raise NotFound("there is no such file")
+    if find_spec("grpc_tools") is None:
+        raise Unsupported(
+            "a .proto file is compiled by grpcio-tools: pip install grpcio-tools, "
+            f"or give what {_COMPILED_BY_HAND} makes"
+        )
+    with tempfile.TemporaryDirectory(prefix="protoslice-") as folder:
+        out = Path(folder, "compiled.binpb")
+        # A process of its own: the compiler writes its errors to the descriptor of standard error.
+        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{file.parent}", "--include_imports"]
+        done = subprocess.run(
+            [*command, f"--descriptor_set_out={out}", str(file)], capture_output=True, text=True, check=False
+        )
+        if done.returncode or not out.exists():
+            told = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
+            raise CorruptModel(f"{told[:500] or 'the compiler failed'} (or give what {_COMPILED_BY_HAND} -I… makes)")
+        return _read(str(out))
