@@ -125,7 +125,10 @@ class Client(ClosedAtEnd):
         return Pushed(read_json(Store, said), answer.status == 201, 0, 0, read_json(Reported, said).report)
 
     def stores(self, *, tag: str | None = None, type: str | None = None) -> Iterator[Store]:
-        """All stores, newest first; `tag` selects by the beginning of a tag, `type` by message type."""
+        """All stores, newest first, or those of message type `type`.
+
+        `tag` selects by the beginning of a tag; these stores come in the order of such tags, each once.
+        """
         return self._each(Store, "/v1/stores", _params(tag=tag, type=type))
 
     def store(self, ref: str) -> Store:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-__all__ = ["each_concurrently", "map_concurrently", "run_concurrently"]
+__all__ = ["both", "each_concurrently", "map_concurrently", "run_concurrently"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -52,6 +52,13 @@ async def each_concurrently(call: Callable[[S], Awaitable[object]], things: Asyn
 async def run_concurrently(*calls: Callable[[], Awaitable[T]]) -> list[T]:
     """Results of `calls`, made concurrently, in order; the first error cancels the others."""
     return await map_concurrently(_made, calls)
+
+
+async def both(one: Callable[[], Awaitable[S]], other: Callable[[], Awaitable[T]]) -> tuple[S, T]:
+    """Results of two calls of different types, made concurrently; the first error cancels the other."""
+    calls: tuple[Callable[[], Awaitable[Any]], ...] = (one, other)
+    first, second = await run_concurrently(*calls)
+    return first, second
 
 
 async def _made(call: Callable[[], Awaitable[T]]) -> T:

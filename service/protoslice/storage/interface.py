@@ -17,17 +17,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import ClassVar, Final, Protocol, Self, final
 
-from protoslice.errors import Unsupported
+from protoslice.errors import Conflict, StorageUnavailable, Unsupported
 from protoslice.storage.keys import ObjectKey
 
 INTERFACE: Final = (1, 0)
 """Version of the interface; see `plugins.Version`."""
 PIECE: Final = 1 << 20
+TRIES: Final = 8
+"""Attempts to read an object that is replaced again and again."""
 PAGE: Final = 999
 """Objects of a page: one fewer than a bucket lists, which also tells whether more are left."""
 
@@ -67,6 +70,19 @@ class ObjectStat:
     size: int
     etag: str
     modified: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectContent:
+    """Object and its facts, of one version; `data` may be the beginning of a longer object."""
+
+    stat: ObjectStat
+    data: bytes
+
+    @property
+    def is_whole(self) -> bool:
+        """True when `data` is all of the object."""
+        return len(self.data) == self.stat.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +163,23 @@ class Storage(ABC):
     @abstractmethod
     async def stat(self, key: ObjectKey) -> ObjectStat:
         """Size, entity tag and time of an object; `NotFound` when there is none, a folder included."""
+
+    async def get(self, key: ObjectKey, *, limit: int | None = None) -> ObjectContent:
+        """The object with its facts: all bytes, or the first `limit` of a longer one.
+
+        `NotFound` when there is none. Backends that can have both in one request override this.
+        """
+        for _ in range(TRIES):
+            stat = await self.stat(key)
+            with suppress(Conflict):  # replaced since `stat`
+                end = stat.size if limit is None else min(stat.size, limit)
+                return ObjectContent(stat, await self.get_range(key, 0, end, if_etag=stat.etag))
+        raise StorageUnavailable(f"object {str(key)!r} keeps changing")
+
+    async def get_if_changed(self, key: ObjectKey, etag: str, *, limit: int | None = None) -> ObjectContent | None:
+        """`get`, or None while the object has this entity tag."""
+        stat = await self.stat(key)
+        return None if stat.etag == etag else await self.get(key, limit=limit)
 
     @abstractmethod
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:

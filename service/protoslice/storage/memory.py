@@ -15,7 +15,18 @@ from itertools import count, islice
 from typing import Final
 
 from protoslice.errors import Conflict, InvalidInput, NotFound
-from protoslice.storage.interface import PAGE, PIECE, Abilities, Buffer, ObjectStat, Page, Span, Storage, Writer
+from protoslice.storage.interface import (
+    PAGE,
+    PIECE,
+    Abilities,
+    Buffer,
+    ObjectContent,
+    ObjectStat,
+    Page,
+    Span,
+    Storage,
+    Writer,
+)
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.spans import check_inside, check_limit, check_span
 
@@ -48,6 +59,10 @@ class MemoryStorage(Storage):
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
         return self._find(key, None).stat
+
+    async def get(self, key: ObjectKey, *, limit: int | None = None) -> ObjectContent:
+        found = self._find(key, None)
+        return ObjectContent(found.stat, found.data[:limit])
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
         check_span(start, end)

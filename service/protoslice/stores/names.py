@@ -19,6 +19,7 @@ __all__ = [
     "check_tag",
     "is_id",
     "is_id_prefix",
+    "is_tag_prefix",
 ]
 
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}")
@@ -91,6 +92,11 @@ def check_tag(name: str) -> str:
     if is_id_prefix(name):
         raise InvalidInput(f"{name!r} could be taken for the id of a store: a tag needs something else in it")
     return name
+
+
+def is_tag_prefix(text: str) -> bool:
+    """True when a tag may begin with `text`, which is not empty."""
+    return _TAG.fullmatch(text) is not None
 
 
 def check_schema_name(name: str) -> str:

@@ -231,7 +231,10 @@ class Stores:
 
     async def get(self, ref: str) -> Store:
         """The store that `ref` names: an id, a prefix of one, or a tag."""
-        return await self._store_pages.described(await self._manifests.get(await self.resolve(ref)))
+        if is_id_prefix(ref):
+            return await self._store_pages.get(await self.resolve(ref))
+        tag = await self._tags.get(ref)
+        return await self._store_pages.get(tag.store, tag)
 
     async def resolve(self, ref: str) -> str:
         """The store id that `ref` names; `NotFound` when it names none."""
@@ -249,7 +252,10 @@ class Stores:
         limit: int = 100,
         cursor: str | None = None,
     ) -> ResultPage[Store]:
-        """A page of stores, newest first; filtered by `tag`, a prefix of tag names, and by `type`."""
+        """A page of stores, newest first, filtered by `type`.
+
+        With `tag`, a prefix of tag names: the stores of those tags in the order of the names, each at its first.
+        """
         return await self._store_pages.page(tag=tag, type=type, limit=limit, cursor=cursor)
 
     async def delete(self, ref: str) -> Removed:

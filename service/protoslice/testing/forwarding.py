@@ -53,5 +53,13 @@ async def _reach(method: Callable[..., Any], seen: list[str], name: str) -> None
 
 def _arguments(method: Callable[..., Any]) -> list[object]:
     needed = (p for p in inspect.signature(method).parameters.values() if p.default is p.empty)
-    samples = {"key": ObjectKey("a"), "start": 0, "end": 1, "spans": [(0, 1)], "data": b"x", "piece": b"x"}
+    samples = {
+        "key": ObjectKey("a"),
+        "start": 0,
+        "end": 1,
+        "spans": [(0, 1)],
+        "data": b"x",
+        "piece": b"x",
+        "etag": "tag",
+    }
     return [samples[parameter.name] for parameter in needed]

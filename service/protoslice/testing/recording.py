@@ -7,7 +7,18 @@ from datetime import UTC, datetime
 from io import BytesIO
 from typing import cast
 
-from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectStat, OpenFile, Page, Span, Storage, Writer
+from protoslice.storage.interface import (
+    PAGE,
+    Abilities,
+    Buffer,
+    ObjectContent,
+    ObjectStat,
+    OpenFile,
+    Page,
+    Span,
+    Storage,
+    Writer,
+)
 from protoslice.storage.keys import ObjectKey
 
 
@@ -25,6 +36,14 @@ class RecordingStorage(Storage):
     async def stat(self, key: ObjectKey) -> ObjectStat:
         self._note("stat")
         return ObjectStat(key, 1, "tag", datetime.fromtimestamp(0, UTC))
+
+    async def get(self, key: ObjectKey, *, limit: int | None = None) -> ObjectContent:
+        self._note("get")
+        return ObjectContent(ObjectStat(key, 1, "tag", datetime.fromtimestamp(0, UTC)), b"x")
+
+    async def get_if_changed(self, key: ObjectKey, etag: str, *, limit: int | None = None) -> ObjectContent | None:
+        self._note("get_if_changed")
+        return None
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
         self._note("get_range")

@@ -29,8 +29,8 @@ def test_a_live_service_counts_the_calls_of_its_storage(client: httpx.Client) ->
 
     assert more("protoslice_storage_call_seconds_count", operation="put_if_absent") >= 1
     assert more("protoslice_storage_call_seconds_sum", operation="put_if_absent") > 0
-    assert more("protoslice_storage_call_seconds_count", operation="stat") >= 1
-    assert more("protoslice_storage_errors_total", operation="stat", error="NotFound") >= 1
+    assert more("protoslice_storage_call_seconds_count", operation="get") >= 1
+    assert more("protoslice_storage_errors_total", operation="get", error="NotFound") >= 1
     assert store not in after
 
 

@@ -123,7 +123,7 @@ class Unsteady(InterceptedStorage):
         return await call()
 
 
-@pytest.mark.parametrize("place", [("get_range", "objects"), ("stat", "objects"), ("put", "stores")], ids=str)
+@pytest.mark.parametrize("place", [("get_range", "objects"), ("get", "objects"), ("put", "stores")], ids=str)
 def test_a_writer_that_was_too_late_takes_its_manifest_back_though_calls_fail(place: tuple[str, str]) -> None:
     async def run() -> None:
         inner = MemoryStorage()

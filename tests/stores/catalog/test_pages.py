@@ -60,14 +60,14 @@ def test_lists_by_tag_and_type() -> None:
         one = (await upload(stores, onnx(1, seed=1), IngestRequest(tags=("net:1", "other")))).store.id
         two = (await upload(stores, onnx(1, seed=2), IngestRequest(tags=("net:2",)))).store.id
         odd = (await upload(stores, {"odd": b"\x92\x4e\x03abc"})).store.id
-        assert [info.id for info in (await stores.list(tag="net:")).items] == [two, one]
+        assert [info.id for info in (await stores.list(tag="net:")).items] == [one, two]
         assert [info.id for info in (await stores.list(tag="net:1")).items] == [one]
         assert [info.id for info in (await stores.list(tag="none")).items] == []
         assert [info.id for info in (await stores.list(type="onnx.ModelProto")).items] == [two, one]
         assert [info.id for info in (await stores.list(type="unknown")).items] == [odd]
         assert [info.id for info in (await stores.list(type="onnx.ModelProto", tag="oth")).items] == [one]
         page = await stores.list(tag="net:", limit=1)
-        assert [info.id for info in (await stores.list(tag="net:", limit=1, cursor=page.next)).items] == [one]
+        assert [info.id for info in (await stores.list(tag="net:", limit=1, cursor=page.next)).items] == [two]
 
     in_memory(work)
 

@@ -199,7 +199,7 @@ def ls(
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
-    """List the stores of a service, newest first.
+    """List the stores of a service, newest first; with --tag, by the names of the tags.
 
     Example: protoslice ls --url http://127.0.0.1:8000 --tag resnet
     """

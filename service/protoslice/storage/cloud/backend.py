@@ -16,7 +16,7 @@ from protoslice.errors import Conflict, InvalidInput, NotFound, StorageUnavailab
 from protoslice.storage.cloud.errors import explained
 from protoslice.storage.cloud.options import sort_options
 from protoslice.storage.cloud.writer import CloudWriter
-from protoslice.storage.interface import PAGE, PIECE, Abilities, Buffer, ObjectStat, Page, Writer
+from protoslice.storage.interface import PAGE, PIECE, Abilities, Buffer, ObjectContent, ObjectStat, Page, Writer
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.remote import RemoteStorage, expect
 from protoslice.storage.spans import check_inside, check_limit, check_span
@@ -112,6 +112,30 @@ class CloudStorage(RemoteStorage):
         except NotFound:
             return False
         return True
+
+    async def get(self, key: ObjectKey, *, limit: int | None = None) -> ObjectContent:
+        return await self._get(key, {}, limit)
+
+    async def get_if_changed(self, key: ObjectKey, etag: str, *, limit: int | None = None) -> ObjectContent | None:
+        with suppress(Conflict):  # not modified
+            found = await self._get(key, {"if_none_match": etag}, limit)
+            return None if found.stat.etag == etag else found  # some servers ignore `If-None-Match`
+        return None
+
+    async def _get(self, key: ObjectKey, options: GetOptions, limit: int | None) -> ObjectContent:
+        """The object, or its beginning, by one request; two for an empty one when there is a `limit`."""
+        if limit is not None:
+            options["range"] = (0, limit)
+        try:
+            with explained("read", key):
+                async with asyncio.timeout(self._read_seconds):
+                    answer = await obstore.get_async(self._store, key.text, options=options)
+                    return ObjectContent(_describe(key, answer.meta), bytes(await answer.bytes_async()))
+        except StorageUnavailable:
+            # An empty object has no ranges, which obstore reports as any other failure.
+            if limit is None or (stat := await self.stat(key)).size:
+                raise
+            return ObjectContent(stat, b"")
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
         with explained("read", key):

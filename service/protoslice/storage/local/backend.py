@@ -24,6 +24,7 @@ from protoslice.storage.interface import (
     PIECE,
     Abilities,
     Buffer,
+    ObjectContent,
     ObjectStat,
     OpenFile,
     Page,
@@ -64,6 +65,14 @@ class FileStorage(Storage):
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
         return await self._threads.run(lambda: self._stat(key))
+
+    async def get(self, key: ObjectKey, *, limit: int | None = None) -> ObjectContent:
+        def read() -> ObjectContent:
+            with closing(self._open(key, None)) as file, explained("read", key):
+                size = file.stat.size
+                return ObjectContent(file.stat, file.pread(0, size if limit is None else min(size, limit)))
+
+        return await self._threads.run(read)
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
         return (await self.get_ranges(key, [(start, end)], if_etag=if_etag))[0]

@@ -7,7 +7,18 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
-from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectStat, OpenFile, Page, Span, Storage, Writer
+from protoslice.storage.interface import (
+    PAGE,
+    Abilities,
+    Buffer,
+    ObjectContent,
+    ObjectStat,
+    OpenFile,
+    Page,
+    Span,
+    Storage,
+    Writer,
+)
 from protoslice.storage.keys import ObjectKey
 
 T = TypeVar("T")
@@ -36,6 +47,12 @@ class InterceptedStorage(Storage):
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
         return await self.intercept("stat", key, lambda: self._inner.stat(key))
+
+    async def get(self, key: ObjectKey, *, limit: int | None = None) -> ObjectContent:
+        return await self.intercept("get", key, lambda: self._inner.get(key, limit=limit))
+
+    async def get_if_changed(self, key: ObjectKey, etag: str, *, limit: int | None = None) -> ObjectContent | None:
+        return await self.intercept("get_if_changed", key, lambda: self._inner.get_if_changed(key, etag, limit=limit))
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
         return await self.intercept("get_range", key, lambda: self._inner.get_range(key, start, end, if_etag=if_etag))

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from protoslice.storage.interface import Storage
+from protoslice.storage.interface import ObjectContent, Storage
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 
@@ -43,6 +43,8 @@ class MeteredStorage(InterceptedStorage):
 
 
 def _bytes(result: object) -> int:
+    if isinstance(result, ObjectContent):
+        return len(result.data)
     if isinstance(result, bytes):
         return len(result)
     return sum(len(item) for item in result if isinstance(item, bytes)) if isinstance(result, list | tuple) else 0

@@ -6,7 +6,18 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
-from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectStat, OpenFile, Page, Span, Storage, Writer
+from protoslice.storage.interface import (
+    PAGE,
+    Abilities,
+    Buffer,
+    ObjectContent,
+    ObjectStat,
+    OpenFile,
+    Page,
+    Span,
+    Storage,
+    Writer,
+)
 from protoslice.storage.keys import ObjectKey
 
 
@@ -24,6 +35,14 @@ class PrefixStorage(Storage):
 
     async def stat(self, key: ObjectKey) -> ObjectStat:
         return self._outside(await self._inner.stat(self._inside(key)))
+
+    async def get(self, key: ObjectKey, *, limit: int | None = None) -> ObjectContent:
+        found = await self._inner.get(self._inside(key), limit=limit)
+        return ObjectContent(self._outside(found.stat), found.data)
+
+    async def get_if_changed(self, key: ObjectKey, etag: str, *, limit: int | None = None) -> ObjectContent | None:
+        found = await self._inner.get_if_changed(self._inside(key), etag, limit=limit)
+        return None if found is None else ObjectContent(self._outside(found.stat), found.data)
 
     async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
         return await self._inner.get_range(self._inside(key), start, end, if_etag=if_etag)

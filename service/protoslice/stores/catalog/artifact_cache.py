@@ -33,7 +33,7 @@ class ArtifactCache:
         """The artifact called `name`; None when it is missing or damaged, so that the caller computes it anew."""
         key = keys.derived(self._store_id, name)
         with suppress(NotFound, IntegrityError, Conflict):
-            sealed = await self._storage.get_range(key, 0, (await self._storage.stat(key)).size)
+            sealed = (await self._storage.get(key)).data
             return await self._worker.sized(len(sealed), lambda: unseal(sealed, name))
         return None
 

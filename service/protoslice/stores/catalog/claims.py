@@ -145,17 +145,11 @@ class Claims:
 
     async def _read(self, attempt: str) -> Claim | None:
         """The claim of an attempt; None when it does not exist."""
-        key = keys.claim(attempt)
-        for _ in range(_TRIES):
-            try:
-                stat = await self._storage.stat(key)
-                data = await self._storage.get_range(key, 0, stat.size, if_etag=stat.etag)
-            except NotFound:
-                return None
-            except Conflict:
-                continue
-            return Claim(attempt, _state(data), stat.etag, _left(data))
-        raise StorageUnavailable(f"the claim of upload {attempt} keeps changing")
+        try:
+            found = await self._storage.get(keys.claim(attempt))
+        except NotFound:
+            return None
+        return Claim(attempt, _state(found.data), found.stat.etag, _left(found.data))
 
     async def _write(self, claim: Claim, state: State, left: frozenset[str] | None) -> Claim | None:
         """Write a state and a list by compare-and-set; returns the new claim, None when it has changed."""
@@ -171,9 +165,9 @@ class Claims:
         """Entity tag of a claim that holds exactly `data`; else None."""
         # The random digits are ours: this process wrote it and lost the answer.
         with suppress(NotFound, Conflict):
-            stat = await self._storage.stat(key)
-            if stat.size == len(data) and await self._storage.get_range(key, 0, len(data), if_etag=stat.etag) == data:
-                return stat.etag
+            found = await self._storage.get(key)
+            if found.data == data:
+                return found.stat.etag
         return None
 
 

@@ -95,25 +95,20 @@ class Holders:
     async def _of_store(self, store_id: str) -> list[_Found]:
         found: list[_Found | None] = []
         with suppress(NotFound):
-            found.append(await self._read(await self._storage.stat(keys.store(store_id))))
+            found.append(await self._read(keys.store(store_id)))
         # Tombstones second: a store removed in between leaves one that this listing shows.
         buried = [item async for item in self._storage.iterate(keys.REMOVED / store_id)]
-        found += await map_concurrently(self._read, [item for item in buried if item.key not in self._expired])
+        found += await map_concurrently(self._read, [item.key for item in buried if item.key not in self._expired])
         return [each for each in found if each is not None]
 
-    async def _read(self, item: ObjectStat) -> _Found | None:
-        """Manifest of a listed object; None when it was removed or withdrawn."""
+    async def _read(self, key: ObjectKey) -> _Found | None:
+        """Manifest of a store or a tombstone; None when it was removed or withdrawn."""
         try:
-            while True:
-                try:
-                    data = await self._storage.get_range(item.key, 0, item.size, if_etag=item.etag)
-                    break
-                except Conflict:
-                    item = await self._storage.stat(item.key)  # replaced by another copy of the same store
-            if item.key.segments[0] == keys.STORES.text:
-                return None if is_retired(data) else _Found(Manifest.decode(data), item)
-            return _Found(tombstone_of(item.key, data).manifest, item)
+            found = await self._storage.get(key)
+            if key.segments[0] == keys.STORES.text:
+                return None if is_retired(found.data) else _Found(Manifest.decode(found.data), found.stat)
+            return _Found(tombstone_of(key, found.data).manifest, found.stat)
         except NotFound:
             return None
         except IntegrityError:
-            raise UnreadableManifest(item.key) from None
+            raise UnreadableManifest(key) from None

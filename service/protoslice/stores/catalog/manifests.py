@@ -12,7 +12,7 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import run_concurrently
 from protoslice.concurrency.lru import LruCache
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError, StorageUnavailable
-from protoslice.storage import ObjectKey, ObjectStat, Storage
+from protoslice.storage import ObjectContent, ObjectKey, ObjectStat, Storage
 from protoslice.stores.catalog.claims import Claims, Collected
 from protoslice.stores.catalog.removed import bury
 from protoslice.stores.layout import keys
@@ -32,6 +32,8 @@ TRIES = 8
 CACHED_BYTES = 16 << 20
 """Encoded bytes of manifests in the cache: some ten thousand manifests of usual size."""
 _CACHED_MANIFESTS = 1 << 20
+PEEK_BYTES = 64 << 10
+"""Bytes of a manifest that a list reads at first; nearly all manifests are shorter."""
 _RETIRED = b"retired "
 """Prefix of what takes the place of a manifest when a collector took the objects first."""
 
@@ -58,42 +60,45 @@ class Manifests:
         self._indexes = Indexes(storage)
         self._worker = worker
         self._is_sound = is_sound
-        self._cache: LruCache[str, tuple[str, Manifest]] = LruCache(most=_CACHED_MANIFESTS, room=cached_bytes)
+        self._cache: LruCache[str, tuple[ObjectStat, Manifest]] = LruCache(most=_CACHED_MANIFESTS, room=cached_bytes)
 
     async def get(self, store_id: str) -> Manifest:
         """The manifest of a store; `NotFound` when no such store exists."""
-        for _ in range(TRIES):
-            try:
-                return await self.content(await self._storage.stat(keys.store(store_id)))
-            except NotFound:
-                self._cache.drop(store_id)
-                raise NotFound(f"there is no store {store_id}") from None
-            except Conflict:
-                continue  # replaced since `stat`
-        raise StorageUnavailable(f"the store {store_id} keeps changing")
+        _, manifest = await self._look(store_id, limit=None)
+        assert manifest is not None, "without a limit all of it is read"
+        return manifest
 
-    async def stat(self, store_id: str) -> ObjectStat | None:
-        """Size and entity tag of a store's manifest; None when it does not exist.
+    async def peek(self, store_id: str) -> tuple[int, Manifest | None]:
+        """Size of a store's manifest, and the manifest, or None when it is long and not in memory.
 
-        The size is about that of the JSON that shows the store.
+        The size is about that of the JSON that shows the store. `NotFound` when no such store exists.
         """
-        with suppress(NotFound):
-            return await self._storage.stat(keys.store(store_id))
-        return None
+        return await self._look(store_id, limit=PEEK_BYTES)
 
-    async def content(self, stat: ObjectStat) -> Manifest:
-        """The manifest listed as `stat`; `Conflict` when it has changed, `NotFound` when it was withdrawn."""
-        store_id = stat.key.segments[-1]
-        cached = self._cache.get(store_id)
-        if cached is not None and cached[0] == stat.etag:
-            return cached[1]
-        data = await self._storage.get_range(stat.key, 0, stat.size, if_etag=stat.etag)
-        if is_retired(data):
+    async def _look(self, store_id: str, limit: int | None) -> tuple[int, Manifest | None]:
+        key, cached = keys.store(store_id), self._cache.get(store_id)
+        try:
+            if cached is None:
+                found = await self._storage.get(key, limit=limit)
+            else:
+                changed = await self._storage.get_if_changed(key, cached[0].etag, limit=limit)
+                if changed is None:
+                    return cached[0].size, cached[1]
+                found = changed
+            return found.stat.size, await self._decoded(found) if found.is_whole else None
+        except NotFound:
+            self._cache.drop(store_id)
+            raise NotFound(f"there is no store {store_id}") from None
+
+    async def _decoded(self, found: ObjectContent) -> Manifest:
+        """The manifest in an object, which is cached; `NotFound` when it was withdrawn."""
+        store_id = found.stat.key.segments[-1]
+        if is_retired(found.data):
             raise NotFound(f"there is no store {store_id}")
-        manifest = await self._worker.sized(len(data), lambda: Manifest.decode(data))
+        manifest = await self._worker.sized(len(found.data), lambda: Manifest.decode(found.data))
         if manifest.id != store_id:
             raise IntegrityError(f"the manifest of store {store_id} is that of another store")
-        self._cache.put(store_id, (stat.etag, manifest), stat.size)
+        self._cache.put(store_id, (found.stat, manifest), found.stat.size)
         return manifest
 
     async def publish(self, manifest: Manifest, beside: Mapping[ObjectKey, bytes] | None = None) -> Manifest:
@@ -141,12 +146,12 @@ class Manifests:
         except Conflict:
             pass
         with suppress(NotFound, Conflict):
-            stat = await self._storage.stat(key)
+            found = await self._storage.get(key)
             try:
-                return await self.content(stat), stat.etag
+                return await self._decoded(found), found.stat.etag
             except (IntegrityError, NotFound):  # a damaged or withdrawn manifest does not keep its place
                 await self._claims.hold(manifest.attempts, manifest.names_in)
-                return manifest, await self._storage.put(key, data, if_etag=stat.etag)
+                return manifest, await self._storage.put(key, data, if_etag=found.stat.etag)
         return None
 
     async def _keep(self, manifest: Manifest, etag: str, replaced: bytes | None = None) -> None:
@@ -192,12 +197,13 @@ class Manifests:
         """Replace an unsound manifest by compare-and-set, and return it; None when another writer was first."""
         key = keys.store(store_id)
         with suppress(NotFound, Conflict):
-            size = (await self._storage.stat(key)).size
-            content = await self._storage.get_range(key, 0, size, if_etag=etag)
+            found = await self._storage.get(key)
+            if found.stat.etag != etag:
+                return None
             # Buried for its readers, and so that a collector knows which objects to delete.
-            await bury(self._storage, store_id, content, ())
+            await bury(self._storage, store_id, found.data, ())
             await self._storage.put(key, data, if_etag=etag)
-            return content
+            return found.data
         return None
 
     async def _retire(self, store_id: str, etag: str) -> None:
@@ -213,7 +219,7 @@ class Manifests:
         """
         key = keys.store(store_id)
         try:
-            content = await self._storage.get_range(key, 0, (await self._storage.stat(key)).size)
+            content = (await self._storage.get(key)).data
         except NotFound:
             raise NotFound(f"there is no store {store_id}") from None
         if is_retired(content):

@@ -11,7 +11,7 @@ from typing import Final
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.concurrency.lru import LruCache
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError, StorageUnavailable
-from protoslice.storage import ObjectKey, ObjectStat, Storage
+from protoslice.storage import ObjectContent, ObjectKey, ObjectStat, Storage
 from protoslice.stores.envelope import seal, unseal
 from protoslice.stores.layout import keys
 
@@ -41,11 +41,15 @@ class NamedRecords:
         self._storage = storage
         self._folder = folder
         self._what = what
-        self._cache: LruCache[ObjectKey, tuple[str, bytes]] = LruCache(most=_CACHED_RECORDS, room=_CACHED_BYTES)
+        self._cache: LruCache[ObjectKey, tuple[ObjectStat, bytes]] = LruCache(most=_CACHED_RECORDS, room=_CACHED_BYTES)
 
     async def read(self, key: ObjectKey) -> Record:
         """The current record at `key`; `NotFound` when it does not exist."""
-        return await self._current(await self._storage.stat(key))
+        cached = self._cache.get(key)
+        if cached is None:
+            return self._unsealed(await self._storage.get(key))
+        found = await self._storage.get_if_changed(key, cached[0].etag)
+        return (cached[1], cached[0]) if found is None else self._unsealed(found)
 
     async def page(self, limit: int, cursor: str | None) -> tuple[list[Record], str | None]:
         """A page of records by name, and the cursor of the next page or None.
@@ -84,10 +88,10 @@ class NamedRecords:
             except Conflict:
                 pass
             with suppress(Conflict, NotFound):
-                found, stat = await self._raw(await self._storage.stat(key))
-                removed = found.startswith(_REMOVED)
+                there = await self._storage.get(key)
+                removed = there.data.startswith(_REMOVED)
                 # On condition, since a removal meanwhile makes the record new; the last try outdoes other writers.
-                etag = stat.etag if removed or left else None
+                etag = there.stat.etag if removed or left else None
                 return await self._storage.put(key, sealed, if_etag=etag), removed
         raise self._restless(key)
 
@@ -103,15 +107,15 @@ class NamedRecords:
             except Conflict:
                 pass
             try:
-                found, stat = await self._raw(await self._storage.stat(key))
+                found = await self._storage.get(key)
             except NotFound:
                 continue  # removed since: try again
-            if found == sealed:
-                return stat.etag  # our own write, whose answer was lost
-            if not found.startswith(_REMOVED):
+            if found.data == sealed:
+                return found.stat.etag  # our own write, whose answer was lost
+            if not found.data.startswith(_REMOVED):
                 raise Conflict(f"the {self._what} {keys.name_of(key)!r} exists already")
             with suppress(Conflict):
-                return await self._storage.put(key, sealed, if_etag=stat.etag)
+                return await self._storage.put(key, sealed, if_etag=found.stat.etag)
         raise self._restless(key)
 
     async def replace(self, key: ObjectKey, data: bytes, etag: str) -> str:
@@ -121,9 +125,9 @@ class NamedRecords:
             return await self._storage.put(key, sealed, if_etag=etag)
         except Conflict:
             with suppress(NotFound):
-                found, stat = await self._raw(await self._storage.stat(key))
-                if found == sealed:
-                    return stat.etag  # our own write, whose answer was lost
+                found = await self._storage.get(key)
+                if found.data == sealed:
+                    return found.stat.etag  # our own write, whose answer was lost
             raise Conflict(f"the {self._what} {keys.name_of(key)!r} has been changed meanwhile, or is gone") from None
 
     async def remove(self, key: ObjectKey, etag: str | None) -> None:
@@ -133,19 +137,19 @@ class NamedRecords:
         """
         mark = _REMOVED + secrets.token_hex(8).encode()
         for _ in range(TRIES):
-            found, stat = await self._raw(await self._storage.stat(key))
-            if found == mark:  # our own write, whose answer was lost
-                await self._drop_mark(key, stat.etag)
+            found = await self._storage.get(key)
+            if found.data == mark:  # our own write, whose answer was lost
+                await self._drop_mark(key, found.stat.etag)
                 return
-            if found.startswith(_REMOVED):
+            if found.data.startswith(_REMOVED):
                 raise NotFound(f"there is no {self._what} {keys.name_of(key)!r}")
-            if etag not in {None, stat.etag}:
+            if etag not in {None, found.stat.etag}:
                 raise Conflict(f"the {self._what} {keys.name_of(key)!r} has been changed meanwhile")
             with suppress(Conflict):
                 # After a lost answer, a `Conflict` of a deletion cannot tell whose it was; a unique mark can be
                 # compared.
                 self._cache.drop(key)
-                await self._drop_mark(key, await self._storage.put(key, mark, if_etag=stat.etag))
+                await self._drop_mark(key, await self._storage.put(key, mark, if_etag=found.stat.etag))
                 return
         raise self._restless(key)
 
@@ -158,24 +162,19 @@ class NamedRecords:
     async def _current(self, stat: ObjectStat) -> Record:
         """The record listed as `stat` or its successor, unsealed; `NotFound` when it was removed."""
         cached = self._cache.get(stat.key)
-        if cached is not None and cached[0] == stat.etag:
+        if cached is not None and cached[0].etag == stat.etag:
             return cached[1], stat
-        found, stat = await self._raw(stat)
-        what = f"the {self._what} {keys.name_of(stat.key)!r}"
-        if found.startswith(_REMOVED):
-            raise NotFound(f"{what} has been removed")
-        data = unseal(found, what)
-        self._cache.put(stat.key, (stat.etag, data), len(data) + 200)
-        return data, stat
+        return self._unsealed(await self._storage.get(stat.key))
 
-    async def _raw(self, stat: ObjectStat) -> Record:
-        """Raw bytes of the record listed as `stat`, or of its successor."""
-        for _ in range(TRIES):
-            try:
-                return await self._storage.get_range(stat.key, 0, stat.size, if_etag=stat.etag), stat
-            except Conflict:
-                stat = await self._storage.stat(stat.key)
-        raise self._restless(stat.key)
+    def _unsealed(self, found: ObjectContent) -> Record:
+        """Data of a record, which is cached; `NotFound` for a removal mark."""
+        stat = found.stat
+        what = f"the {self._what} {keys.name_of(stat.key)!r}"
+        if found.data.startswith(_REMOVED):
+            raise NotFound(f"{what} has been removed")
+        data = unseal(found.data, what)
+        self._cache.put(stat.key, (stat, data), len(data) + 200)
+        return data, stat
 
     def _restless(self, key: ObjectKey) -> StorageUnavailable:
         return StorageUnavailable(f"the {self._what} {keys.name_of(key)!r} keeps changing")

@@ -1,17 +1,18 @@
-"""Pages of stores, newest first, at a cost that depends on the page and not on the number of stores."""
+"""Pages of stores, at a cost that depends on the page and not on the number of stores."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
 
-from protoslice.concurrency.gather import map_concurrently
-from protoslice.errors import Conflict, IntegrityError, NotFound
+from protoslice.concurrency.gather import WINDOW, both, map_concurrently
+from protoslice.errors import IntegrityError, NotFound
 from protoslice.facts import Store
-from protoslice.storage import ObjectStat, Storage
+from protoslice.storage import Storage
 from protoslice.stores.catalog.manifests import Manifests
-from protoslice.stores.catalog.tags import Tags
+from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.layout.indexes import Indexes, check_cursor, place_in_time, store_at
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.paging import PageBudget, ResultPage
@@ -24,6 +25,28 @@ TAGS_SHOWN = 100
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """Entry of a list: a store, and its place in time or the tag by which it is listed."""
+
+    store: str
+    cursor: str
+    tags: Mapping[str, StoredTag] = field(default_factory=dict)
+    """Tags of the page, by name, which were read to find its stores."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Listed store as it was found, with the first of its tags."""
+
+    entry: _Entry
+    size: int
+    """Bytes of the manifest; 0 when there is none that can be read."""
+    manifest: Manifest | None
+    """Manifest; None when it is long too, and read once there is room for it."""
+    tags: ResultPage[StoredTag]
+
+
 class StorePages:
     """Listings of the stores in one storage."""
 
@@ -32,58 +55,90 @@ class StorePages:
         self._manifests = manifests
         self._tags = tags
 
+    async def get(self, store_id: str, tag: StoredTag | None = None) -> Store:
+        """The store as the API shows it, with up to `TAGS_SHOWN` tags; `tag` is one that was read just now."""
+        known = {tag.name: tag} if tag is not None else {}
+        return _shown(*await both(lambda: self._manifests.get(store_id), lambda: self._tags_of(store_id, known)))
+
     async def described(self, manifest: Manifest) -> Store:
-        """The store of `manifest` as the API shows it, with up to `TAGS_SHOWN` tags."""
-        tags = await self._tags.of(manifest.id, limit=TAGS_SHOWN)
-        return manifest.as_store(sorted(tag.name for tag in tags.items))
+        """The store of a manifest that was read just now; see `get`."""
+        return _shown(manifest, await self._tags_of(manifest.id, {}))
 
     async def page(self, *, tag: str | None, type: str | None, limit: int, cursor: str | None) -> ResultPage[Store]:
-        """A page of stores, newest first; filtered by `tag`, a prefix of tag names, and by `type`."""
-        after = check_cursor(cursor)
-        if tag is not None:
-            return await self._tagged(tag, type, limit, after)
+        """A page of stores, newest first, filtered by `type`.
+
+        With `tag`, a prefix of tag names: the stores of those tags in the order of the names, each at its first. Such a
+        page may hold fewer stores than there is room for, or none, and yet be followed by another.
+        """
         while True:
-            page = await self._indexes.newest(type=type, limit=limit, cursor=after)
-            items, count = await self._shown(page.items, limit)
-            after = page.next if count == len(page.items) else page.items[count - 1]
-            if items or after is None:
-                return ResultPage(items, after)
+            page = await (self._by_time(type, limit, cursor) if tag is None else self._by_tag(tag, limit, cursor))
+            seen = await self._fitting(page.items, limit)
+            found = [info for info in await map_concurrently(lambda each: self._listed(each, tag, type), seen) if info]
+            cursor = page.next if len(seen) == len(page.items) else page.items[len(seen) - 1].cursor
+            # Pages by tags may go on empty: their stores are shown at other tags, or have other types.
+            if found or cursor is None or tag is not None:
+                return ResultPage(found, cursor)
 
-    async def _tagged(self, prefix: str, type: str | None, limit: int, cursor: str | None) -> ResultPage[Store]:
-        async def place(store_id: str) -> str | None:
-            manifest = await self._manifest_or_none(store_id)
-            if manifest is None or type not in {None, manifest.shown_type}:
-                return None
-            return place_in_time(manifest)
+    async def _by_time(self, type: str | None, limit: int, cursor: str | None) -> ResultPage[_Entry]:
+        page = await self._indexes.newest(type=type, limit=limit, cursor=check_cursor(cursor))
+        return ResultPage([_Entry(store_at(place), place) for place in page.items], page.next)
 
-        tagged = {tag.store for tag in await self._tags.beginning_with(prefix)}
-        places = sorted(found for found in await map_concurrently(place, sorted(tagged)) if found is not None)
-        left = [each for each in places if cursor is None or each > cursor]
-        items, count = await self._shown(left[:limit], limit)
-        return ResultPage(items, None if count == len(left) else left[count - 1])
+    async def _by_tag(self, prefix: str, limit: int, cursor: str | None) -> ResultPage[_Entry]:
+        page = await self._tags.beginning_with(prefix, limit=limit, cursor=cursor)
+        tags = {tag.name: tag for tag in page.items}
+        firsts = {tag.store: tag for tag in reversed(page.items)}
+        return ResultPage(
+            [_Entry(tag.store, tag.name, tags) for tag in page.items if firsts[tag.store] is tag], page.next
+        )
 
-    async def _shown(self, places: Sequence[str], limit: int) -> tuple[Sequence[Store], int]:
-        """Stores at the first of `places`, and the number of places covered until the page is full."""
-        room = PageBudget(limit)
-        stats = await map_concurrently(self._manifests.stat, [store_at(place) for place in places])
-        count = next((n for n, stat in enumerate(stats) if not room.takes(stat.size if stat else 0)), len(places))
-        found = await map_concurrently(self._listed, list(zip(places, stats, strict=True))[:count])
-        return [info for info in found if info is not None], count
+    async def _fitting(self, entries: Sequence[_Entry], limit: int) -> Sequence[_Seen]:
+        """The first of `entries`, as many as fit on a page."""
+        room, fitting = PageBudget(limit), list[_Seen]()
+        for at in range(0, len(entries), WINDOW):
+            seen = await map_concurrently(self._seen, entries[at : at + WINDOW])
+            fitting += takewhile(lambda each: room.takes(each.size), seen)
+            if len(fitting) < at + len(seen):
+                break
+        return fitting
 
-    async def _listed(self, seen: tuple[str, ObjectStat | None]) -> Store | None:
-        """The store of an index entry; None when it is gone, damaged or indexed elsewhere by now."""
-        place, stat = seen
-        manifest = await self._manifest_or_none(store_at(place), stat) if stat is not None else None
-        return await self.described(manifest) if manifest is not None and place_in_time(manifest) == place else None
-
-    async def _manifest_or_none(self, store_id: str, stat: ObjectStat | None = None) -> Manifest | None:
+    async def _seen(self, entry: _Entry) -> _Seen:
         try:
-            with suppress(Conflict):  # replaced since `stat`
-                if stat is not None:
-                    return await self._manifests.content(stat)
-            return await self._manifests.get(store_id)
+            (size, manifest), tags = await both(
+                lambda: self._manifests.peek(entry.store), lambda: self._tags_of(entry.store, entry.tags)
+            )
+            return _Seen(entry, size, manifest, tags)
+        except NotFound:
+            pass
+        except IntegrityError:
+            _log.exception("the store %s is left out of a list", entry.store)
+        return _Seen(entry, 0, None, ResultPage(()))
+
+    async def _listed(self, seen: _Seen, prefix: str | None, type: str | None) -> Store | None:
+        """The store of an entry; None when it is gone, damaged, or listed elsewhere."""
+        manifest, cursor = seen.manifest, seen.entry.cursor
+        try:
+            if manifest is None and seen.size:
+                manifest = await self._manifests.get(seen.entry.store)
         except NotFound:
             return None
         except IntegrityError:
-            _log.exception("the store %s is left out of a list", store_id)
+            _log.exception("the store %s is left out of a list", seen.entry.store)
+        if manifest is None:
             return None
+        if prefix is None:
+            return _shown(manifest, seen.tags) if place_in_time(manifest) == cursor else None
+        fits = type in {None, manifest.shown_type} and await self._first(seen, prefix) in {cursor, None}
+        return _shown(manifest, seen.tags) if fits else None
+
+    async def _first(self, seen: _Seen, prefix: str) -> str | None:
+        """The first tag of a store by which it is listed; None when all have gone since."""
+        if seen.tags.next is not None:
+            return await self._tags.first_of(seen.entry.store, prefix)
+        return min((tag.name for tag in seen.tags.items if tag.name.startswith(prefix)), default=None)
+
+    async def _tags_of(self, store_id: str, known: Mapping[str, StoredTag]) -> ResultPage[StoredTag]:
+        return await self._tags.of(store_id, limit=TAGS_SHOWN, known=known)
+
+
+def _shown(manifest: Manifest, tags: ResultPage[StoredTag]) -> Store:
+    return manifest.as_store(sorted(tag.name for tag in tags.items))

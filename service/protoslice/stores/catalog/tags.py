@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 
 from protoslice.concurrency.gather import map_concurrently
-from protoslice.errors import IntegrityError, LimitExceeded, NotFound
+from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, NotFound
 from protoslice.facts import Tag
-from protoslice.storage import ObjectKey, ObjectStat, Storage, quote
+from protoslice.storage import ObjectKey, ObjectStat, Storage
 from protoslice.storage.interface import PAGE
 from protoslice.stores.catalog.claims import RENEW_SECONDS
 from protoslice.stores.catalog.named_records import NamedRecords
 from protoslice.stores.clock import now
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import Indexes
-from protoslice.stores.names import check_tag
+from protoslice.stores.names import check_tag, is_tag_prefix
 from protoslice.stores.paging import ResultPage
 from protoslice.stores.requests import TAGS_OF_A_STORE
 
@@ -62,21 +62,37 @@ class Tags:
         except NotFound:
             raise NotFound(f"there is no tag {name!r}") from None
 
-    async def beginning_with(self, prefix: str) -> list[StoredTag]:
-        """Tags whose names begin with `prefix`, which may be empty."""
-        stats: list[ObjectStat] = []
-        quoted = quote(prefix)
-        with suppress(NotFound):
-            stats += [await self._storage.stat(keys.TAGS / quoted)] if quoted else []
-        async for stat in self._storage.iterate(keys.TAGS, after=keys.TAGS / quoted if quoted else None):
-            if not stat.key.segments[-1].startswith(quoted):
-                break
-            stats.append(stat)
-        return [_tag(*record) for record in await self._records.listed(stats)]
+    async def beginning_with(self, prefix: str, *, limit: int, cursor: str | None) -> ResultPage[StoredTag]:
+        """A page of the tags whose names begin with `prefix`, which may be empty, by name."""
+        if cursor is not None and not is_tag_prefix(cursor):
+            raise InvalidInput("this cursor was not given by this service")
+        if prefix and not is_tag_prefix(prefix):
+            return ResultPage(())
+        after = keys.before_tags(prefix) if cursor is None else keys.tag(cursor)
+        page = await self._storage.list(keys.TAGS, after=after, limit=limit)
+        found = [stat for stat in page.items if keys.name_of(stat.key).startswith(prefix)]
+        ended = page.after is None or (found[-1:] != [page.items[-1]] and keys.name_of(page.items[-1].key) > prefix)
+        tags = [_tag(*record) for record in await self._records.listed(found)]
+        return ResultPage(tags, None if ended else keys.name_of(page.items[-1].key))
 
-    async def _named(self, names: Sequence[str]) -> list[StoredTag]:
-        """Existing tags among `names`, in order; damaged ones are logged and skipped."""
-        return [tag for tag in await map_concurrently(self._get_or_none, names) if tag is not None]
+    async def first_of(self, store: str, prefix: str) -> str | None:
+        """The first tag of a store by name that begins with `prefix`; None when there is none."""
+        after = keys.before_tags(prefix, keys.BY_STORE / store)
+        async for entry in self._storage.iterate(keys.BY_STORE / store, after=after):
+            name = keys.name_of(entry.key)
+            if name.startswith(prefix):
+                tag = await self._get_or_none(name)
+                if tag is not None and tag.store == store:
+                    return name
+            elif name > prefix:
+                break
+        return None
+
+    async def _named(self, names: Sequence[str], known: Mapping[str, StoredTag]) -> list[StoredTag]:
+        """Existing tags among `names`, in order, `known` or read; damaged ones are logged and skipped."""
+        read = [name for name in names if name not in known]
+        found = dict(zip(read, await map_concurrently(self._get_or_none, read), strict=True))
+        return [tag for name in names if (tag := known.get(name) or found[name]) is not None]
 
     async def _get_or_none(self, name: str) -> StoredTag | None:
         try:
@@ -108,13 +124,23 @@ class Tags:
                 f"a store has at most {TAGS_OF_A_STORE} tags, counting those moved elsewhere lately: remove some"
             )
 
-    async def of(self, store: str, *, limit: int, cursor: str | None = None) -> ResultPage[StoredTag]:
-        """A page of the tags that point at `store`; `InvalidInput` for a cursor that is no tag name."""
+    async def of(
+        self,
+        store: str,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        known: Mapping[str, StoredTag] = MappingProxyType({}),
+    ) -> ResultPage[StoredTag]:
+        """A page of the tags that point at `store`; `InvalidInput` for a cursor that is no tag name.
+
+        `known` are tags by name that were read just now.
+        """
         if cursor is not None:
             check_tag(cursor)
         while True:
             page = await self._indexes.tags(store, limit=limit, cursor=cursor)
-            found = [tag for tag in await self._named(page.items) if tag.store == store]
+            found = [tag for tag in await self._named(page.items, known) if tag.store == store]
             if found or page.next is None:
                 return ResultPage(found, page.next)
             cursor = page.next  # only stale entries on this page: read the next

@@ -138,7 +138,7 @@ async def _read_by(storage: Storage, raw: dict[str, Any]) -> schema.TypeSchema |
     own = []
     if raw["own_schema"]:
         key = keys.object_key(raw["attempt"], "schema")
-        sealed = await storage.get_range(key, 0, (await storage.stat(key)).size)
+        sealed = (await storage.get(key)).data
         own.append(schema.from_descriptor_set(unseal(sealed, "the schema of a store")))
     try:
         return schema.find(raw["type"], own).schema(raw["type"])

@@ -17,10 +17,10 @@ async def put_new(storage: Storage, key: ObjectKey, data: Buffer) -> str:
     try:
         return await storage.put_if_absent(key, data)
     except Conflict:
-        found = await storage.stat(key)
-        if found.size != len(data) or await storage.get_range(key, 0, found.size, if_etag=found.etag) != data:
+        found = await storage.get(key)
+        if found.data != data:
             raise
-        return found.etag
+        return found.stat.etag
 
 
 async def put_all_new(storage: Storage, objects: Mapping[ObjectKey, Buffer]) -> None:

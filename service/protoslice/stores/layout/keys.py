@@ -42,6 +42,7 @@ import secrets
 import time
 
 from protoslice.storage import ObjectKey, quote, unquote
+from protoslice.storage.keys import MAX_SEGMENT_BYTES
 
 __all__ = [
     "BY_FILE",
@@ -59,6 +60,7 @@ __all__ = [
     "STORES",
     "TAGS",
     "UPLOADS",
+    "before_tags",
     "began_at",
     "by_digest",
     "by_store",
@@ -195,6 +197,18 @@ def derived(store_id: str, name: str) -> ObjectKey:
 def tag(name: str) -> ObjectKey:
     """The record of a tag."""
     return TAGS / quote(name)
+
+
+def before_tags(prefix: str, folder: ObjectKey = TAGS) -> ObjectKey | None:
+    """A key in `folder` directly before those of the tags that begin with `prefix`; None for an empty one.
+
+    Names of tags are their own key segments.
+    """
+    if not prefix:
+        return None
+    # No name has as many of the last letter that names have.
+    last = max(chr(letter) for letter in range(ord(prefix[-1])) if chr(letter) != "/")
+    return folder / (prefix[:-1] + last).ljust(MAX_SEGMENT_BYTES, "~")
 
 
 def schema(name: str) -> ObjectKey:

@@ -25,7 +25,7 @@ async def check_layout(storage: Storage, *, mark: bool) -> None:
         with suppress(Conflict):
             await storage.put_if_absent(keys.MARKER, MARK)
     try:
-        found = await storage.get_range(keys.MARKER, 0, (await storage.stat(keys.MARKER)).size)
+        found = (await storage.get(keys.MARKER)).data
     except NotFound:
         raise NotFound("no stores are kept in this storage") from None
     if found == FIRST:

@@ -338,7 +338,7 @@ async def records_of(
 
     async def read(name: str, key: ObjectKey) -> bytes:
         try:
-            sealed = await storage.get_range(key, 0, (await storage.stat(key)).size)
+            sealed = (await storage.get(key)).data
         except NotFound as error:
             raise IntegrityError(f"the {name} of store {manifest.id} is missing") from error
         return await worker.run(lambda: unseal(sealed, f"the {name} of store {manifest.id}"))

@@ -25,7 +25,7 @@ async def is_sound(storage: Storage, manifest: Manifest, worker: Worker, *, veri
     try:
         for name in manifest.beside:
             key = keys.object_key(manifest.attempt, name)
-            unseal(await storage.get_range(key, 0, (await storage.stat(key)).size), name)
+            unseal((await storage.get(key)).data, name)
         for stored in _objects(manifest):
             await _check(storage, stored, worker, verify=verify)
     except (NotFound, IntegrityError):

@@ -125,7 +125,7 @@ class ArrivingIndexes:
         """The index that a replica saved; None without one that is sound."""
         key = keys.object_key(upload.id, f"records-{framing}")
         with suppress(NotFound):
-            data = await self._storage.get_range(key, 0, (await self._storage.stat(key)).size)
+            data = (await self._storage.get(key)).data
             with suppress(ProtosliceError):
                 saved = unseal(data, "the index of a stream")
                 records = _core.Records(saved, limits=_LIMITS)

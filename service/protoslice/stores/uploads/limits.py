@@ -79,7 +79,7 @@ class OpenUploadLimits:
     async def _client(self, stat: ObjectStat) -> str | None:
         """Client of an open upload's record; None for other records. Ends an upload that has expired."""
         with suppress(ProtosliceError):
-            held = await load_record(self._storage, stat)
+            held = await load_record(self._storage, stat.key)
             if held.upload.state in {"open", "complete"} and not held.upload.used:
                 if held.upload.expires >= now():
                     return held.upload.client

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from protoslice.errors import Conflict, Gone, IntegrityError, NotFound
-from protoslice.storage import ObjectStat, Storage
+from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.clock import now
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_new
@@ -88,19 +88,15 @@ class UploadRecords:
         if not _ID.fullmatch(upload_id):
             raise missing
         try:
-            return await load_record(self._storage, await self._storage.stat(keys.upload(upload_id)))
+            return await load_record(self._storage, keys.upload(upload_id))
         except NotFound:
             raise missing from None
 
 
-async def load_record(storage: Storage, stat: ObjectStat) -> VersionedUpload:
-    """The record listed as `stat`, read again when it has changed since."""
-    while True:
-        try:
-            data = await storage.get_range(stat.key, 0, stat.size, if_etag=stat.etag)
-            return VersionedUpload(Upload.decode(data), stat.etag)
-        except Conflict:
-            stat = await storage.stat(stat.key)
+async def load_record(storage: Storage, key: ObjectKey) -> VersionedUpload:
+    """The record at `key`; `NotFound` when there is none."""
+    found = await storage.get(key)
+    return VersionedUpload(Upload.decode(found.data), found.stat.etag)
 
 
 async def end_uploads(storage: Storage, *, moment: datetime, before: datetime, dry_run: bool = False) -> set[str]:
@@ -113,7 +109,7 @@ async def end_uploads(storage: Storage, *, moment: datetime, before: datetime, d
     records = UploadRecords(storage)
     async for stat in storage.iterate(keys.UPLOADS):
         try:
-            held = await load_record(storage, stat)
+            held = await load_record(storage, stat.key)
         except NotFound:
             continue
         except IntegrityError:

@@ -28,7 +28,7 @@ router = APIRouter(tags=["stores"], route_class=GuardedRoute)
 async def list_stores(
     request: Request,
     services: Given,
-    tag: Annotated[str | None, Query(description="Only with a tag that begins so.")] = None,
+    tag: Annotated[str | None, Query(description="Only with a tag that begins so, by the names of these tags.")] = None,
     type: Annotated[str | None, Query(description="Only of this type.")] = None,
     limit: Annotated[int, Query(ge=1, description="At most so many; the service may give fewer.")] = 100,
     cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,

@@ -1,0 +1,53 @@
+"""Calls of the storage by a process with nothing in memory, at any number of stores."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.support.seeded import Counting, seed
+from tests.support.stores import onnx, opened, upload
+
+from protoslice.storage import MemoryStorage
+from protoslice.stores import IngestRequest, Stores
+
+
+def calls(work: Callable[[Stores], Awaitable[object]], *, stores: int = 60) -> Counting:
+    """The calls of `work` in a process that has just been started."""
+
+    async def run() -> Counting:
+        storage = MemoryStorage()
+        await seed(storage, stores)
+        async with opened(storage) as others:
+            await upload(others, onnx(100), IngestRequest(tags=("net:1",)))
+        counting = Counting(storage)
+        async with opened(counting) as fresh:
+            counting.calls.clear()
+            await work(fresh)
+        return counting
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("stores", [30, 60])
+def test_a_store_costs_its_manifest_its_list_of_tags_and_its_tags(stores: int) -> None:
+    async def by_tag(fresh: Stores) -> None:
+        assert (await fresh.get("net:1")).tags == ("net:1",)
+
+    found = calls(by_tag, stores=stores)
+    assert found.calls == {("get", "tags"): 1, ("get", "stores"): 1, ("list", "indexes"): 1}
+
+
+@pytest.mark.parametrize("stores", [30, 60])
+def test_a_list_costs_three_calls_for_each_store_on_it(stores: int) -> None:
+    async def newest(fresh: Stores) -> None:
+        assert len((await fresh.list(limit=20)).items) == 20
+
+    assert calls(newest, stores=stores).requests == 1 + 3 * 20
+
+
+@pytest.mark.parametrize("stores", [30, 60])
+def test_a_list_by_the_beginning_of_a_tag_costs_what_is_shown(stores: int) -> None:
+    async def tagged(fresh: Stores) -> None:
+        assert len((await fresh.list(tag="t", limit=20)).items) == 20
+
+    assert calls(tagged, stores=stores).requests == 1 + 3 * 20
