@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.executor import Executor, Worker
 from protoslice.concurrency.singleflight import SingleFlight
-from protoslice.errors import NotFound
+from protoslice.errors import NotFound, StorageUnavailable
 
 
 def run(work: Callable[[Worker], Awaitable[None]], threads: int = 4) -> None:
@@ -147,5 +147,25 @@ def test_the_last_who_waits_stops_it() -> None:
             return 2
 
         assert await once.get("x", quick) == 2
+
+    asyncio.run(main())
+
+
+def test_calls_that_hang_are_left_behind_and_new_ones_refused() -> None:
+    hanging, release = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        hanging.set()
+        release.wait()
+
+    async def main() -> None:
+        executor = Executor(1, "hanging")
+        waiting = asyncio.ensure_future(executor.run(hang))
+        await until(hanging.is_set)
+        executor.abandon()  # waits for nothing: `hang` has not been released
+        with pytest.raises(StorageUnavailable):
+            await executor.run(lambda: None)
+        release.set()
+        await waiting
 
     asyncio.run(main())

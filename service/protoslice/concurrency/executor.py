@@ -1,4 +1,4 @@
-"""Thread pools: an `Executor` for each local storage, and one `Worker` for what the stores compute.
+"""Thread pools: an `Executor` for each storage whose calls block, and one `Worker` for what the stores compute.
 
 The two are apart because a worker's thread may wait for a storage (`Worker.wait_for`): in one pool, such threads could
 hold every thread that the storage needs. The client's `DaemonPool` is another thing: a program ends without waiting
@@ -47,6 +47,10 @@ class Executor:
     async def close(self) -> None:
         """Refuse new calls and wait for those under way, which may hold descriptors."""
         await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
+
+    def abandon(self) -> None:
+        """Refuse new calls and leave those under way, which may hang, to their threads."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Worker(Executor):

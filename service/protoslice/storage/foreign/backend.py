@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
@@ -18,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from fsspec.spec import AbstractFileSystem
 
+from protoslice.concurrency.executor import Executor
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, StorageDenied, StorageUnavailable, Unsupported
 from protoslice.storage.foreign.systems import WEBDAV, file_system, read_range
 from protoslice.storage.interface import PAGE, Abilities, ObjectStat, Page
@@ -67,7 +67,7 @@ class ForeignStorage(ReadOnlyRemoteStorage):
         self._protocol = protocol
         self._fs: AbstractFileSystem | None = None
         self._opening = Lock()
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix=PREFIX + protocol)
+        self._threads = Executor(_THREADS, PREFIX + protocol)
 
     @property
     def abilities(self) -> Abilities:
@@ -108,7 +108,7 @@ class ForeignStorage(ReadOnlyRemoteStorage):
 
     async def close(self) -> None:
         """See `Storage.close`; calls that hang in the file system are left to their threads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.abandon()
 
     def _path(self, fs: AbstractFileSystem, key: ObjectKey | None) -> str:
         address = self._address if key is None else f"{self._address}/{key}"
@@ -123,7 +123,7 @@ class ForeignStorage(ReadOnlyRemoteStorage):
         name = "a folder" if key is None else f"object {str(key)!r}"
         try:
             async with asyncio.timeout(_SECONDS):
-                return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: work(self._connected()))
+                return await self._threads.run(lambda: work(self._connected()))
         except ProtosliceError:
             raise
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
