@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import Final
 
+from protoslice.concurrency.gather import each_concurrently
 from protoslice.errors import ClientLimit, ProtosliceError, TooMany
 from protoslice.storage import ObjectStat, Storage
 from protoslice.stores.clock import now
@@ -21,8 +22,6 @@ FULL_SECONDS: Final = 1
 """Seconds that a count is reused; less when it leads to a refusal."""
 SHARE: Final = 20
 """Reuse of a count as a multiple of the time it took, which bounds the share of time spent counting."""
-_AT_ONCE: Final = 16
-"""Records read concurrently."""
 
 
 class OpenUploadLimits:
@@ -64,17 +63,13 @@ class OpenUploadLimits:
 
     async def _count(self) -> Counter[str]:
         found: Counter[str] = Counter()
-        batch: list[ObjectStat] = []
-        async for stat in self._storage.iterate(keys.UPLOADS):
-            batch.append(stat)
-            if len(batch) == _AT_ONCE:
-                found.update(await self._clients(batch))
-                batch.clear()
-        found.update(await self._clients(batch))
-        return found
 
-    async def _clients(self, batch: list[ObjectStat]) -> list[str]:
-        return [client for client in await asyncio.gather(*map(self._client, batch)) if client is not None]
+        async def count(stat: ObjectStat) -> None:
+            if (client := await self._client(stat)) is not None:
+                found[client] += 1
+
+        await each_concurrently(count, self._storage.iterate(keys.UPLOADS))
+        return found
 
     async def _client(self, stat: ObjectStat) -> str | None:
         """Client of an open upload's record; None for other records. Ends an upload that has expired."""
