@@ -81,8 +81,8 @@ fmt: .venv/ready .venv/core ## rewrite everything as the formatters want it
 
 docs: .venv/ready .venv/core ## regenerate the OpenAPI document, the reference pages and the map of modules
 	@mkdir -p .make
-	$(BIN)/python -m protoslice.server.api.openapi_file > .make/openapi.json && mv .make/openapi.json openapi/openapi.json
-	$(BIN)/python -m protoslice.server.api.reference docs
+	$(BIN)/python -m protoslice.server.api.documentation.openapi_file > .make/openapi.json && mv .make/openapi.json openapi/openapi.json
+	$(BIN)/python -m protoslice.server.api.documentation.reference docs
 	$(BIN)/python -m tests.house.module_map
 
 protos: .venv/ready ## compile protos/ into the descriptor set that the package carries

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.house import module_map
 
-from protoslice.server.api.openapi_file import document_text
-from protoslice.server.api.reference import PAGES
+from protoslice.server.api.documentation.openapi_file import document_text
+from protoslice.server.api.documentation.reference import PAGES
 
 ROOT = module_map.ROOT
 STALE = "is stale: run `make docs`"

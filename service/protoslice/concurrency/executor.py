@@ -1,4 +1,4 @@
-"""Thread pools: an `Executor` for each storage whose calls block, and one `Worker` for what the stores compute.
+"""Thread pools: an `Executor` for each storage that blocks, one `Worker` for what the stores compute.
 
 The two are apart because a worker's thread may wait for a storage (`Worker.wait_for`): in one pool, such threads could
 hold every thread that the storage needs. The client's `DaemonPool` is another thing: a program ends without waiting

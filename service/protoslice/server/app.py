@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from protoslice.errors import ProtosliceError
 from protoslice.server.access.places import mount
-from protoslice.server.api.openapi import openapi_document
+from protoslice.server.api.documentation.openapi import openapi_document
 from protoslice.server.api.problems import METHOD, HttpProblem
 from protoslice.server.api.routes import (
     arriving,

@@ -1,1 +1,1 @@
-"""Routes, models, views and problems, and the OpenAPI document made of them."""
+"""Routes, models, views and problems."""

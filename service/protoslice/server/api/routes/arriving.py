@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from protoslice.server.access.places import url_of
-from protoslice.server.api.openapi_fragments import BINARY, header, problems
+from protoslice.server.api.documentation.openapi_fragments import BINARY, header, problems
 from protoslice.server.http.parameters import with_parameter
 from protoslice.server.intake.resumable.answers import PREFIX, about, answering
 from protoslice.server.middleware.body_limits import GuardedRoute

@@ -7,9 +7,9 @@ from contextlib import aclosing
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from protoslice.server.api.documentation.openapi_fragments import header, problems
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import MadeModel
-from protoslice.server.api.openapi_fragments import header, problems
 from protoslice.server.api.request_bodies import Assemble
 from protoslice.server.http.parameters import plain_size
 from protoslice.server.intake.resumable.answers import answering, joining

@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import piece_json, place_json
 from protoslice.server.api.json_answers import json_answer, page_answer
 from protoslice.server.api.models import MissingModel, PageModel, PieceModel
-from protoslice.server.api.openapi_fragments import SEEN, problems
 from protoslice.server.api.request_bodies import AskMissing
 from protoslice.server.api.routes.views import lasting_headers
 from protoslice.server.http.disconnect import CancelOnDisconnect

@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from protoslice.errors import CorruptModel, StorageDenied
 from protoslice.recipes import MEDIA_TYPE as RECIPE
+from protoslice.server.api.documentation.openapi_fragments import BINARY, header, problems
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import MadeModel
-from protoslice.server.api.openapi_fragments import BINARY, header, problems
 from protoslice.server.api.problems import UNSUPPORTED, HttpProblem, problem_of_error
 from protoslice.server.api.request_bodies import Register
 from protoslice.server.http.disconnect import CancelOnDisconnect

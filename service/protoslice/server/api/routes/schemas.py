@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from protoslice.server.access.places import url_of
+from protoslice.server.api.documentation.openapi_fragments import BINARY, SEEN, header, problems
 from protoslice.server.api.encoding import schema_json
 from protoslice.server.api.json_answers import json_answer, page_answer
 from protoslice.server.api.models import PageModel, SchemaModel
-from protoslice.server.api.openapi_fragments import BINARY, SEEN, header, problems
 from protoslice.server.api.problems import MEDIA, HttpProblem
 from protoslice.server.http.answers.plan import Planner, Terms
 from protoslice.server.http.answers.rendered import InMemory

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from protoslice.server.access.places import url_of
+from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import removed_json
 from protoslice.server.api.json_answers import json_answer, large_answer, page_answer, restored_body, store_body
 from protoslice.server.api.models import PageModel, RemovedModel, RestoredModel, StoreModel
-from protoslice.server.api.openapi_fragments import SEEN, problems
 from protoslice.server.middleware.body_limits import GuardedRoute
 from protoslice.server.services import Given
 

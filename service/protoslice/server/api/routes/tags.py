@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from protoslice.errors import Conflict, NotFound
 from protoslice.server.access.places import url_of
+from protoslice.server.api.documentation.openapi_fragments import SEEN, header, problems
 from protoslice.server.api.encoding import tag_json
 from protoslice.server.api.json_answers import json_answer, page_answer
 from protoslice.server.api.models import PageModel, TagModel
-from protoslice.server.api.openapi_fragments import SEEN, header, problems
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.api.request_bodies import PutTag
 from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate

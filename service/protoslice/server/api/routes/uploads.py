@@ -10,8 +10,8 @@ from starlette.responses import JSONResponse, Response
 
 from protoslice.errors import InvalidInput
 from protoslice.server.access.places import url_of
+from protoslice.server.api.documentation.openapi_fragments import BINARY, header, problems
 from protoslice.server.api.models import UploadModel
-from protoslice.server.api.openapi_fragments import BINARY, header, problems
 from protoslice.server.api.problems import METHOD, HttpProblem
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.parameters import read_query

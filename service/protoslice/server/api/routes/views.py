@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from protoslice.server.access.places import url_of
+from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
 from protoslice.server.api.encoding import chunk_json, node_json, signature_json
 from protoslice.server.api.json_answers import VERSIONED, encoded, large_answer, page_answer
 from protoslice.server.api.models import ChunkModel, NodeModel, PageModel, SignatureModel, TensorModel
-from protoslice.server.api.openapi_fragments import SEEN, problems
 from protoslice.server.api.view_parameters import PLAN_HELP
 from protoslice.server.http.answers.locations import lasting_url
 from protoslice.server.middleware.body_limits import GuardedRoute

@@ -1,4 +1,7 @@
-"""Prints the OpenAPI document: `python -m protoslice.server.api.openapi_file > openapi/openapi.json`."""
+"""Prints the OpenAPI document, as it is committed.
+
+`python -m protoslice.server.api.documentation.openapi_file > openapi/openapi.json`
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reference pages made from the tables of the code: `python -m protoslice.server.api.reference docs`."""
+"""Reference pages in docs/, made of the tables in the code.
+
+`python -m protoslice.server.api.documentation.reference docs` writes them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ __all__ = ["PAGES", "configuration_page", "main", "problems_page"]
 
 _PROBLEMS: Final = Template("""# Problems
 
-<!-- Made by `python -m protoslice.server.api.reference docs`; a test compares. -->
+<!-- Made by `python -m protoslice.server.api.documentation.reference docs`; a test compares. -->
 
 Every failure is answered with `application/problem+json` (RFC 9457). `type` is a path at which the service itself
 explains the problem, the same on every installation, or a type that IANA registered; programs
@@ -46,7 +49,7 @@ of `Content-Length`, and never as if the answer were complete.
 
 _CONFIGURATION: Final = Template("""# Configuration
 
-<!-- Made by `python -m protoslice.server.api.reference docs`; a test compares. -->
+<!-- Made by `python -m protoslice.server.api.documentation.reference docs`; a test compares. -->
 
 Every setting is an environment variable. `protoslice config` shows them as they are, secrets hidden; `protoslice serve`
 takes `--host`, `--port` and `--storage` too. A name that begins with `PROTOSLICE_` and is no

@@ -16,7 +16,7 @@ from schemathesis.checks import load_all_checks
 from schemathesis.transport.serialization import Binary
 from tests.support.live import LiveServer
 
-COMMITTED = Path(__file__).parents[3] / "openapi" / "openapi.json"
+COMMITTED = Path(__file__).parents[4] / "openapi" / "openapi.json"
 DOCUMENT: dict[str, Any] = json.loads(COMMITTED.read_text())
 # No 5xx, and nothing undocumented. Left out: that whatever the document allows is accepted. A path, a precondition, a
 # model can be well-formed and wrong.

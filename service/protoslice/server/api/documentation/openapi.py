@@ -7,8 +7,8 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from protoslice.server.api.documentation.openapi_fragments import BINARY, REQUEST_ID, header, problems
 from protoslice.server.api.models import ProblemModel
-from protoslice.server.api.openapi_fragments import BINARY, REQUEST_ID, header, problems
 from protoslice.server.api.views import VIEWS, StoreView
 
 __all__ = ["openapi_document"]
