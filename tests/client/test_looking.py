@@ -37,10 +37,10 @@ def test_stores_are_listed(client: Client, store: Store) -> None:
 
 
 def test_long_lists_come_page_by_page(client: Client, store: Store) -> None:
-    from protoslice.client.http.pages import each
+    from protoslice.client.http.pages import paginated
     from protoslice.facts import Piece
 
-    pieces = list(each(client._connection, Piece, f"/v1/stores/{store.id}/pieces", limit=2))
+    pieces = list(paginated(client._connection, Piece, f"/v1/stores/{store.id}/pieces", limit=2))
     assert pieces == list(client.pieces(store.id))
     assert sum(piece.size for piece in pieces) == store.size
     assert len(pieces) > 4

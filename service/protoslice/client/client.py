@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from protoslice.client.download.cache import Cache
-from protoslice.client.download.files import Downloaded, Progress, afresh, read_whole
+from protoslice.client.download.files import Downloaded, Progress, read_whole, with_fresh_remote
 from protoslice.client.download.folders import PiecesByFile
 from protoslice.client.download.remote import Remote
+from protoslice.client.download.store_ids import verified_store
 from protoslice.client.download.stores import DownloadTerms, StoreFiles, download_view
-from protoslice.client.download.trust import trusted
-from protoslice.client.http.connection import Connection, Params, Patience, path_of
+from protoslice.client.http.connection import Connection, Params, RetryPolicy, path_of
 from protoslice.client.http.json_facts import read_json
-from protoslice.client.http.pages import each
+from protoslice.client.http.pages import paginated
 from protoslice.client.records import RemoteRecords
 from protoslice.client.tensors import Slice, as_array, as_strings, shape_of, slice_text
 from protoslice.client.upload.bodies import Pushable
@@ -86,7 +86,7 @@ class Client(ClosedAtEnd):
 
     def __init__(self, url: str, **options: Unpack[ClientOptions]) -> None:
         self._parallel = max(1, options.get("parallel", CONNECTIONS))
-        self._patience = Patience(
+        self._retries = RetryPolicy(
             attempts=max(1, options.get("attempts", 6)), first_seconds=options.get("backoff_seconds", 0.1)
         )
         cache = options.get("cache")
@@ -96,7 +96,7 @@ class Client(ClosedAtEnd):
             url,
             headers=options.get("headers"),
             timeout_seconds=options.get("timeout_seconds", 30.0),
-            patience=self._patience,
+            retries=self._retries,
         )
 
     @property
@@ -136,7 +136,7 @@ class Client(ClosedAtEnd):
 
         The id is checked against the listed files and policy, unless files were registered in place.
         """
-        return trusted(read_json(Store, self._connection.call("GET", path_of("v1", "stores", ref)).json()), ref)
+        return verified_store(read_json(Store, self._connection.call("GET", path_of("v1", "stores", ref)).json()), ref)
 
     def remove(self, id: str) -> Removed:
         """Remove the store with this id, or with an id that begins so, and the tags that point at the store.
@@ -241,7 +241,7 @@ class Client(ClosedAtEnd):
         params = _params(slice=None if slice is None else slice_text(slice))
         make = lambda: self.source(ref, f"tensors/{name}", [*params, ("format", "raw")])  # noqa: E731
         try:
-            return afresh(make, self._array)
+            return with_fresh_remote(make, self._array)
         except Unsupported:
             strings = self._strings(ref, name, params)
             if strings is None:
@@ -301,7 +301,7 @@ class Client(ClosedAtEnd):
         content is not fetched. A download that broke off resumes where it was. With a cache, pieces of other versions
         are not fetched again.
         """
-        terms = DownloadTerms(self._patience, self._parallel, self.cache, progress)
+        terms = DownloadTerms(self._retries, self._parallel, self.cache, progress)
         if view is not None and not view.startswith("files/"):
             return [download_view(lambda: self.source(ref, view, params), Path(target), terms)]
         store = self.store(ref)
@@ -358,14 +358,14 @@ class Client(ClosedAtEnd):
         self._connection.close()
 
     def _each(self, kind: type[T], path: str, params: Params = (), *, slow: bool = False) -> Iterator[T]:
-        return each(self._connection, kind, path, params, slow=slow)
+        return paginated(self._connection, kind, path, params, slow=slow)
 
     def _view(self, ref: str, *steps: str) -> str:
         return path_of("v1", "stores", ref, *steps)
 
     def _whole(self, make: Callable[[], Remote]) -> bytes:
         """All bytes of a view, verified."""
-        return afresh(make, lambda remote: read_whole(remote, self._parallel))
+        return with_fresh_remote(make, lambda remote: read_whole(remote, self._parallel))
 
     def _array(self, remote: Remote) -> Any:
         data, headers = read_whole(remote, self._parallel), remote.facts.headers

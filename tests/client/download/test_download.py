@@ -15,7 +15,7 @@ from protoslice.client import Cache, Client, Downloaded
 from protoslice.client.download import remote
 from protoslice.client.download.files import same_file
 from protoslice.client.download.partial import PartialFile
-from protoslice.client.http.range_answers import RemoteFacts, judge
+from protoslice.client.http.range_answers import RemoteFacts, validated_range
 from protoslice.errors import IntegrityError, NotFound, StorageDenied, StorageError, StorageUnavailable
 from protoslice.facts import Store
 
@@ -67,13 +67,13 @@ def test_a_file_comes_by_as_many_connections_as_it_needs(
 ) -> None:
     proxy.done.clear()
     seen: list[tuple[int, int | None]] = []
-    judging = patch.object(remote, "judge", wraps=judge)
-    with patch.object(remote, "FAST", fast), patch.object(remote, "ALONE", (MIB, 4 * MIB)), judging as judged:
+    judging = patch.object(remote, "validated_range", wraps=validated_range)
+    with patch.object(remote, "FAST", fast), patch.object(remote, "ALONE", (MIB, 4 * MIB)), judging as validated:
         (done,) = ours.download("down:1", tmp_path / "a", progress=lambda *now: seen.append(now))
     assert done == Downloaded(tmp_path / "a", len(versions.old), len(versions.old))
     assert (tmp_path / "a").read_bytes() == versions.old
     assert not any("/pieces" in path for _, path, _ in proxy.done), "nothing was to be mended"
-    asked = [end - start for _, _, start, end, _ in (call.args for call in judged.call_args_list)]
+    asked = [end - start for _, _, start, end, _ in (call.args for call in validated.call_args_list)]
     assert sorted(asked) == sorted([remote.DIGESTED, *lengths(len(versions.old) - remote.DIGESTED)])
     assert [at for at, _ in seen] == sorted(at for at, _ in seen)
     assert seen[-1] == (len(versions.old), len(versions.old))

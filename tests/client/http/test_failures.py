@@ -14,8 +14,8 @@ from tests.support.proxy import Fault, FaultyProxy
 
 from protoslice import errors
 from protoslice.client import Client
-from protoslice.client.http.connection import Patience
-from protoslice.client.http.failures import BY_PROBLEM, error_of_answer, error_of_transport, may_pass
+from protoslice.client.http.connection import RetryPolicy
+from protoslice.client.http.failures import BY_PROBLEM, error_of_answer, error_of_transport, is_transient
 from protoslice.client.http.json_facts import read_json
 from protoslice.facts import ChunkEntry, Node, Store
 from protoslice.server.api.problems import PROBLEMS, READING, HttpProblem, problem_response
@@ -48,7 +48,7 @@ def test_a_damaged_object_is_named() -> None:
     error = answered(problem, object="objects/a/file-0")
     assert isinstance(error, errors.IntegrityError)
     assert error.object == "objects/a/file-0"
-    assert not may_pass(error)
+    assert not is_transient(error)
 
 
 @pytest.mark.parametrize(
@@ -84,15 +84,15 @@ def test_retry_after_a_date() -> None:
 
 
 def test_patience_honours_the_service_and_ends() -> None:
-    patience = Patience(attempts=3, first_seconds=1, longest_seconds=2, longest_retry_after_seconds=60)
+    retries = RetryPolicy(attempts=3, first_seconds=1, longest_seconds=2, longest_retry_after_seconds=60)
     plain, asked, long = (errors.StorageUnavailable("away") for _ in range(3))
     asked.retry_after_seconds, long.retry_after_seconds = 30, 61
-    assert 0.5 <= (patience.pause(1, plain) or 0) <= 1
-    assert 1 <= (patience.pause(2, plain) or 0) <= 2
-    assert patience.pause(3, plain) is None
-    assert patience.pause(1, asked) == 30
-    assert patience.pause(1, long) is None
-    assert patience.pause(1, errors.NotFound("no")) is None
+    assert 0.5 <= (retries.pause(1, plain) or 0) <= 1
+    assert 1 <= (retries.pause(2, plain) or 0) <= 2
+    assert retries.pause(3, plain) is None
+    assert retries.pause(1, asked) == 30
+    assert retries.pause(1, long) is None
+    assert retries.pause(1, errors.NotFound("no")) is None
 
 
 def test_a_service_that_is_not_there() -> None:

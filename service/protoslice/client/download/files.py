@@ -13,12 +13,12 @@ from protoslice.client.download.cache import Cache
 from protoslice.client.download.ordered_transfers import Transfer, in_order
 from protoslice.client.download.partial import PartialFile
 from protoslice.client.download.remote import PART, Remote
-from protoslice.client.http.connection import Patience
+from protoslice.client.http.connection import RetryPolicy
 from protoslice.client.http.digests import BackgroundHash
 from protoslice.errors import Conflict, IntegrityError
 from protoslice.facts import Piece
 
-__all__ = ["Download", "Downloaded", "Progress", "afresh", "read_whole", "same_file"]
+__all__ = ["Download", "Downloaded", "Progress", "read_whole", "same_file", "with_fresh_remote"]
 
 Progress = Callable[[int, int | None], None]
 """Receives the number of bytes done, and the total or None. An exception ends the transfer."""
@@ -44,7 +44,7 @@ class Download:
     remote: Remote
     target: Path
     parallel: int
-    patience: Patience
+    retries: RetryPolicy
     progress: Progress | None = None
     cache: Cache | None = None
     pieces: Callable[[], Sequence[Piece]] | None = None
@@ -107,7 +107,7 @@ class Download:
     def _transfer(self, group: list[Piece], start: int, cache: Cache) -> Transfer:
         def read(_: object) -> Iterator[bytes]:
             kept = cache.get(group[0].sha256, group[0].size) if len(group) == 1 else None
-            data = self.patience.insist(lambda: self._fetch(group, cache)) if kept is None else kept
+            data = self.retries.run(lambda: self._fetch(group, cache)) if kept is None else kept
             yield data[max(0, start - group[0].offset) :]
 
         return read
@@ -131,7 +131,7 @@ class Download:
             return self._fill(partial, self.remote.parts(0, self.parallel))
         for piece in self._table(self.pieces):
             if hashlib.sha256(partial.read(piece.offset, piece.size)).hexdigest() != piece.sha256:
-                partial.write_at(piece.offset, self.patience.insist(lambda piece=piece: self._fetch([piece], None)))  # type: ignore[misc]
+                partial.write_at(piece.offset, self.retries.run(lambda piece=piece: self._fetch([piece], None)))  # type: ignore[misc]
         return self._fill(partial, self._parts(partial.size))
 
     def _table(self, pieces: Callable[[], Sequence[Piece]]) -> Sequence[Piece]:
@@ -146,7 +146,7 @@ class Download:
         return table
 
 
-def afresh(make: Callable[[], Remote], work: Callable[[Remote], T]) -> T:
+def with_fresh_remote(make: Callable[[], Remote], work: Callable[[Remote], T]) -> T:
     """Result of `work` on a new `Remote`; repeated with another when the client finds an inconsistency."""
     for _ in range(_ROUNDS):
         try:

@@ -18,7 +18,7 @@ import httpx
 
 from protoslice.client.download.ordered_transfers import Transfer, in_order
 from protoslice.client.http.connection import Connection, Params
-from protoslice.client.http.range_answers import ReceivedRange, RemoteFacts, judge
+from protoslice.client.http.range_answers import ReceivedRange, RemoteFacts, validated_range
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import IntegrityError, InvalidInput, ProtosliceError, StorageUnavailable
 
@@ -68,7 +68,7 @@ class Remote:
         with self._lock:
             if self._facts is None:
                 begin = self._look if self._lean else self._read_head
-                self._facts = self._connection.patience.insist(begin)
+                self._facts = self._connection.retries.run(begin)
             return self._facts
 
     @property
@@ -148,16 +148,16 @@ class Remote:
                         raise StorageUnavailable("the transfer has been stopped")
             except ProtosliceError as error:
                 failures = 1 if at - before >= _PROGRESS else failures + 1
-                pause = self._connection.patience.pause(failures, error)
+                pause = self._connection.retries.pause(failures, error)
                 if pause is None or stop.wait(pause):
                     raise
 
     def _brought(self, start: int, end: int, digested: bool) -> Iterator[bytes]:
         """Bytes of one response; with `digested`, one piece that was compared with its digest."""
-        with self._answer(start, end, self.facts, digested) as (judged, pieces):
+        with self._answer(start, end, self.facts, digested) as (validated, pieces):
             if digested:
                 data = b"".join(pieces)
-                _compare(data, judged.digest)
+                _compare(data, validated.digest)
                 yield data
             else:
                 yield from pieces
@@ -170,12 +170,12 @@ class Remote:
         if digested:
             headers["want-content-digest"] = "sha-256=1"
         with self._connection.stream("GET", self._path, params=self._params, headers=headers) as answer:
-            judged = judge(answer.status_code, answer.headers, start, end, known)
-            yield judged, self._wanted(answer, judged, start, end)
+            validated = validated_range(answer.status_code, answer.headers, start, end, known)
+            yield validated, self._wanted(answer, validated, start, end)
 
-    def _wanted(self, answer: httpx.Response, judged: ReceivedRange, start: int, end: int) -> Iterator[bytes]:
+    def _wanted(self, answer: httpx.Response, validated: ReceivedRange, start: int, end: int) -> Iterator[bytes]:
         """Part of the response's body between `start` and `end`; the response may hold more."""
-        at, due = judged.start, min(end, judged.facts.size)
+        at, due = validated.start, min(end, validated.facts.size)
         for piece in answer.iter_raw():
             with self._counting:
                 self.received += len(piece)
@@ -190,17 +190,17 @@ class Remote:
 
     def _look(self) -> RemoteFacts:
         with self._connection.stream("HEAD", self._path, params=self._params) as answer:
-            facts = judge(answer.status_code, answer.headers, 0, 0, None).facts
+            facts = validated_range(answer.status_code, answer.headers, 0, 0, None).facts
         self._check(facts)
         return facts
 
     def _read_head(self) -> RemoteFacts:
-        with self._answer(0, DIGESTED, None, True) as (judged, pieces):
-            head, facts = b"".join(pieces), judged.facts
+        with self._answer(0, DIGESTED, None, True) as (validated, pieces):
+            head, facts = b"".join(pieces), validated.facts
         self._check(facts)
-        self._ranged = judged.end <= DIGESTED
+        self._ranged = validated.end <= DIGESTED
         if self._ranged and head:
-            _compare(head, facts.sha256 if len(head) == facts.size and facts.sha256 else judged.digest)
+            _compare(head, facts.sha256 if len(head) == facts.size and facts.sha256 else validated.digest)
             self._head = head
         if not self._ranged and facts.sha256 is None:
             raise IntegrityError("a proxy on the way ignores ranges, and no digest is known to verify the whole by")

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from protoslice.client.download.cache import Cache
-from protoslice.client.download.files import Download, Downloaded, Progress, afresh, same_file
+from protoslice.client.download.files import Download, Downloaded, Progress, same_file, with_fresh_remote
 from protoslice.client.download.folders import PiecesByFile, each_file
 from protoslice.client.download.places import places_below
 from protoslice.client.download.remote import Remote
-from protoslice.client.http.connection import Connection, Patience, path_of
+from protoslice.client.http.connection import Connection, RetryPolicy, path_of
 from protoslice.errors import NotFound
 from protoslice.facts import File, Piece, Store
 
@@ -20,9 +20,9 @@ __all__ = ["DownloadTerms", "StoreFiles", "download_view"]
 
 @dataclass(frozen=True, slots=True)
 class DownloadTerms:
-    """Terms of downloads: patience, concurrent requests, cache of pieces, receiver of progress."""
+    """Terms of downloads: retries, concurrent requests, cache of pieces, receiver of progress."""
 
-    patience: Patience
+    retries: RetryPolicy
     parallel: int
     cache: Cache | None
     progress: Progress | None
@@ -35,13 +35,13 @@ def download_view(
     pieces: Callable[[], Sequence[Piece]] | None = None,
 ) -> Downloaded:
     """Write a view to `target`; `make` opens the view, and again when it has changed meanwhile."""
-    return afresh(
+    return with_fresh_remote(
         make,
         lambda remote: Download(
             remote=remote,
             target=target,
             parallel=terms.parallel,
-            patience=terms.patience,
+            retries=terms.retries,
             progress=terms.progress,
             cache=terms.cache,
             pieces=pieces,

@@ -16,13 +16,13 @@ from urllib.parse import quote
 import httpx
 
 from protoslice.client.http.digests import digest_in, digest_of
-from protoslice.client.http.failures import error_of_answer, error_of_transport, may_pass
-from protoslice.client.http.outgoing import outgoing
+from protoslice.client.http.failures import error_of_answer, error_of_transport, is_transient
 from protoslice.client.http.redirects import RedirectingSender
+from protoslice.client.http.request_body import request_body
 from protoslice.client.http.transport import ServiceTransport
 from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, ProtosliceError
 
-__all__ = ["Connection", "Params", "Patience", "ServiceAnswer", "path_of"]
+__all__ = ["Connection", "Params", "RetryPolicy", "ServiceAnswer", "path_of"]
 
 T = TypeVar("T")
 Params = Sequence[tuple[str, str]]
@@ -35,7 +35,7 @@ SLOW_SECONDS: Final = 900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class RetryPolicy:
     """Retry policy: the number of attempts, and the pauses between them."""
 
     attempts: int = 6
@@ -49,7 +49,7 @@ class Patience:
         Errors that would recur are given up at once, unless `anyway` is set.
         """
         asked = error.retry_after_seconds or 0.0
-        hopeless = not (anyway or may_pass(error)) or asked > self.longest_retry_after_seconds
+        hopeless = not (anyway or is_transient(error)) or asked > self.longest_retry_after_seconds
         if failures >= self.attempts or hopeless:
             return None
         backoff = min(self.longest_seconds, self.first_seconds * 2.0 ** (failures - 1))
@@ -62,7 +62,7 @@ class Patience:
             raise error
         time.sleep(pause)
 
-    def insist(self, work: Callable[[], T]) -> T:
+    def run(self, work: Callable[[], T]) -> T:
         """Result of `work`, retried after errors that may pass."""
         failures = 0
         while True:
@@ -92,9 +92,9 @@ class ServiceAnswer:
 class Connection:
     """HTTP client of one service. Threads may share it."""
 
-    def __init__(self, url: str, *, headers: Mapping[str, str] | None, timeout_seconds: float, patience: Patience):
+    def __init__(self, url: str, *, headers: Mapping[str, str] | None, timeout_seconds: float, retries: RetryPolicy):
         self.url = url.rstrip("/")
-        self.patience = patience
+        self.retries = retries
         # Identity: a compressed body has no ranges and other digests.
         given = {"accept-encoding": "identity", "user-agent": "protoslice", **(headers or {})}
         self._timeout = httpx.Timeout(timeout_seconds)
@@ -131,7 +131,7 @@ class Connection:
             with self.stream(method, path, params=params, content=content, headers=headers, slow=slow) as answer:
                 return _whole(answer)
 
-        return self.patience.insist(attempt) if again else attempt()
+        return self.retries.run(attempt) if again else attempt()
 
     @contextmanager
     def stream(
@@ -149,7 +149,7 @@ class Connection:
         Failures of request, response and body raise errors of `protoslice.errors`. Exceptions of the request body's
         iterator pass through, and the iterator is closed at the end of the request.
         """
-        with outgoing(content) as body:
+        with request_body(content) as body:
             try:
                 request = self._client.build_request(
                     method,

@@ -14,7 +14,7 @@ import httpx
 
 from protoslice import errors
 
-__all__ = ["MISTAKES", "believed", "error_of_answer", "error_of_transport", "may_pass"]
+__all__ = ["MISTAKES", "error_of_answer", "error_of_transport", "is_transient", "retried_if_blamed"]
 
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
@@ -93,7 +93,7 @@ MISTAKES: Final = (
 _LONGEST_WAIT: Final = 3600.0
 
 
-def may_pass(error: errors.ProtosliceError) -> bool:
+def is_transient(error: errors.ProtosliceError) -> bool:
     """True when a retry of the same request may succeed.
 
     The service is unavailable for now, or the client found the response damaged, in which case the error has no request
@@ -104,7 +104,7 @@ def may_pass(error: errors.ProtosliceError) -> bool:
     return isinstance(error, errors.StorageUnavailable | errors.TooMany | errors.ChecksumMismatch)
 
 
-def believed(attempt: Callable[[], T]) -> T:
+def retried_if_blamed(attempt: Callable[[], T]) -> T:
     """Result of `attempt`, tried once more after a response that blames the request.
 
     A flipped bit on the way may be the cause; for small requests only.

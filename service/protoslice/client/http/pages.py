@@ -9,12 +9,12 @@ from protoslice.client.http.connection import Connection, Params
 from protoslice.client.http.json_facts import read_json
 from protoslice.errors import IntegrityError
 
-__all__ = ["each"]
+__all__ = ["paginated"]
 
 T = TypeVar("T")
 
 
-def each(
+def paginated(
     connection: Connection, kind: type[T], path: str, params: Params = (), *, limit: int = 1000, slow: bool = False
 ) -> Iterator[T]:
     """Items of a list; pages are requested as the items are consumed."""

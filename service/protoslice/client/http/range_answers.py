@@ -10,7 +10,7 @@ from typing import Final
 from protoslice.client.http.digests import digest_in
 from protoslice.errors import Conflict, IntegrityError
 
-__all__ = ["ReceivedRange", "RemoteFacts", "judge"]
+__all__ = ["ReceivedRange", "RemoteFacts", "validated_range"]
 
 _RANGE: Final = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})", re.ASCII)
 _LENGTH: Final = re.compile(r"\d{1,19}", re.ASCII)
@@ -43,7 +43,9 @@ class ReceivedRange:
     """SHA-256 of exactly these bytes, or None."""
 
 
-def judge(status: int, headers: Mapping[str, str], start: int, end: int, known: RemoteFacts | None) -> ReceivedRange:
+def validated_range(
+    status: int, headers: Mapping[str, str], start: int, end: int, known: RemoteFacts | None
+) -> ReceivedRange:
     """Validated range of the response to a request for bytes `start` to `end`.
 
     `IntegrityError` for a response that contradicts the request or itself, `Conflict` for a representation other than

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final, TypedDict
 
 from protoslice.client.download.files import Progress
-from protoslice.client.download.trust import trusted
+from protoslice.client.download.store_ids import verified_store
 from protoslice.client.http.connection import Connection, Params, ServiceAnswer, path_of
-from protoslice.client.http.failures import believed
+from protoslice.client.http.failures import retried_if_blamed
 from protoslice.client.http.json_facts import read_json
-from protoslice.client.http.pages import each
+from protoslice.client.http.pages import paginated
 from protoslice.client.upload.bodies import Pushable, items_of
 from protoslice.client.upload.journal import Journal
 from protoslice.client.upload.plans import (
@@ -162,12 +162,13 @@ class Push:
                 found[self._store(tag).id] = None
             except NotFound:
                 name, colon, _ = tag.rpartition(":")
-                family = each(self._connection, Store, "/v1/stores", [("tag", name + colon)]) if colon else iter(())
-                found |= {store.id: None for store in islice(family, 1)}
+                if colon:
+                    family = paginated(self._connection, Store, "/v1/stores", [("tag", name + colon)])
+                    found |= {store.id: None for store in islice(family, 1)}
         return list(found)[:BASES]
 
     def _store(self, ref: str) -> Store:
-        return trusted(read_json(Store, self._connection.call("GET", path_of("v1", "stores", ref)).json()), ref)
+        return verified_store(read_json(Store, self._connection.call("GET", path_of("v1", "stores", ref)).json()), ref)
 
     def _places(self, surveyed: Iterable[Surveyed], bases: Sequence[str]) -> dict[str, Copy]:
         """Places in the bases of the pieces found there, by digest."""
@@ -231,7 +232,7 @@ class Push:
             )
 
         is_small = length is not None and length < WORTH_RESUMING and len(plans) <= MOST_FILES
-        return believed(attempt) if again and is_small else attempt()
+        return retried_if_blamed(attempt) if again and is_small else attempt()
 
     def _params(self) -> Params:
         chunks = ((name, self._options.get(name)) for name in ("min_chunk", "max_chunk", "plan"))
@@ -259,7 +260,7 @@ class Push:
         )
         if not same or not set(self._tags) <= set(store.tags):
             raise IntegrityError(f"the service made {store.id}, which is not the store that was pushed")
-        trusted(store, store.id)
+        verified_store(store, store.id)
 
 
 def size_of(given: int | str | None) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from protoslice.client.download.files import Progress
 from protoslice.client.http.connection import Connection, ServiceAnswer, path_of
-from protoslice.client.http.failures import MISTAKES, believed, may_pass
+from protoslice.client.http.failures import MISTAKES, is_transient, retried_if_blamed
 from protoslice.client.upload.bodies import FileChanged, Item
 from protoslice.client.upload.checksummed_file import ChecksummedFile
 from protoslice.client.upload.journal import Journal
@@ -112,7 +112,7 @@ class ResumableUploads:
             places[item.path], digests[item.path] = upload.place, self._send(upload)
         is_recipe = "" in places
         said = wanted | ({"recipe": places[""]} if is_recipe else {"uploads": places, "sha256": digests})
-        return believed(lambda: self._connection.call("POST", "/v1/stores/assemble", json=said, slow=True))
+        return retried_if_blamed(lambda: self._connection.call("POST", "/v1/stores/assemble", json=said, slow=True))
 
     def _end(self) -> None:
         """Delete the uploads and the journal."""
@@ -145,7 +145,7 @@ class ResumableUploads:
         try:
             answer = self._connection.call("HEAD", place, headers=_TUS)
         except ProtosliceError as error:
-            if may_pass(error):
+            if is_transient(error):
                 raise
             return None
         same = answer.headers.get("upload-length") == str(item.size)
@@ -202,7 +202,7 @@ class ResumableUploads:
     def _patiently(self, place: str, error: ProtosliceError, failures: int) -> int:
         """Offset of the upload after a pause; raises `error` unless the upload may go on."""
         moved_on = isinstance(error, Conflict)  # an earlier request of ours was still being served
-        self._connection.patience.wait(failures + 1, error, anyway=moved_on or _is_too_long(error))
+        self._connection.retries.wait(failures + 1, error, anyway=moved_on or _is_too_long(error))
         return _offset(self._connection.call("HEAD", place, headers=_TUS))
 
     def _reached(self, upload: _Upload, offset: int, sent: int) -> None:
@@ -227,7 +227,7 @@ def _is_too_long(error: ProtosliceError) -> bool:
 
 def _is_hopeless(error: BaseException) -> bool:
     """True when the same push would fail again, so that nothing needs to stay for it."""
-    return isinstance(error, FileChanged) or (isinstance(error, MISTAKES) and not may_pass(error))
+    return isinstance(error, FileChanged) or (isinstance(error, MISTAKES) and not is_transient(error))
 
 
 def _offset(answer: ServiceAnswer) -> int:

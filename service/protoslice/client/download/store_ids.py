@@ -9,12 +9,12 @@ from protoslice.errors import IntegrityError
 from protoslice.facts import UNKNOWN, Store
 from protoslice.identity import Policy, is_id_of
 
-__all__ = ["trusted"]
+__all__ = ["verified_store"]
 
 _ID: Final = re.compile("[0-9a-f]{12,64}")
 
 
-def trusted(store: Store, ref: str) -> Store:
+def verified_store(store: Store, ref: str) -> Store:
     """`store`, verified: its id begins with `ref` if that is an id, and its files and policy have that id.
 
     `IntegrityError` otherwise. A tag may point at any store, and files registered in place have no digest to verify.

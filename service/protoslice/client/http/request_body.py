@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["outgoing"]
+__all__ = ["request_body"]
 
 
 @contextmanager
-def outgoing(content: bytes | Iterator[bytes] | None) -> Iterator[bytes | Iterator[bytes] | None]:
+def request_body(content: bytes | Iterator[bytes] | None) -> Iterator[bytes | Iterator[bytes] | None]:
     """Context with `content` for one request; exceptions of an iterator are raised unchanged at the end.
 
     An iterator is closed at the end of the request: files and threads behind it would otherwise live on with the
