@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from protoslice.cli.failures import end_on_signals, one_line_errors, warnings_in_lines
-from protoslice.cli.streams import settle_streams
+from protoslice.cli.streams import open_standard_streams
 from protoslice.cli.verbs import (
     diff,
     doctor,
@@ -101,7 +101,7 @@ def _options(
 
 def run() -> None:
     """Run the program that the arguments say."""
-    settle_streams()
+    open_standard_streams()
     end_on_signals()
     warnings_in_lines()
     out = sys.stdout

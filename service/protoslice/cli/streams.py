@@ -6,14 +6,14 @@ import os
 import sys
 from io import TextIOWrapper
 
-__all__ = ["settle_streams"]
+__all__ = ["open_standard_streams"]
 
 # The wrong way round, so that whoever needs the stream hears of it.
 _STANDARD = (("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w"))
 
 
-def settle_streams() -> None:
-    """See to it that the three are there: a file opened later must not be taken for one of them.
+def open_standard_streams() -> None:
+    """Open those that the caller has closed: a file opened later must not be taken for one of them.
 
     Letters that a terminal cannot show are escaped.
     """

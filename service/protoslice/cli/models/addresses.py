@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 
 from protoslice.errors import InvalidInput
 
-__all__ = ["Address", "address_of", "authorization", "is_address", "perhaps_meant", "service_url", "store_of"]
+__all__ = ["Address", "address_of", "authorization", "is_address", "service_url", "store_hint", "store_of"]
 
 _STORE = re.compile(r"(?P<service>https?://[^/?#]+(?:/[^?#]*?)?)/v1/stores/(?P<ref>[^/?#]+)/?", re.IGNORECASE)
 _REF = re.compile("[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}", re.ASCII)
@@ -52,7 +52,7 @@ def store_of(name: str) -> Address:
     return address_of(f"@{name}" if _REF.fullmatch(name) else name)
 
 
-def perhaps_meant(name: str) -> str:
+def store_hint(name: str) -> str:
     """Hint for a missing file whose name could be that of a store; else an empty text."""
     if _SERVICE.fullmatch(name):
         return " (a store is named http://HOST/v1/stores/TAG)"

@@ -13,7 +13,7 @@ from typing import IO, BinaryIO, cast
 import protoslice
 from protoslice import LocalModel, Proto
 from protoslice._core import DEFAULT_FLOOR
-from protoslice.cli.models.addresses import perhaps_meant
+from protoslice.cli.models.addresses import store_hint
 from protoslice.cli.models.subjects import Content
 from protoslice.cli.models.types import RootType
 from protoslice.cli.terminal.progress import Progress
@@ -25,7 +25,15 @@ from protoslice.sources.source import FileSet, RangeSource
 from protoslice.uris import is_uri
 
 __all__ = [
-    "STDIO", "NamedFiles", "is_stream", "naming", "opened", "opened_model", "place_of", "spooled", "write_content",
+    "STDIO",
+    "NamedFiles",
+    "errors_about",
+    "is_stream",
+    "opened",
+    "opened_model",
+    "place_of",
+    "spooled",
+    "write_content",
 ]  # fmt: skip
 
 STDIO = "-"
@@ -52,7 +60,7 @@ class NamedFiles:
 
         With `close_look`, small parts of a small file that is named are told apart too.
         """
-        with naming(self._name):
+        with errors_about(self._name):
             source = self.files[self.root]
             floor = _floor(source.size) if close_look and self.named else DEFAULT_FLOOR
             with _indexed(source, self._type, floor) as proto:
@@ -61,12 +69,12 @@ class NamedFiles:
     @contextmanager
     def model(self) -> Iterator[LocalModel]:
         """The model that the root is of. Errors inside bear the name."""
-        with naming(self._name), self.open_model() as model:
+        with errors_about(self._name), self.open_model() as model:
             yield model
 
     def open_model(self) -> LocalModel:
         """The model, which the caller closes; errors of opening it bear the name, later ones do not."""
-        with naming(self._name), Progress("indexing") as progress:
+        with errors_about(self._name), Progress("indexing") as progress:
             return model_over(self.files, self.root, self._type.name, types=self._type.types, progress=progress.up_to)
 
 
@@ -75,7 +83,7 @@ def place_of(name: str, root: RootType) -> Iterator[NamedFiles]:
     """The place of the path or URI `name`, closed in the end; `Unsupported` for a stream."""
     if is_stream(name):
         raise Unsupported(f"{name} is a stream, and a model may have files beside its root: name a file or a directory")
-    with naming(name):
+    with errors_about(name):
         files, named = files_at(name)
     with closing(files):
         yield NamedFiles(name, files, named, root)
@@ -88,7 +96,7 @@ def opened(name: str, root: RootType) -> Iterator[Proto]:
     `-` is standard input, which is kept in a temporary file while it is worked on.
     """
     if is_stream(name):
-        with spooled(name) as spool, naming(name), _indexed(spool, root, DEFAULT_FLOOR) as proto:
+        with spooled(name) as spool, errors_about(name), _indexed(spool, root, DEFAULT_FLOOR) as proto:
             yield proto
     else:
         with place_of(name, root) as place, place.proto() as proto:
@@ -135,7 +143,7 @@ def _spool(stream: BinaryIO, spool: IO[bytes]) -> None:
 
 
 @contextmanager
-def naming(name: str) -> Iterator[None]:
+def errors_about(name: str) -> Iterator[None]:
     """Errors inside say which file they are about."""
     shown = "standard input" if name == STDIO else name
     try:
@@ -144,7 +152,7 @@ def naming(name: str) -> Iterator[None]:
         if shown not in error.message:
             error.message = f"{shown}: {error.message}"
         if isinstance(error, NotFound) and not os.path.lexists(name):
-            error.message += perhaps_meant(name)
+            error.message += store_hint(name)
         raise
 
 

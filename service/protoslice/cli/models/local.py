@@ -9,7 +9,7 @@ from functools import cached_property
 
 from protoslice import LocalModel, Proto, Rope
 from protoslice.cli.models.extent import Extent, extent_of
-from protoslice.cli.models.files import NamedFiles, is_stream, naming, opened, place_of
+from protoslice.cli.models.files import NamedFiles, errors_about, is_stream, opened, place_of
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
 from protoslice.cli.models.types import RootType
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
@@ -90,7 +90,7 @@ class LocalSubject(Subject):
 
     def _extent(self) -> Extent:
         proto = self.proto
-        with naming(self._name):
+        with errors_about(self._name):
             if is_stream(self._name):  # of standard input nothing is known but the proto
                 return extent_of(None, model_around(proto, {}, self._name), proto.sources[0].size)
             around = model_around(proto, self._place.files, self._place.root)

@@ -7,10 +7,10 @@ from typing import Any
 
 from protoslice.sizes import format_size
 
-__all__ = ["told"]
+__all__ = ["report_lines"]
 
 
-def told(pushed: Any, advice: str | None) -> Iterator[str]:
+def report_lines(pushed: Any, advice: str | None) -> Iterator[str]:
     """Type and tensors of the pushed model, a line for each trouble with it, and the bytes that were sent.
 
     `advice` says how to send missing files; None when nothing can be said.

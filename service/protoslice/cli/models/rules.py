@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from protoslice import _core
-from protoslice.cli.models.files import naming
+from protoslice.cli.models.files import errors_about
 from protoslice.errors import CorruptModel, LimitExceeded
 
 __all__ = ["rules_in"]
@@ -18,7 +18,7 @@ def rules_in(name: str | None) -> tuple[str, ...]:
     """The rules in the file `name`, in canonical form; none for None. Errors name the file and the rule."""
     if name is None:
         return ()
-    with naming(name), open(name, "rb") as file:
+    with errors_about(name), open(name, "rb") as file:
         data = file.read(_MOST + 1)
         if len(data) > _MOST:
             raise LimitExceeded(f"a file of rules has at most {_MOST} bytes")

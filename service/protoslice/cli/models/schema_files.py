@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from protoslice import schema
-from protoslice.cli.models.files import naming
+from protoslice.cli.models.files import errors_about
 from protoslice.cli.models.types import RootType
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
 from protoslice.schema.uploads import MAX_BYTES
@@ -29,7 +29,7 @@ def root_type(name: str | None, schema_file: str | None) -> RootType:
     if schema_file is None:
         return RootType(name)
     data = descriptor_set_in(schema_file)
-    with naming(schema_file):
+    with errors_about(schema_file):
         types = schema.from_descriptor_set(data)
         if name is not None:
             schema.find(name, [types])
@@ -38,7 +38,7 @@ def root_type(name: str | None, schema_file: str | None) -> RootType:
 
 def descriptor_set_in(name: str) -> bytes:
     """The serialized descriptor set in the file or at the URI `name`; a `.proto` file is compiled."""
-    with naming(name):
+    with errors_about(name):
         return _compiled(Path(name)) if name.endswith(".proto") else _read(name)
 
 

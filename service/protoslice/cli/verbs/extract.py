@@ -11,7 +11,7 @@ import typer
 from protoslice import Rope
 from protoslice.cli.models.addresses import is_address
 from protoslice.cli.models.files import STDIO, opened, write_content
-from protoslice.cli.models.looking import looking_at
+from protoslice.cli.models.opening import opened_subject
 from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import PathContent
@@ -55,7 +55,7 @@ def cat(
 
     Example: protoslice cat model.onnx graph.initializer[0].raw_data -o weights.bin
     """
-    with looking_at(file, root_type(type_name, schema_file)) as subject:
+    with opened_subject(file, root_type(type_name, schema_file)) as subject:
         part = subject.part(path)
         if out == STDIO and sys.stdout.isatty():
             _show(part)
@@ -135,7 +135,7 @@ def merge(
 
     Example: protoslice merge model.cpb model.onnx
     """
-    with looking_at(file, root_type(type_name, schema_file)) as subject:
+    with opened_subject(file, root_type(type_name, schema_file)) as subject:
         limit = None if omit_larger_than is None else parse_size(omit_larger_than)
         part = subject.part(path, fields, limit)
         size = part.content.size

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from protoslice import Node, _core
-from protoslice.cli.models.looking import looking_at
+from protoslice.cli.models.opening import opened_subject
 from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import ChunkPolicy, Subject
@@ -36,7 +36,7 @@ def info(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = N
 
     Example: protoslice info model.onnx
     """
-    with looking_at(file, root_type(type_name, schema_file), close_look=True) as subject:
+    with opened_subject(file, root_type(type_name, schema_file), close_look=True) as subject:
         facts: dict[str, Any] = subject.facts()
         facts["signatures"] = [asdict(signature) for signature in islice(subject.signatures(), _MOST_SIGNATURES)]
     if as_json:
@@ -160,7 +160,7 @@ def tree(
 
     Example: protoslice tree model.onnx graph --depth 2
     """
-    with looking_at(file, root_type(type_name, schema_file)) as subject:
+    with opened_subject(file, root_type(type_name, schema_file)) as subject:
         if as_json:
             print_json(_as_json(subject, path, depth, limit))
             return
@@ -222,7 +222,7 @@ def chunks(  # noqa: PLR0913 - each is an option
     if plan and splitter is not None:
         raise InvalidInput("--plan prints the rules of --rules; those of a splitter are made for each proto")
     policy = ChunkPolicy(_size(min_chunk), _size(max_chunk), rules_in(rules), splitter)
-    with looking_at(file, root_type(type_name, schema_file)) as subject:
+    with opened_subject(file, root_type(type_name, schema_file)) as subject:
         found: list[dict[str, Any]] = list(subject.chunks(policy))
         by = subject.rules(policy) if plan else ()
     if plan:

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from protoslice.cli.models.addresses import is_address
-from protoslice.cli.models.files import STDIO, is_stream, naming, spooled, write_content
+from protoslice.cli.models.files import STDIO, errors_about, is_stream, spooled, write_content
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import Content
 from protoslice.cli.models.types import RootType
@@ -78,7 +78,7 @@ def _opened(name: str, root: RootType, framing: str | None) -> Iterator[Records]
         raise Unsupported("records of a store are read by Client.records, or below /v1/stores/…/records")
     with ExitStack() as held:
         source = held.enter_context(spooled(name)) if is_stream(name) else name
-        held.enter_context(naming(name))
+        held.enter_context(errors_about(name))
         with Progress("indexing") as progress:
             stream = open_records(source, root.name, framing=framing, progress=progress.up_to)
         yield held.enter_context(stream)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from protoslice.cli.models.files import STDIO, write_content
-from protoslice.cli.models.looking import looking_at
+from protoslice.cli.models.opening import opened_subject
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import Subject
 from protoslice.cli.options import FileName, Json, SchemaFile, TypeName
@@ -53,7 +53,7 @@ def tensor(  # noqa: PLR0913 - each is an option
 
     Example: protoslice tensor model.onnx conv1.weight --slice 0:8 -o part.npy
     """
-    with looking_at(file, root_type(type_name, schema_file)) as subject:
+    with opened_subject(file, root_type(type_name, schema_file)) as subject:
         if out.endswith(".safetensors") and slice_ is None and form is None and dtype is None:
             with Progress("writing") as progress:
                 write_content(subject.safetensors(name), out, progress)
@@ -111,7 +111,7 @@ def stats(
 
     Example: protoslice stats model.onnx conv1.weight
     """
-    with looking_at(file, root_type(type_name, schema_file)) as subject:
+    with opened_subject(file, root_type(type_name, schema_file)) as subject:
         several = "*" in name
         names = [row.address for row in subject.tensors(name, None) if row.size is not None] if several else [name]
         found = [subject.statistics(each, slice_, sample) for each in names]

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import typer
 
 from protoslice.cli.models.addresses import is_address, service_url, store_of
-from protoslice.cli.models.files import STDIO, naming, place_of
+from protoslice.cli.models.files import STDIO, errors_about, place_of
 from protoslice.cli.models.remote import client_of, store_facts
-from protoslice.cli.models.reports import told
+from protoslice.cli.models.reports import report_lines
 from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.types import RootType
 from protoslice.cli.options import Json, MaxChunk, MinChunk, RulesFile, ServiceUrl, TypeName
@@ -88,7 +88,7 @@ def push(  # noqa: PLR0913 - each is an option
         _there(name) as (what, alone),
         _advised(name, alone),
         client_of(service_url(url)) as client,
-        naming(name),
+        errors_about(name),
         Progress("pushing") as progress,
     ):
         pushed = client.push(what, tags=tuple(tags or ()), progress=progress.up_to, **options)
@@ -97,7 +97,7 @@ def push(  # noqa: PLR0913 - each is an option
         print_json({"store": store_facts(pushed.store), **facts, "report": pushed.report and asdict(pushed.report)})
         return
     say(f"{client.url}/v1/stores/{pushed.store.id}")
-    for line in told(pushed, _advice(name) if alone else None):
+    for line in report_lines(pushed, _advice(name) if alone else None):
         note(line)
 
 

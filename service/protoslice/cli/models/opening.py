@@ -10,11 +10,11 @@ from protoslice.cli.models.subjects import Subject
 from protoslice.cli.models.types import RootType
 from protoslice.errors import Unsupported
 
-__all__ = ["looking_at"]
+__all__ = ["opened_subject"]
 
 
 @contextmanager
-def looking_at(name: str, root: RootType, *, close_look: bool = False) -> Iterator[Subject]:
+def opened_subject(name: str, root: RootType, *, close_look: bool = False) -> Iterator[Subject]:
     """The model that `name` means; with `close_look` small parts of small files are told apart too."""
     if not is_address(name):
         from protoslice.cli.models.local import LocalSubject
