@@ -71,6 +71,11 @@ class ObjectStat:
     etag: str
     modified: datetime
 
+    def check_etag(self, etag: str | None) -> None:
+        """Raise `Conflict` when `etag` is given and is not that of this object."""
+        if etag is not None and etag != self.etag:
+            raise Conflict(f"object {str(self.key)!r} has changed")
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectContent:

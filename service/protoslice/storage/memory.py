@@ -89,9 +89,7 @@ class MemoryStorage(Storage):
         return self._store(key, bytes(data))
 
     async def put(self, key: ObjectKey, data: Buffer, *, if_etag: str | None = None) -> str:
-        found = self._objects.get(key)
-        if if_etag is not None and (found is None or found.stat.etag != if_etag):
-            raise Conflict(f"object {str(key)!r} has changed")
+        self._check_current(key, if_etag)
         return self._store(key, bytes(data))
 
     async def writer(self, key: ObjectKey) -> Writer:
@@ -106,18 +104,21 @@ class MemoryStorage(Storage):
         return Page(items, items[-1].key if more else None)
 
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
+        self._check_current(key, if_etag)
+        if self._objects.pop(key, None) is not None:
+            self._keys.remove(key)
+
+    def _check_current(self, key: ObjectKey, if_etag: str | None) -> None:
+        """Raise `Conflict` when `if_etag` is given and there is no such object of this tag."""
         found = self._objects.get(key)
         if if_etag is not None and (found is None or found.stat.etag != if_etag):
             raise Conflict(f"object {str(key)!r} has changed")
-        if self._objects.pop(key, None) is not None:
-            self._keys.remove(key)
 
     def _find(self, key: ObjectKey, if_etag: str | None) -> _Object:
         found = self._objects.get(key)
         if found is None:
             raise NotFound(f"no object {str(key)!r}")
-        if if_etag is not None and found.stat.etag != if_etag:
-            raise Conflict(f"object {str(key)!r} has changed")
+        found.stat.check_etag(if_etag)
         return found
 
     def _store(self, key: ObjectKey, data: bytes) -> str:

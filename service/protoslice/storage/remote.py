@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import ClassVar, Final
 
-from protoslice.errors import Conflict, Unsupported
+from protoslice.errors import Unsupported
 from protoslice.storage.interface import Buffer, ObjectStat, Span, Storage, Writer
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.spans import check_inside, check_span, coalesce, read_ahead, read_groups
@@ -51,7 +51,7 @@ class RemoteStorage(Storage):
     async def pin(self, key: ObjectKey, etag: str | None) -> ObjectStat:
         """`stat` of the object; `Conflict` when `etag` is given and differs."""
         found = await self.stat(key)
-        expect(found, etag)
+        found.check_etag(etag)  # some servers ignore `If-Match`
         return found
 
 
@@ -76,9 +76,3 @@ class ReadOnlyRemoteStorage(RemoteStorage):
     async def delete(self, key: ObjectKey, *, if_etag: str | None = None) -> None:
         """Raise `Unsupported`."""
         raise Unsupported(self.refusal)
-
-
-def expect(found: ObjectStat, etag: str | None) -> None:
-    """Raise `Conflict` when `etag` is given and is not that of `found`: some servers ignore `If-Match`."""
-    if etag is not None and found.etag != etag:
-        raise Conflict(f"object {str(found.key)!r} has changed")

@@ -9,7 +9,7 @@ import pytest
 
 from protoslice.errors import InvalidInput, NotFound, StorageDenied, StorageUnavailable
 from protoslice.storage import FileStorage, ObjectKey
-from protoslice.storage.sources import Source, allowed, open_source
+from protoslice.storage.sources import ExternalObject, allowed, open_source
 from protoslice.storage.web.address_policy import Networks, is_private, resolve
 
 PUBLIC = ["1.1.1.1", "8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"]
@@ -90,7 +90,7 @@ PREFIXES = [
     ],
 )
 def test_what_lies_under_a_prefix_is_allowed(uri: str, root: str, key: str) -> None:
-    assert allowed(uri, PREFIXES) == Source(root, ObjectKey(key))
+    assert allowed(uri, PREFIXES) == ExternalObject(root, ObjectKey(key))
 
 
 @pytest.mark.parametrize(

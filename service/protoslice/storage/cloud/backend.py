@@ -18,7 +18,7 @@ from protoslice.storage.cloud.options import sort_options
 from protoslice.storage.cloud.writer import CloudWriter
 from protoslice.storage.interface import PAGE, PIECE, Abilities, Buffer, ObjectContent, ObjectStat, Page, Writer
 from protoslice.storage.keys import ObjectKey
-from protoslice.storage.remote import RemoteStorage, expect
+from protoslice.storage.remote import RemoteStorage
 from protoslice.storage.spans import check_inside, check_limit, check_span
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class CloudStorage(RemoteStorage):
         try:
             with explained("read", key):
                 answer = await obstore.get_async(self._store, key.text, options=options)
-                expect(_describe(key, answer.meta), if_etag)
+                _describe(key, answer.meta).check_etag(if_etag)
                 data = bytes(await answer.bytes_async())
         except StorageUnavailable:
             # obstore reports a range behind the end as any other failure; the size tells the two apart.
@@ -181,7 +181,7 @@ class CloudStorage(RemoteStorage):
                     )
                     answer = await obstore.get_async(self._store, key.text, options=options)
                 found = _describe(key, answer.meta)
-                expect(found, if_etag)
+                found.check_etag(if_etag)
                 check_inside(key, end, found.size)
                 if_etag = found.etag
                 body = aiter(answer.stream(min_chunk_size=PIECE))
@@ -260,7 +260,7 @@ class CloudStorage(RemoteStorage):
                 found = await obstore.head_async(self._store, key.text)
         except NotFound:
             raise Conflict(f"object {str(key)!r} has changed") from None
-        expect(_describe(key, found), etag)
+        _describe(key, found).check_etag(etag)
         return found["version"]
 
     async def _put(self, key: ObjectKey, data: Buffer, mode: PutMode) -> str:

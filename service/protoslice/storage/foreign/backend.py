@@ -22,7 +22,7 @@ from protoslice.errors import InvalidInput, NotFound, ProtosliceError, StorageDe
 from protoslice.storage.foreign.systems import WEBDAV, file_system, read_range
 from protoslice.storage.interface import PAGE, Abilities, ObjectStat, Page
 from protoslice.storage.keys import ObjectKey
-from protoslice.storage.remote import ReadOnlyRemoteStorage, expect
+from protoslice.storage.remote import ReadOnlyRemoteStorage
 from protoslice.storage.spans import check_inside, check_limit, check_span
 from protoslice.uris import parse_root
 
@@ -87,7 +87,7 @@ class ForeignStorage(ReadOnlyRemoteStorage):
         if if_etag is not None or len(data) != end - start or not data:
             # After the read: a file that has the same tag before and after it was not changed between.
             found = await self.stat(key)
-            expect(found, if_etag)
+            found.check_etag(if_etag)
             check_inside(key, end, found.size)
         if len(data) != end - start:
             raise StorageUnavailable(f"object {str(key)!r} gave {len(data)} of {end - start} bytes")

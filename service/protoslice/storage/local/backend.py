@@ -34,7 +34,7 @@ from protoslice.storage.interface import (
 )
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.local.handle import FileHandle, describe
-from protoslice.storage.local.staging import StagingFile, expect
+from protoslice.storage.local.staging import StagingFile, check_current
 from protoslice.storage.local.tree import Tree, explained
 from protoslice.storage.spans import check_limit, check_span
 
@@ -149,7 +149,7 @@ class FileStorage(Storage):
         with explained("open", key):
             file = FileHandle(key, self._tree.open(key.segments))
         try:
-            file.expect(if_etag)
+            file.stat.check_etag(if_etag)
         except BaseException:
             file.close()
             raise
@@ -190,7 +190,7 @@ class FileStorage(Storage):
         missing = suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError)
         with explained("delete", key), self._tree.locked(), missing:
             if if_etag is not None:
-                expect(self._tree, key, if_etag)
+                check_current(self._tree, key, if_etag)
             self._tree.remove(key.segments)
 
 

@@ -7,7 +7,7 @@ import stat as modes
 import threading
 from datetime import UTC, datetime
 
-from protoslice.errors import Conflict, NotFound, StorageUnavailable
+from protoslice.errors import NotFound, StorageUnavailable
 from protoslice.storage.interface import ObjectStat, OpenFile
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.spans import check_inside
@@ -62,11 +62,6 @@ class FileHandle(OpenFile):
             with self._mutex:
                 self._readers -= 1
                 self._release()
-
-    def expect(self, etag: str | None) -> None:
-        """Raise `Conflict` when `etag` is given and is not the tag of this file."""
-        if etag is not None and etag != self._stat.etag:
-            raise Conflict(f"object {str(self._stat.key)!r} has changed")
 
     def check(self, end: int) -> None:
         """Raise `IntegrityError` when the file ends before `end`."""

@@ -93,7 +93,7 @@ class StagingFile:
             return etag
         with self._tree.locked():
             if if_etag is not None:
-                expect(self._tree, self._key, if_etag)
+                check_current(self._tree, self._key, if_etag)
             self._tree.publish(self._name, self._key.segments, replace=True)
         return etag
 
@@ -112,7 +112,7 @@ class StagingFile:
                 self._tree.drop_staging(self._name)
 
 
-def expect(tree: Tree, key: ObjectKey, etag: str) -> None:
+def check_current(tree: Tree, key: ObjectKey, etag: str) -> None:
     """Raise `Conflict` unless the object at `key` has this entity tag; the caller holds the tree's lock."""
     try:
         found = describe(key, tree.facts(key.segments)).etag

@@ -19,7 +19,7 @@ import httpcore
 from protoslice.errors import IntegrityError, StorageDenied, StorageUnavailable, Unsupported
 from protoslice.storage.interface import PAGE, Abilities, ObjectStat, Page, Span
 from protoslice.storage.keys import ObjectKey
-from protoslice.storage.remote import ReadOnlyRemoteStorage, expect
+from protoslice.storage.remote import ReadOnlyRemoteStorage
 from protoslice.storage.spans import check_inside, check_span
 from protoslice.storage.web.address_policy import Networks
 from protoslice.storage.web.answers import FetchedRange, denied, read_answer, redirected, unavailable
@@ -85,7 +85,7 @@ class WebStorage(ReadOnlyRemoteStorage):
             check_inside(key, end, (await self.pin(key, if_etag)).size)
             return b""
         answer = await self._get(key, start, end, if_etag)
-        expect(answer.stat, if_etag)
+        answer.stat.check_etag(if_etag)
         check_inside(key, end, answer.stat.size)
         return answer.data
 
