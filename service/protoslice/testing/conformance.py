@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from protoslice.testing.abilities import AbilitiesConformance
 from protoslice.testing.listing import ListingConformance
+from protoslice.testing.putting import PuttingConformance
 from protoslice.testing.reading import ReadingConformance
-from protoslice.testing.writing import PuttingConformance, WriterConformance
+from protoslice.testing.writers import WriterConformance
 
 
 class StorageConformance(
