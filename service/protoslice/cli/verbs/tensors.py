@@ -107,7 +107,9 @@ def stats(
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Sum up the numbers of tensors: extremes, mean, deviation, zeros, NaN, and a histogram of one.
+    """Sum up the numbers of tensors: extremes, mean, zeros, NaN.
+
+    With the deviation too; of one tensor also a histogram.
 
     Example: protoslice stats model.onnx conv1.weight
     """
