@@ -13,6 +13,7 @@ import pytest
 from tests.support.problems import assert_problem
 
 from protoslice.recipes import MEDIA_TYPE, RecipeWriter
+from protoslice.server.api import views
 
 TREE = {"README.md": b"# Words\n", "config.json": b'{"a": 1}', "weights.bin": Random(7).randbytes(70_000)}
 VIEWS = [
@@ -71,6 +72,10 @@ def test_a_tree_is_taken_however_it_comes(client: httpx.Client, send: Callable[[
         assert client.get(f"/v1/stores/{store['id']}/files/{name}").content == data
     pieces = client.get(f"/v1/stores/{store['id']}/pieces").json()
     assert {piece["file"] for piece in pieces["items"]} == set(TREE)
+
+
+def test_every_view_of_a_proto_is_among_these() -> None:
+    assert {view.name for view in views.VIEWS} - set(VIEWS) == {"files", "archive.tar", "records"}
 
 
 @pytest.mark.parametrize("view", VIEWS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.support.live import LiveServer, exchange
 from tests.support.problems import assert_problem
 
 from protoslice import schema
+from protoslice.server.api import views
 
 pytestmark = pytest.mark.contract
 
@@ -87,6 +89,12 @@ MENDABLE = [
 ]
 """Views that a later program may mend, and whether their entity tags are made before their bytes."""
 FIXED = ["files/dir/mödel.onnx", "metadata", "chunks/0", "merge", "merge?path=graph", "merge?omit_larger_than=1KiB"]
+
+
+def test_every_view_is_among_these() -> None:
+    paths = {*VIEWS, *FIXED, *(path for path, *_ in MENDABLE)}
+    shown = {re.split("[/?]", path)[0] for path in paths}
+    assert {view.name for view in views.VIEWS} - shown == {"records"}, "of a model; test_records.py has streams"
 
 
 @pytest.mark.parametrize("shown", ["chunks", "tree?path=graph", "tensors", "pieces"])

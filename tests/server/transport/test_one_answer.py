@@ -15,6 +15,7 @@ import pytest
 import structlog
 from tests.support.live import LiveServer, live_server
 
+from protoslice.server.api import views
 from protoslice.server.app import Application, create_app
 from protoslice.server.http.answers import plan
 from protoslice.server.observability.logs import configure_logs
@@ -26,6 +27,7 @@ VIEWS = ["files/dir/model.onnx", "files/empty", "files/nothing", "files/", "file
     "files//x", "chunks/0", "chunks/1", "chunks/2", "chunks/99", "chunks/x", "chunks/", "chunks", "chunks/1/",
     "chunks/1?x=1", "chunks/1?", "chunks/%31", "chunks/\u0661", "metadata", "merge", "merge?path=graph",
     "merge?path=nowhere", "archive.tar", "cpb", "tensors/big", "tensors/big?slice=0:9", "tensors/none", "safetensors",
+    "records", "records/0", "records?file=small&framing=delimited", "records/0?file=small&framing=delimited",
     "nothing", ""]  # fmt: skip
 CORE = [[], ["range: bytes=1-99"], ["range: bytes=0-4095", "accept: */*"], ["if-none-match: *"], ["dnt: 1"]]
 RANGES = ["bytes=0-0", "bytes=10-300", "bytes=-70", "bytes=7-", "BYTES=7-8", "bytes=65530-65541", "bytes=0-65535",
@@ -160,6 +162,10 @@ def names(services: tuple[Service, Service], model: bytes) -> dict[str, str]:
         opened = httpx.get(f"{service.live.url}/v1/stores/{known['id']}/files/small", headers={"range": "bytes=0-0"})
         httpx.get(f"{service.live.url}/v1/stores/{known['damaged']}/files/model.pb")
     return known | {"etag": opened.headers["etag"]}
+
+
+def test_every_view_is_in_the_corpus() -> None:
+    assert {view.name for view in views.VIEWS} - {re.split("[/?]", path)[0] for path in VIEWS} == set()
 
 
 def test_a_corpus_of_requests_is_answered_alike(
