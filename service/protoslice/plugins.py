@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from protoslice.errors import InvalidInput, Unsupported
 
-__all__ = ["PLUGINS", "PluginGroup", "PluginWarning", "Version", "check_version", "reason", "tell"]
+__all__ = ["PLUGINS", "PluginGroup", "PluginWarning", "Version", "brief", "check_version", "warn"]
 
 T = TypeVar("T")
 Version = tuple[int, int]
@@ -101,7 +101,7 @@ class PluginGroup(Generic[T]):
         found: dict[str, list[EntryPoint]] = {}
         for point in entry_points(group=self.group):
             if point.name in self._built_in:
-                tell(f"the {self._kind} for {point.name!r} is ours: that of {_package_of(point)} is not used")
+                warn(f"the {self._kind} for {point.name!r} is ours: that of {_package_of(point)} is not used")
             else:
                 found.setdefault(point.name, []).append(point)
         return found
@@ -114,7 +114,7 @@ class PluginGroup(Generic[T]):
             plugin: T = point.load()
         except Exception as error:
             raise Unsupported(
-                f"the {self._kind} for {name!r} of {_package_of(point)} does not import: {reason(error)}"
+                f"the {self._kind} for {name!r} of {_package_of(point)} does not import: {brief(error)}"
             ) from error
         self._check(name, _package_of(point), plugin)
         return plugin
@@ -137,19 +137,19 @@ def check_version(owner: str, given: object, ours: Version) -> None:
                 raise Unsupported(f"{owner} speaks interface {major}.{minor}, not {ours[0]}.{ours[1]}")
             if minor != ours[1]:
                 age = "an older" if minor < ours[1] else "a newer"
-                tell(f"{owner} was written for {age} interface, {major}.{minor} where {ours[0]}.{ours[1]} is spoken")
+                warn(f"{owner} was written for {age} interface, {major}.{minor} where {ours[0]}.{ours[1]} is spoken")
         case _:
             raise Unsupported(f"{owner} names no version of its interface, such as {ours}")
 
 
-def reason(error: BaseException, hidden: Iterable[str] = ()) -> str:
+def brief(error: BaseException, hidden: Iterable[str] = ()) -> str:
     """Class and first line of a foreign error; the class alone when the line repeats a `hidden` text."""
     told = str(error).partition("\n")[0]
     secret = any(text and text in told for text in hidden)
     return f"{type(error).__name__}: {told}" if told and not secret else type(error).__name__
 
 
-def tell(message: str) -> None:
+def warn(message: str) -> None:
     """Issue a `PluginWarning`."""
     warnings.warn(message, PluginWarning, stacklevel=2)
 
@@ -165,7 +165,7 @@ def _import_listed(names: str) -> None:
         try:
             import_module(name)
         except Exception as error:
-            raise Unsupported(f"{PLUGINS} names the module {name!r}, which does not import: {reason(error)}") from error
+            raise Unsupported(f"{PLUGINS} names the module {name!r}, which does not import: {brief(error)}") from error
 
 
 def _package_of(point: EntryPoint) -> str:

@@ -23,7 +23,7 @@ from protoslice.formats.selection import naming
 from protoslice.formats.tensorflow.bundle import Bundle
 from protoslice.formats.tensorflow.protos import TensorFlow
 from protoslice.formats.tensorflow.warmup import Warmup
-from protoslice.plugins import PluginGroup, check_version, reason, tell
+from protoslice.plugins import PluginGroup, brief, check_version, warn
 
 __all__ = ["FORMATS", "INTERFACE", "formats_of", "register", "tensors_of", "unregister"]
 
@@ -89,7 +89,7 @@ def _others(names: tuple[str, ...]) -> tuple[Format, ...]:
         try:
             found += [] if FORMATS.is_ours(name) else [FORMATS.get(name)()]
         except ProtosliceError as error:
-            tell(f"{error.message}; models are read without it")
+            warn(f"{error.message}; models are read without it")
     return tuple(found)
 
 
@@ -98,7 +98,7 @@ def _lacks(factory: Callable[[], Format]) -> str | None:
     try:
         made = factory()
     except Exception as error:
-        return f"does not open: {reason(error)}"
+        return f"does not open: {brief(error)}"
     missing = [name for name in ("name", "tensors", "wants") if not hasattr(made, name)]
     if missing:
         return f"lacks {', '.join(missing)}"

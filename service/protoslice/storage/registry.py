@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
-from protoslice.plugins import PluginGroup, check_version, reason
+from protoslice.plugins import PluginGroup, brief, check_version
 from protoslice.storage.interface import INTERFACE, Abilities, Storage
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.local.backend import FileStorage
@@ -65,7 +65,7 @@ def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
     except ProtosliceError:
         raise
     except Exception as error:
-        raise Unsupported(f"{owner} does not open: {reason(error, hidden=(options or {}).values())}") from error
+        raise Unsupported(f"{owner} does not open: {brief(error, hidden=(options or {}).values())}") from error
     if not isinstance(storage, Storage):
         raise Unsupported(f"{owner} gives a {type(storage).__name__}, which is no protoslice.storage.Storage")
     check_version(owner, storage.interface, INTERFACE)

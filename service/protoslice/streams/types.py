@@ -9,7 +9,7 @@ from protoslice import _core
 from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.riegeli import RecordReader
 from protoslice.schema.detection.detect import HEAD
-from protoslice.schema.detection.names import expected, means_records
+from protoslice.schema.detection.names import means_records, usual_types
 from protoslice.schema.detection.records import detect_record
 from protoslice.sources.source import RangeSource
 
@@ -25,7 +25,7 @@ def type_of(records: _core.Records, source: RangeSource, filename: str | None = 
         if records.framing == "riegeli" and (declared := _declared(source)):
             return declared
         if means_records(filename):
-            return expected(filename)[0]
+            return usual_types(filename)[0]
         read = _core.Sources([source])
         for number in range(min(records.count, _LOOKED_AT)):
             rope = records.rope(read, [(number, number + 1)], None)

@@ -61,7 +61,7 @@ def detect(head: bytes, filename: str | None = None, size: int | None = None) ->
 def detect_message(head: bytes, filename: str | None = None) -> Detection:
     """The message type that `head` begins: a raw proto, chunk 0 of a chunked one, or a first record."""
     head = bytes(head[:HEAD])
-    named = names.expected(filename)
+    named = names.usual_types(filename)
     found = {name: _evidence(head, name) for name in dict.fromkeys((*named, *CANDIDATES))}
     eligible = [name for name in found if name in named or shows_marks(name, found[name])]
     ranked = sorted(eligible, key=lambda name: found[name].score + 0.5 * (name in named), reverse=True)
@@ -112,7 +112,7 @@ def _text(content: str, head: bytes, filename: str | None) -> Detection:
         return Detection("json", None, "it is JSON", 0.9)
     outer = text.outer_fields(content)
     if outer:
-        named = names.expected(filename)
+        named = names.usual_types(filename)
         best = next((name for name in (*named, *CANDIDATES) if outer <= _field_names(name)), None)
         if best is not None:
             return Detection("text", best, "it is a message in text format", 0.9)

@@ -41,9 +41,9 @@ _ENDINGS = {
 _TEXT = (".pbtxt", ".textproto", ".txtpb")
 
 
-def expected(filename: str | None) -> tuple[str, ...]:
+def usual_types(filename: str | None) -> tuple[str, ...]:
     """Usual types of a file with this name, the likeliest first; empty if the name has no meaning."""
-    name = base(filename)
+    name = base_name(filename)
     for ending in (".cpb", *_TEXT):
         if name.endswith(ending):
             name = name.removesuffix(ending) + ".pb"
@@ -55,14 +55,14 @@ def expected(filename: str | None) -> tuple[str, ...]:
 
 def means_records(filename: str | None) -> bool:
     """True when a file of this name holds records and not one message."""
-    return base(filename) == _WARMUP
+    return base_name(filename) == _WARMUP
 
 
 def means_text(filename: str | None) -> bool:
     """True when a text file of this name is a proto in text format."""
-    return base(filename).endswith((*_TEXT, ".prototxt")) or bool(expected(filename))
+    return base_name(filename).endswith((*_TEXT, ".prototxt")) or bool(usual_types(filename))
 
 
-def base(filename: str | None) -> str:
+def base_name(filename: str | None) -> str:
     """The last segment of a path, in lower case; empty for None."""
     return (filename or "").replace("\\", "/").rpartition("/")[2].lower()

@@ -19,7 +19,7 @@ from protoslice.stores.layout.fresh import put_new
 from protoslice.stores.uploads.model import SavedInspection, Upload
 from protoslice.stores.uploads.records import VersionedUpload
 
-__all__ = ["Appender", "Means"]
+__all__ = ["AppendContext", "Appender"]
 
 LARGEST_PART = 1 << 30
 PARTS_PER_DOUBLING = 64
@@ -31,7 +31,7 @@ Bounds what a resume reads again.
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class AppendContext:
     """Collaborators of an `Appender`."""
 
     storage: Storage
@@ -48,13 +48,13 @@ class Appender:
 
     def __init__(
         self,
-        means: Means,
+        context: AppendContext,
         held: VersionedUpload,
         inspection: Inspection | None,
         *,
         watch: Callable[[bytes], None] | None = None,
     ) -> None:
-        self._means = means
+        self._context = context
         self._held = held
         self._upload = held.upload
         self._inspection = inspection
@@ -85,7 +85,7 @@ class Appender:
         if monotonic() < self._stays_until:
             return
         await self._settled()
-        self._held = await self._means.change(self._held, self._held.upload)
+        self._held = await self._context.change(self._held, self._held.upload)
         self._upload = replace(self._upload, expires=self._held.upload.expires)
         self._settle_in()
 
@@ -120,8 +120,8 @@ class Appender:
             await part.abort()
         for key in self._unrecorded:
             with suppress(ProtosliceError):
-                await self._means.storage.delete(key)
-                await self._means.storage.delete(keys.sums_of(key))
+                await self._context.storage.delete(key)
+                await self._context.storage.delete(keys.sums_of(key))
 
     async def _work(self, batch: bytes) -> None:
         try:
@@ -133,9 +133,9 @@ class Appender:
     async def _take(self, batch: bytes) -> None:
         if self._part is None:
             key = keys.new_object(self._upload.id, "part")
-            self._part = await SummedObject.open(self._means.storage, key)
+            self._part = await SummedObject.open(self._context.storage, key)
         part = self._part
-        digesting = asyncio.ensure_future(self._means.worker.run(lambda: self._digest(part, batch)))
+        digesting = asyncio.ensure_future(self._context.worker.run(lambda: self._digest(part, batch)))
         try:
             await part.write(batch)
         finally:
@@ -155,7 +155,7 @@ class Appender:
 
     def _enough(self) -> int:
         """Size at which the current part ends; grows with the upload to limit the number of parts."""
-        return max(self._means.part_bytes, min(self._upload.offset // PARTS_PER_DOUBLING, LARGEST_PART))
+        return max(self._context.part_bytes, min(self._upload.offset // PARTS_PER_DOUBLING, LARGEST_PART))
 
     async def _settled(self) -> None:
         """Wait until the part before is recorded."""
@@ -181,21 +181,21 @@ class Appender:
         before = self._held.upload.saved
         # From here on a record may name the parts, whatever the answer; a collector deletes those it does not name.
         self._unrecorded.clear()
-        self._held = await self._means.change(self._held, upload)
+        self._held = await self._context.change(self._held, upload)
         self._upload = self._held.upload
         if before is not None and before != self._upload.saved:
             with suppress(ProtosliceError):
-                await self._means.storage.delete(ObjectKey(before.key))
+                await self._context.storage.delete(ObjectKey(before.key))
 
     async def _state(self) -> tuple[int, bytes] | None:
         """Bytes inspected and the inspection's state, if it is time to save it; else None."""
         inspection, saved = self._inspection, self._upload.saved
         if inspection is None or (saved and inspection.size < saved.after + STATE_SHARE * saved.bytes):
             return None
-        state = await self._means.worker.run(inspection.save)
+        state = await self._context.worker.run(inspection.save)
         return None if state is None else (inspection.size, state)
 
     async def _with_state(self, upload: Upload, after: int, state: bytes) -> Upload:
         key = keys.new_object(upload.id, "state")
-        await put_new(self._means.storage, key, state)
+        await put_new(self._context.storage, key, state)
         return replace(upload, saved=SavedInspection(str(key), after, len(state)))

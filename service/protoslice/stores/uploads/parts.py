@@ -18,7 +18,7 @@ from protoslice.stores.objects.joined import opened_parts
 from protoslice.stores.objects.stored import open_object
 from protoslice.stores.uploads.model import Upload
 
-__all__ = ["bytes_of", "compacted", "drop_parts", "read_on", "sweep", "taken_up"]
+__all__ = ["bytes_of", "compacted", "drop_parts", "feed_parts", "resumed_inspection", "sweep"]
 
 RUN = 16
 """Number of small parts that are compacted into one, so that tiny requests do not leave many parts.
@@ -27,7 +27,7 @@ Each byte is copied once for each power of this number, up to the size of a part
 """
 
 
-async def taken_up(
+async def resumed_inspection(
     storage: Storage, worker: Worker, upload: Upload, types: Types, *, path: str, wanted: str | None
 ) -> Inspection:
     """Resume an upload's inspection from its saved state; a fresh one when there is no usable state."""
@@ -39,7 +39,7 @@ async def taken_up(
     return Inspection(path, wanted, types)
 
 
-async def read_on(storage: Storage, worker: Worker, inspection: Inspection, parts: Sequence[ObjectLocation]) -> None:
+async def feed_parts(storage: Storage, worker: Worker, inspection: Inspection, parts: Sequence[ObjectLocation]) -> None:
     """Feed an inspection the bytes of `parts` that it has not seen."""
     begin = 0
     for part in parts:

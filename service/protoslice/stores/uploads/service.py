@@ -26,12 +26,12 @@ from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.layout import keys
 from protoslice.stores.names import check_file_path, check_request
 from protoslice.stores.requests import Created, IngestRequest
-from protoslice.stores.uploads.append import Appender, Means
+from protoslice.stores.uploads.append import AppendContext, Appender
 from protoslice.stores.uploads.arriving import Arriving
 from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, WrongOffset
 from protoslice.stores.uploads.limits import OpenUploadLimits
 from protoslice.stores.uploads.model import NewUpload, Upload, UploadOptions
-from protoslice.stores.uploads.parts import bytes_of, compacted, drop_parts, read_on, sweep, taken_up
+from protoslice.stores.uploads.parts import bytes_of, compacted, drop_parts, feed_parts, resumed_inspection, sweep
 from protoslice.stores.uploads.records import UploadRecords, VersionedUpload
 from protoslice.stores.uploads.store_maker import Ingesting, StoreMaker, Typing, digests_of
 from protoslice.stores.uploads.upload_lock import LockHolder, UploadLocks
@@ -84,7 +84,7 @@ class Uploads:
         self.arriving = Arriving(storage, worker, self._records)
         """Records of uploads, also of those under way."""
         self._locks = UploadLocks()
-        self._means = Means(storage, worker, options.part_bytes, self._change)
+        self._context = AppendContext(storage, worker, options.part_bytes, self._change)
         self._room = OpenUploadLimits(storage, options)
 
     async def create(self, wanted: NewUpload) -> Upload:
@@ -221,7 +221,7 @@ class Uploads:
         async with self._records.unless_changed(held):
             inspection = await self._inspection(upload)
         watch = checksum.update if checksum is not None else None
-        appender = Appender(self._means, held, inspection, watch=watch)
+        appender = Appender(self._context, held, inspection, watch=watch)
         try:
             size = await self._take(appender, holder, upload, body)
             if checksum is not None:
@@ -239,10 +239,10 @@ class Uploads:
         if upload.path is None and upload.partial:
             return None
         types = await self._types(upload.wanted_type)
-        found = await taken_up(
+        found = await resumed_inspection(
             self._storage, self._worker, upload, types, path=upload.filename, wanted=upload.wanted_type
         )
-        await read_on(self._storage, self._worker, found, upload.parts)
+        await feed_parts(self._storage, self._worker, found, upload.parts)
         return found
 
     async def _take(self, appender: Appender, holder: LockHolder, upload: Upload, body: Body) -> int:

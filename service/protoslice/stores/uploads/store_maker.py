@@ -16,7 +16,7 @@ from protoslice.stores.ingest.receive import Received
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads.model import Failure, Upload, UploadOptions
-from protoslice.stores.uploads.parts import read_on, taken_up
+from protoslice.stores.uploads.parts import feed_parts, resumed_inspection
 
 __all__ = ["Ingesting", "StoreMaker", "Typing", "digests_of"]
 
@@ -70,9 +70,9 @@ class StoreMaker:
     async def _received(self, path: str, wanted: str | None, types: Types, uploads: Sequence[Upload]) -> Received:
         """A file made of consecutive uploads; the inspection resumes from the first upload's saved state."""
         storage, worker = self._storage, self._worker
-        inspection = await taken_up(storage, worker, uploads[0], types, path=path, wanted=wanted)
+        inspection = await resumed_inspection(storage, worker, uploads[0], types, path=path, wanted=wanted)
         parts = [part for upload in uploads for part in upload.parts]
-        await read_on(storage, worker, inspection, parts)
+        await feed_parts(storage, worker, inspection, parts)
         inspected = await worker.run(inspection.finish)
         info = File(path, inspection.size, inspected.sha256.hex())
         return Received(info, FilePlace(ObjectLocation.joined(parts)), inspected.detection, inspected.scan)
