@@ -17,7 +17,7 @@ def sizes(window: Window, count: int, *, near: bool) -> list[int]:
 
 
 def test_the_window_of_a_long_answer_grows_with_what_was_taken() -> None:
-    found = sizes(Windows().open(LONG), 20, near=True)
+    found = sizes(Windows().open(LONG, ""), 20, near=True)
     assert found[:3] == [LEAST] * 3
     assert found == sorted(found)
     assert all(size <= max(LEAST, sum(found[:n]) // 2) for n, size in enumerate(found))
@@ -25,21 +25,21 @@ def test_the_window_of_a_long_answer_grows_with_what_was_taken() -> None:
 
 
 def test_a_short_answer_is_read_at_once() -> None:
-    assert sizes(Windows().open(LARGEST), 1, near=True) == [LARGEST]
+    assert sizes(Windows().open(LARGEST, ""), 1, near=True) == [LARGEST]
 
 
 def test_a_distant_source_is_not_asked_for_little() -> None:
-    assert sizes(Windows().open(LONG), 2, near=False) == [LARGEST] * 2
+    assert sizes(Windows().open(LONG, ""), 2, near=False) == [LARGEST] * 2
 
 
 def test_windows_of_answers_that_nobody_takes_share_the_memory() -> None:
     windows = Windows(room=8 << 20)
     with ExitStack() as stalled:
-        held = [stalled.enter_context(windows.open(LONG).hold(near=False)) for _ in range(400)]
+        held = [stalled.enter_context(windows.open(LONG, "").hold(near=False)) for _ in range(400)]
         assert held == sorted(held, reverse=True)
         assert sum(held) <= (8 << 20) + 400 * LEAST
-        assert sizes(windows.open(LONG), 1, near=False) == [LEAST]
-    assert sizes(windows.open(LONG), 1, near=False) == [LARGEST]
+        assert sizes(windows.open(LONG, ""), 1, near=False) == [LEAST]
+    assert sizes(windows.open(LONG, ""), 1, near=False) == [LARGEST]
     assert windows.free == 8 << 20
 
 

@@ -31,7 +31,7 @@ class Windows:
         self._held: Counter[str] = Counter()
         """Bytes that each client holds, by key."""
 
-    def open(self, length: int, client: str = "") -> Window:
+    def open(self, length: int, client: str) -> Window:
         """Window of a response of `length` bytes to `client`; windows of the client "" count for none."""
         return Window(self, length, client)
 

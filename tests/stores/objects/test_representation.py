@@ -74,7 +74,7 @@ class CountedRope:
 def served(rope: _core.Rope, *sources: Blocks, windows: Windows | None = None) -> list[bytes]:
     async def work() -> list[bytes]:
         view = Representation(rope, sources, "etag", "name")
-        window = windows.open(view.size) if windows is not None else None
+        window = windows.open(view.size, "") if windows is not None else None
         async with aclosing(view.pieces(0, view.size, window)) as pieces:
             return [bytes(piece) async for piece in pieces]
 
@@ -177,7 +177,7 @@ def test_a_reader_that_leaves_gives_its_window_back() -> None:
 
     async def leave() -> int:
         view = Representation(_core.Rope([(0, 0, 5 * MIB)]), [Blocks(bytes(5 * MIB))], "etag", "name")
-        async with aclosing(view.pieces(0, view.size, windows.open(view.size))) as pieces:
+        async with aclosing(view.pieces(0, view.size, windows.open(view.size, ""))) as pieces:
             await anext(pieces)
             return windows.free
 
