@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from protoslice.errors import InvalidInput
 from protoslice.splitting.base import ComposableSplitter
 from protoslice.splitting.planning.measure import delimited, message_size, value_size
-from protoslice.splitting.planning.plan import ElementSpan, cut
+from protoslice.splitting.planning.runs import ElementSpan, cut
 from protoslice.splitting.planning.shape import Shape, descriptor_of
 from protoslice.splitting.tags import Fields, find, listed, path_of
 

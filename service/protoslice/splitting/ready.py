@@ -12,7 +12,8 @@ from protoslice.errors import InvalidInput
 from protoslice.splitting.base import ComposableSplitter
 from protoslice.splitting.planning.draft import LazyChunk, MessageDraft
 from protoslice.splitting.planning.ledger import Ledger, LedgerNode
-from protoslice.splitting.planning.plan import Entry, Plan, plan
+from protoslice.splitting.planning.plan import Entry, Plan
+from protoslice.splitting.planning.planner import plan
 from protoslice.splitting.planning.shape import Shape, descriptor_of
 from protoslice.splitting.policy import SplitPolicy
 from protoslice.splitting.tags import Path, path_of, tags_of

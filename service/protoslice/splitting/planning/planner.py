@@ -1,0 +1,214 @@
+"""Planner of splits: selects the parts of a message that become chunks, from sizes alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from protoslice.errors import LimitExceeded
+from protoslice.splitting.planning.measure import delimited, field_size, sized_entry, unknown_size, value_size
+from protoslice.splitting.planning.plan import Entry, Plan, Run
+from protoslice.splitting.planning.runs import cut
+from protoslice.splitting.planning.shape import INT_32, Shape, present
+from protoslice.splitting.policy import LARGEST_MESSAGE, SplitPolicy
+from protoslice.splitting.tags import Path, Step, show
+
+_Field = FieldDescriptor
+_PLAIN_KEYS = frozenset({_Field.TYPE_STRING, _Field.TYPE_BOOL, _Field.TYPE_INT32, _Field.TYPE_UINT32})
+_WIDE_KEYS = frozenset({_Field.TYPE_INT64, _Field.TYPE_UINT64})
+
+
+Leaves = Callable[[Shape], bool]
+
+
+def plan(message: Message, policy: SplitPolicy, leaves: Leaves = lambda _: True) -> Plan:
+    """Plan for `message`: parts of at least `min_chunk` leave, and a remainder over `max_chunk` is cut.
+
+    `leaves` selects the large string and bytes fields that become chunks of their own. `LimitExceeded` when messages
+    nest too deep, or when more than 2 GiB remain that cannot be split.
+    """
+    planner = _Planner(policy, leaves)
+    return planner.finished(planner.message(message, policy.depth), ())
+
+
+@dataclass(slots=True)
+class _Held:
+    """Field of a message being planned: the bytes that stay, and the chunks that leave."""
+
+    field: Shape
+    value: Any
+    size: int
+    entries: list[Entry] = dataclasses.field(default_factory=list)
+    items: dict[Any, int] | list[int] | None = None
+    part: _Part | None = None
+
+
+@dataclass(slots=True)
+class _Part:
+    """Message being planned, with its remaining size."""
+
+    size: int
+    fields: list[_Held]
+
+    def entries(self) -> Iterator[Entry]:
+        for held in self.fields:
+            if held.part is not None:
+                yield from _below(Step(held.field), held.part.entries())
+            yield from held.entries
+
+
+def _below(step: Step, entries: Iterable[Entry]) -> Iterator[Entry]:
+    return (replace(entry, path=(step, *entry.path)) for entry in entries)
+
+
+class _Planner:
+    def __init__(self, policy: SplitPolicy, leaves: Leaves) -> None:
+        self._policy = policy
+        self._leaves = leaves
+
+    def message(self, message: Message, depth: int) -> _Part:
+        if depth < 1:
+            raise LimitExceeded("messages nest deeper than the limit; allow a larger depth")
+        fields = [self._field(each, value, depth - 1) for each, value in present(message)]
+        unknown = unknown_size(UnknownFieldSet(message))
+        return _Part(unknown + sum(held.size for held in fields), fields)
+
+    def _field(self, each: Shape, value: Any, depth: int) -> _Held:
+        if each.descriptor.is_extension:
+            return _Held(each, value, field_size(each, value, depth))
+        if each.key is not None:
+            return self._map(each, value, depth)
+        if not each.message:
+            return self._scalar(each, value)
+        return self._elements(each, value, depth) if each.repeated else self._submessage(each, value, depth)
+
+    def _scalar(self, each: Shape, value: Any) -> _Held:
+        size = field_size(each, value, 1)
+        if each.repeated or not each.text:
+            return _Held(each, value, size)
+        if size - each.tag_size > LARGEST_MESSAGE + 5:
+            raise LimitExceeded(f"a field of {size} bytes is more than protobuf allows", path=each.name)
+        length = _length(value)
+        if length < self._policy.min_chunk or not (each.addressable and self._leaves(each)):
+            return _Held(each, value, size)
+        return _Held(each, None, 0, [Entry((Step(each),), length)])
+
+    def _submessage(self, each: Shape, value: Message, depth: int) -> _Held:
+        if each.type == _Field.TYPE_GROUP:
+            return _Held(each, value, field_size(each, value, depth))
+        part = self.message(value, depth)
+        if part.size < self._policy.min_chunk or not each.addressable:
+            return _Held(each, value, _wrapped(each, part.size), part=part)
+        return _Held(each, None, 0, [self._whole(Step(each), part)])
+
+    def _elements(self, each: Shape, values: Sequence[Message], depth: int) -> _Held:
+        if each.type == _Field.TYPE_GROUP:
+            # TensorFlow's Merger does not look into groups.
+            whole = [each.tag_size + value_size(each, value, depth) for value in values]
+            return _Held(each, values, sum(whole), items=whole)
+        held = _Held(each, values, 0)
+        sizes = [_wrapped(each, self._item(held, Step(each, i), value, depth)) for i, value in enumerate(values)]
+        held.items, held.size = sizes, sum(sizes)
+        return held
+
+    def _map(self, each: Shape, values: Any, depth: int) -> _Held:
+        held = _Held(each, values, 0)
+        sizes = {key: self._entry(held, key, values[key], depth) for key in values}
+        held.items, held.size = sizes, sum(sizes.values())
+        return held
+
+    def _entry(self, held: _Held, key: Any, value: Any, depth: int) -> int:
+        each = held.field
+        if not each.map_value.message or not _addressed(each, key):
+            return sized_entry(each, key, value_size(each.map_value, value, depth))
+        return sized_entry(each, key, delimited(self._item(held, Step(each, key), value, depth)))
+
+    def _item(self, held: _Held, step: Step, value: Message, depth: int) -> int:
+        """Bytes that stay of `value`, an element or a map's value; chunks are added to `held`."""
+        part = self.message(value, depth)
+        hollow = (step.field if step.field.key is None else step.field.map_value).hollow
+        if part.size >= self._policy.min_chunk and hollow:
+            held.entries.append(self._whole(step, part))
+            return 0
+        held.entries.extend(_below(step, part.entries()))
+        return part.size
+
+    def _whole(self, step: Step, part: _Part) -> Entry:
+        plan = self.finished(part, (step,))
+        return Entry((step,), plan.size, inside=plan.entries)
+
+    def finished(self, part: _Part, path: Path) -> Plan:
+        """Plan of a message that becomes a chunk; its largest fields shrink until `max_chunk` is met."""
+        runs: list[Entry] = []
+        for held in sorted(part.fields, key=lambda held: -held.size):
+            if part.size <= self._policy.max_chunk:
+                break
+            before = held.size
+            self._shrink(part, held, runs)
+            part.size += held.size - before
+        if part.size > LARGEST_MESSAGE:
+            raise LimitExceeded(f"{part.size} bytes are left that cannot be split", path=show(path) or None)
+        return Plan(part.size, (*runs, *part.entries()))
+
+    def _shrink(self, part: _Part, held: _Held, runs: list[Entry]) -> None:
+        each = held.field
+        if each.descriptor.is_extension:
+            return
+        if each.repeated and each.alone:
+            runs.extend(self._runs(held, self._policy.max_chunk - (part.size - held.size)))
+        elif each.addressable and held.part is not None:
+            held.entries, held.size, held.part = [self._whole(Step(each), held.part)], 0, None
+        elif (
+            each.addressable
+            and each.text
+            and not each.repeated
+            and held.value is not None
+            and held.size > each.tag_size + 1
+        ):
+            held.entries.append(Entry((Step(each),), _length(held.value)))
+            held.size = 0
+
+    def _runs(self, held: _Held, room: int) -> Iterator[Entry]:
+        keys, sizes = _items(held)
+        each = held.field
+        header = each.tag_size + 5 if each.packed else 0
+        stays, *runs = cut(sizes, room - header, self._policy.max_chunk - header)
+        held.size = _packed(each, stays.size)
+        return (Entry((), _packed(each, run.size), Run(each, keys[run.begin : run.end])) for run in runs)
+
+
+def _items(held: _Held) -> tuple[Sequence[Any], Iterable[int]]:
+    """Keys of a repeated field's elements or of a map's entries, and their sizes."""
+    if isinstance(held.items, dict):
+        return tuple(held.items), held.items.values()
+    if held.items is not None:
+        return range(len(held.items)), held.items
+    each = held.field
+    tag = 0 if each.packed else each.tag_size
+    return range(len(held.value)), (tag + value_size(each, value, 1) for value in held.value)
+
+
+def _packed(each: Shape, size: int) -> int:
+    """Size of a field whose elements take `size` bytes; a packed field adds its header."""
+    return each.tag_size + delimited(size) if each.packed and size else size
+
+
+def _length(value: str | bytes) -> int:
+    return len(value) if isinstance(value, bytes) else len(value.encode())
+
+
+def _addressed(each: Shape, key: Any) -> bool:
+    """True when TensorFlow finds the map entry by its key in metadata."""
+    # TensorFlow squeezes integer keys through 32 bits.
+    kind = each.map_key.type
+    return kind in _PLAIN_KEYS or (kind in _WIDE_KEYS and key in INT_32)
+
+
+def _wrapped(each: Shape, size: int) -> int:
+    return each.tag_size + delimited(size)
