@@ -1,4 +1,4 @@
-"""Files in and out: opened by name or from standard input; written whole or not at all."""
+"""Files that verbs read: opened by name, or from standard input."""
 
 from __future__ import annotations
 
@@ -14,29 +14,17 @@ import protoslice
 from protoslice import LocalModel, Proto
 from protoslice._core import DEFAULT_FLOOR
 from protoslice.cli.models.addresses import store_hint
-from protoslice.cli.models.subjects import Content
+from protoslice.cli.models.output import STDIO, blaming
 from protoslice.cli.models.types import RootType
 from protoslice.cli.terminal.progress import Progress
-from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
+from protoslice.errors import NotFound, ProtosliceError, Unsupported
 from protoslice.library.indexing import SMALLEST_FLOOR
 from protoslice.library.models import model_over, root_in
 from protoslice.sources.opening import files_at
 from protoslice.sources.source import FileSet, RangeSource
-from protoslice.uris import is_uri
 
-__all__ = [
-    "STDIO",
-    "NamedFiles",
-    "errors_about",
-    "is_stream",
-    "opened",
-    "opened_model",
-    "place_of",
-    "spooled",
-    "write_content",
-]  # fmt: skip
+__all__ = ["NamedFiles", "errors_about", "is_stream", "opened", "opened_model", "place_of", "spooled"]
 
-STDIO = "-"
 _IN_MEMORY = 64 << 20
 
 
@@ -136,7 +124,7 @@ def spooled(name: str) -> Iterator[BinaryIO]:
 
 
 def _spool(stream: BinaryIO, spool: IO[bytes]) -> None:
-    with Progress("reading") as progress, _blaming(tempfile.gettempdir()):
+    with Progress("reading") as progress, blaming(tempfile.gettempdir()):
         while piece := stream.read(1 << 20):
             spool.write(piece)
             progress.advance(len(piece))
@@ -159,85 +147,3 @@ def errors_about(name: str) -> Iterator[None]:
 def _floor(size: int) -> int:
     """Least size of messages to be told apart: the smaller the file, the closer the look."""
     return min(DEFAULT_FLOOR, max(SMALLEST_FLOOR, size // 1000))
-
-
-def write_content(content: Content, out: str, progress: Progress, *, source: str | None = None) -> None:
-    """Write `content` to the file `out`, under a temporary name until it is whole; `-` is standard output."""
-    if is_uri(out):
-        raise Unsupported(f"{out} is a URI, and output goes to a file: write it here, then copy or push it")
-    if source is not None and os.path.exists(source) and os.path.exists(out) and os.path.samefile(source, out):
-        raise InvalidInput(f"{out} is the input: write to another file")
-    pieces = _counted(content, progress)
-    with _blaming("standard output" if out == STDIO else out):
-        if out == STDIO:
-            for piece in pieces:
-                sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
-        elif os.path.exists(out) and not os.path.isfile(out):
-            _write_through(pieces, out)
-        else:
-            _replace(os.path.realpath(out), pieces)  # a link stays, and leads to the new file
-
-
-def _counted(content: Content, progress: Progress) -> Iterator[memoryview]:
-    for piece in content.pieces():
-        yield piece
-        progress.advance(len(piece))
-
-
-@contextmanager
-def _blaming(name: str) -> Iterator[None]:
-    """Set the file name of an `OSError` raised inside to `name`, where the error has none."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None:
-            error.filename = name
-        raise
-
-
-def _replace(out: str, pieces: Iterator[memoryview]) -> None:
-    """Write a file under a temporary name, and give it its own when it is whole and durable."""
-    folder = os.path.dirname(out)
-    if not os.path.isdir(folder):
-        raise NotFound(f"there is no folder {folder} to write to")
-    fd, temporary = tempfile.mkstemp(prefix=".protoslice-", dir=folder)
-    try:
-        with os.fdopen(fd, "wb", buffering=0) as file:
-            for piece in pieces:
-                _write_all(file, piece)
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, out)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    _sync_folder(folder)
-
-
-def _write_through(pieces: Iterator[memoryview], out: str) -> None:
-    """Write to a device or a pipe, which cannot be replaced."""
-    with open(out, "wb", buffering=0) as file:
-        for piece in pieces:
-            _write_all(file, piece)
-
-
-def _write_all(file: BinaryIO | object, piece: memoryview) -> None:
-    view = piece
-    while view:
-        view = view[cast(BinaryIO, file).write(view) :]
-
-
-def _sync_folder(folder: str) -> None:
-    """Make the new name durable too."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -10,8 +10,9 @@ import typer
 
 from protoslice import Rope
 from protoslice.cli.models.addresses import is_address
-from protoslice.cli.models.files import STDIO, opened, write_content
+from protoslice.cli.models.files import opened
 from protoslice.cli.models.opening import opened_subject
+from protoslice.cli.models.output import STDIO, write_content
 from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import PathContent

@@ -11,7 +11,8 @@ from typing import Annotated, Final
 import typer
 
 from protoslice.cli.models.addresses import is_address
-from protoslice.cli.models.files import STDIO, errors_about, is_stream, spooled, write_content
+from protoslice.cli.models.files import errors_about, is_stream, spooled
+from protoslice.cli.models.output import STDIO, write_content
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import Content
 from protoslice.cli.models.types import RootType

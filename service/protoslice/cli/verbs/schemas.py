@@ -9,7 +9,7 @@ import typer
 
 from protoslice import Rope, _core, schema
 from protoslice.cli.models.addresses import service_url
-from protoslice.cli.models.files import write_content
+from protoslice.cli.models.output import write_content
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.schema_files import descriptor_set_in
 from protoslice.cli.options import Json, ServiceUrl

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from protoslice.cli.models.files import STDIO, write_content
 from protoslice.cli.models.opening import opened_subject
+from protoslice.cli.models.output import STDIO, write_content
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import Subject
 from protoslice.cli.options import FileName, Json, SchemaFile, TypeName

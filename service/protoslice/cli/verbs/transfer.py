@@ -13,7 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from protoslice.cli.models.addresses import is_address, service_url, store_of
-from protoslice.cli.models.files import STDIO, errors_about, place_of
+from protoslice.cli.models.files import errors_about, place_of
+from protoslice.cli.models.output import STDIO
 from protoslice.cli.models.remote import client_of, store_facts
 from protoslice.cli.models.reports import report_lines
 from protoslice.cli.models.rules import rules_in

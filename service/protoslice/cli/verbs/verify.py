@@ -15,7 +15,8 @@ import protoslice
 from protoslice import LocalModel, Proto, _core, schema
 from protoslice.cli.comparing.streamed_digest import StreamedDigest, watch
 from protoslice.cli.models.addresses import address_of, is_address
-from protoslice.cli.models.files import STDIO, opened, opened_model
+from protoslice.cli.models.files import opened, opened_model
+from protoslice.cli.models.output import STDIO
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.types import RootType
