@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel
-from protoslice.formats.model import Bytes, Data, Encoding, Listed, Model, RootProto, Stored, Tensor, Tensors
+from protoslice.formats.model import Bytes, Data, Encoding, Model, ProtoFormat, RootProto, Stored, Tensor, Tensors
 from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import fixed_count, numbers
@@ -23,20 +23,14 @@ _SMALL_FIELD: Final = 1024
 """Limit in bytes of a blob's fields that are read, hence of its shape; Caffe takes 32 dimensions."""
 
 
-class Caffe:
+class Caffe(ProtoFormat):
     """Networks and other messages with blobs, such as means and solver states."""
 
     name = "caffe"
+    package = "caffe."
 
-    def wants(self, model: Model) -> bool:
-        """True when the root is a message of Caffe."""
-        return model.proto is not None and (model.type or "").startswith("caffe.")
-
-    def tensors(self, model: Model) -> Tensors:
+    def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
         """One tensor per blob, from its data; gradients beside the data are not listed."""
-        proto = model.proto
-        if proto is None:
-            return Listed(())
         found = proto.document.find([_BLOB], small=_SMALL_FIELD)
         return LazyTensors(
             len(found),

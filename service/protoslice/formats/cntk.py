@@ -8,7 +8,18 @@ from typing import Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.model import Bytes, Data, Encoding, Later, Listed, Model, RootProto, Stored, Tensor, Tensors
+from protoslice.formats.model import (
+    Bytes,
+    Data,
+    Encoding,
+    Later,
+    Model,
+    ProtoFormat,
+    RootProto,
+    Stored,
+    Tensor,
+    Tensors,
+)
 from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import content, numbers
@@ -37,21 +48,16 @@ _NAMING: Final = tuple(f'data["{name}"]' for name in _NAMES)
 _SMALL_FIELD: Final = 1024
 
 
-class Cntk:
+class Cntk(ProtoFormat):
     """Models, checkpoints and other dictionaries of CNTK."""
 
     name = "cntk"
+    package = "CNTK.proto."
 
-    def wants(self, model: Model) -> bool:
-        """True when the root is a message of CNTK."""
-        return model.proto is not None and (model.type or "").startswith("CNTK.proto.")
-
-    def tensors(self, model: Model) -> Tensors:
+    def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
         """All arrays, at any depth of the dictionaries."""
-        if model.proto is None:
-            return Listed(())
         types = [_ARRAY, _FLOATS, _DOUBLES, _BYTES, _INTS, _TEXT]
-        make = _Maker(model.root, model.proto, model.proto.document.find(types, small=_SMALL_FIELD))
+        make = _Maker(model.root, proto, proto.document.find(types, small=_SMALL_FIELD))
         return LazyTensors(make.count, make.tensor, make.called)
 
 

@@ -15,8 +15,8 @@ from protoslice.formats.model import (
     Data,
     Encoding,
     Later,
-    Listed,
     Model,
+    ProtoFormat,
     RootProto,
     Stored,
     Strided,
@@ -55,21 +55,16 @@ _NUMBERS: Final = {
 """Element type → dtype, the number of the numeric field with the elements, and their encoding."""
 
 
-class Hlo:
+class Hlo(ProtoFormat):
     """Modules, snapshots, executables and other messages of XLA with literals."""
 
     name = "hlo"
+    package = "xla."
 
-    def wants(self, model: Model) -> bool:
-        """True when the root is a message of XLA."""
-        return model.proto is not None and (model.type or "").startswith("xla.")
-
-    def tensors(self, model: Model) -> Tensors:
+    def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
         """All literals with elements, and the constants of GPU executables."""
-        if model.proto is None:
-            return Listed(())
-        found = model.proto.document.find([_LITERAL, _CONSTANT, _CONTENT], small=_SMALL_FIELD)
-        make = _Maker(model, model.proto, found)
+        found = proto.document.find([_LITERAL, _CONSTANT, _CONTENT], small=_SMALL_FIELD)
+        make = _Maker(model, proto, found)
         numbers = array("I", filter(make.has_elements, range(len(found))))
         return LazyTensors(
             len(numbers), lambda number: make.tensor(numbers[number]), lambda number: make.called(numbers[number])

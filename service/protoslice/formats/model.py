@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from protoslice import _core
 from protoslice.errors import NotFound, ProtosliceError
@@ -14,8 +15,8 @@ from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.sources.source import RangeSource
 
 __all__ = [
-    "Bytes", "Data", "Encoding", "Fault", "Filled", "Format", "Later", "Listed", "MissingFile", "Model", "RootProto",
-    "Stored", "Strided", "Strings", "Tensor", "Tensors", "Tile", "Tiled",
+    "Bytes", "Data", "Encoding", "Fault", "Filled", "Format", "Later", "Listed", "MissingFile", "Model", "ProtoFormat",
+    "RootProto", "Stored", "Strided", "Strings", "Tensor", "Tensors", "Tile", "Tiled",
 ]  # fmt: skip
 
 
@@ -224,3 +225,22 @@ class Format(Protocol):
 
     def tensors(self, model: Model) -> Tensors:
         """All tensors of `model`. Blocks; reads metadata, but no elements."""
+
+
+class ProtoFormat(ABC):
+    """Base class of formats whose root is a message of one package."""
+
+    package: ClassVar[str]
+    """Beginning of the full names of the messages' types, such as `onnx.`."""
+
+    def wants(self, model: Model) -> bool:
+        """True when the root is a message of the package."""
+        return model.proto is not None and (model.type or "").startswith(self.package)
+
+    def tensors(self, model: Model) -> Tensors:
+        """All tensors of `model`; none when its root is no proto."""
+        return Listed(()) if model.proto is None else self.tensors_in(model, model.proto)
+
+    @abstractmethod
+    def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
+        """All tensors of `model`, whose root is `proto`. Blocks; reads metadata, but no elements."""

@@ -12,8 +12,8 @@ from protoslice.formats.model import (
     Bytes,
     Data,
     Encoding,
-    Listed,
     Model,
+    ProtoFormat,
     RootProto,
     Stored,
     Strings,
@@ -69,20 +69,15 @@ def _kind(number: int) -> _Kind:
     return _KINDS[number]
 
 
-class Onnx:
+class Onnx(ProtoFormat):
     """ONNX models, and other messages of the onnx package."""
 
     name = "onnx"
+    package = "onnx."
 
-    def wants(self, model: Model) -> bool:
-        """True when the root is a message of ONNX."""
-        return model.proto is not None and (model.type or "").startswith("onnx.")
-
-    def tensors(self, model: Model) -> Tensors:
+    def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
         """All TensorProtos at any depth: initializers, attributes of nodes, functions, training graphs."""
-        if model.proto is None:
-            return Listed(())
-        make, found = _Maker(model, model.proto), model.proto.document.find([_TENSOR])
+        make, found = _Maker(model, proto), proto.document.find([_TENSOR])
         return LazyTensors(
             len(found), lambda number: make.tensor(found[number]), lambda number: make.called(found[number])
         )

@@ -8,7 +8,7 @@ from typing import Final
 from protoslice import _core
 from protoslice.errors import CorruptModel
 from protoslice.formats.coreml.mil import PARTS, Constants
-from protoslice.formats.model import Data, Encoding, Listed, Model, RootProto, Stored, Tensor, Tensors
+from protoslice.formats.model import Data, Encoding, Model, ProtoFormat, RootProto, Stored, Tensor, Tensors
 from protoslice.formats.tensors.drafts import TensorDraft
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import content, fixed_count, numbers
@@ -24,20 +24,14 @@ _BYTES: Final = {2: "F16", 30: "U8", 31: "I8"}
 _SMALL_FIELD: Final = 1024
 
 
-class CoreMl:
+class CoreMl(ProtoFormat):
     """Models, pipelines of models, and packages."""
 
     name = "coreml"
+    package = "CoreML."
 
-    def wants(self, model: Model) -> bool:
-        """True when the root is a message of Core ML."""
-        return model.proto is not None and (model.type or "").startswith("CoreML.")
-
-    def tensors(self, model: Model) -> Tensors:
+    def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
         """All weights of layers, and all constants of operations."""
-        proto = model.proto
-        if proto is None:
-            return Listed(())
         found = proto.document.find([_WEIGHTS, *PARTS], small=_SMALL_FIELD)
         constants = Constants(model, proto, found)
         numbers, owners = array("I"), array("I")

@@ -7,7 +7,7 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.errors import OF_MODELS, CorruptModel
-from protoslice.formats.model import Data, Fault, Listed, Model, RootProto, Tensor, Tensors
+from protoslice.formats.model import Data, Fault, Model, ProtoFormat, RootProto, Tensor, Tensors
 from protoslice.formats.tensorflow.tensor_protos import TENSOR, TensorProtos
 from protoslice.formats.tensorflow.types import known
 from protoslice.formats.tensors.dtypes import Dtype
@@ -17,25 +17,21 @@ from protoslice.sources.ropes import Rope
 
 __all__ = ["GraphTensors", "TensorFlow"]
 
-_PACKAGE: Final = "tensorflow."
 _NODE: Final = "tensorflow.NodeDef"
 _CONSTANT: Final = 'attr["value"].tensor'
 _FUNCTION: Final = re.compile(r"((?:.*\.)?function\[\d+\]\.|)node_def\[\d+\]\.")
 _KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
-class TensorFlow:
+class TensorFlow(ProtoFormat):
     """SavedModels, graphs, and other messages of TensorFlow."""
 
     name = "tensorflow"
+    package = "tensorflow."
 
-    def wants(self, model: Model) -> bool:
-        """True when the root is a message of TensorFlow."""
-        return model.proto is not None and (model.type or "").startswith(_PACKAGE)
-
-    def tensors(self, model: Model) -> Tensors:
+    def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
         """All TensorProtos, at any depth."""
-        return Listed(()) if model.proto is None else GraphTensors(model.root, model.proto)
+        return GraphTensors(model.root, proto)
 
 
 class GraphTensors(LazyTensors):
