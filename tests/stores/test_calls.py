@@ -29,6 +29,19 @@ def calls(work: Callable[[Stores], Awaitable[object]], *, stores: int = 60) -> C
 
 
 @pytest.mark.parametrize("stores", [30, 60])
+def test_an_upload_asks_for_nothing_that_it_has_written(stores: int) -> None:
+    async def tagged(fresh: Stores) -> None:
+        made = await upload(fresh, onnx(200), IngestRequest(tags=("net:2",)))
+        assert (made.created, made.store.tags) == (True, ("net:2",))
+
+    found = calls(tagged, stores=stores)
+    # The file, its sums, the claim and the reference; three entries, the manifest, and the tag; the claim is read once.
+    assert found.requests == 10
+    assert {name for name, _ in found.calls} <= {"writer", "write", "commit", "put_if_absent", "put", "get_range"}
+    assert found.calls["get_range", "objects"] == 1
+
+
+@pytest.mark.parametrize("stores", [30, 60])
 def test_a_store_costs_its_manifest_its_list_of_tags_and_its_tags(stores: int) -> None:
     async def by_tag(fresh: Stores) -> None:
         assert (await fresh.get("net:1")).tags == ("net:1",)

@@ -429,8 +429,6 @@ class Stores:
     async def _announce(self, draft: StoreDraft, request: IngestRequest) -> Created:
         """Publish a store unless it exists, then set its tags."""
         manifest, beside = draft.manifest, draft.beside
-        if request.tags:
-            await self._tags.check_room(manifest.id, request.tags)
         report = None
         if request.report or request.strict:
             await put_all_new(self._storage, beside)  # the report reads the index
@@ -439,10 +437,15 @@ class Stores:
         created = there.attempt == manifest.attempt
         if not created:
             await drop_outrun(self._storage, self._claims, manifest)
-        for name in request.tags:
-            await self._tags.put(name, manifest.id, if_match=None, if_none_match=False)
-        described = await self._store_pages.described(there)  # even if somebody removes it right now
+            if request.tags:
+                await self._tags.check_room(manifest.id, request.tags)
+        set_now = {tag: await self._tag_new(tag, manifest.id) for tag in request.tags}
+        # A new store is told with the tags set here, any other as it is, even if somebody removes it right now.
+        described = manifest.as_store(sorted(set_now)) if created else await self._store_pages.described(there, set_now)
         return Created(described, created, report if request.report else None)
+
+    async def _tag_new(self, name: str, store_id: str) -> StoredTag:
+        return (await self._tags.put(name, store_id, if_match=None, if_none_match=False))[0]
 
     async def _report(self, manifest: Manifest, *, strict: bool) -> ModelReport:
         """Report on a model before its store is visible.

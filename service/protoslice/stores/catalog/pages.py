@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from types import MappingProxyType
 
 from protoslice.concurrency.gather import WINDOW, both, map_concurrently
 from protoslice.errors import IntegrityError, NotFound
@@ -60,9 +61,9 @@ class StorePages:
         known = {tag.name: tag} if tag is not None else {}
         return _shown(*await both(lambda: self._manifests.get(store_id), lambda: self._tags_of(store_id, known)))
 
-    async def described(self, manifest: Manifest) -> Store:
-        """The store of a manifest that was read just now; see `get`."""
-        return _shown(manifest, await self._tags_of(manifest.id, {}))
+    async def described(self, manifest: Manifest, known: Mapping[str, StoredTag] = MappingProxyType({})) -> Store:
+        """The store of a manifest that was read just now, as were the tags `known`; see `get`."""
+        return _shown(manifest, await self._tags_of(manifest.id, known))
 
     async def page(self, *, tag: str | None, type: str | None, limit: int, cursor: str | None) -> ResultPage[Store]:
         """A page of stores, newest first, filtered by `type`.

@@ -243,7 +243,8 @@ class Ingest:
 
     async def _open_object(self, stored: ObjectLocation) -> StoredObject:
         options = self._options
-        return await open_object(options.storage, stored, options.worker, verify=options.verify)
+        sums = self._packs.sums.get(stored.key)
+        return await open_object(options.storage, stored, options.worker, verify=options.verify, sums=sums)
 
 
 class Sink:

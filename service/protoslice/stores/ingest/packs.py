@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from protoslice.concurrency.executor import Worker
 from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Lease
-from protoslice.stores.ingest.writers import Batches, SummedObject
+from protoslice.stores.ingest.writers import Batches, SummedObject, WrittenSums
 from protoslice.stores.layout import keys
 from protoslice.stores.manifest import ObjectLocation
 
@@ -39,12 +39,14 @@ class Packs:
         self._batches = Batches(self._work)
         self._places: list[tuple[FilePlace, int, int]] = []
         self._size = 0
+        self.sums = WrittenSums()
+        """Sums of the objects written so far."""
 
     async def object(self, number: int) -> SummedObject:
         """A new object for file `number`."""
         self._lease.begin()
         key = keys.object_key(self._attempt, f"file-{number}")
-        return await SummedObject.open(self._storage, key, ready=self._lease.staked)
+        return await SummedObject.open(self._storage, key, ready=self._lease.staked, written=self.sums)
 
     async def add(self, number: int, content: bytes) -> FilePlace:
         """Add a small file to the open pack; durable after `commit`."""

@@ -12,10 +12,14 @@ from protoslice.storage import ObjectKey, Storage, Writer
 from protoslice.stores.layout.fresh import commit_summed
 from protoslice.stores.manifest import ObjectLocation
 
-__all__ = ["Batches", "SummedObject"]
+__all__ = ["Batches", "SummedObject", "WrittenSums"]
 
 BATCH = 1 << 20
 """Batch size: a thread hop per piece would cost more than the work."""
+
+
+SUMS_ROOM = 1 << 20
+"""Bytes of sums that an upload holds in memory, those of 16 GiB."""
 
 
 class Batches:
@@ -67,13 +71,37 @@ class Batches:
             await working
 
 
+class WrittenSums:
+    """Sums of objects that an upload has written, by key, so that they are not read again."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, bytes] = {}
+        self._room = SUMS_ROOM
+
+    def add(self, key: str, sums: bytes) -> None:
+        """Note the sums of an object, while there is room."""
+        if len(sums) <= self._room:
+            self._room -= len(sums)
+            self._by_key[key] = sums
+
+    def get(self, key: str | None) -> bytes | None:
+        """The sums of an object; None when they were not noted."""
+        return self._by_key.get(key or "")
+
+
 class SummedObject:
     """Object being written, with the sums of its blocks."""
 
     def __init__(
-        self, storage: Storage, key: ObjectKey, writer: Writer, ready: Callable[[], Awaitable[None]] | None
+        self,
+        storage: Storage,
+        key: ObjectKey,
+        writer: Writer,
+        ready: Callable[[], Awaitable[None]] | None,
+        written: WrittenSums | None,
     ) -> None:
         self.key = key
+        self._written = written
         self._ready = ready
         self._storage = storage
         self._writer = writer
@@ -81,10 +109,18 @@ class SummedObject:
 
     @classmethod
     async def open(
-        cls, storage: Storage, key: ObjectKey, *, ready: Callable[[], Awaitable[None]] | None = None
+        cls,
+        storage: Storage,
+        key: ObjectKey,
+        *,
+        ready: Callable[[], Awaitable[None]] | None = None,
+        written: WrittenSums | None = None,
     ) -> SummedObject:
-        """Begin an object at `key`; `commit` awaits `ready` before publishing."""
-        return cls(storage, key, await storage.writer(key), ready)
+        """Begin an object at `key`; `commit` awaits `ready` before publishing.
+
+        The sums are noted in `written`.
+        """
+        return cls(storage, key, await storage.writer(key), ready, written)
 
     @property
     def size(self) -> int:
@@ -104,7 +140,10 @@ class SummedObject:
         size = self.size
         if self._ready is not None:
             await self._ready()
-        etag = await commit_summed(self._storage, self.key, self._writer, self._sums.finish())
+        sums = self._sums.finish()
+        etag = await commit_summed(self._storage, self.key, self._writer, sums)
+        if self._written is not None:
+            self._written.add(str(self.key), sums)
         return ObjectLocation(size, key=str(self.key), etag=etag)
 
     async def abort(self) -> None:

@@ -278,16 +278,22 @@ class StoredObject:
 
 
 async def open_object(
-    storage: Storage, stored: ObjectLocation, runner: Runner, *, verify: bool, cache: BlockCache | None = None
+    storage: Storage,
+    stored: ObjectLocation,
+    runner: Runner,
+    *,
+    verify: bool,
+    cache: BlockCache | None = None,
+    sums: bytes | None = None,
 ) -> StoredObject:
     """Open the storage's object at `stored.key`, with its sums when `verify` is True.
 
+    `sums` are those of an object that this process wrote; else they are read.
     Raises `IntegrityError` when the object or its sums are missing, or an open file has another length.
     """
     key = ObjectKey(stored.key or "")
-    sums = None
     try:
-        if verify:
+        if verify and sums is None:
             sums_key, length = keys.sums_of(key), 4 * -(-stored.size // SUM_BLOCK)
             sums = await recorded(cache, sums_key, lambda: storage.get_range(sums_key, 0, length))
         handle = await storage.open_file(key) if storage.abilities.open_file else None
@@ -296,7 +302,7 @@ async def open_object(
     if handle is not None and handle.stat.size != stored.size:
         handle.close()
         raise IntegrityError(f"the stored object {str(key)!r} is damaged: its length is not what it was", stored.size)
-    return StoredObject(storage, key, stored, sums, handle, runner, cache)
+    return StoredObject(storage, key, stored, sums if verify else None, handle, runner, cache)
 
 
 async def recorded(cache: BlockCache | None, key: ObjectKey, read: Callable[[], Awaitable[bytes]]) -> bytes:
