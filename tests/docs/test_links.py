@@ -11,6 +11,7 @@ from typer.main import get_command
 from protoslice.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
+TOPS = (ROOT, ROOT / "service" / "protoslice")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -37,8 +38,17 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_files_that_are_named_are_there(page: str) -> None:
     names = re.findall(r"`([\w./-]*/[\w./-]+\.(?:py|rs|sh|json|md|conf))`", (ROOT / page).read_text())
     assert len(names) > 10
-    tops = (ROOT, ROOT / "service" / "protoslice")
-    assert [name for name in names if not any((top / name).is_file() for top in tops)] == []
+    assert [name for name in names if not any((top / name).is_file() for top in TOPS)] == []
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md"])
+def test_names_beside_files_stand_in_them(page: str) -> None:
+    text, file, name = (ROOT / page).read_text(), r"`([\w./-]*/[\w./-]+\.(?:py|rs))`", r"`([A-Za-z_][\w.:]*)`"
+    pairs = re.findall(rf"{file}\s+{name}", text) + [pair[::-1] for pair in re.findall(rf"{name} in\s+{file}", text)]
+    assert pairs
+    for path, dotted in pairs:
+        source = next((top / path).read_text() for top in TOPS if (top / path).is_file())
+        assert all(re.search(rf"\b{each}\b", source) for each in re.findall(r"\w+", dotted)), f"{dotted} in {path}"
 
 
 def test_every_recipe_of_the_readme_is_a_command() -> None:
