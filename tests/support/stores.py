@@ -18,7 +18,7 @@ from protoslice.errors import NoRoot, Unsupported
 from protoslice.facts import Store
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import Created, IngestRequest, OpenStore, Representation, StoreOptions, Stores
-from protoslice.stores.garbage import collect_garbage
+from protoslice.stores.collection.garbage import collect_garbage
 from protoslice.stores.ingest import persist
 
 __all__ = [

@@ -36,7 +36,7 @@ from protoslice.stores.catalog.removed import find_tombstone
 from protoslice.stores.catalog.schemas import Schemas, StoredSchema
 from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.clock import now
-from protoslice.stores.garbage import GRACE_SECONDS, GarbageReport, collect_garbage
+from protoslice.stores.collection.garbage import GRACE_SECONDS, GarbageReport, collect_garbage
 from protoslice.stores.ingest.abandoned import drop_outrun
 from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.ingest.ingest import Ingest, IntakeOptions

@@ -10,7 +10,7 @@ from typing import Final
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.storage import ObjectKey, Storage
-from protoslice.stores.garbage import GRACE_SECONDS, GarbageReport
+from protoslice.stores.collection.garbage import GRACE_SECONDS, GarbageReport
 from protoslice.stores.layout import keys
 from protoslice.stores.paging import ResultPage
 from protoslice.stores.service import Stores

@@ -1,1 +1,1 @@
-"""Catalog of a storage: manifests, tags, schemas, claims and artifacts."""
+"""Catalog of a storage: manifests, tags, schemas, files by digest, claims and artifacts."""

@@ -10,10 +10,10 @@ from typing import Final
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import NotFound
 from protoslice.storage import ObjectStat, Storage
-from protoslice.stores.catalog.census import Census
 from protoslice.stores.catalog.claims import CLAIM_BYTES, Claims
-from protoslice.stores.catalog.holders import Holders, UnreadableManifest
-from protoslice.stores.catalog.stale_records import StaleRecords
+from protoslice.stores.collection.census import Census
+from protoslice.stores.collection.holders import Holders, UnreadableManifest
+from protoslice.stores.collection.stale_records import StaleRecords
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import place_in_time
 from protoslice.stores.layout.references import Reference, names_digest

@@ -29,8 +29,8 @@ from protoslice.errors import Conflict, NotFound, StorageUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import Stores
-from protoslice.stores.catalog.stale_records import SETTLED_SECONDS
-from protoslice.stores.garbage import collect_garbage
+from protoslice.stores.collection.garbage import collect_garbage
+from protoslice.stores.collection.stale_records import SETTLED_SECONDS
 
 T = TypeVar("T")
 

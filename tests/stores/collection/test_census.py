@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from protoslice.storage import MemoryStorage, ObjectKey, ObjectStat
-from protoslice.stores.catalog.census import Census, TagCensus
+from protoslice.stores.collection.census import Census, TagCensus
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.references import Reference
 

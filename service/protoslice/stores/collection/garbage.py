@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.storage import ObjectStat, Storage
 from protoslice.storage.probe import FOLDER as PROBES
-from protoslice.stores.catalog.census import Census
-from protoslice.stores.catalog.holders import Holders
-from protoslice.stores.catalog.stale_records import SETTLED_SECONDS, StaleRecords
+from protoslice.stores.collection.census import Census
+from protoslice.stores.collection.holders import Holders
+from protoslice.stores.collection.stale_records import SETTLED_SECONDS, StaleRecords
+from protoslice.stores.collection.sweeper import Sweeper
 from protoslice.stores.layout import keys
-from protoslice.stores.sweeper import Sweeper
 from protoslice.stores.uploads.records import end_uploads
 
 __all__ = ["GRACE_SECONDS", "GarbageReport", "collect_garbage"]

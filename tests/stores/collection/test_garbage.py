@@ -14,7 +14,7 @@ from tests.support.stores import assert_whole, in_files, in_memory, keys_in, onn
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog.claims import Claims
-from protoslice.stores.garbage import collect_garbage
+from protoslice.stores.collection.garbage import collect_garbage
 from protoslice.stores.layout import keys
 from protoslice.stores.uploads import Body, NewUpload, Upload
 

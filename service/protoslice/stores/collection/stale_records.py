@@ -9,12 +9,12 @@ from typing import Final
 from protoslice.concurrency.gather import each_concurrently
 from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.storage import ObjectKey, ObjectStat, Storage
-from protoslice.stores.catalog.census import Census, TagCensus
 from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims
 from protoslice.stores.catalog.files import FilesByDigest
-from protoslice.stores.catalog.holders import Holders, UnreadableManifest
 from protoslice.stores.catalog.named_records import is_removal_mark
 from protoslice.stores.catalog.tags import StoredTag, Tags
+from protoslice.stores.collection.census import Census, TagCensus
+from protoslice.stores.collection.holders import Holders, UnreadableManifest
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.indexes import entries_of, owner_of, store_at
 from protoslice.stores.manifest import STORE

@@ -1,0 +1,1 @@
+"""Garbage collection: listings find what no store needs any more, and claims decide if it may go."""
