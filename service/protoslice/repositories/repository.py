@@ -10,6 +10,7 @@ from protoslice.errors import Conflict, InvalidInput
 from protoslice.facts import File
 from protoslice.repositories.change import Change, files_of
 from protoslice.repositories.faults import NoCommit
+from protoslice.repositories.finding import KnownFiles
 from protoslice.repositories.model import COMMIT_DIGITS, MAIN, Commit, Kind, Ref
 from protoslice.repositories.names import check_ref, is_commit
 from protoslice.repositories.records import HistoryRecords
@@ -45,6 +46,15 @@ class Repository:
     async def files(self, commit: Commit) -> Mapping[str, File]:
         """Files of a commit by path."""
         return await files_of(self.stores, commit)
+
+    def known(self) -> KnownFiles:
+        """Files in the heads of all branches and tags, for one change."""
+        return KnownFiles(self.stores, self._heads())
+
+    async def _heads(self) -> AsyncIterator[Commit]:
+        yield await self.commit(MAIN)
+        async for ref in self.refs():
+            yield ref.commit
 
     async def refs(self) -> AsyncIterator[Ref]:
         """Branches and tags by kind and name."""

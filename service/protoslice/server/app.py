@@ -45,6 +45,7 @@ from protoslice.server.observability.logs import RequestLog
 from protoslice.server.observability.recorder import Recorder
 from protoslice.server.observability.telemetry import FRAMEWORK_SPANS_OFF, Traced
 from protoslice.server.pages.api_reference import ApiPage
+from protoslice.server.registries import hub
 from protoslice.server.services import SERVICES, Services
 from protoslice.server.settings import Settings
 
@@ -80,6 +81,8 @@ class Application(FastAPI):
         self.recorder = Recorder(services.metrics, RequestLog())
         for module in (intake, stores, uploads, arriving, assembly, chunks, views, tags, schemas, spaces, operations):
             self.include_router(module.router)
+        for router in hub.ROUTERS:
+            self.include_router(router)
         for kind in HANDLED:
             self.add_exception_handler(kind, answer_exception)
 
@@ -159,7 +162,7 @@ class _Dispatcher:
             context_of(scope).route = found.view.path
             raise HttpProblem(METHOD, METHOD.advice, headers={"allow": ", ".join(_READS)})
         # HEAD is GET whose body the server leaves out: the same headers, whatever the route.
-        asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        asked = hub.spelled({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope)
         # The body of a GET is nobody's to read, so its end may be waited for beside the handler.
         watched = CancelOnDisconnect(receive) if asked["method"] == "GET" else nullcontext()
         try:

@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 
 from protoslice.concurrency.windows import Windows
 from protoslice.errors import InvalidInput
+from protoslice.repositories import Repositories
 from protoslice.server.api.problems import DRAINING, HttpProblem
 from protoslice.server.middleware.clients import Clients
 from protoslice.server.observability.metrics import Metrics
@@ -92,6 +93,11 @@ class Services:
         if self.opened is None:
             raise HttpProblem(DRAINING, "the service is starting or has ended", headers={"retry-after": "1"})
         return self.opened
+
+    @property
+    def repositories(self) -> Repositories:
+        """Repositories over the stores."""
+        return Repositories(self.stores.storage, self.stores)
 
     async def within(self, space: str) -> Services:
         """The same services with the stores of a space; `NotFound` when there is none of that name."""

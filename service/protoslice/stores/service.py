@@ -165,6 +165,11 @@ class Stores:
         return Stores(storage, self._options, refused=self._refused, beside=self)
 
     @property
+    def storage(self) -> Storage:
+        """The storage of these stores, for records of rooms above."""
+        return self._storage
+
+    @property
     def worker(self) -> Worker:
         """Worker threads for work that would block the event loop."""
         return self._worker

@@ -8,9 +8,10 @@ from costing.intake import INTAKE
 from costing.keeping import KEEPING
 from costing.operating import OPERATING
 from costing.reading import READING
+from costing.registries import REGISTRIES
 from costing.resuming import RESUMING
 
 __all__ = ["ROWS"]
 
-ROWS: Final = (*OPERATING, *READING, *KEEPING, *INTAKE, *RESUMING)
+ROWS: Final = (*OPERATING, *READING, *KEEPING, *INTAKE, *RESUMING, *REGISTRIES)
 """In the order of the cheapest setting up: rows over one store stand together."""

@@ -1,0 +1,38 @@
+"""Search for files of a repository by digest. Digests of other repositories are not known here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from protoslice.repositories.change import files_of
+from protoslice.repositories.keeping import Place
+from protoslice.repositories.model import Commit
+from protoslice.stores import Stores
+
+__all__ = ["KnownFiles"]
+
+
+class KnownFiles:
+    """Files of commits by SHA-256; a commit is read when a digest is in none before it, and once."""
+
+    def __init__(self, stores: Stores, commits: AsyncIterator[Commit]) -> None:
+        self._stores = stores
+        self._commits = commits
+        self._seen: set[str] = set()
+        self._places: dict[str, Place] = {}
+
+    async def find(self, sha256: str) -> Place | None:
+        """Place of a file of this SHA-256, in hex; None when none has it."""
+        while sha256 not in self._places:
+            commit = await anext(self._commits, None)
+            if commit is None:
+                return None
+            if commit.store is not None and commit.store not in self._seen:
+                self._seen.add(commit.store)
+                await self._read(commit, commit.store)
+        return self._places[sha256]
+
+    async def _read(self, commit: Commit, store: str) -> None:
+        for path, file in (await files_of(self._stores, commit)).items():
+            if file.sha256 is not None:
+                self._places.setdefault(file.sha256, (store, path))

@@ -1,0 +1,46 @@
+"""Bodies of the hub's requests that are JSON."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import BaseModel, Field
+
+__all__ = ["BranchBody", "PreuploadBody", "RepositoryBody", "TagBody"]
+
+MOST_FILES: Final = 1000
+_Text = Annotated[str, Field(max_length=1000)]
+
+
+class RepositoryBody(BaseModel):
+    """Name of a repository."""
+
+    name: _Text
+    organization: _Text | None = None
+    type: _Text | None = None
+
+
+class BranchBody(BaseModel):
+    """Beginning of a new branch."""
+
+    startingPoint: _Text | None = None  # noqa: N815 - the protocol's name
+
+
+class TagBody(BaseModel):
+    """New tag."""
+
+    tag: _Text
+    message: str | None = None
+
+
+class PreuploadFile(BaseModel):
+    """File that a client is about to send."""
+
+    path: str
+    size: Annotated[int, Field(ge=0)] = 0
+
+
+class PreuploadBody(BaseModel):
+    """Files that a client is about to send."""
+
+    files: Annotated[list[PreuploadFile], Field(max_length=MOST_FILES)]

@@ -1,0 +1,104 @@
+"""JSON of repositories, files and commits as the hub's clients read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from protoslice.facts import File
+from protoslice.repositories import Commit, NoFile, Ref
+
+__all__ = ["commit_json", "entries_of", "file_json", "info_json", "listed_json", "refs_json"]
+
+_POINTER_BYTES: Final = 134
+"""Size of a pointer file of git-lfs, which some clients show."""
+
+
+def file_json(file: File) -> dict[str, Any]:
+    """A file; every one is told as one of LFS, so that clients copy it by its digest."""
+    lfs = {"oid": file.sha256, "size": file.size, "pointerSize": _POINTER_BYTES}
+    return {"type": "file", "path": file.path, "size": file.size, "oid": file.sha256, "lfs": lfs}
+
+
+def _sibling_json(file: File) -> dict[str, Any]:
+    """A file of a repository's description, where the digest has another name."""
+    lfs = {"sha256": file.sha256, "size": file.size, "pointerSize": _POINTER_BYTES}
+    return {"rfilename": file.path, "size": file.size, "blobId": file.sha256, "lfs": lfs}
+
+
+def _folder_json(path: str) -> dict[str, Any]:
+    return {"type": "directory", "path": path, "size": 0, "oid": ""}
+
+
+def entries_of(files: Mapping[str, File], folder: str, *, recursive: bool) -> list[tuple[str, File | None]]:
+    """Files and folders (None) below a folder, by path; `NoFile` for a folder that does not exist.
+
+    Cost follows the number of entries: a folder is looked at once, however many files it holds.
+    """
+    prefix = f"{folder}/" if folder else ""
+    found: dict[str, File | None] = {}
+    for path, file in files.items():
+        if not path.startswith(prefix):
+            continue
+        below = path.find("/", len(prefix))
+        if not recursive:
+            found[path if below < 0 else path[:below]] = file if below < 0 else None
+            continue
+        found[path] = file
+        parent = path.rpartition("/")[0]
+        while len(parent) > len(folder) and parent not in found:
+            found[parent] = None
+            parent = parent.rpartition("/")[0]
+    if folder and not found:
+        raise NoFile(folder)
+    return sorted(found.items(), key=lambda entry: entry[0])
+
+
+def listed_json(entries: Sequence[tuple[str, File | None]]) -> list[dict[str, Any]]:
+    """Files and folders."""
+    return [_folder_json(path) if file is None else file_json(file) for path, file in entries]
+
+
+def info_json(name: str, created: datetime, commit: Commit, files: Mapping[str, File]) -> dict[str, Any]:
+    """A repository at a commit."""
+    siblings = [_sibling_json(file) for _, file in sorted(files.items())]
+    return {
+        "_id": commit.id[:24],
+        "id": name,
+        "sha": commit.id,
+        "private": False,
+        "gated": False,
+        "disabled": False,
+        "tags": [],
+        "downloads": 0,
+        "likes": 0,
+        "createdAt": time_text(created),
+        "lastModified": time_text(max(commit.time, created)),
+        "siblings": siblings,
+    }
+
+
+def refs_json(refs: Sequence[Ref]) -> dict[str, Any]:
+    """Branches and tags."""
+    by_kind: dict[str, list[dict[str, str]]] = {"heads": [], "tags": []}
+    for ref in refs:
+        told = {"name": ref.name, "ref": f"refs/{ref.key}", "targetCommit": ref.commit.id}
+        by_kind[ref.kind].append(told)
+    return {"branches": by_kind["heads"], "tags": by_kind["tags"], "converts": []}
+
+
+def commit_json(commit: Commit) -> dict[str, Any]:
+    """A commit of a history."""
+    return {
+        "id": commit.id,
+        "title": commit.author.title,
+        "message": commit.author.message,
+        "authors": [{"user": commit.author.user or "anonymous"}],
+        "date": time_text(commit.time),
+    }
+
+
+def time_text(time: datetime) -> str:
+    """A time in UTC with milliseconds, the one form that clients parse."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time.microsecond // 1000:03d}Z"

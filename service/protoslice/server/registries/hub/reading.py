@@ -1,0 +1,172 @@
+"""Routes of the hub that read: repositories, trees, files, refs and history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import JSONResponse, Response
+
+from protoslice.defaults import MAX_FILES
+from protoslice.errors import InvalidInput
+from protoslice.facts import File
+from protoslice.repositories import MAIN, NoFile, Repository
+from protoslice.server.api.json_answers import encoded
+from protoslice.server.middleware.body_limits import GuardedRoute
+from protoslice.server.registries.hub.facts import commit_json, entries_of, info_json, listed_json, refs_json
+from protoslice.server.registries.hub.failures import answering, failure_of
+from protoslice.server.registries.hub.file_answer import FileAnswer
+from protoslice.server.registries.hub.paths import USER, Encoded, repository_of
+from protoslice.server.services import Given, Services
+
+__all__ = ["router"]
+
+router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
+
+_PAGE: Final = 1000
+_COMMITS: Final = 50
+_FILE_BYTES: Final = 200
+_REPOSITORY: Final = "/api/{kind}/{name:repository}"
+
+Flag = Annotated[bool, Query()]
+
+
+async def _found(services: Services, kind: str, name: str) -> Repository:
+    return await services.repositories.get(repository_of(kind, name))
+
+
+@router.get(_REPOSITORY + "/tree/{revision}")
+@router.get(_REPOSITORY + "/tree/{revision}/{folder:path}")
+@answering
+async def list_tree(
+    request: Request,
+    services: Given,
+    kind: str,
+    name: str,
+    revision: Encoded,
+    folder: Encoded = "",
+    recursive: Flag = False,
+    cursor: str = "",
+) -> Response:
+    """A page of files and folders; the cursor is the last path of the page before."""
+    repository = await _found(services, kind, name)
+    commit = await repository.commit(revision)
+    files = await repository.files(commit)
+
+    def page() -> tuple[bytes, str | None]:
+        entries = entries_of(files, folder.strip("/"), recursive=recursive)
+        left = [entry for entry in entries if entry[0] > cursor]
+        last = left[_PAGE - 1][0] if len(left) > _PAGE else None
+        return encoded(listed_json(left[:_PAGE])), last
+
+    found, last = await services.stores.worker.sized(_weight(files), page)
+    return _json(found, {"x-repo-commit": commit.id} | _next(request, last))
+
+
+@router.post(_REPOSITORY + "/paths-info/{revision}")
+@answering
+async def get_paths_info(request: Request, services: Given, kind: str, name: str, revision: Encoded) -> Response:
+    """Files and folders by path; unknown ones are left out."""
+    body = await request.body()
+    wanted = await services.stores.worker.sized(_FILE_BYTES * len(body), lambda: _paths_in(body))
+    repository = await _found(services, kind, name)
+    files = await repository.files(await repository.commit(revision))
+
+    def page() -> bytes:
+        entries = dict(entries_of(files, "", recursive=True))
+        return encoded(listed_json([(path, entries[path]) for path in wanted if path in entries]))
+
+    return _json(await services.stores.worker.sized(_weight(files), page))
+
+
+def _paths_in(body: bytes) -> list[str]:
+    """Paths of a form, each once."""
+    try:
+        found = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FILES)
+    except ValueError:
+        raise InvalidInput(f"the body is a form of `paths`, {MAX_FILES} at most") from None
+    return list(dict.fromkeys(value for key, value in found if key == "paths"))
+
+
+@router.get(_REPOSITORY + "/refs")
+@answering
+async def list_refs(services: Given, kind: str, name: str) -> Response:
+    """Branches and tags."""
+    repository = await _found(services, kind, name)
+    return JSONResponse(refs_json([ref async for ref in repository.refs()]))
+
+
+@router.get(_REPOSITORY + "/commits/{revision}")
+@answering
+async def list_commits(
+    request: Request, services: Given, kind: str, name: str, revision: Encoded, cursor: str | None = None
+) -> Response:
+    """A page of history, newest first."""
+    repository = await _found(services, kind, name)
+    page = await repository.history(await repository.commit(revision), limit=_COMMITS, cursor=cursor)
+    return JSONResponse([commit_json(commit) for commit in page.items], headers=_next(request, page.next))
+
+
+@router.get(_REPOSITORY + "/revision/{revision}")
+@router.get(_REPOSITORY)
+@answering
+async def get_repository(services: Given, kind: str, name: str, revision: Encoded = MAIN) -> Response:
+    """A repository and its files at a revision."""
+    repository = await _found(services, kind, name)
+    commit = await repository.commit(revision)
+    files = await repository.files(commit)
+    shown = repository.name.removeprefix("datasets/")
+    told = await services.stores.worker.sized(
+        _weight(files), lambda: encoded(info_json(shown, repository.created, commit, files))
+    )
+    return _json(told)
+
+
+def _weight(files: Mapping[str, File]) -> int:
+    """Bytes of JSON that tell of files, about."""
+    return sum(map(len, files)) + _FILE_BYTES * len(files)
+
+
+def _json(body: bytes, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(body, headers=dict(headers or {}), media_type="application/json")
+
+
+@router.get("/api/whoami-v2")
+async def get_user() -> Response:
+    """The user of a token; the gate of the service tells users apart, this protocol only names one."""
+    token = {"displayName": "token", "role": "write"}
+    named = {"type": "user", "id": USER, "name": USER, "fullname": USER}
+    return JSONResponse({**named, "isPro": False, "orgs": [], "auth": {"type": "access_token", "accessToken": token}})
+
+
+@router.get("/datasets/{name:repository}/resolve/{revision}/{path:path}")
+@answering
+async def get_dataset_file(request: Request, services: Given, name: str, revision: Encoded, path: Encoded) -> Response:
+    """A file of a dataset."""
+    return await _file(request, await _found(services, "datasets", name), revision, path)
+
+
+@router.get("/{name:repository}/resolve/{revision}/{path:path}")
+@answering
+async def get_model_file(request: Request, services: Given, name: str, revision: Encoded, path: Encoded) -> Response:
+    """A file of a model."""
+    return await _file(request, await _found(services, "models", name), revision, path)
+
+
+async def _file(request: Request, repository: Repository, revision: str, path: str) -> Response:
+    commit = await repository.commit(revision)
+    file = (await repository.files(commit)).get(path)
+    if file is None or commit.store is None:
+        raise failure_of(NoFile(path), commit.id)
+    return FileAnswer(commit.store, file, commit.id)
+
+
+def _next(request: Request, cursor: str | None) -> dict[str, str]:
+    """The header that names the next page; empty on the last page."""
+    if cursor is None:
+        return {}
+    kept = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
+    url = str(request.base_url).rstrip("/") + quote(request.scope["path"], safe="/%")
+    return {"link": f'<{url}?{urlencode([*kept, ("cursor", cursor)])}>; rel="next"'}

@@ -1,0 +1,165 @@
+"""Routes of the hub that write: repositories, commits, branches and tags."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from protoslice.errors import InvalidInput
+from protoslice.repositories import MAIN, Author, Change, Repository, RepositoryExists
+from protoslice.server.api.problems import CONFLICT
+from protoslice.server.intake.uploads import counted, pieces_of
+from protoslice.server.middleware.body_limits import UPLOAD_BODY, GuardedRoute, takes_body
+from protoslice.server.registries.hub.bodies import BranchBody, PreuploadBody, RepositoryBody, TagBody
+from protoslice.server.registries.hub.failures import answering
+from protoslice.server.registries.hub.operations import (
+    INLINE_BYTES,
+    CommitHeader,
+    Deletion,
+    InlineFile,
+    KnownFile,
+    Operation,
+    operations_of,
+)
+from protoslice.server.registries.hub.paths import USER, Encoded, repository_of, url_of
+from protoslice.server.services import Given
+
+__all__ = ["router"]
+
+router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
+
+_REPOSITORY: Final = "/api/{kind}/{name:repository}"
+
+
+@router.post("/api/repos/create")
+@answering
+async def create_repository(request: Request, services: Given, body: RepositoryBody) -> Response:
+    """Create a repository; its URL is told too when it exists."""
+    name = _name_of(body)
+    told = {"url": _absolute(request, name), "name": name}
+    try:
+        await services.repositories.create(name)
+    except RepositoryExists as error:
+        return JSONResponse({**told, "error": error.message}, CONFLICT.status)
+    return JSONResponse(told)
+
+
+@router.delete("/api/repos/delete")
+@answering
+async def delete_repository(services: Given, body: RepositoryBody) -> Response:
+    """Delete a repository and its history."""
+    await services.repositories.remove(_name_of(body))
+    return JSONResponse({})
+
+
+@router.post("/api/validate-yaml")
+async def validate_metadata(request: Request) -> Response:
+    """Accept the head of any model card: nothing here depends on it."""
+    await request.body()
+    return JSONResponse({"errors": [], "warnings": []})
+
+
+@router.post(_REPOSITORY + "/preupload/{revision}")
+@answering
+async def plan_upload(services: Given, kind: str, name: str, revision: Encoded, body: PreuploadBody) -> Response:
+    """The way that each file takes: small ones within the commit, others before it."""
+    repository = await services.repositories.get(repository_of(kind, name))
+    await repository.commit(revision)
+    planned = [
+        {
+            "path": file.path,
+            "uploadMode": "regular" if file.size <= INLINE_BYTES else "lfs",
+            "shouldIgnore": False,
+        }
+        for file in body.files
+    ]
+    return JSONResponse({"files": planned})
+
+
+@router.post(_REPOSITORY + "/commit/{revision}")
+@takes_body(UPLOAD_BODY)
+@answering
+async def commit(request: Request, services: Given, kind: str, name: str, revision: Encoded) -> Response:
+    """Commit the operations of the body, which is read line by line."""
+    repository = await services.repositories.get(repository_of(kind, name))
+    with counted(services, request):
+        operations = operations_of(pieces_of(request))
+        header = await anext(operations, None)
+        if not isinstance(header, CommitHeader):
+            raise InvalidInput("a commit begins with a line whose key is header")
+        async with await repository.change(revision, parent=header.parent) as change:
+            await _apply(operations, repository, change)
+            made = await change.commit(Author(header.summary, header.description))
+    url = f"{_absolute(request, repository.name)}/commit/{made.id}"
+    return JSONResponse({"success": True, "commitUrl": url, "commitOid": made.id, "hookOutput": ""})
+
+
+async def _apply(operations: AsyncIterator[Operation], repository: Repository, change: Change) -> None:
+    known = repository.known()
+    async for operation in operations:
+        match operation:
+            case CommitHeader():
+                raise InvalidInput("a commit has one line whose key is header")
+            case InlineFile(path, content):
+                await change.put(path, _once(content))
+            case KnownFile(path, sha256):
+                place = await known.find(sha256)
+                if place is None:
+                    raise InvalidInput(f"{path!r}: the repository has no file of SHA-256 {sha256[:64]!r}: upload it")
+                change.copy(path, place)
+            case Deletion(path, folder):
+                (change.delete_folder if folder else change.delete)(path)
+
+
+async def _once(content: bytes) -> AsyncIterator[bytes]:
+    if content:
+        yield content
+
+
+@router.post(_REPOSITORY + "/branch/{branch}")
+@answering
+async def create_branch(services: Given, kind: str, name: str, branch: Encoded, body: BranchBody) -> Response:
+    """Create a branch."""
+    repository = await services.repositories.get(repository_of(kind, name))
+    await repository.create("heads", branch, body.startingPoint or MAIN)
+    return JSONResponse({}, 201)
+
+
+@router.delete(_REPOSITORY + "/branch/{branch}")
+@answering
+async def delete_branch(services: Given, kind: str, name: str, branch: Encoded) -> Response:
+    """Delete a branch."""
+    await (await services.repositories.get(repository_of(kind, name))).remove("heads", branch)
+    return JSONResponse({})
+
+
+@router.post(_REPOSITORY + "/tag/{revision}")
+@answering
+async def create_tag(services: Given, kind: str, name: str, revision: Encoded, body: TagBody) -> Response:
+    """Create a tag at a revision."""
+    repository = await services.repositories.get(repository_of(kind, name))
+    await repository.create("tags", body.tag, revision)
+    return JSONResponse({}, 201)
+
+
+@router.delete(_REPOSITORY + "/tag/{tag}")
+@answering
+async def delete_tag(services: Given, kind: str, name: str, tag: Encoded) -> Response:
+    """Delete a tag."""
+    await (await services.repositories.get(repository_of(kind, name))).remove("tags", tag)
+    return JSONResponse({})
+
+
+def _name_of(body: RepositoryBody) -> str:
+    """Name of the repository that a body names."""
+    # Clients from 1.0 on refuse URLs of repositories without an owner.
+    owned = body.name if "/" in body.name else f"{body.organization or USER}/{body.name}"
+    return repository_of(f"{body.type or 'model'}s", owned)
+
+
+def _absolute(request: Request, name: str) -> str:
+    """URL of a repository."""
+    return str(request.base_url).rstrip("/") + url_of(name)

@@ -1,0 +1,145 @@
+"""Worst requests in the protocols of model registries."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from typing import Any, Final
+
+import httpx
+
+from costing.table import MIB, Budget, Row, get, request
+
+__all__ = ["REGISTRIES"]
+
+_JSON: Final = "application/json"
+_FORM: Final = "application/x-www-form-urlencoded"
+_FILES: Final = 1000
+_LONG: Final = "/".join("abcdefgh" * 4 for _ in range(8))
+_KIND: Final = "/api/{kind}/{name:repository}"
+
+
+def _commit(*operations: tuple[str, dict[str, Any]]) -> bytes:
+    lines = [("header", {"summary": "s"}), *operations]
+    return b"\n".join(json.dumps({"key": key, "value": value}).encode() for key, value in lines)
+
+
+def _repository(name: str, kind: str = "model", count: int = _FILES) -> Any:
+    """Makes a repository of long paths, with branches and tags."""
+
+    def make(http: httpx.Client) -> str:
+        if http.post("/api/repos/create", json={"organization": "ann", "name": name, "type": kind}).status_code == 409:
+            return name
+        content = b64encode(b"x").decode()
+        files = [("file", {"content": content, "path": f"{_LONG}/{number}"}) for number in range(count)]
+        told = http.post(f"/api/{kind}s/ann/{name}/commit/main", content=_commit(*files))
+        assert told.status_code == 200, told.text
+        for number in range(20):
+            http.post(f"/api/{kind}s/ann/{name}/tag/main", json={"tag": f"t{number}"})
+        return name
+
+    return make
+
+
+_PLAIN: Final = Budget(held=12_000)
+_LISTED: Final = Budget(held=20_000)
+"""For what reads the files of a commit, of which there are a thousand."""
+
+
+def _row(route: str, worst: str, ask: bytes, *, status: int = 200, budget: Budget = _LISTED, name: str = "m") -> Row:
+    return Row(
+        route=route,
+        worst=worst,
+        ask=ask,
+        given=_repository(name, count=_FILES if name == "m" else 3),
+        service="hub",
+        status=status,
+        budget=budget,
+    )
+
+
+def _post(path: str, body: bytes | dict[str, Any], kind: str = _JSON) -> bytes:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return request("POST", path, data, content_type=kind)
+
+
+_FIRST: Final = f"{_LONG}/0".replace("/", "%2F")
+_MANY_PATHS: Final = b"&".join(b"paths=%d" % number for number in range(9000))
+
+REGISTRIES: Final = (
+    _row(f"GET {_KIND}", "a thousand long paths", get("/api/models/ann/m?blobs=true")),
+    _row(f"GET {_KIND}/revision/{{revision}}", "a thousand long paths", get("/api/models/ann/m/revision/t1")),
+    _row(f"GET {_KIND}/tree/{{revision}}", "all files", get("/api/models/ann/m/tree/main?recursive=true")),
+    _row(
+        f"GET {_KIND}/tree/{{revision}}/{{folder:path}}",
+        "a deep folder",
+        get(f"/api/models/ann/m/tree/main/{_FIRST[:-4]}?recursive=true"),
+    ),
+    _row(
+        f"POST {_KIND}/paths-info/{{revision}}",
+        "thousands of paths that are not there",
+        _post("/api/models/ann/m/paths-info/main", _MANY_PATHS, _FORM),
+        budget=Budget(held=20_000, work=400_000),
+    ),
+    _row(f"GET {_KIND}/refs", "many tags", get("/api/models/ann/m/refs"), budget=Budget(held=12_000, calls=60)),
+    _row(f"GET {_KIND}/commits/{{revision}}", "a branch", get("/api/models/ann/m/commits/main")),
+    _row("GET /api/whoami-v2", "a question", get("/api/whoami-v2")),
+    _row(
+        "GET /datasets/{name:repository}/resolve/{revision}/{path:path}",
+        "a dataset that is not there",
+        get("/datasets/ann/m/resolve/main/x"),
+        status=404,
+    ),
+    _row(
+        "GET /{name:repository}/resolve/{revision}/{path:path}",
+        "one of a thousand files",
+        get(f"/ann/m/resolve/main/{_LONG}/999"),
+    ),
+    _row(
+        "POST /api/repos/create",
+        "one that exists",
+        _post("/api/repos/create", {"organization": "ann", "name": "m"}),
+        status=409,
+    ),
+    _row(
+        "DELETE /api/repos/delete",
+        "one with tags",
+        request("DELETE", "/api/repos/delete", b'{"organization":"ann","name":"gone"}', content_type=_JSON),
+        name="gone",
+        budget=Budget(held=12_000, calls=100),
+    ),
+    _row("POST /api/validate-yaml", "a long card", _post("/api/validate-yaml", {"content": "x" * 200_000})),
+    _row(
+        f"POST {_KIND}/preupload/{{revision}}",
+        "a thousand files",
+        _post("/api/models/ann/m/preupload/main", {"files": [{"path": f"{n}", "size": n} for n in range(1000)]}),
+    ),
+    _row(
+        f"POST {_KIND}/commit/{{revision}}",
+        "one small file beside a thousand",
+        _post("/api/models/ann/m/commit/main", _commit(("file", {"content": "eA==", "path": "new"}))),
+        budget=Budget(held=90_000, loop=4_000_000, work=None, calls=1100, written_room=2 * MIB),
+    ),
+    _row(
+        f"POST {_KIND}/commit/{{revision}}",
+        "thousands of digests that nobody has",
+        _post(
+            "/api/models/ann/m/commit/main",
+            _commit(*(("lfsFile", {"oid": f"{n:064x}", "path": f"new-{n}", "algo": "sha256"}) for n in range(2000))),
+        ),
+        status=400,
+        budget=Budget(held=40_000, loop=1_000_000, calls=60),
+    ),
+    _row(
+        f"POST {_KIND}/branch/{{branch}}",
+        "a new one",
+        _post("/api/models/ann/m/branch/b%2Fc", {}),
+        status=201,
+        budget=_PLAIN,
+    ),
+    _row(f"DELETE {_KIND}/branch/{{branch}}", "none", request("DELETE", "/api/models/ann/m/branch/none"), status=404),
+    _row(
+        f"POST {_KIND}/tag/{{revision}}", "a new one", _post("/api/models/ann/m/tag/main", {"tag": "new"}), status=201
+    ),
+    _row(f"DELETE {_KIND}/tag/{{tag}}", "none", request("DELETE", "/api/models/ann/m/tag/none"), status=404),
+)
