@@ -16,7 +16,7 @@ from protoslice.stores import Stores
 from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.layout import keys
-from protoslice.stores.reading.opened import open_proto
+from protoslice.stores.reading.root import open_proto
 
 
 def open_files(below: Path) -> list[str]:

@@ -16,8 +16,9 @@ from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.objects.joined import open_file_objects
 from protoslice.stores.objects.stored import StoredFile, StoredObject, open_object
-from protoslice.stores.reading.opened import MergePlans, OpenStore, open_proto, records_of
+from protoslice.stores.reading.opened import MergePlans, OpenStore
 from protoslice.stores.reading.records import FindType
+from protoslice.stores.reading.root import open_proto, records_of
 
 __all__ = ["OpenStores", "OpeningTerms"]
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 
 from protoslice import _core, schema
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.gather import map_concurrently
 from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
-from protoslice.errors import IntegrityError, InvalidInput, NoRoot, NotFound, Unsupported
+from protoslice.errors import InvalidInput, NoRoot, NotFound, Unsupported
 from protoslice.facts import ChunkEntry, File, ModelReport, Node, Signature
 from protoslice.formats import model as formats
 from protoslice.formats.registry import formats_of, tensors_of
@@ -19,24 +18,20 @@ from protoslice.formats.report import MOST_LISTED, steps_of_report
 from protoslice.identity import ARCHIVES, READERS
 from protoslice.library.opening import look_at
 from protoslice.pieces import extents_of
-from protoslice.schema import TypeSchema
-from protoslice.storage import ObjectKey, Span, Storage
-from protoslice.stores.cache import BlockCache
+from protoslice.storage import Span
 from protoslice.stores.catalog.artifact_cache import ArtifactCache
 from protoslice.stores.catalog.files import FileRef, refs_of
-from protoslice.stores.catalog.schemas import Schemas
-from protoslice.stores.envelope import unseal
-from protoslice.stores.layout import keys
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import check_plan
 from protoslice.stores.objects.read_memo import memoizing_reads
 from protoslice.stores.objects.representation import Representation
-from protoslice.stores.objects.stored import StoredFile, recorded
+from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.paging import PageBudget, ResultPage, place_of
 from protoslice.stores.reading.archive import tar_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
 from protoslice.stores.reading.chunks import StoreChunks
 from protoslice.stores.reading.records import FindType, StoreRecords
+from protoslice.stores.reading.root import OpenRoot
 from protoslice.stores.reading.signatures import signatures_page
 from protoslice.stores.reading.tensors import StoreTensors
 from protoslice.stores.reading.tree import nodes_below
@@ -301,76 +296,6 @@ class OpenStore:
     def _etag(self, *view: object) -> str:
         """Entity tag of a view: digest of store id, parameters, and the version of the code behind the view."""
         return hashlib.sha256(repr((self.manifest.id, *view)).encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class OpenRoot:
-    """Root of a store, loaded into the core."""
-
-    document: _core.Document
-    plan: _core.Plan
-    sources: Sequence[StoredFile]
-    """The root file, then the side object, if there is one."""
-    imaged: bool
-    """True when the root file is a chunked proto or a text, which an image presents as one proto."""
-    read_by: TypeSchema | None = None
-    """Schema that the root is read by; None when its type is unknown."""
-
-    @property
-    def decoded(self) -> Sequence[StoredFile]:
-        """Objects opened for the root beyond the store's files."""
-        return self.sources[1:]
-
-
-async def records_of(
-    storage: Storage, manifest: Manifest, worker: Worker, cache: BlockCache | None = None
-) -> Mapping[str, bytes]:
-    """Records of the root of the store of `manifest`, by name.
-
-    Raises `IntegrityError` for a missing or damaged one.
-    """
-
-    async def whole(name: str) -> bytes:
-        if name in manifest.inline:
-            return manifest.inline[name]
-        key = keys.object_key(manifest.attempt, name)
-        return await recorded(cache, key, lambda: read(name, key))
-
-    async def read(name: str, key: ObjectKey) -> bytes:
-        try:
-            sealed = (await storage.get(key)).data
-        except NotFound as error:
-            raise IntegrityError(f"the {name} of store {manifest.id} is missing") from error
-        return await worker.run(lambda: unseal(sealed, f"the {name} of store {manifest.id}"))
-
-    return dict(zip(manifest.records, await map_concurrently(whole, manifest.records), strict=True))
-
-
-async def open_proto(
-    manifest: Manifest,
-    records: Mapping[str, bytes],
-    files: Sequence[StoredFile],
-    side: Sequence[StoredFile],
-    worker: Worker,
-    schemas: Schemas,
-) -> OpenRoot:
-    """Load the root of the store of `manifest`, which is among the opened `files`, from its `records`."""
-    root = next(i for i, file in enumerate(manifest.files) if file.path == manifest.root)
-    # Bundled types are read by the program's own schema, but the stored one is checked as well: a later program may
-    # need it, and damage is best reported while the client still has the files.
-    read_by = await schemas.of_store(manifest, records.get("schema", b""))
-    index, plan, image = records["index"], records["plan"], records.get("image")
-    sources = [files[root], *side]
-    return await worker.run(lambda: _proto(index, plan, image, sources, read_by))
-
-
-def _proto(
-    index: bytes, plan: bytes, image: bytes | None, sources: Sequence[StoredFile], read_by: TypeSchema | None
-) -> OpenRoot:
-    """Decode the records of a root into core objects. Blocks."""
-    rope = _core.Rope.decode(image) if image is not None else None
-    document = _core.Document(_core.Index(index), read_by.flat if read_by else None, sources, rope)
-    return OpenRoot(document, _core.Plan.decode(plan), sources, rope is not None, read_by)
 
 
 def _verify_records(file: File, source: StoredFile) -> None:
