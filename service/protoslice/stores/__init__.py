@@ -7,11 +7,12 @@ from protoslice.stores.collection.garbage import GarbageReport
 from protoslice.stores.ingest.ingest import Ingest, Sink
 from protoslice.stores.ingest.recipes import follow
 from protoslice.stores.objects.representation import Representation
+from protoslice.stores.options import StoreOptions
 from protoslice.stores.paging import ResultPage
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.reading.records import RecordsRequest
 from protoslice.stores.requests import TAGS_AT_ONCE, Created, IngestRequest
-from protoslice.stores.service import StoreOptions, Stores
+from protoslice.stores.service import Stores
 
 __all__ = [
     "TAGS_AT_ONCE",

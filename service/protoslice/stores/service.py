@@ -6,14 +6,12 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import compress
 
 from protoslice import schema
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently, run_concurrently
-from protoslice.defaults import MAX_UPLOAD_BYTES, OPEN_STORES, SPACE_WATERMARK_BYTES, WORKER_THREADS
 from protoslice.errors import (
     Conflict,
     InvalidInput,
@@ -27,8 +25,8 @@ from protoslice.errors import (
 from protoslice.facts import UNKNOWN, ModelReport, Piece, PiecePlace, Removed, Restored, Store
 from protoslice.schema import TypeSchema
 from protoslice.storage import ObjectKey, PrefixStorage, Storage, probe
-from protoslice.stores.cache import BlockCache, CacheOptions
-from protoslice.stores.catalog.claims import RENEW_SECONDS, Claims, Collected
+from protoslice.stores.cache import BlockCache
+from protoslice.stores.catalog.claims import Claims, Collected
 from protoslice.stores.catalog.files import FileRef, FilesByDigest, refs_of
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.catalog.pages import StorePages
@@ -42,21 +40,22 @@ from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.ingest.ingest import Ingest, IntakeOptions
 from protoslice.stores.ingest.persist import StoreDraft
 from protoslice.stores.ingest.receive import Types
-from protoslice.stores.ingest.rules import RulesByType, check_kept
+from protoslice.stores.ingest.rules import check_kept
 from protoslice.stores.layout import keys
 from protoslice.stores.layout.fresh import put_all_new
 from protoslice.stores.layout.version import check_layout
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import check_request, check_tag, is_id, is_id_prefix
 from protoslice.stores.open_stores import OpeningTerms, OpenStores
+from protoslice.stores.options import StoreOptions
 from protoslice.stores.paging import ResultPage
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.reading.pieces import Pieces
 from protoslice.stores.reading.soundness import is_sound
 from protoslice.stores.requests import Created, IngestRequest
-from protoslice.stores.uploads import UploadOptions, Uploads
+from protoslice.stores.uploads import Uploads
 
-__all__ = ["StoreOptions", "Stores"]
+__all__ = ["Stores"]
 
 _log = logging.getLogger(__name__)
 
@@ -64,32 +63,6 @@ READY_SECONDS = 2
 """Seconds in which a storage that is ready answers."""
 NEWEST = 16
 """Newest stores searched for pieces when a request names none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreOptions:
-    """Options of `Stores`."""
-
-    max_upload_bytes: int = MAX_UPLOAD_BYTES
-    verify_reads: bool = True
-    threads: int = WORKER_THREADS
-    open_stores: int = OPEN_STORES
-    register_prefixes: tuple[str, ...] = ()
-    register_networks: tuple[str, ...] = ()
-    register_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Options of the storages of registered objects, by URI scheme."""
-    rules: RulesByType = field(default_factory=dict)
-    """Rules of splits kept by type, for roots that come without."""
-    space_watermark_bytes: int = SPACE_WATERMARK_BYTES
-    cache: CacheOptions = field(default_factory=CacheOptions)
-    uploads: UploadOptions = field(default_factory=UploadOptions)
-    renew_seconds: float = RENEW_SECONDS
-    """Interval at which an upload under way renews its claim."""
-    trust_seconds: float = 0
-    """Seconds for which an opened store is used without checking that its manifest exists.
-
-    A store removed by this process is gone at once.
-    """
 
 
 class Stores:

@@ -1,0 +1,40 @@
+"""Options of the stores of a storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from protoslice.defaults import MAX_UPLOAD_BYTES, OPEN_STORES, SPACE_WATERMARK_BYTES, WORKER_THREADS
+from protoslice.stores.cache import CacheOptions
+from protoslice.stores.catalog.claims import RENEW_SECONDS
+from protoslice.stores.ingest.rules import RulesByType
+from protoslice.stores.uploads import UploadOptions
+
+__all__ = ["StoreOptions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """Options of `Stores`."""
+
+    max_upload_bytes: int = MAX_UPLOAD_BYTES
+    verify_reads: bool = True
+    threads: int = WORKER_THREADS
+    open_stores: int = OPEN_STORES
+    register_prefixes: tuple[str, ...] = ()
+    register_networks: tuple[str, ...] = ()
+    register_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Options of the storages of registered objects, by URI scheme."""
+    rules: RulesByType = field(default_factory=dict)
+    """Rules of splits kept by type, for roots that come without."""
+    space_watermark_bytes: int = SPACE_WATERMARK_BYTES
+    cache: CacheOptions = field(default_factory=CacheOptions)
+    uploads: UploadOptions = field(default_factory=UploadOptions)
+    renew_seconds: float = RENEW_SECONDS
+    """Interval at which an upload under way renews its claim."""
+    trust_seconds: float = 0
+    """Seconds for which an opened store is used without checking that its manifest exists.
+
+    A store removed by this process is gone at once.
+    """
