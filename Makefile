@@ -7,7 +7,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run test soak fuzz check fmt docs protos bench bucket nginx tus browser clean
+.PHONY: help dev run test soak fuzz check fmt docs protos bench bucket oci nginx tus browser clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +111,12 @@ $(MINIO):
 bucket: .venv/ready .venv/core $(GATEWAY) $(MINIO) ## the HTTP contract and the storage suite on S3: Versity's gateway and MinIO, built with Go
 	$(BIN)/python -m tests.bucket $(GATEWAY) -n 2
 	$(BIN)/python -m tests.bucket $(MINIO) -n 2
+
+# The program is no Go module that a proxy has: clone opencontainers/distribution-spec, and in its folder `conformance`
+# run `go build -o THIS/.make/oci-conformance .`
+oci: .venv/ready .venv/core ## the official conformance program of the OCI distribution API (built beforehand, see the Makefile)
+	@test -x .make/oci-conformance || { echo ".make/oci-conformance is missing: build it as the Makefile says"; exit 1; }
+	$(BIN)/python -m tests.oci .make/oci-conformance
 
 nginx: .venv/ready .venv/core ## try the nginx files of docker/ in a real nginx (Debian's is installed if there is none)
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from itertools import islice
 from typing import Any, Final, TypeVar
 
-__all__ = ["both", "each_concurrently", "map_concurrently", "run_concurrently"]
+__all__ = ["both", "each_concurrently", "in_turns", "map_concurrently", "run_concurrently"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -36,6 +37,17 @@ async def map_concurrently(call: Callable[[S], Awaitable[T]], things: Iterable[S
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
+
+
+async def in_turns(call: Callable[[S], Awaitable[T]], things: Iterable[S]) -> list[T]:
+    """Results of `call` for each of `things`, made concurrently, in order; a turn is `BATCH` of them.
+
+    For lists whose length a client chooses: a task for each at once would hold the event loop.
+    """
+    left, found = iter(things), list[T]()
+    while batch := list(islice(left, BATCH)):
+        found += await map_concurrently(call, batch)
+    return found
 
 
 async def each_concurrently(call: Callable[[S], Awaitable[object]], things: AsyncIterable[S]) -> None:

@@ -45,7 +45,7 @@ from protoslice.server.observability.logs import RequestLog
 from protoslice.server.observability.recorder import Recorder
 from protoslice.server.observability.telemetry import FRAMEWORK_SPANS_OFF, Traced
 from protoslice.server.pages.api_reference import ApiPage
-from protoslice.server.registries import hub
+from protoslice.server.registries import hub, oci
 from protoslice.server.services import SERVICES, Services
 from protoslice.server.settings import Settings
 
@@ -81,7 +81,7 @@ class Application(FastAPI):
         self.recorder = Recorder(services.metrics, RequestLog())
         for module in (intake, stores, uploads, arriving, assembly, chunks, views, tags, schemas, spaces, operations):
             self.include_router(module.router)
-        for router in hub.ROUTERS:
+        for router in (*hub.ROUTERS, oci.ROUTER):
             self.include_router(router)
         for kind in HANDLED:
             self.add_exception_handler(kind, answer_exception)

@@ -6,6 +6,7 @@ from typing import Final
 
 from costing.intake import INTAKE
 from costing.keeping import KEEPING
+from costing.oci import OCI
 from costing.operating import OPERATING
 from costing.reading import READING
 from costing.registries import REGISTRIES
@@ -13,5 +14,5 @@ from costing.resuming import RESUMING
 
 __all__ = ["ROWS"]
 
-ROWS: Final = (*OPERATING, *READING, *KEEPING, *INTAKE, *RESUMING, *REGISTRIES)
+ROWS: Final = (*OPERATING, *READING, *KEEPING, *INTAKE, *RESUMING, *REGISTRIES, *OCI)
 """In the order of the cheapest setting up: rows over one store stand together."""

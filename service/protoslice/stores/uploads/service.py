@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Se
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Protocol
 
 from protoslice.concurrency.executor import Worker
@@ -20,6 +21,7 @@ from protoslice.errors import (
 )
 from protoslice.storage import Storage
 from protoslice.stores.catalog.claims import Claims
+from protoslice.stores.catalog.files import FileRef
 from protoslice.stores.clock import now
 from protoslice.stores.ingest.abandoned import drop_attempt
 from protoslice.stores.ingest.inspection import Inspection
@@ -146,18 +148,22 @@ class Uploads:
         return (await self._records.create(done)).upload
 
     async def assemble(
-        self, files: Mapping[str, Sequence[str]], request: IngestRequest, digests: Mapping[str, str] | None = None
+        self,
+        files: Mapping[str, Sequence[str]],
+        request: IngestRequest,
+        digests: Mapping[str, str] | None = None,
+        taken: Mapping[str, FileRef] = MappingProxyType({}),
     ) -> Created:
         """Create a store of several files, each made of one upload or of consecutive ones.
 
-        `digests` are expected SHA-256 by path.
+        Files in `taken` are shared with other stores. `digests` are expected SHA-256 by path.
         """
         check_request(request)
         found = await self._all_finished([upload_id for upload_ids in files.values() for upload_id in upload_ids])
         parts = {
             check_file_path(path): [found[each].upload for each in upload_ids] for path, upload_ids in files.items()
         }
-        made = await self._making.make(parts, request, digests or {})
+        made = await self._making.make(parts, request, digests or {}, taken)
         await self._note_use(found.values())
         return made
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import Conflict, InvalidInput, ProtosliceError, StorageError
 from protoslice.facts import File
 from protoslice.storage import Storage
+from protoslice.stores.catalog.files import FileRef
 from protoslice.stores.ingest.ingest import Ingest
 from protoslice.stores.ingest.inspection import Types
 from protoslice.stores.ingest.packs import FilePlace
@@ -50,12 +52,21 @@ class StoreMaker:
         return replace(upload, state="stored", store=made.store.id, saved=None)
 
     async def make(
-        self, files: Mapping[str, Sequence[Upload]], request: IngestRequest, digests: Mapping[str, str]
+        self,
+        files: Mapping[str, Sequence[Upload]],
+        request: IngestRequest,
+        digests: Mapping[str, str],
+        taken: Mapping[str, FileRef] = MappingProxyType({}),
     ) -> Created:
-        """Create a store of files, each made of consecutive uploads; `digests` are expected SHA-256 by path."""
+        """Create a store of files, each made of consecutive uploads, and of files `taken` from other stores.
+
+        `digests` are expected SHA-256 by path.
+        """
         self._options.check_size(sum(upload.offset for uploads in files.values() for upload in uploads))
         types = await self._types(request.type)
         async with await self._ingest(request) as ingest:
+            if taken:
+                await ingest.take(taken)
             for path, uploads in files.items():
                 if any(upload.offset for upload in uploads):
                     received = await self._received(path, ingest.wanted_type(path), types, uploads)

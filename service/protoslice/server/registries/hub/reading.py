@@ -14,10 +14,11 @@ from protoslice.errors import InvalidInput
 from protoslice.facts import File
 from protoslice.repositories import MAIN, NoFile, Repository
 from protoslice.server.api.json_answers import encoded
+from protoslice.server.http.headers import Headers
 from protoslice.server.middleware.body_limits import GuardedRoute
+from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.hub.facts import commit_json, entries_of, info_json, listed_json, refs_json
 from protoslice.server.registries.hub.failures import answering, failure_of
-from protoslice.server.registries.hub.file_answer import FileAnswer
 from protoslice.server.registries.hub.paths import USER, Encoded, repository_of
 from protoslice.server.services import Given, Services
 
@@ -160,7 +161,7 @@ async def _file(request: Request, repository: Repository, revision: str, path: s
     file = (await repository.files(commit)).get(path)
     if file is None or commit.store is None:
         raise failure_of(NoFile(path), commit.id)
-    return FileAnswer(commit.store, file, commit.id)
+    return FileAnswer(commit.store, file.path, _about(file, commit.id))
 
 
 def _next(request: Request, cursor: str | None) -> dict[str, str]:
@@ -170,3 +171,11 @@ def _next(request: Request, cursor: str | None) -> dict[str, str]:
     kept = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
     url = str(request.base_url).rstrip("/") + quote(request.scope["path"], safe="/%")
     return {"link": f'<{url}?{urlencode([*kept, ("cursor", cursor)])}>; rel="next"'}
+
+
+def _about(file: File, commit: str) -> Headers:
+    """Headers by which clients know commit, digest and size."""
+    told = [(b"x-repo-commit", commit.encode()), (b"x-linked-size", b"%d" % file.size)]
+    if file.sha256 is not None:
+        told.append((b"x-linked-etag", b'"%b"' % file.sha256.encode()))
+    return told

@@ -1,4 +1,4 @@
-"""Answer with a file of a commit: the one way of all representations, with the hub's headers."""
+"""Answer with a file of a store: the one way of all representations, with the headers of a protocol."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from urllib.parse import quote
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from protoslice.facts import File
 from protoslice.server.access.places import url_of
 from protoslice.server.http.answers.plan import Terms
 from protoslice.server.http.answers.stream import send_representation
 from protoslice.server.http.disconnect import CancelOnDisconnect
-from protoslice.server.http.headers import read_fields
+from protoslice.server.http.headers import Headers, read_fields
 from protoslice.server.middleware.context import context_of
 from protoslice.server.services import SERVICES, Services
 
@@ -20,43 +19,41 @@ __all__ = ["FileAnswer"]
 
 
 class FileAnswer(Response):
-    """File of a store, asked for by a revision."""
+    """File of a store under a URL of another protocol; `lasting` when that URL never gives other bytes."""
 
-    def __init__(self, store: str, file: File, commit: str) -> None:
+    def __init__(self, store: str, path: str, told: Headers, *, lasting: bool = False) -> None:
         super().__init__()
         self._store = store
-        self._file = file
-        self._commit = commit
+        self._path = path
+        self._told = told
+        self._lasting = lasting
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a GET or HEAD."""
         services: Services = scope[SERVICES]
         context = context_of(scope)
         context.store = self._store
-        lasting = url_of(scope, f"/v1/stores/{self._store}/files/{quote(self._file.path)}")
+        location = None if self._lasting else url_of(scope, f"/v1/stores/{self._store}/files/{quote(self._path)}")
         async with CancelOnDisconnect(receive) as disconnect:
-            rope = (await services.stores.view(self._store)).file(self._file.path)
+            rope = (await services.stores.view(self._store)).file(self._path)
             await send_representation(
                 # The framework takes HEAD for GET, and the answer is planned by what was asked.
                 {**scope, "method": context.method or scope["method"]},
                 self._telling(send),
                 rope,
                 fields=read_fields(scope),
-                terms=Terms(location=lasting, max_ranges=services.settings.max_ranges),
+                terms=Terms(location=location, max_ranges=services.settings.max_ranges),
                 disconnect=disconnect,
                 windows=services.windows,
                 client=context.key,
             )
 
     def _telling(self, send: Send) -> Send:
-        """`send`, with the headers by which clients know commit, digest and size."""
-        told = [(b"x-repo-commit", self._commit.encode()), (b"x-linked-size", b"%d" % self._file.size)]
-        if self._file.sha256 is not None:
-            told.append((b"x-linked-etag", b'"%b"' % self._file.sha256.encode()))
+        """`send`, with the protocol's headers in the head."""
 
         async def tell(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *told]
+                message["headers"] = [*message["headers"], *self._told]
             await send(message)
 
         return tell

@@ -1,0 +1,39 @@
+"""OCI artifacts over stores, without HTTP: repositories with blobs, manifests, tags and referrers.
+
+A blob begins as a resumable upload. The first manifest that names it makes one store of all its blobs that are not in
+one yet, files of layers under their own names; a blob that is read before becomes a store by itself.
+"""
+
+from protoslice.artifacts.faults import (
+    ArtifactFault,
+    BlobUnknown,
+    DigestInvalid,
+    ManifestBlobUnknown,
+    ManifestInvalid,
+    ManifestUnknown,
+    NameInvalid,
+    UploadInvalid,
+    UploadUnknown,
+)
+from protoslice.artifacts.manifests import MAX_MANIFEST_BYTES, StoredManifest
+from protoslice.artifacts.names import Digest, RepositoryName
+from protoslice.artifacts.repository import ArtifactRepository, StoredBlob, catalog
+
+__all__ = [
+    "MAX_MANIFEST_BYTES",
+    "ArtifactFault",
+    "ArtifactRepository",
+    "BlobUnknown",
+    "Digest",
+    "DigestInvalid",
+    "ManifestBlobUnknown",
+    "ManifestInvalid",
+    "ManifestUnknown",
+    "NameInvalid",
+    "RepositoryName",
+    "StoredBlob",
+    "StoredManifest",
+    "UploadInvalid",
+    "UploadUnknown",
+    "catalog",
+]

@@ -1,0 +1,158 @@
+"""Manifests: kept byte for byte, and read for what they name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from protoslice.artifacts.faults import DigestInvalid, ManifestInvalid
+from protoslice.artifacts.names import Digest
+from protoslice.defaults import MAX_FILES
+from protoslice.errors import IntegrityError, LimitExceeded
+from protoslice.stores.envelope import seal, unseal
+
+__all__ = ["MAX_MANIFEST_BYTES", "Descriptor", "ManifestContent", "StoredManifest", "parse"]
+
+MAX_MANIFEST_BYTES: Final = 4 << 20
+"""The most that clients read of a manifest, and that is taken of one."""
+_TITLES: Final = ("org.opencontainers.image.title", "org.cncf.model.filepath")
+"""Annotations that name the file of a layer."""
+_ARCHIVES: Final = ("tar", "gzip", "zstd")
+"""Words in the media type of a layer that is an archive, whose name is that of a folder."""
+_INDEXES: Final = frozenset(
+    {"application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """Reference of a manifest to a blob or to another manifest."""
+
+    digest: Digest
+    media_type: str
+    title: str | None
+    """Path of the file that the blob is; None when the descriptor names none, or an archive."""
+    elsewhere: bool
+    """True for content that need not be in the repository: not distributable, or with URLs of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestContent:
+    """Contents of a manifest: references and descriptions."""
+
+    blobs: tuple[Descriptor, ...]
+    manifests: tuple[Descriptor, ...]
+    subject: Digest | None
+    artifact_type: str | None
+    annotations: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredManifest:
+    """A manifest as it came, with its media type, and the store that was made of its blobs."""
+
+    digest: Digest
+    media_type: str
+    data: bytes
+    store: str | None = None
+    """Id of the store; None for a manifest that names no blobs."""
+
+    def encode(self) -> bytes:
+        """The manifest in an envelope, behind a line of JSON with the rest."""
+        head = json.dumps({"mediaType": self.media_type, "store": self.store})
+        return seal(head.encode() + b"\n" + self.data)
+
+    @classmethod
+    def decode(cls, digest: Digest, sealed: bytes) -> StoredManifest:
+        """Parse the output of `encode`; `IntegrityError` for anything else."""
+        head, _, data = unseal(sealed, f"the manifest {digest.text}").partition(b"\n")
+        try:
+            about = json.loads(head)
+            found = cls(digest, about["mediaType"], data, about["store"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise IntegrityError(f"the record of the manifest {digest.text} does not parse") from error
+        if Digest.of(data, digest.algorithm) != digest:
+            raise IntegrityError(f"the manifest {digest.text} is damaged: it fails its digest")
+        return found
+
+    def described(self, manifest: ManifestContent) -> dict[str, Any]:
+        """The descriptor of the manifest, as a list of referrers has it."""
+        found: dict[str, Any] = {
+            "mediaType": self.media_type,
+            "digest": self.digest.text,
+            "size": len(self.data),
+        }
+        if manifest.artifact_type is not None:
+            found["artifactType"] = manifest.artifact_type
+        if manifest.annotations:
+            found["annotations"] = dict(manifest.annotations)
+        return found
+
+
+def parse(data: bytes, media_type: str) -> ManifestContent:
+    """The manifest in `data`; `ManifestInvalid` when it is none, or another than `media_type` says.
+
+    `LimitExceeded` when it names more than a store can hold.
+    """
+    try:
+        raw = json.loads(data)
+    except (ValueError, RecursionError):
+        raise ManifestInvalid("the manifest is no JSON") from None
+    if not isinstance(raw, dict):
+        raise ManifestInvalid("the manifest is no JSON object")
+    said = raw.get("mediaType", media_type)
+    if said != media_type:
+        raise ManifestInvalid(f"the manifest says mediaType {str(said)[:120]!r}, and its Content-Type {media_type!r}")
+    config = raw.get("config")
+    blobs = [*([_descriptor(config, "config")] if config is not None else []), *_descriptors(raw, "layers")]
+    manifests = tuple(_descriptors(raw, "manifests"))
+    if len(blobs) + len(manifests) > MAX_FILES:
+        raise LimitExceeded(f"a manifest may name at most {MAX_FILES} blobs and manifests")
+    subject = raw.get("subject")
+    return ManifestContent(
+        tuple(blobs),
+        manifests,
+        None if subject is None else _descriptor(subject, "subject").digest,
+        _artifact_type(raw, media_type, config),
+        _texts(raw.get("annotations")),
+    )
+
+
+def _artifact_type(raw: dict[str, Any], media_type: str, config: object) -> str | None:
+    """The type that referrers are filtered by: the manifest's own, else that of its config."""
+    found = raw.get("artifactType")
+    if not found and media_type not in _INDEXES and isinstance(config, dict):
+        found = config.get("mediaType")
+    return found if isinstance(found, str) and found else None
+
+
+def _descriptors(raw: dict[str, Any], name: str) -> Iterator[Descriptor]:
+    found = raw.get(name)
+    if found is None:
+        return
+    if not isinstance(found, list):
+        raise ManifestInvalid(f"{name} is no list")
+    for number, each in enumerate(found):
+        yield _descriptor(each, f"{name}[{number}]")
+
+
+def _descriptor(raw: object, place: str) -> Descriptor:
+    if not isinstance(raw, dict) or not isinstance(raw.get("digest"), str):
+        raise ManifestInvalid(f"{place} is no descriptor: it has no digest")
+    try:
+        digest = Digest(raw["digest"])
+    except DigestInvalid as error:
+        raise ManifestInvalid(f"{place}: {error.message}") from None
+    media_type = str(raw.get("mediaType", ""))
+    annotations = _texts(raw.get("annotations"))
+    title = next((annotations[name] for name in _TITLES if annotations.get(name)), None)
+    archive = any(word in media_type for word in _ARCHIVES)
+    elsewhere = "nondistributable" in media_type or "foreign" in media_type or bool(raw.get("urls"))
+    return Descriptor(digest, media_type, None if archive else title, elsewhere)
+
+
+def _texts(raw: object) -> dict[str, str]:
+    """The annotations that are text."""
+    return {name: text for name, text in raw.items() if isinstance(text, str)} if isinstance(raw, dict) else {}

@@ -1,0 +1,185 @@
+"""Records of a repository: where its blobs lie, its manifests, tags and referrers.
+
+artifacts/<name>/blobs/<digest>                  size, and the upload or the store and path that hold the bytes
+artifacts/<name>/manifests/<digest>              a manifest as it came
+artifacts/<name>/tags/<tag>                      the digest that a tag points to
+artifacts/<name>/tagged/<digest>/<tag>           the tag pointed to this digest once; written before the tag
+artifacts/<name>/referrers/<digest>/<digest>     descriptor of a manifest whose subject is the first digest
+
+Nothing but tags is ever given another content, so that writers need no conditions; a tag goes to its last writer.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from protoslice.artifacts.faults import BlobUnknown, ManifestUnknown
+from protoslice.artifacts.manifests import StoredManifest
+from protoslice.artifacts.names import Digest, RepositoryName, check_tag
+from protoslice.concurrency.gather import each_concurrently, map_concurrently
+from protoslice.errors import IntegrityError, NotFound
+from protoslice.storage import ObjectKey, ObjectStat, Storage, quote, unquote
+from protoslice.stores.envelope import seal, unseal
+
+__all__ = ["ArtifactRecords", "StoredBlob", "repository_names"]
+
+_ROOT = ObjectKey("artifacts")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlob:
+    """A blob and its place: a complete upload, or a file of a store."""
+
+    size: int
+    upload: str | None = None
+    store: str | None = None
+    path: str | None = None
+
+
+class ArtifactRecords:
+    """Records of one repository."""
+
+    def __init__(self, storage: Storage, name: RepositoryName) -> None:
+        self._storage = storage
+        self._folder = _ROOT / name.quoted
+
+    async def blob(self, digest: Digest) -> StoredBlob:
+        """The record of a blob; `BlobUnknown` when there is none."""
+        try:
+            data = await self._read(self._key("blobs", digest.text), f"the record of the blob {digest.text}")
+        except NotFound:
+            raise BlobUnknown(f"the repository has no blob {digest.text}") from None
+        try:
+            return StoredBlob(**json.loads(data))
+        except (ValueError, TypeError) as error:
+            raise IntegrityError(f"the record of the blob {digest.text} does not parse") from error
+
+    async def put_blob(self, digest: Digest, blob: StoredBlob) -> None:
+        """Create or replace the record of a blob."""
+        await self._put(self._key("blobs", digest.text), asdict(blob))
+
+    async def delete_blob(self, digest: Digest) -> None:
+        """Remove the record of a blob; `BlobUnknown` when there is none."""
+        await self.blob(digest)
+        await self._storage.delete(self._key("blobs", digest.text))
+
+    async def manifest(self, digest: Digest) -> StoredManifest:
+        """A manifest; `ManifestUnknown` when there is none."""
+        key = self._key("manifests", digest.text)
+        try:
+            return StoredManifest.decode(digest, await self._sealed(key))
+        except NotFound:
+            raise ManifestUnknown(f"the repository has no manifest {digest.text}") from None
+
+    async def has_manifest(self, digest: Digest) -> bool:
+        """True when the repository has the manifest."""
+        try:
+            await self._storage.stat(self._key("manifests", digest.text))
+        except NotFound:
+            return False
+        return True
+
+    async def put_manifest(self, manifest: StoredManifest) -> None:
+        """Create or replace a manifest."""
+        await self._storage.put(self._key("manifests", manifest.digest.text), manifest.encode())
+
+    async def delete_manifest(self, digest: Digest) -> None:
+        """Remove a manifest; no error when there is none."""
+        await self._storage.delete(self._key("manifests", digest.text))
+
+    async def tag(self, tag: str) -> Digest:
+        """The digest that a tag points to; `ManifestUnknown` when there is no such tag."""
+        try:
+            data = await self._read(self._key("tags", check_tag(tag)), f"the tag {tag}")
+        except NotFound:
+            raise ManifestUnknown(f"the repository has no tag {tag!r}") from None
+        return Digest(data.decode())
+
+    async def put_tag(self, tag: str, digest: Digest) -> None:
+        """Point a tag to a manifest."""
+        await self._storage.put(self._key("tagged", digest.text, check_tag(tag)), b"")
+        await self._storage.put(self._key("tags", tag), seal(digest.text.encode()))
+
+    async def delete_tag(self, tag: str) -> None:
+        """Remove a tag; no error when there is none."""
+        await self._storage.delete(self._key("tags", check_tag(tag)))
+
+    async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
+        """A page of tags by name, and True when there are more."""
+        folder = self._folder / "tags"
+        page = await self._storage.list(folder, after=folder / quote(after) if after else None, limit=limit)
+        return [unquote(stat.key.segments[-1]) for stat in page.items], page.after is not None
+
+    async def untag(self, digest: Digest) -> None:
+        """Remove all tags that point to a manifest."""
+
+        async def remove(stat: ObjectStat) -> None:
+            with suppress(ManifestUnknown):
+                tag = unquote(stat.key.segments[-1])
+                if await self.tag(tag) == digest:
+                    await self.delete_tag(tag)
+            await self._storage.delete(stat.key)
+
+        await each_concurrently(remove, self._storage.iterate(self._key("tagged", digest.text)))
+
+    async def put_referrer(self, subject: Digest, digest: Digest, descriptor: dict[str, Any]) -> None:
+        """Note that a manifest refers to `subject`."""
+        await self._put(self._key("referrers", subject.text, digest.text), descriptor)
+
+    async def delete_referrer(self, subject: Digest, digest: Digest) -> None:
+        """Forget that a manifest refers to `subject`; no error when nothing was noted."""
+        await self._storage.delete(self._key("referrers", subject.text, digest.text))
+
+    async def referrers(
+        self, subject: Digest, *, limit: int, after: Digest | None
+    ) -> tuple[list[dict[str, Any]], Digest | None]:
+        """Page of the descriptors of manifests that refer to `subject`; the last digest if there are more."""
+        folder = self._key("referrers", subject.text)
+        page = await self._storage.list(folder, after=folder / quote(after.text) if after else None, limit=limit)
+
+        async def read(key: ObjectKey) -> dict[str, Any] | None:
+            try:
+                found: dict[str, Any] = json.loads(await self._read(key, f"a referrer of {subject.text}"))
+            except NotFound:  # removed since
+                return None
+            return found
+
+        found = await map_concurrently(read, [stat.key for stat in page.items])
+        last = Digest(unquote(page.after.segments[-1])) if page.after is not None else None
+        return [each for each in found if each is not None], last
+
+    def _key(self, *names: str) -> ObjectKey:
+        key = self._folder
+        for name in names:
+            key /= quote(name)
+        return key
+
+    async def _put(self, key: ObjectKey, data: dict[str, Any]) -> None:
+        await self._storage.put(key, seal(json.dumps(data, separators=(",", ":")).encode()))
+
+    async def _read(self, key: ObjectKey, what: str) -> bytes:
+        return unseal(await self._sealed(key), what)
+
+    async def _sealed(self, key: ObjectKey) -> bytes:
+        stat = await self._storage.stat(key)
+        return await self._storage.get_range(key, 0, stat.size)
+
+
+async def repository_names(storage: Storage, *, limit: int, after: str | None) -> tuple[list[str], bool]:
+    """A page of the names of repositories, and True when there are more; one listing for each name."""
+    found: list[str] = []
+    place = _behind(after) if after is not None else None
+    while True:
+        page = await storage.list(_ROOT, after=place, limit=1)
+        if not page.items or len(found) == limit:
+            return found, bool(page.items)
+        found.append(unquote(page.items[0].key.segments[1]))
+        place = _behind(found[-1])
+
+
+def _behind(name: str) -> ObjectKey:
+    """A key behind all of a repository, and before all of the next one."""
+    return _ROOT / (quote(name) + "0")  # "0" is the character that follows "/"

@@ -1,0 +1,241 @@
+"""Use cases of one repository of artifacts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from protoslice.artifacts.faults import (
+    BlobUnknown,
+    DigestInvalid,
+    ManifestBlobUnknown,
+    UploadUnknown,
+)
+from protoslice.artifacts.files import blob_path, paths_of
+from protoslice.artifacts.manifests import Descriptor, ManifestContent, StoredManifest, parse
+from protoslice.artifacts.names import Digest, RepositoryName, check_tag
+from protoslice.artifacts.records import ArtifactRecords, StoredBlob, repository_names
+from protoslice.concurrency.gather import in_turns
+from protoslice.errors import ChecksumMismatch, Gone, LimitExceeded, NotFound
+from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.requests import TAGS_AT_ONCE
+from protoslice.stores.uploads import Body, NewUpload, Upload
+
+__all__ = ["ArtifactRepository", "StoredBlob", "catalog"]
+
+_SESSION = "artifact "
+"""Beginning of the metadata of an upload to a repository; the repository's name follows."""
+
+
+class ArtifactRepository:
+    """Blobs, manifests, tags and referrers under one name; holds no state of its own."""
+
+    def __init__(self, stores: Stores, name: RepositoryName) -> None:
+        self.name = name
+        self._stores = stores
+        self._records = ArtifactRecords(stores.storage, name)
+
+    async def begin_upload(self, client: str = "") -> Upload:
+        """Begin the upload of a blob, which counts for `client`."""
+        wanted = NewUpload(partial=True, path="blob", client=client, client_metadata=_SESSION + self.name.text)
+        return await self._stores.uploads.create(wanted)
+
+    async def upload(self, upload_id: str) -> Upload:
+        """The upload of a blob; `UploadUnknown` unless it was begun here."""
+        try:
+            found = await self._stores.uploads.get(upload_id)
+        except (NotFound, Gone):
+            found = None
+        if found is None or found.client_metadata != _SESSION + self.name.text:
+            raise UploadUnknown(f"the repository has no upload {upload_id[:80]!r}: it has ended or was never begun")
+        return found
+
+    async def append(self, upload_id: str, body: Body) -> Upload:
+        """Append bytes to the upload of a blob."""
+        await self.upload(upload_id)
+        return await self._stores.uploads.append(upload_id, body)
+
+    async def end_upload(self, upload_id: str) -> None:
+        """Drop the upload of a blob."""
+        await self.upload(upload_id)
+        await self._stores.uploads.remove(upload_id)
+
+    async def finish_upload(
+        self, upload_id: str, digest: Digest, pieces: AsyncIterator[bytes], size: int | None
+    ) -> StoredBlob:
+        """End an upload with the last bytes.
+
+        `DigestInvalid` unless it has the digest; the upload is dropped then.
+        """
+        offset = (await self.upload(upload_id)).offset
+        checksum = _Expected(digest) if not offset else None
+        body = Body(pieces=pieces, offset=offset, size=size, last=True, checksum=checksum)
+        try:
+            done = await self._stores.uploads.append(upload_id, body)
+            if checksum is None:
+                await self._compare(upload_id, digest)
+        except ChecksumMismatch:
+            await self._stores.uploads.remove(upload_id)
+            raise DigestInvalid(f"the bytes sent do not have the digest {digest.text}: nothing was kept") from None
+        blob = StoredBlob(done.offset, upload=upload_id)
+        await self._records.put_blob(digest, blob)
+        return blob
+
+    async def mount(self, digest: Digest, other: RepositoryName) -> bool:
+        """Take over a blob of another repository; False when it has none."""
+        try:
+            found = await ArtifactRecords(self._stores.storage, other).blob(digest)
+        except BlobUnknown:
+            return False
+        await self._records.put_blob(digest, found)
+        return True
+
+    async def blob(self, digest: Digest) -> StoredBlob:
+        """The record of a blob; `BlobUnknown` when there is none, or its upload has expired."""
+        found = await self._records.blob(digest)
+        if found.upload is not None:
+            await self._complete(found, digest)
+        return found
+
+    async def stored_blob(self, digest: Digest) -> StoredBlob:
+        """The record of a blob that is a file of a store, made for one that no manifest has named so far."""
+        found = await self._records.blob(digest)
+        if found.store is not None:
+            return found
+        path = blob_path(digest)
+        store = await self._stored({digest: found}, {digest: path})
+        return StoredBlob(found.size, store=store, path=path)
+
+    async def delete_blob(self, digest: Digest) -> None:
+        """Remove a blob from the repository; a store that has its bytes keeps them."""
+        await self._records.delete_blob(digest)
+
+    async def put_manifest(
+        self, ref: str, data: bytes, media_type: str, *, tags: Sequence[str] = ()
+    ) -> tuple[StoredManifest, ManifestContent]:
+        """Take in a manifest under a tag or its digest, and further `tags`, and make a store of its blobs.
+
+        `LimitExceeded` for more than 64 tags. `ManifestInvalid` or `ManifestBlobUnknown` when it cannot be taken,
+        `DigestInvalid` for another digest.
+        """
+        wanted = Digest(ref) if ":" in ref else None
+        names = [check_tag(tag) for tag in ([*tags] if wanted is not None else [ref, *tags])]
+        if len(names) > TAGS_AT_ONCE:
+            raise LimitExceeded(f"{len(names)} tags are asked for; a request sets at most {TAGS_AT_ONCE}")
+        algorithm = wanted.algorithm if wanted is not None else "sha256"
+        digest, manifest = await self._stores.worker.sized(
+            len(data), lambda: (Digest.of(data, algorithm), parse(data, media_type))
+        )
+        if wanted is not None and wanted != digest:
+            raise DigestInvalid(f"the manifest has the digest {digest.text}, not {wanted.text}")
+        stored = StoredManifest(digest, media_type, data, await self._gather(manifest))
+        await self._records.put_manifest(stored)
+        if manifest.subject is not None:
+            await self._records.put_referrer(manifest.subject, digest, stored.described(manifest))
+        await in_turns(lambda tag: self._records.put_tag(tag, digest), names)
+        return stored, manifest
+
+    async def manifest(self, ref: str) -> StoredManifest:
+        """The manifest that a tag or digest names; `ManifestUnknown` when there is none."""
+        return await self._records.manifest(Digest(ref) if ":" in ref else await self._records.tag(ref))
+
+    async def delete_manifest(self, ref: str) -> None:
+        """Remove a tag, or by its digest a manifest and all its tags; `ManifestUnknown` when there is none."""
+        if ":" not in ref:
+            await self._records.tag(ref)
+            await self._records.delete_tag(ref)
+            return
+        stored = await self._records.manifest(Digest(ref))
+        await self._records.untag(stored.digest)
+        subject = parse(stored.data, stored.media_type).subject
+        if subject is not None:
+            await self._records.delete_referrer(subject, stored.digest)
+        await self._records.delete_manifest(stored.digest)
+
+    async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
+        """A page of tags by name, and True when there are more."""
+        return await self._records.tags(limit=limit, after=after)
+
+    async def referrers(
+        self, subject: Digest, *, limit: int, after: Digest | None
+    ) -> tuple[list[dict[str, Any]], Digest | None]:
+        """Page of the descriptors of manifests that refer to `subject`; the last digest if there are more."""
+        return await self._records.referrers(subject, limit=limit, after=after)
+
+    async def _gather(self, manifest: ManifestContent) -> str | None:
+        """The store of all blobs that a manifest names, made unless it is there; None when it names none.
+
+        `ManifestBlobUnknown` when the repository lacks a blob or manifest.
+        """
+        children = list({each.digest for each in manifest.manifests if not each.elsewhere})
+        for digest, there in zip(children, await in_turns(self._records.has_manifest, children), strict=True):
+            if not there:
+                raise ManifestBlobUnknown(f"the repository lacks the manifest {digest.text}: send it first")
+        needed = {each.digest: each for each in manifest.blobs if not each.elsewhere}
+        if not needed:
+            return None
+        found = dict(zip(needed, await in_turns(self._find, needed.values()), strict=True))
+        return await self._stored(found, paths_of([each for each in manifest.blobs if not each.elsewhere]))
+
+    async def _find(self, descriptor: Descriptor) -> StoredBlob:
+        try:
+            return await self.blob(descriptor.digest)
+        except BlobUnknown:
+            raise ManifestBlobUnknown(
+                f"the repository lacks the blob {descriptor.digest.text}: send it first"
+            ) from None
+
+    async def _stored(self, blobs: dict[Digest, StoredBlob], paths: dict[Digest, str]) -> str:
+        """A store of the blobs: those of uploads become its own, those of other stores are shared with them."""
+        loose = {digest: blob for digest, blob in blobs.items() if blob.upload is not None}
+        uploads: dict[str, Sequence[str]] = {paths[digest]: [blob.upload or ""] for digest, blob in loose.items()}
+        holders = {blob.store for blob in blobs.values() if blob.store is not None}
+        files = dict(zip(holders, await in_turns(self._stores.files, holders), strict=True))
+        taken = {
+            paths[digest]: files[blob.store][blob.path or ""]
+            for digest, blob in blobs.items()
+            if blob.store is not None
+        }
+        made = await self._stores.uploads.assemble(uploads, IngestRequest(source="upload"), taken=taken)
+
+        async def note(digest: Digest) -> None:
+            size = loose[digest].size
+            await self._records.put_blob(digest, StoredBlob(size, store=made.store.id, path=paths[digest]))
+
+        await in_turns(note, loose)
+        return made.store.id
+
+    async def _complete(self, blob: StoredBlob, digest: Digest) -> None:
+        """Raise `BlobUnknown` unless the upload of a blob is still there."""
+        with suppress(NotFound, Gone):
+            if (await self._stores.uploads.get(blob.upload or "")).is_whole:
+                return
+        raise BlobUnknown(f"the upload of the blob {digest.text} has expired, as no manifest named it: send it again")
+
+    async def _compare(self, upload_id: str, digest: Digest) -> None:
+        """Raise `ChecksumMismatch` unless a complete upload has the digest."""
+        hasher = digest.hasher()
+        async for piece in self._stores.uploads.content(upload_id):
+            hasher.update(piece)
+        if hasher.hexdigest() != digest.hex:
+            raise ChecksumMismatch("the upload has another digest")
+
+
+class _Expected:
+    """Checksum of a body that must have a digest."""
+
+    def __init__(self, digest: Digest) -> None:
+        self._hash = digest.hasher()
+        self._hex = digest.hex
+
+    def update(self, piece: bytes, /) -> None:
+        self._hash.update(piece)
+
+    def matches(self) -> bool:
+        return self._hash.hexdigest() == self._hex
+
+
+async def catalog(stores: Stores, *, limit: int, after: str | None) -> tuple[list[str], bool]:
+    """A page of the names of all repositories, and True when there are more."""
+    return await repository_names(stores.storage, limit=limit, after=after)

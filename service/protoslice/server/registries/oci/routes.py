@@ -1,0 +1,240 @@
+"""Routes of the OCI distribution API."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Annotated
+from urllib.parse import quote, urlencode
+
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.responses import Response
+
+from protoslice.artifacts import (
+    MAX_MANIFEST_BYTES,
+    ArtifactRepository,
+    Digest,
+    ManifestInvalid,
+    RepositoryName,
+    UploadInvalid,
+    catalog,
+)
+from protoslice.server.access.places import url_of
+from protoslice.server.http.headers import read_fields
+from protoslice.server.intake.uploads import counted, pieces_of
+from protoslice.server.middleware.body_limits import PART_BODY, BodyTerms, takes_body
+from protoslice.server.middleware.clients import pseudonym
+from protoslice.server.middleware.context import context_of
+from protoslice.server.registries.file_answer import FileAnswer
+from protoslice.server.registries.oci.answers import begun, blob_headers, check_place, made, next_page, refuse_backward
+from protoslice.server.registries.oci.errors import OciRoute
+from protoslice.server.services import Given
+from protoslice.stores.uploads import Body
+
+router = APIRouter(route_class=OciRoute, include_in_schema=False)
+
+MANIFEST_BODY = BodyTerms(lambda _: MAX_MANIFEST_BYTES)
+REFERRERS = 100
+"""Referrers in a page: each is read by a request of its own."""
+NO_TAGS: list[str] = []
+_INDEX = "application/vnd.oci.image.index.v1+json"
+
+
+def _repository(name: str, services: Given) -> ArtifactRepository:
+    return ArtifactRepository(services.stores, RepositoryName(name))
+
+
+Repository = Annotated[ArtifactRepository, Depends(_repository)]
+Page = Annotated[int | None, Query(ge=0)]
+
+
+@router.get("/v2/")
+async def get_base() -> Response:
+    """Tell that the API is there."""
+    return _json({}, {"docker-distribution-api-version": "registry/2.0"})
+
+
+@router.get("/v2/_catalog")
+async def get_catalog(services: Given, n: Page = None, last: str | None = None) -> Response:
+    """List the names of repositories."""
+    limit = _limit(n, services.settings.max_page_items)
+    after = None if last is None else RepositoryName(last).text
+    names, more = await catalog(services.stores, limit=limit, after=after) if limit else ([], False)
+    return _json({"repositories": names}, _next("/v2/_catalog", limit, names[-1]) if more and names else {})
+
+
+@router.get("/v2/{name:path}/tags/list")
+async def list_tags(repository: Repository, services: Given, n: Page = None, last: str | None = None) -> Response:
+    """List tags by name."""
+    limit = _limit(n, services.settings.max_page_items)
+    tags, more = await repository.tags(limit=limit, after=last) if limit else ([], False)
+    more_at = _next(f"/v2/{repository.name.text}/tags/list", limit, tags[-1]) if more and tags else {}
+    return _json({"name": repository.name.text, "tags": tags}, more_at)
+
+
+@router.get("/v2/{name:path}/referrers/{digest}")
+async def list_referrers(
+    repository: Repository,
+    services: Given,
+    digest: str,
+    type_: Annotated[str | None, Query(alias="artifactType")] = None,
+    last: str | None = None,
+) -> Response:
+    """List the manifests whose subject has the digest, as an index."""
+    subject, after = Digest(digest), None if last is None else Digest(last)
+    limit = min(services.settings.max_page_items, REFERRERS)
+    found, end = await repository.referrers(subject, limit=limit, after=after)
+    headers = {}
+    if end is not None:
+        query = {"last": end.text} | ({"artifactType": type_} if type_ is not None else {})
+        headers = next_page(f"/v2/{repository.name.text}/referrers/{subject.text}?{urlencode(query)}")
+    if type_ is not None:
+        found = [each for each in found if each.get("artifactType") == type_]
+        headers["oci-filters-applied"] = "artifactType"
+    return _json({"schemaVersion": 2, "mediaType": _INDEX, "manifests": found}, headers, media_type=_INDEX)
+
+
+@router.post("/v2/{name:path}/blobs/uploads/")
+@takes_body(PART_BODY)
+async def begin_upload(
+    request: Request,
+    repository: Repository,
+    services: Given,
+    digest: str | None = None,
+    mount: str | None = None,
+    source: Annotated[str | None, Query(alias="from")] = None,
+) -> Response:
+    """Begin the upload of a blob; with its digest take it whole, or take it over from another repository."""
+    if mount is not None and source is not None:
+        wanted = Digest(mount)
+        if await repository.mount(wanted, RepositoryName(source)):
+            return _blob_made(request, repository, wanted)
+    expected = None if digest is None else Digest(digest)
+    upload = await repository.begin_upload(pseudonym(context_of(request.scope).key))
+    services.metrics.resumable.labels("begun").inc()
+    if expected is None:
+        return begun(request.scope, repository.name, upload.id, 0, status=202)
+    with counted(services, request):
+        await repository.finish_upload(upload.id, expected, pieces_of(request), _length(request))
+    return _blob_made(request, repository, expected)
+
+
+@router.get("/v2/{name:path}/blobs/uploads/{upload}")
+async def get_upload(request: Request, repository: Repository, upload: str) -> Response:
+    """Tell how many bytes of an upload have come."""
+    return begun(request.scope, repository.name, upload, (await repository.upload(upload)).offset, status=204)
+
+
+@router.patch("/v2/{name:path}/blobs/uploads/{upload}")
+@takes_body(PART_BODY)
+async def append_to_upload(request: Request, repository: Repository, services: Given, upload: str) -> Response:
+    """Append bytes to an upload."""
+    offset = (await repository.upload(upload)).offset
+    check_place(read_fields(request.scope), offset)
+    body = Body(pieces=pieces_of(request), offset=offset, size=_length(request))
+    with counted(services, request):
+        done = await repository.append(upload, body)
+    return begun(request.scope, repository.name, upload, done.offset, status=202)
+
+
+@router.put("/v2/{name:path}/blobs/uploads/{upload}")
+@takes_body(PART_BODY)
+async def finish_upload(
+    request: Request, repository: Repository, services: Given, upload: str, digest: str | None = None
+) -> Response:
+    """End an upload, with its last bytes or all of them in the body."""
+    if digest is None:
+        raise UploadInvalid("the query has no digest: an upload ends with ?digest=")
+    expected = Digest(digest)
+    check_place(read_fields(request.scope), (await repository.upload(upload)).offset)
+    with counted(services, request):
+        await repository.finish_upload(upload, expected, pieces_of(request), _length(request))
+    return _blob_made(request, repository, expected)
+
+
+@router.delete("/v2/{name:path}/blobs/uploads/{upload}")
+async def end_upload(repository: Repository, upload: str) -> Response:
+    """Drop an upload."""
+    await repository.end_upload(upload)
+    return Response(status_code=204)
+
+
+@router.get("/v2/{name:path}/blobs/{digest}")
+async def get_blob(request: Request, repository: Repository, services: Given, digest: str) -> Response:
+    """Get a blob, whole or by range."""
+    wanted = Digest(digest)
+    if context_of(request.scope).method == "HEAD":
+        return Response(headers=blob_headers(wanted, (await repository.blob(wanted)).size))
+    blob = await repository.stored_blob(wanted)
+    refuse_backward(read_fields(request.scope), blob.size)
+    told = [(b"docker-content-digest", wanted.text.encode())]
+    return FileAnswer(blob.store or "", blob.path or "", told, lasting=True)
+
+
+@router.delete("/v2/{name:path}/blobs/{digest}")
+async def delete_blob(repository: Repository, digest: str) -> Response:
+    """Remove a blob from the repository."""
+    await repository.delete_blob(Digest(digest))
+    return Response(status_code=202)
+
+
+@router.get("/v2/{name:path}/manifests/{ref}")
+async def get_manifest(request: Request, repository: Repository, ref: str) -> Response:
+    """Get a manifest as it came."""
+    found = await repository.manifest(ref)
+    headers = {"docker-content-digest": found.digest.text, "content-type": found.media_type}
+    headers["etag"] = f'"{found.digest.text}"'
+    if found.store is not None:
+        headers["protoslice-store"] = context_of(request.scope).store = found.store
+    return Response(found.data, headers=headers)
+
+
+@router.put("/v2/{name:path}/manifests/{ref}")
+@takes_body(MANIFEST_BODY)
+async def put_manifest(
+    request: Request, repository: Repository, ref: str, tag: Annotated[list[str], Query()] = NO_TAGS
+) -> Response:
+    """Take in a manifest under a tag or its digest, and further tags; its blobs become files of a store."""
+    media_type = read_fields(request.scope).get(b"content-type", "").partition(";")[0].strip()
+    data = b"".join([piece async for piece in pieces_of(request)])
+    if not media_type:
+        with suppress(ValueError, AttributeError):
+            media_type = str(json.loads(data).get("mediaType", ""))
+    if not media_type or not media_type.isascii() or not media_type.isprintable():
+        raise ManifestInvalid("the manifest has no media type: send it as Content-Type")
+    stored, manifest = await repository.put_manifest(ref, data, media_type, tags=tag)
+    headers = {} if manifest.subject is None else {"oci-subject": manifest.subject.text}
+    if stored.store is not None:
+        headers["protoslice-store"] = context_of(request.scope).store = stored.store
+    if tag:
+        headers["oci-tag"] = ", ".join(tag)
+    location = url_of(request.scope, f"/v2/{repository.name.text}/manifests/{stored.digest.text}")
+    return made(location, stored.digest, headers)
+
+
+@router.delete("/v2/{name:path}/manifests/{ref}")
+async def delete_manifest(repository: Repository, ref: str) -> Response:
+    """Remove a tag, or by its digest a manifest with all its tags."""
+    await repository.delete_manifest(ref)
+    return Response(status_code=202)
+
+
+def _blob_made(request: Request, repository: ArtifactRepository, digest: Digest) -> Response:
+    return made(url_of(request.scope, f"/v2/{repository.name.text}/blobs/{digest.text}"), digest)
+
+
+def _length(request: Request) -> int | None:
+    said = read_fields(request.scope).get(b"content-length")
+    return None if said is None else int(said)
+
+
+def _limit(asked: int | None, most: int) -> int:
+    return most if asked is None else min(asked, most)
+
+
+def _next(path: str, limit: int, last: str) -> dict[str, str]:
+    return next_page(f"{path}?n={limit}&last={quote(last, safe='')}")
+
+
+def _json(content: object, headers: dict[str, str], media_type: str = "application/json") -> Response:
+    return Response(json.dumps(content), headers=headers, media_type=media_type)

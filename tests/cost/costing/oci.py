@@ -1,0 +1,182 @@
+"""The worst requests to repositories of the OCI API."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Final
+
+import httpx
+
+from costing.table import KIB, MIB, Budget, Row, get, request
+
+__all__ = ["OCI"]
+
+_MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
+_CONTENT: Final = b"a blob of a repository " * 4096
+
+
+def digest_of(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _blob(client: httpx.Client) -> str:
+    """A repository with a blob; its digest."""
+    client.post(f"/v2/a/b/blobs/uploads/?digest={digest_of(_CONTENT)}", content=_CONTENT).raise_for_status()
+    return digest_of(_CONTENT)
+
+
+def _tagged(client: httpx.Client) -> str:
+    """A manifest of one blob under two hundred tags, and two hundred that refer to it; its digest."""
+    data = json.dumps({"schemaVersion": 2, "layers": [{"digest": _blob(client), "size": 1}]}).encode()
+    for number in range(200):
+        put = client.put(f"/v2/a/b/manifests/t{number}", content=data, headers={"content-type": _MANIFEST})
+        put.raise_for_status()
+        about = {"schemaVersion": 2, "subject": {"digest": digest_of(data)}, "annotations": {"n": str(number)}}
+        client.put(
+            f"/v2/a/b/manifests/{digest_of(json.dumps(about).encode())}",
+            content=json.dumps(about).encode(),
+            headers={"content-type": _MANIFEST},
+        ).raise_for_status()
+    return digest_of(data)
+
+
+def _upload(client: httpx.Client) -> str:
+    """An upload that has begun; its path."""
+    location: str = client.post("/v2/a/b/blobs/uploads/").headers["location"]
+    return location
+
+
+def _unknown(count: int) -> bytes:
+    layers = [{"digest": f"sha256:{number:064x}", "size": 1} for number in range(count)]
+    return json.dumps({"schemaVersion": 2, "layers": layers}).encode()
+
+
+def _put_manifest(data: bytes) -> bytes:
+    return request("PUT", "/v2/a/b/manifests/t", data, content_type=_MANIFEST)
+
+
+_NAME: Final = "/v2/{name:path}"
+
+_HELD: Final = 16_000
+"""The framework's routing of a name with slashes is the most of it."""
+_FEW: Final = Budget(held=_HELD, calls=12, written_room=16 * KIB)
+
+OCI: Final = (
+    Row(route="GET /v2/", worst="a plain one", ask=get("/v2/"), status=200, budget=_FEW),
+    Row(
+        route="GET /v2/_catalog",
+        worst="a name that is none",
+        ask=get("/v2/_catalog?last=" + "a-" * 2000),
+        status=400,
+        budget=_FEW,
+    ),
+    Row(
+        route=f"GET {_NAME}/blobs/{{digest}}",
+        worst="a blob that no manifest has named",
+        ask=lambda digest: get(f"/v2/a/b/blobs/{digest}", range="bytes=1-1"),
+        status=206,
+        given=_blob,
+        fresh=True,
+        budget=Budget(held=_HELD, work=500_000, calls=60, written_room=64 * KIB),
+    ),
+    Row(
+        route=f"DELETE {_NAME}/blobs/{{digest}}",
+        worst="a blob that is not there",
+        ask=request("DELETE", f"/v2/a/b/blobs/sha256:{'0' * 64}"),
+        status=404,
+        budget=_FEW,
+    ),
+    Row(
+        route=f"POST {_NAME}/blobs/uploads/",
+        worst="one that is begun and left",
+        ask=request("POST", "/v2/a/b/blobs/uploads/"),
+        status=202,
+        budget=_FEW,
+    ),
+    Row(
+        route=f"GET {_NAME}/blobs/uploads/{{upload}}",
+        worst="an upload that is not there",
+        ask=get("/v2/a/b/blobs/uploads/" + "u" * 3000),
+        status=404,
+        budget=_FEW,
+    ),
+    Row(
+        route=f"PATCH {_NAME}/blobs/uploads/{{upload}}",
+        worst="one byte",
+        ask=lambda path: request("PATCH", path, b"x"),
+        status=202,
+        given=_upload,
+        budget=Budget(held=_HELD, calls=24, written_room=16 * KIB),
+    ),
+    Row(
+        route=f"PUT {_NAME}/blobs/uploads/{{upload}}",
+        worst="bytes of another digest",
+        ask=lambda path: request("PUT", f"{path}?digest=sha256:{'0' * 64}", b"x" * 64 * KIB),
+        status=400,
+        given=_upload,
+        budget=Budget(held=_HELD, work=500_000, calls=40, written=2, written_room=16 * KIB),
+    ),
+    Row(
+        route=f"DELETE {_NAME}/blobs/uploads/{{upload}}",
+        worst="an upload that is not there",
+        ask=request("DELETE", "/v2/a/b/blobs/uploads/" + "u" * 3000),
+        status=404,
+        budget=_FEW,
+    ),
+    Row(
+        route=f"GET {_NAME}/manifests/{{ref}}",
+        worst="a tag that is none",
+        ask=get("/v2/a/b/manifests/" + "t" * 3000),
+        status=404,
+        budget=_FEW,
+    ),
+    Row(
+        route=f"PUT {_NAME}/manifests/{{ref}}",
+        worst="ten thousand blobs that are not there",
+        ask=_put_manifest(_unknown(10_000)),
+        status=400,
+        budget=Budget(held=100_000, calls=130, work=1_500_000, memory=12),
+    ),
+    Row(
+        route=f"PUT {_NAME}/manifests/{{ref}}",
+        worst="nested a hundred thousand deep",
+        ask=_put_manifest(b"[" * 100_000),
+        status=400,
+        budget=Budget(held=_HELD, work=1_000_000),
+    ),
+    Row(
+        route=f"PUT {_NAME}/manifests/{{ref}}",
+        worst="more than clients read",
+        ask=_put_manifest(b" " * (5 * MIB)),
+        status=413,
+        budget=_FEW,
+    ),
+    Row(
+        route=f"GET {_NAME}/tags/list",
+        worst="two hundred tags",
+        ask=get("/v2/a/b/tags/list"),
+        status=200,
+        budget=_FEW,
+        given=_tagged,
+        service="tagged",
+    ),
+    Row(
+        route=f"GET {_NAME}/referrers/{{digest}}",
+        worst="a hundred of two hundred",
+        ask=lambda digest: get(f"/v2/a/b/referrers/{digest}"),
+        status=200,
+        given=_tagged,
+        service="tagged",
+        budget=Budget(held=_HELD, calls=220),
+    ),
+    Row(
+        route=f"DELETE {_NAME}/manifests/{{ref}}",
+        worst="a manifest with two hundred tags",
+        ask=lambda digest: request("DELETE", f"/v2/a/b/manifests/{digest}"),
+        status=202,
+        given=_tagged,
+        service="tagged",
+        budget=Budget(held=_HELD, calls=1300, loop=1_000_000, work=600_000),
+    ),
+)

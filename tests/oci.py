@@ -1,0 +1,35 @@
+"""Conformance program of the OCI distribution API, run by `make oci` with its path."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from xml.etree import ElementTree
+
+from tests.support.live import live_server
+
+from protoslice.server.app import create_app
+from protoslice.server.settings import Settings
+from protoslice.server.transport.uvicorn_config import uvicorn_config
+
+ON = ("OCI_API_MANIFESTS_TAG_PARAM", "OCI_API_BLOBS_UPLOAD_CANCEL", "OCI_API_BLOBS_DIGEST_HEADER")
+"""Tests that the program leaves out unless they are asked for."""
+
+
+def main(program: str) -> int:
+    """Run the program against a service over a folder; 0 when nothing fails."""
+    with TemporaryDirectory() as folder:
+        settings = Settings(storage=f"file://{folder}/storage")
+        with live_server(uvicorn_config(create_app(settings), settings)) as live:
+            asked = {"OCI_REGISTRY": f"{live.host}:{live.port}", "OCI_TLS": "disabled", "OCI_RESULTS_DIR": folder}
+            asked |= dict.fromkeys((*ON, "OCI_API_MANIFESTS_DIGEST_HEADER"), "true")
+            status = subprocess.run([os.path.abspath(program)], env=os.environ | asked, cwd=folder).returncode
+        print(ElementTree.parse(Path(folder, "junit.xml")).getroot().attrib)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

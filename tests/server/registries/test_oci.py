@@ -1,0 +1,253 @@
+"""The OCI distribution API over a real socket: what oras, skopeo and docker send, and what hurts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import httpx
+import pytest
+from tests.support.stores import onnx
+
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+BASE = "/v2/team/resnet"
+
+
+def digest_of(data: bytes, algorithm: str = "sha256") -> str:
+    return f"{algorithm}:{hashlib.new(algorithm, data).hexdigest()}"
+
+
+def push(client: httpx.Client, data: bytes, base: str = BASE) -> str:
+    """Push a blob as oras does: POST, then PUT of the whole; its digest."""
+    location = client.post(f"{base}/blobs/uploads/").headers["location"]
+    put = client.put(location, params={"digest": digest_of(data)}, content=data)
+    assert put.status_code == 201, put.text
+    return digest_of(data)
+
+
+def descriptor(data: bytes, title: str | None = None, **more: Any) -> dict[str, Any]:
+    annotations = {"annotations": {"org.opencontainers.image.title": title}} if title else {}
+    found = {"mediaType": "application/octet-stream", "digest": digest_of(data), "size": len(data)}
+    return found | annotations | more
+
+
+def put_manifest(client: httpx.Client, ref: str, base: str = BASE, **about: Any) -> httpx.Response:
+    data = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, **about}).encode()
+    return client.put(f"{base}/manifests/{ref}", content=data, headers={"content-type": MANIFEST})
+
+
+def code_of(answer: httpx.Response) -> str:
+    code: str = answer.json()["errors"][0]["code"]
+    return code
+
+
+def test_a_pushed_model_comes_back_and_is_one_store_that_can_be_looked_into(client: httpx.Client) -> None:
+    model, config = onnx(5000, 70_000), b'{"of": "a model"}'
+    layers = [descriptor(model, "net/model.onnx"), descriptor(config, "config.json")]
+    for data in (model, config, b"{}"):
+        push(client, data)
+    put = put_manifest(client, "v1", config=descriptor(b"{}"), layers=layers)
+    assert put.status_code == 201
+
+    got = client.get(f"{BASE}/manifests/v1", headers={"accept": MANIFEST})
+    assert got.headers["docker-content-digest"] == put.headers["docker-content-digest"] == digest_of(got.content)
+    assert got.headers["content-type"] == MANIFEST
+    assert client.get(f"{BASE}/blobs/{digest_of(model)}").content == model
+    part = client.get(f"{BASE}/blobs/{digest_of(model)}", headers={"range": "bytes=10-19"})
+    assert (part.status_code, part.content) == (206, model[10:20])
+    assert client.get(f"{BASE}/tags/list").json() == {"name": "team/resnet", "tags": ["v1"]}
+
+    store = client.get(f"/v1/stores/{got.headers['protoslice-store']}").json()
+    assert store["type"] == "onnx.ModelProto"
+    assert {file["path"] for file in store["files"]} == {
+        "net/model.onnx",
+        "config.json",
+        f"blobs/sha256/{digest_of(b'{}').removeprefix('sha256:')}",
+    }
+
+
+def test_a_second_version_is_a_whole_store_that_shares_what_is_old(client: httpx.Client) -> None:
+    base = "/v2/team/versions"
+    old, first, second = onnx(900, 3 << 20), b"first", b"second"
+    for data in (old, first, second):
+        push(client, data, base)
+    for tag, data in (("1", first), ("2", second)):
+        put = put_manifest(client, tag, base, layers=[descriptor(old, "model.onnx"), descriptor(data, "README")])
+        assert put.status_code == 201, put.text
+    store = put.headers["protoslice-store"]
+    assert client.get(f"/v1/stores/{store}/files/README").content == second
+    assert client.get(f"/v1/stores/{store}/files/model.onnx").content == old
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
+@pytest.mark.parametrize("cuts", [(0,), (3,), (3, 5)])
+def test_a_blob_is_sent_in_parts(client: httpx.Client, algorithm: str, cuts: tuple[int, ...]) -> None:
+    data = b"in several parts, " + algorithm.encode() + repr(cuts).encode()
+    location = client.post(f"{BASE}/blobs/uploads/").headers["location"]
+    ends = [*cuts, len(data)]
+    for start, end in zip([0, *cuts], ends[:-1], strict=False):
+        sent = client.patch(
+            location, content=data[start:end], headers={"content-range": f"{start}-{end - 1}"} if end else {}
+        )
+        assert sent.status_code == 202, sent.text
+        assert sent.headers["range"] == f"0-{max(0, end - 1)}"
+    asked = client.get(location)
+    assert (asked.status_code, asked.headers["range"]) == (204, f"0-{max(0, cuts[-1] - 1)}")
+    done = client.put(location, params={"digest": digest_of(data, algorithm)}, content=data[cuts[-1] :])
+    assert done.status_code == 201, done.text
+    assert client.get(done.headers["location"]).content == data
+
+
+def test_a_part_out_of_order_is_refused_and_nothing_is_lost(client: httpx.Client) -> None:
+    location = client.post(f"{BASE}/blobs/uploads/").headers["location"]
+    client.patch(location, content=b"abc", headers={"content-range": "0-2"})
+    for wrong in ("4-6", "0-2", "3-9", "3-2"):
+        answer = client.patch(location, content=b"def", headers={"content-range": wrong})
+        assert (answer.status_code, answer.headers["range"]) == (416, "0-2")
+    assert client.get(location).headers["range"] == "0-2"
+
+
+@pytest.mark.parametrize("begin", [b"", b"ab"])
+def test_bytes_of_another_digest_are_not_kept(client: httpx.Client, begin: bytes) -> None:
+    location = client.post(f"{BASE}/blobs/uploads/").headers["location"]
+    if begin:
+        client.patch(location, content=begin)
+    wrong = digest_of(b"something else")
+    answer = client.put(location, params={"digest": wrong}, content=b"cd")
+    assert (answer.status_code, code_of(answer)) == (400, "DIGEST_INVALID")
+    assert client.head(f"{BASE}/blobs/{wrong}").status_code == 404
+    assert code_of(client.get(location)) == "BLOB_UPLOAD_UNKNOWN"
+
+
+def test_an_upload_belongs_to_its_repository(client: httpx.Client) -> None:
+    location = client.post(f"{BASE}/blobs/uploads/").headers["location"]
+    other = location.replace("resnet", "other")
+    for answer in (client.get(other), client.patch(other, content=b"x"), client.delete(other)):
+        assert (answer.status_code, code_of(answer)) == (404, "BLOB_UPLOAD_UNKNOWN")
+    assert client.delete(location).status_code == 204
+    assert client.get(location).status_code == 404
+
+
+def test_a_blob_is_of_its_repository_until_it_is_mounted(client: httpx.Client) -> None:
+    digest = push(client, b"to be mounted")
+    other = "/v2/another/one"
+    assert code_of(client.get(f"{other}/blobs/{digest}")) == "BLOB_UNKNOWN"
+    refused = put_manifest(client, "v1", other, layers=[descriptor(b"to be mounted")])
+    assert (refused.status_code, code_of(refused)) == (400, "MANIFEST_BLOB_UNKNOWN")
+    mounted = client.post(f"{other}/blobs/uploads/", params={"mount": digest, "from": "team/resnet"})
+    assert mounted.status_code == 201
+    assert client.get(f"{other}/blobs/{digest}").content == b"to be mounted"
+    unknown = client.post(f"{other}/blobs/uploads/", params={"mount": digest_of(b"nothing"), "from": "team/resnet"})
+    assert unknown.status_code == 202
+
+
+def test_what_is_deleted_is_gone_at_once(client: httpx.Client) -> None:
+    base = "/v2/team/gone"
+    digest = push(client, b"soon gone", base)
+    put = put_manifest(client, "a", base, layers=[descriptor(b"soon gone")])
+    manifest = put.headers["docker-content-digest"]
+    client.put(
+        f"{base}/manifests/b", content=client.get(f"{base}/manifests/a").content, headers={"content-type": MANIFEST}
+    )
+    assert client.delete(f"{base}/manifests/a").status_code == 202
+    assert client.get(f"{base}/tags/list").json()["tags"] == ["b"]
+    assert client.delete(f"{base}/manifests/{manifest}").status_code == 202
+    assert client.get(f"{base}/tags/list").json()["tags"] == []
+    for answer in (client.get(f"{base}/manifests/b"), client.delete(f"{base}/manifests/{manifest}")):
+        assert (answer.status_code, code_of(answer)) == (404, "MANIFEST_UNKNOWN")
+    assert client.delete(f"{base}/blobs/{digest}").status_code == 202
+    assert client.get(f"{base}/blobs/{digest}").status_code == 404
+    assert client.delete(f"{base}/blobs/{digest}").status_code == 404
+
+
+def test_tags_come_in_pages(client: httpx.Client) -> None:
+    base = "/v2/team/paged"
+    for tag in ("b", "A", "_", "10", "9"):
+        assert put_manifest(client, tag, base, layers=[]).status_code == 201
+    seen, url = [], f"{base}/tags/list?n=2"
+    for _ in range(3):
+        answer = client.get(url)
+        seen += answer.json()["tags"]
+        url = answer.headers.get("link", "").partition(">")[0].removeprefix("<")
+    assert (seen, url) == (sorted(("b", "A", "_", "10", "9")), "")
+    assert client.get(f"{base}/tags/list?n=0").json()["tags"] == []
+
+
+def test_referrers_are_listed_and_filtered(client: httpx.Client) -> None:
+    base = "/v2/team/signed"
+    subject = put_manifest(client, "v1", base, layers=[]).headers["docker-content-digest"]
+    for kind in ("signature", "sbom"):
+        about = {"artifactType": f"application/{kind}", "subject": {"digest": subject}, "annotations": {"of": kind}}
+        assert put_manifest(client, kind, base, layers=[], **about).headers["oci-subject"] == subject
+    found = client.get(f"{base}/referrers/{subject}").json()["manifests"]
+    assert {each["artifactType"]: each["annotations"] for each in found} == {
+        "application/signature": {"of": "signature"},
+        "application/sbom": {"of": "sbom"},
+    }
+    filtered = client.get(f"{base}/referrers/{subject}", params={"artifactType": "application/sbom"})
+    assert filtered.headers["oci-filters-applied"] == "artifactType"
+    assert [each["artifactType"] for each in filtered.json()["manifests"]] == ["application/sbom"]
+    assert client.get(f"{base}/referrers/{digest_of(b'nobody')}").json()["manifests"] == []
+    client.delete(f"{base}/manifests/{found[0]['digest']}")
+    assert len(client.get(f"{base}/referrers/{subject}").json()["manifests"]) == 1
+
+
+def test_repositories_are_listed_by_name(client: httpx.Client) -> None:
+    for name in ("cat", "cat-a", "cat/a", "cat0"):
+        assert put_manifest(client, "v", f"/v2/{name}", layers=[]).status_code == 201
+    found, url = list[str](), "/v2/_catalog?n=2"
+    while url:
+        answer = client.get(url)
+        found += answer.json()["repositories"]
+        url = answer.headers.get("link", "").partition(">")[0].removeprefix("<")
+    # The order is that of quoted names, in which a slash is "=2F".
+    assert [name for name in found if name.startswith("cat")] == ["cat-a", "cat", "cat0", "cat/a"]
+    assert len(found) == len(set(found))
+
+
+@pytest.mark.parametrize(
+    ("about", "code"),
+    [
+        ({"layers": "many"}, "MANIFEST_INVALID"),
+        ({"layers": [{"digest": "md5:00"}]}, "MANIFEST_INVALID"),
+        ({"layers": [17]}, "MANIFEST_INVALID"),
+        ({"mediaType": "text/plain"}, "MANIFEST_INVALID"),
+        ({"manifests": [{"digest": "sha256:" + "0" * 64}]}, "MANIFEST_BLOB_UNKNOWN"),
+    ],
+)
+def test_a_manifest_that_cannot_be_is_refused(client: httpx.Client, about: dict[str, Any], code: str) -> None:
+    answer = put_manifest(client, "bad", **about)
+    assert (answer.status_code, code_of(answer)) == (400, code)
+
+
+@pytest.mark.parametrize(
+    "title", ["../up", "/etc/passwd", "a//b", "blobs/sha256/x", "a\\b", "x" * 2000, "model.onnx/inside", "\x00"]
+)
+def test_a_title_that_is_no_path_leaves_the_blob_its_digest_for_a_name(client: httpx.Client, title: str) -> None:
+    data = b"of " + repr(title).encode()
+    push(client, data)
+    push(client, b"model")
+    layers = [descriptor(b"model", "model.onnx"), descriptor(data, title)]
+    put = put_manifest(client, "odd", layers=layers)
+    assert put.status_code == 201, put.text
+    files = client.get(f"/v1/stores/{put.headers['protoslice-store']}").json()["files"]
+    assert {file["path"] for file in files} == {"model.onnx", f"blobs/sha256/{hashlib.sha256(data).hexdigest()}"}
+
+
+@pytest.mark.parametrize("name", ["Upper", "a--", "-a", "a..b", "a/", "../a", "a" * 256, "a/%2e%2e/b", "a%00"])
+def test_a_name_that_is_none_is_refused(client: httpx.Client, name: str) -> None:
+    answer = client.get(f"/v2/{name}/tags/list")
+    assert answer.status_code in {400, 404}
+    if answer.status_code == 400:
+        assert code_of(answer) == "NAME_INVALID"
+
+
+def test_another_space_has_other_repositories(client: httpx.Client) -> None:
+    digest = push(client, b"of the default space")
+    assert client.put("/v1/spaces/oci").status_code in {200, 201}
+    assert client.get(f"/spaces/oci{BASE}/blobs/{digest}").status_code == 404
+    location = client.post(f"/spaces/oci{BASE}/blobs/uploads/").headers["location"]
+    assert location.startswith("/spaces/oci/v2/")
+    assert client.put(location, params={"digest": digest}, content=b"of the default space").status_code == 201
+    assert client.get(f"/spaces/oci{BASE}/blobs/{digest}").content == b"of the default space"
