@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 __all__ = [
-    "UNKNOWN", "ChunkEntry", "Damage", "File", "Histogram", "ModelReport", "Node", "Piece", "PiecePlace",
+    "UNKNOWN", "ChunkEntry", "Damage", "DtypeTotal", "File", "Histogram", "ModelReport", "Node", "Piece", "PiecePlace",
     "RecordsSummary", "Removed", "Restored", "Schema", "Signature", "SignatureTensor", "Store", "Tag", "TensorEntry",
     "TensorStatistics",
 ]  # fmt: skip
@@ -291,6 +291,19 @@ class Damage:
     error: str
 
 
+@dataclass(frozen=True, slots=True)
+class DtypeTotal:
+    """The tensors of one data type, all together."""
+
+    dtype: str | None
+    """Data type, such as `F32`; None for types that no reader knows."""
+    tensors: int
+    elements: int
+    """Number of elements of the tensors with a valid shape."""
+    size: int
+    """Bytes of these, one by one; strings count for none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReport:
     """Findings of a check of a model. `complete` is False for cut lists and unchecked tensors."""
@@ -305,6 +318,8 @@ class ModelReport:
     duplicates: tuple[str, ...] = ()
     """Names that several tensors share."""
     damaged: tuple[Damage, ...] = ()
+    dtypes: tuple[DtypeTotal, ...] = ()
+    """Totals of each data type, the one of the most bytes first."""
     complete: bool = True
 
     @property

@@ -11,7 +11,7 @@ from tests.support.bundles import Layout, Variable, bundle
 
 from protoslice import open_model, schema
 from protoslice.errors import CorruptModel, StorageUnavailable
-from protoslice.facts import ModelReport
+from protoslice.facts import DtypeTotal, ModelReport
 from protoslice.formats import report as reports
 from protoslice.formats.report import report_on, steps_of_report
 
@@ -43,7 +43,9 @@ def report(path: Path, **options: Any) -> ModelReport:
 def test_a_sound_model(tmp_path: Path) -> None:
     (tmp_path / "w.bin").write_bytes(bytes(400))
     found = report(onnx(tmp_path, [{"name": "a"}, {"name": "b", "elements": 100, "location": "w.bin"}]))
-    assert found == ModelReport(type="onnx.ModelProto", tensors=2, files=("w.bin",))
+    assert found == ModelReport(
+        type="onnx.ModelProto", tensors=2, files=("w.bin",), dtypes=(DtypeTotal("F32", 2, 101, 404),)
+    )
     assert found.problem is None
 
 

@@ -25,6 +25,8 @@ use crate::source::Sources;
 
 /// View of a path: kind of the target, name of its message type (None when unknown or not a message), bytes.
 type View = (&'static str, Option<String>, Rope);
+/// A place as a whole: kind, name of its message type, bytes, number of children.
+type Whole = (&'static str, Option<String>, u64, u64);
 /// One line of a listing.
 type Row = (String, u32, Option<String>, Option<&'static str>, Option<String>, Option<u64>, u64, bool, Option<String>);
 
@@ -80,6 +82,17 @@ impl Document {
             let target = doc.resolve(&Path::parse(path, &doc.limits)?)?;
             let (children, total) = doc.children(&target, start, limit)?;
             Ok((children.into_iter().map(row).collect(), total))
+        })
+    }
+
+    /// At most `most` children of `path`, each of `least` bytes or more, the largest first; and of the path itself its
+    /// kind, message type, bytes and number of children.
+    fn heaviest(&self, py: Python<'_>, path: &str, most: usize, least: u64) -> PyResult<(Vec<Row>, Whole)> {
+        self.with(py, |doc| {
+            let target = doc.resolve(&Path::parse(path, &doc.limits)?)?;
+            let found = doc.heaviest(&target, most, least)?;
+            let whole = (kind(&target), self.type_name(&target), found.size, found.total);
+            Ok((found.children.into_iter().map(row).collect(), whole))
         })
     }
 

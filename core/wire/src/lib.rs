@@ -17,6 +17,7 @@ pub mod error;
 pub mod fields;
 pub mod find;
 pub mod header;
+pub mod heaviest;
 pub mod index;
 pub mod key;
 pub mod largest;

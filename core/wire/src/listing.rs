@@ -52,6 +52,15 @@ impl Document<'_> {
     }
 
     fn fields_of(&self, message: &Message, from: u64, limit: usize) -> Result<(Vec<Child>, u64)> {
+        let found = self.fields_in(message)?;
+        let total = found.len() as u64;
+        let page = found.into_iter().skip(usize::try_from(from).unwrap_or(usize::MAX)).take(limit);
+        let children = page.map(|(number, (count, bytes))| self.field_child(message, number, count, bytes));
+        Ok((children.collect::<Result<_>>()?, total))
+    }
+
+    /// The fields that are set in `message`, by number: occurrences and bytes.
+    pub(crate) fn fields_in(&self, message: &Message) -> Result<BTreeMap<u32, (u64, u64)>> {
         let mut found: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for part in &message.parts {
             for (number, count, bytes) in self.summary(part)? {
@@ -62,10 +71,7 @@ impl Document<'_> {
         for number in self.replaced(message, found.keys())? {
             found.remove(&number);
         }
-        let total = found.len() as u64;
-        let page = found.into_iter().skip(usize::try_from(from).unwrap_or(usize::MAX)).take(limit);
-        let children = page.map(|(number, (count, bytes))| self.field_child(message, number, count, bytes));
-        Ok((children.collect::<Result<_>>()?, total))
+        Ok(found)
     }
 
     /// Fields among `numbers` of `message` that a later member of their oneof replaced, so that they are not set.
@@ -90,7 +96,7 @@ impl Document<'_> {
         entries.map(|entry| entry.map(|entry| (entry.number, entry.count, entry.end - entry.start))).collect()
     }
 
-    fn field_child(&self, message: &Message, number: u32, count: u64, bytes: u64) -> Result<Child> {
+    pub(crate) fn field_child(&self, message: &Message, number: u32, count: u64, bytes: u64) -> Result<Child> {
         let field = self.schema.field(message.type_id, number);
         let label = field.map_or_else(|| (number & !MISFIT).to_string(), |field| field.name.clone());
         let repeated = field.map_or(count > 1, |field| field.repeated);
@@ -179,7 +185,7 @@ impl Document<'_> {
         Ok((children, total))
     }
 
-    fn element_child(&self, entry: &Entry, ordinal: u64, field: Option<&Field>) -> Result<Child> {
+    pub(crate) fn element_child(&self, entry: &Entry, ordinal: u64, field: Option<&Field>) -> Result<Child> {
         let mut child = self.child(format!("[{ordinal}]"), entry.number, field);
         child.size = entry.content_len();
         let Some(field) = field.filter(|field| field.kind == FieldKind::Message) else {

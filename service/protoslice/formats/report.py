@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from math import prod
 from typing import Final
 
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
-from protoslice.facts import Damage, ModelReport
+from protoslice.facts import Damage, DtypeTotal, ModelReport
 from protoslice.formats.model import Fault, MissingFile, Model, Strings, Tensor, Tensors
 from protoslice.formats.registry import tensors_of
 from protoslice.formats.selection import each
@@ -26,6 +27,8 @@ MOST_LISTED: Final = 20_000
 """Default limit of the tensors that a report looks at."""
 MOST_NAMED: Final = 20
 """Missing files, duplicate names and damages that a report lists, of each kind."""
+_LARGEST_TOTAL: Final = (1 << 63) - 1
+"""Totals end here: shapes are claims, and clients read numbers of 63 bits."""
 _LISTED_AT_ONCE: Final = 256
 _READ_AT_ONCE: Final = 8 << 20
 
@@ -99,6 +102,8 @@ class _Survey:
     files: dict[str, None] = field(default_factory=dict)
     missing: dict[str, None] = field(default_factory=dict)
     damaged: list[Damage] = field(default_factory=list)
+    dtypes: dict[str | None, tuple[int, int, int]] = field(default_factory=dict)
+    """Tensors, elements and bytes of each data type."""
     passed_over: bool = False
     """True when there were more names than are compared."""
 
@@ -115,11 +120,12 @@ class _Survey:
         return None
 
     def take(self, tensor: Tensor, root: str) -> None:
-        """Record the name, the file and the fault of `tensor`."""
+        """Record the name, the type, the file and the fault of `tensor`."""
         if tensor.name in self.names or len(self.names) < MOST_LISTED:
             self.names[tensor.name] += 1
         else:
             self.passed_over = True
+        self._add_up(tensor)
         fault = tensor.data.error if isinstance(tensor.data, Fault) else None
         if isinstance(fault, MissingFile):
             self.missing[fault.file] = None
@@ -127,6 +133,13 @@ class _Survey:
             self.files[tensor.file] = None
         if isinstance(fault, CorruptModel):
             self._damage(tensor.name, fault)
+
+    def _add_up(self, tensor: Tensor) -> None:
+        name = None if tensor.dtype is None else tensor.dtype.name
+        elements = 0 if tensor.shape is None else prod(tensor.shape)
+        added = zip(self.dtypes.get(name, (0, 0, 0)), (1, elements, tensor.size or 0), strict=True)
+        tensors, elements, size = (min(before + more, _LARGEST_TOTAL) for before, more in added)
+        self.dtypes[name] = tensors, elements, size
 
     def check(self, part: str, check: Check) -> None:
         """Run `check` and record its `CorruptModel`; parts that cannot be compared count as sound."""
@@ -152,5 +165,8 @@ class _Survey:
             missing=tuple(self.missing)[:MOST_NAMED],
             duplicates=tuple(twice[:MOST_NAMED]),
             damaged=tuple(self.damaged[:MOST_NAMED]),
+            dtypes=tuple(
+                DtypeTotal(name, *totals) for name, totals in sorted(self.dtypes.items(), key=lambda each: -each[1][2])
+            ),
             complete=complete and not cut,
         )

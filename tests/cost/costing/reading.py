@@ -365,6 +365,28 @@ READING: Final = (
         status=200,
         budget=Budget(calls=60),
     ),
+    *(
+        _view(
+            "treemap", worst, "?depth=16&min_share=0", given=given, status=200, budget=Budget(calls=100, work=150_000)
+        )
+        for worst, given in (("16 levels", deep), ("12 000 nodes", nodes))
+    ),
+    _view(
+        "summary",
+        "20 000 empty tensors",
+        "",
+        given=empty_tensors(17),
+        status=200,
+        budget=Budget(calls=20, work=160 * EMPTY, written_room=_FACTS),
+    ),
+    _view(
+        "tensors",
+        "2 000 empty tensors in the order of their names, backwards",
+        "?sort=-name&search=a+b+c+d&limit=1",
+        given=empty_tensors(18, 2000),
+        status=200,
+        budget=Budget(calls=20, work=300 * 2000, written_room=_FACTS),
+    ),
     _view("tree", "16 levels", "?depth=16&limit=1000", given=deep, status=200, budget=Budget(calls=100)),
     _view(
         "tree",

@@ -16,6 +16,7 @@ from protoslice.client.http.json_facts import read_json
 from protoslice.facts import (
     ChunkEntry,
     Damage,
+    DtypeTotal,
     File,
     ModelReport,
     Node,
@@ -42,6 +43,7 @@ LEAF = Node("graph.name", 2, "name", "string", None, None, 5, False, "torch")
 GRAPH = Node("graph", 7, "graph", "message", "onnx.GraphProto", None, 9, True, None, (LEAF,), 3)
 REPORT = ModelReport(
     type="onnx.ModelProto", tensors=3, missing=("w.bin",), duplicates=("a",), damaged=(Damage("b", "not so"),),
+    dtypes=(DtypeTotal("F32", 2, 9, 36), DtypeTotal(None, 1, 0, 0)),
     complete=False,
 )  # fmt: skip
 EMPTY = Node("graph", 7, "graph", "message", "onnx.GraphProto", None, 0, True, None, (), 0)
@@ -89,7 +91,7 @@ def test_openapi_lists_every_member(
 
 def test_every_fact_has_a_case() -> None:
     elsewhere = {"Damage", "File", "RecordsSummary", "Restored", "SignatureTensor", "TensorEntry"}
-    elsewhere |= {"Histogram", "TensorStatistics"}
+    elsewhere |= {"DtypeTotal", "Histogram", "TensorStatistics"}
     assert {type(fact).__name__ for fact, _, _ in CASES} | elsewhere == set(facts.__all__) - {"UNKNOWN"}
 
 

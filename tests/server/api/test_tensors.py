@@ -286,3 +286,35 @@ def test_statistics_are_a_form_of_a_tensor(client: httpx.Client, base: str) -> N
     _refused(client.get(f"{base}/tensors/o/stats?sample=some"), 400, "invalid-input")
     _refused(client.get(f"{base}/tensors/o/stats?slice=9,9,9"), 400, "invalid-input")
     _refused(client.get(f"{base}/tensors/twice/stats"), 409, "conflict")
+
+
+def test_the_list_is_searched_and_sorted(client: httpx.Client, base: str) -> None:
+    def names(query: str) -> list[str]:
+        found: list[str] = []
+        url: str | None = f"{base}/tensors?limit=2&{query}"
+        while url is not None:
+            answer = client.get(url)
+            found += [row["name"] for row in answer.json()["items"]]
+            url = answer.links["next"]["url"] if "next" in answer.links else None
+        return found
+
+    assert names("sort=-size") == ["far/away", "/layer/w", "o", "twice", "twice", "words"]
+    assert names("sort=size")[0] == "words"
+    assert names("sort=shape") == ["twice", "twice", "words", "o", "/layer/w", "far/away"]
+    assert names("sort=name") == sorted(names(""))
+    assert names("sort=-dtype")[0] == "words"
+    assert names("search=A+W") == ["/layer/w", "far/away"]
+    assert names("search=A+W&sort=-size&dtype=F64") == ["far/away"]
+    assert names("search=nothing") == []
+    _refused(client.get(f"{base}/tensors?sort=age"), 400, "invalid-input")
+    _refused(client.get(f"{base}/tensors?search={'+'.join('a' * 17)}"), 400, "invalid-input")
+
+
+def test_the_summary_adds_up_all_tensors(client: httpx.Client, base: str) -> None:
+    told = client.get(f"{base}/summary").json()
+    assert (told["tensors"], told["duplicates"], told["complete"]) == (6, ["twice"], True)
+    totals = {total["dtype"]: (total["tensors"], total["elements"], total["size"]) for total in told["dtypes"]}
+    assert totals["F64"] == (1, BESIDE.size, BESIDE.nbytes)
+    assert totals["F32"] == (3, WEIGHT.size + 2, WEIGHT.nbytes + 8)
+    assert totals["STRING"] == (1, 2, 0)
+    assert next(total["dtype"] for total in told["dtypes"]) == "F64"

@@ -97,7 +97,7 @@ def test_every_view_is_among_these() -> None:
     assert {view.name for view in views.VIEWS} - shown == {"records"}, "of a model; test_records.py has streams"
 
 
-@pytest.mark.parametrize("shown", ["chunks", "tree?path=graph", "tensors", "pieces"])
+@pytest.mark.parametrize("shown", ["chunks", "tree?path=graph", "treemap", "summary", "tensors", "pieces"])
 def test_json_of_a_store_says_its_lasting_url_however_its_slashes_are_spelt(
     client: httpx.Client, store: dict[str, Any], shown: str
 ) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from protoslice.errors import IntegrityError
-from protoslice.facts import Damage, File, Histogram, ModelReport, Node, PiecePlace, SignatureTensor
+from protoslice.facts import Damage, DtypeTotal, File, Histogram, ModelReport, Node, PiecePlace, SignatureTensor
 
 __all__ = ["read_json"]
 
@@ -80,6 +80,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "tuple[int, ...] | None": _perhaps(_each(_count)),
     "tuple[File, ...]": _each(lambda value: read_json(File, value)),
     "tuple[Damage, ...]": _each(lambda value: read_json(Damage, value)),
+    "tuple[DtypeTotal, ...]": _each(lambda value: read_json(DtypeTotal, value)),
     "Histogram | None": _perhaps(lambda value: read_json(Histogram, value)),
     "ModelReport | None": _perhaps(lambda value: read_json(ModelReport, value)),
     "tuple[PiecePlace, ...]": _each(lambda value: read_json(PiecePlace, value)),

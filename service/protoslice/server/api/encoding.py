@@ -75,6 +75,7 @@ def report_json(report: ModelReport) -> Json:
         "missing": list(report.missing),
         "duplicates": list(report.duplicates),
         "damaged": [{"part": damage.part, "error": damage.error} for damage in report.damaged],
+        "dtypes": [asdict(total) for total in report.dtypes],
         "complete": report.complete,
     }
 

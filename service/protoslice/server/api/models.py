@@ -121,14 +121,24 @@ class DamageModel(BaseModel):
     error: str
 
 
+class DtypeTotalModel(BaseModel):
+    """The tensors of one data type, all together."""
+
+    dtype: str | None = Field(description="Null for types that nobody knows.", examples=["F32"])
+    tensors: int = Field(ge=1)
+    elements: int = Field(ge=0)
+    size: int = Field(ge=0, description="Bytes of the elements, one by one; strings count for none.")
+
+
 class ReportModel(BaseModel):
-    """The facts about a model that was sent. At most 20 of each kind are listed."""
+    """The facts about a model. At most 20 of each kind are listed."""
 
     type: str | None
     tensors: int | None = Field(ge=0, description="Null where no format knows the model's tensors.")
     missing: list[str] = Field(description="Files that the model refers to, and that were not sent.")
     duplicates: list[str] = Field(description="Names that several tensors bear.")
     damaged: list[DamageModel]
+    dtypes: list[DtypeTotalModel] = Field(description="Totals of each data type, that of the most bytes first.")
     complete: bool = Field(description="False where a list is cut, or not all tensors were looked at.")
 
 

@@ -26,7 +26,7 @@ from protoslice.stores.names import check_plan
 from protoslice.stores.objects.read_memo import memoizing_reads
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredFile
-from protoslice.stores.paging import PageBudget, ResultPage, place_of
+from protoslice.stores.paging import PAGE_BYTES, PageBudget, ResultPage, place_of
 from protoslice.stores.reading.archive import tar_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
 from protoslice.stores.reading.chunks import StoreChunks
@@ -35,10 +35,12 @@ from protoslice.stores.reading.root import OpenRoot
 from protoslice.stores.reading.signatures import signatures_page
 from protoslice.stores.reading.tensors import StoreTensors
 from protoslice.stores.reading.tree import nodes_below
+from protoslice.stores.reading.treemap import steps_of_treemap
 
 __all__ = ["MergePlans", "OpenStore"]
 
 DEPTH = 16
+_CACHED_TREEMAPS = 4
 _PIECE_WEIGHT = 32
 """Bytes of memory per piece of a rope, about."""
 
@@ -73,6 +75,10 @@ class OpenStore:
         self._by_policy: SingleFlight[str, StoreChunks] = SingleFlight()
         self._of_policy: StoreChunks | None = None
         self._plans = plans
+        self._treemaps: CachedFlight[tuple[object, ...], Node] = CachedFlight(
+            most=_CACHED_TREEMAPS, room=_CACHED_TREEMAPS * PAGE_BYTES, stops=True
+        )
+        self._reports: CachedFlight[bool, ModelReport] = CachedFlight(most=1, room=PAGE_BYTES, stops=True)
         self._files = {file.path: (file, stored) for file, stored in zip(manifest.files, files, strict=True)}
         by_path = {path: stored for path, (_, stored) in self._files.items()}
         root = formats.RootProto(proto.document, proto.sources) if proto is not None else None
@@ -165,6 +171,20 @@ class OpenStore:
         last = first + len(items)
         return ResultPage(items, str(last) if items and last < total else None)
 
+    async def treemap(self, path: str, depth: int, min_share: float) -> Node:
+        """The node at `path` with the largest parts below it, nested `depth` levels deep (1 to `DEPTH`)."""
+        if not 1 <= depth <= DEPTH:
+            raise InvalidInput(f"depth must be from 1 to {DEPTH}")
+        document = self._known().document
+
+        async def made() -> tuple[Node, int]:
+            async for found in self._worker.steps(steps_of_treemap(document, path, depth, min_share)):
+                if found is not None:
+                    return found, PAGE_BYTES
+            raise AssertionError("the treemap comes last")  # pragma: no cover
+
+        return await self._treemaps.get((path, depth, min_share), made)
+
     async def signatures(self, tags: Sequence[str] | None, limit: int, cursor: str | None) -> ResultPage[Signature]:
         """A page of the signatures of a SavedModel, or of its meta graph with exactly `tags`."""
         self._known()
@@ -252,6 +272,17 @@ class OpenStore:
         async for report in self._worker.steps(steps):
             if report is not None:
                 return report
+        raise AssertionError("the report comes last")  # pragma: no cover
+
+    async def summary(self) -> ModelReport:
+        """The report on all tensors, without a look at their elements."""
+        return await self._reports.get(True, self._summed_up)
+
+    async def _summed_up(self) -> tuple[ModelReport, int]:
+        steps = steps_of_report(self._model, most=None)
+        async for report in self._worker.steps(steps):
+            if report is not None:
+                return report, PAGE_BYTES
         raise AssertionError("the report comes last")  # pragma: no cover
 
     def _tensors(self, model: formats.Model) -> formats.Tensors:

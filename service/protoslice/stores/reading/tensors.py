@@ -24,6 +24,7 @@ from protoslice.stores.objects.joined import JoinedObject
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredObject
 from protoslice.stores.paging import PageBudget, ResultPage, place_of
+from protoslice.stores.reading.tensor_order import TensorOrder, finding
 
 __all__ = ["StoreTensors"]
 
@@ -65,6 +66,7 @@ class StoreTensors:
         self._found: Tensors | None = None
         self._finding = asyncio.Lock()
         self._ready: CachedFlight[str, Tensor] = CachedFlight(most=_CACHED_READINGS, room=_ROOM)
+        self._order = TensorOrder(worker)
         self._statistics: CachedFlight[tuple[object, ...], bytes] = CachedFlight(
             most=_CACHED_STATISTICS, room=_ROOM, stops=True
         )
@@ -72,12 +74,31 @@ class StoreTensors:
             most=_CACHED_READINGS, room=_ROOM, stops=True
         )
 
-    async def page(self, *, name: str | None, dtype: str | None, limit: int, cursor: str | None) -> ResultPage[bytes]:
-        """A page of tensors as items of a JSON list, filtered by `name` (may hold `*`) and `dtype`."""
+    async def page(
+        self,
+        *,
+        name: str | None,
+        dtype: str | None,
+        limit: int,
+        cursor: str | None,
+        search: str | None = None,
+        sort: str | None = None,
+    ) -> ResultPage[bytes]:
+        """A page of tensors as items of a JSON list, filtered by `name` (may hold `*`), words, and `dtype`."""
         wanted(name, dtype)  # raises for an unknown dtype
-        first = place_of(cursor)
+        fits, first = finding(search), place_of(cursor)
         found = await self._all()
-        return await self._worker.run(lambda: _page(found, name, dtype, limit, first))
+        if search is None and sort is None:
+            return await self._worker.run(lambda: _page(found, name, dtype, limit, first))
+        order = await self._order.by(found, sort)
+        called, means = naming(found), wanted(name, dtype)
+
+        def chosen_from(numbers: Sequence[int]) -> ResultPage[bytes]:
+            return _ordered(
+                found, numbers, first, lambda number: fits(called(number)[0]) and means(found[number]), limit
+            )
+
+        return await self._worker.run(lambda: chosen_from(order))
 
     async def one(self, name: str, slice_text: str | None, form: str, sample: int | None = None) -> Representation:
         """One tensor, or a slice of it, as `form`: raw bytes, `packed`, `npy`, `json`, `lod` or `stats`.
@@ -245,6 +266,20 @@ def _page(found: Tensors, name: str | None, dtype: str | None, limit: int, first
                 if not room.takes(len(text)):
                     return ResultPage(texts, str(number))
                 texts.append(text)
+    return ResultPage(texts, None)
+
+
+def _ordered(
+    found: Tensors, order: Sequence[int], first: int, fits: Callable[[int], bool], limit: int
+) -> ResultPage[bytes]:
+    """A page of the tensors of `order`, from its member `first` on, whose numbers fit."""
+    texts, room = list[bytes](), PageBudget(limit)
+    for place in range(first, len(order)):
+        if fits(order[place]):
+            text = row_text(found[order[place]])
+            if not room.takes(len(text)):
+                return ResultPage(texts, str(place))
+            texts.append(text)
     return ResultPage(texts, None)
 
 

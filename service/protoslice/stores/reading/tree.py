@@ -11,7 +11,7 @@ from protoslice.facts import Node
 from protoslice.library.proto import node_at
 from protoslice.stores.paging import PageBudget
 
-__all__ = ["nodes_below"]
+__all__ = ["nodes_below", "weight_of"]
 
 _ROWS: Final = 32
 """Rows per call of the core: each holds a type name, which may be long."""
@@ -43,8 +43,13 @@ def _rows(document: _core.Document, path: str, first: int, room: PageBudget) -> 
     while True:
         some, total = document.children(path, first + len(rows), min(room.left, _ROWS))
         for row in some:
-            if not room.takes(_NODE_WEIGHT + len(path) + sum(len(part) for part in row if isinstance(part, str))):
+            if not room.takes(weight_of(path, row)):
                 return rows, total
             rows.append(row)
         if not some or not room.left or first + len(rows) >= total:
             return rows, total
+
+
+def weight_of(path: str, row: tuple[Any, ...]) -> int:
+    """Bytes of JSON of a child of `path`, about, given the engine's `row` of it."""
+    return _NODE_WEIGHT + len(path) + sum(len(part) for part in row if isinstance(part, str))

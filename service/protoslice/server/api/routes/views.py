@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from protoslice.server.access.places import url_of
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
-from protoslice.server.api.encoding import chunk_json, node_json, signature_json
-from protoslice.server.api.json_answers import VERSIONED, encoded, large_answer, page_answer
-from protoslice.server.api.models import ChunkModel, NodeModel, PageModel, SignatureModel, TensorModel
+from protoslice.server.api.encoding import chunk_json, node_json, report_json, signature_json
+from protoslice.server.api.json_answers import VERSIONED, encoded, json_answer, large_answer, page_answer
+from protoslice.server.api.models import ChunkModel, NodeModel, PageModel, ReportModel, SignatureModel, TensorModel
 from protoslice.server.api.view_parameters import PLAN_HELP
 from protoslice.server.http.answers.locations import lasting_url
 from protoslice.server.middleware.body_limits import GuardedRoute
@@ -25,6 +26,24 @@ Limit = Annotated[int, Query(ge=1, description="At most so many; the service may
 Cursor = Annotated[str | None, Query(description="`next` of the page before.")]
 _NODE_BYTES = 200
 """Bytes of JSON of a node, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Parameters that choose tensors, and their order."""
+
+    name: Annotated[
+        str | None, Query(description="Only of this name or address; `*` stands for anything.", examples=["encoder.*"])
+    ] = None
+    dtype: Annotated[str | None, Query(description="Only of this type.", examples=["F32"])] = None
+    search: Annotated[
+        str | None,
+        Query(description="Only with all of these words in the name, in any case.", examples=["layer.3 bias"]),
+    ] = None
+    sort: Annotated[
+        str | None,
+        Query(description="`name`, `dtype`, `shape` or `size`; with `-` before it descending.", examples=["-size"]),
+    ] = None
 
 
 @router.get(
@@ -77,6 +96,43 @@ async def get_tree(
 
 
 @router.get(
+    "/v1/stores/{ref}/treemap",
+    operation_id="get_treemap",
+    response_model=NodeModel,
+    responses={304: SEEN, **problems(404, 412, 422)},
+    summary="The largest parts below a path",
+)
+async def get_treemap(
+    request: Request,
+    services: Given,
+    ref: str,
+    path: Annotated[str, Query(description="Where; absent for the root.", examples=["graph"])] = "",
+    depth: Annotated[int, Query(ge=1, le=16, description="How many levels.")] = 4,
+    min_share: Annotated[
+        float, Query(ge=0, le=1, description="Parts of a smaller share of the bytes at `path` are left out.")
+    ] = 0.001,
+) -> Response:
+    """A node with its largest children, nested: at most 1000 nodes. `more` counts the others of each."""
+    store = await services.stores.view(ref)
+    found = await store.treemap(path, depth, min_share)
+    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encoded(node_json(found)))
+    return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
+
+
+@router.get(
+    "/v1/stores/{ref}/summary",
+    operation_id="get_summary",
+    response_model=ReportModel,
+    responses={304: SEEN, **problems(404, 412)},
+    summary="The model as a whole",
+)
+async def get_summary(request: Request, services: Given, ref: str) -> Response:
+    """Tensors, elements and bytes by data type; files that are missing, and names that occur twice."""
+    store = await services.stores.view(ref)
+    return json_answer(request, report_json(await store.summary()), headers=lasting_headers(request, store, ref))
+
+
+@router.get(
     "/v1/stores/{ref}/tensors",
     operation_id="list_tensors",
     response_model=PageModel[TensorModel],
@@ -87,16 +143,13 @@ async def list_tensors(
     request: Request,
     services: Given,
     ref: str,
-    name: Annotated[
-        str | None, Query(description="Only of this name or address; `*` stands for anything.", examples=["encoder.*"])
-    ] = None,
-    dtype: Annotated[str | None, Query(description="Only of this type.", examples=["F32"])] = None,
+    chosen: Annotated[_Chosen, Depends()],
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """A page of tensors, in the model's order: name, address, type, shape, size, and where each lies."""
+    """A page of tensors, in the model's order or sorted: name, address, type, shape, size, and the file."""
     store = await services.stores.view(ref)
-    page = await store.tensors.page(name=name, dtype=dtype, limit=_at_most(limit, services), cursor=cursor)
+    page = await store.tensors.page(**asdict(chosen), limit=_at_most(limit, services), cursor=cursor)
     return page_answer(request, page, b",".join(page.items), headers=lasting_headers(request, store, ref), weak=False)
 
 

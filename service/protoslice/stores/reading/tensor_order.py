@@ -1,0 +1,70 @@
+"""Order of the tensors of a store, and searches for them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Final
+
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.singleflight import CachedFlight
+from protoslice.errors import InvalidInput
+from protoslice.formats.model import Tensor, Tensors
+
+__all__ = ["TensorOrder", "finding"]
+
+_CACHED: Final = 8
+_ROOM: Final = 16 << 20
+_AT_ONCE: Final = 256
+_MOST_WORDS: Final = 16
+
+_KEYS: Final[dict[str, Callable[[Tensor], tuple[int, str]]]] = {
+    "name": lambda tensor: (0, tensor.name),
+    "dtype": lambda tensor: (0, tensor.dtype.name if tensor.dtype is not None else ""),
+    "shape": lambda tensor: (-1 if tensor.shape is None else prod(tensor.shape), ""),
+    "size": lambda tensor: (-1 if tensor.size is None else tensor.size, ""),
+}
+
+
+class TensorOrder:
+    """The tensors of one store by number, sorted by some column; the last orders are kept."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._sorted: CachedFlight[str, Sequence[int]] = CachedFlight(most=_CACHED, room=_ROOM, stops=True)
+
+    async def by(self, found: Tensors, sort: str | None) -> Sequence[int]:
+        """Numbers of the tensors `found` in the order of `sort`: a column, descending with `-` before it.
+
+        None keeps the model's order. `InvalidInput` for an unknown column.
+        """
+        if sort is None:
+            return range(len(found))
+        if sort.removeprefix("-") not in _KEYS:
+            raise InvalidInput(f"{sort[:40]!r} is no column to sort by: there are {', '.join(_KEYS)}, - for descending")
+        return await self._sorted.get(sort, lambda: self._made(found, sort))
+
+    async def _made(self, found: Tensors, sort: str) -> tuple[Sequence[int], int]:
+        key, keys = _KEYS[sort.removeprefix("-")], list[tuple[int, str]]()
+        async for some in self._worker.steps(_slices(found, key)):
+            keys += some
+        order = await self._worker.bulk(
+            lambda: array("q", sorted(range(len(keys)), key=keys.__getitem__, reverse=sort.startswith("-")))
+        )
+        return order, order.itemsize * len(order)
+
+
+def finding(search: str | None) -> Callable[[str], bool]:
+    """A predicate for names that have all words of `search` in them, whatever the case; None matches all."""
+    words = (search or "").casefold().split()
+    if len(words) > _MOST_WORDS:
+        raise InvalidInput(f"a search has at most {_MOST_WORDS} words")
+    if not words:
+        return lambda name: True
+    return lambda name: all(word in folded for folded in (name.casefold(),) for word in words)
+
+
+def _slices(found: Tensors, key: Callable[[Tensor], tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
+    for at in range(0, len(found), _AT_ONCE):
+        yield [key(found[number]) for number in range(at, min(at + _AT_ONCE, len(found)))]
