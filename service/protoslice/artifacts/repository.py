@@ -10,6 +10,8 @@ from protoslice.artifacts.faults import (
     BlobUnknown,
     DigestInvalid,
     ManifestBlobUnknown,
+    ManifestUnknown,
+    NameInvalid,
     UploadUnknown,
 )
 from protoslice.artifacts.files import blob_path, paths_of
@@ -17,7 +19,7 @@ from protoslice.artifacts.manifests import Descriptor, ManifestContent, StoredMa
 from protoslice.artifacts.names import Digest, RepositoryName, check_tag
 from protoslice.artifacts.records import ArtifactRecords, StoredBlob, repository_names
 from protoslice.concurrency.gather import in_turns
-from protoslice.errors import ChecksumMismatch, Gone, LimitExceeded, NotFound
+from protoslice.errors import ChecksumMismatch, LimitExceeded, NotFound
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.requests import TAGS_AT_ONCE
 from protoslice.stores.uploads import Body, NewUpload, Upload
@@ -45,7 +47,7 @@ class ArtifactRepository:
         """The upload of a blob; `UploadUnknown` unless it was begun here."""
         try:
             found = await self._stores.uploads.get(upload_id)
-        except (NotFound, Gone):
+        except NotFound:
             found = None
         if found is None or found.client_metadata != _SESSION + self.name.text:
             raise UploadUnknown(f"the repository has no upload {upload_id[:80]!r}: it has ended or was never begun")
@@ -68,7 +70,10 @@ class ArtifactRepository:
 
         `DigestInvalid` unless it has the digest; the upload is dropped then.
         """
-        offset = (await self.upload(upload_id)).offset
+        upload = await self.upload(upload_id)
+        if upload.state != "open":
+            return await self._finished(upload_id, digest)
+        offset = upload.offset
         checksum = _Expected(digest) if not offset else None
         body = Body(pieces=pieces, offset=offset, size=size, last=True, checksum=checksum)
         try:
@@ -82,25 +87,37 @@ class ArtifactRepository:
         await self._records.put_blob(digest, blob)
         return blob
 
+    async def _finished(self, upload_id: str, digest: Digest) -> StoredBlob:
+        """The blob that an upload became, for a client that asks again since it got no answer."""
+        with suppress(BlobUnknown):
+            found = await self._records.blob(digest)
+            if found.upload == upload_id:
+                return found
+        raise UploadUnknown(f"the upload {upload_id} has ended")
+
     async def mount(self, digest: Digest, other: RepositoryName) -> bool:
         """Take over a blob of another repository; False when it has none."""
         try:
-            found = await ArtifactRecords(self._stores.storage, other).blob(digest)
+            found = await ArtifactRepository(self._stores, other).blob(digest)
         except BlobUnknown:
             return False
         await self._records.put_blob(digest, found)
         return True
 
     async def blob(self, digest: Digest) -> StoredBlob:
-        """The record of a blob; `BlobUnknown` when there is none, or its upload has expired."""
+        """The record of a blob; `BlobUnknown` when there is none, or nothing has its bytes any more."""
         found = await self._records.blob(digest)
-        if found.upload is not None:
-            await self._complete(found, digest)
-        return found
+        with suppress(NotFound):
+            if found.store is not None:
+                await self._stores.files(found.store)
+                return found
+            if (await self._stores.uploads.get(found.upload or "")).is_whole:
+                return found
+        raise BlobUnknown(f"the bytes of the blob {digest.text} are gone, with their store or upload: send them again")
 
     async def stored_blob(self, digest: Digest) -> StoredBlob:
         """The record of a blob that is a file of a store, made for one that no manifest has named so far."""
-        found = await self._records.blob(digest)
+        found = await self.blob(digest)
         if found.store is not None:
             return found
         path = blob_path(digest)
@@ -120,9 +137,7 @@ class ArtifactRepository:
         `DigestInvalid` for another digest.
         """
         wanted = Digest(ref) if ":" in ref else None
-        names = [check_tag(tag) for tag in ([*tags] if wanted is not None else [ref, *tags])]
-        if len(names) > TAGS_AT_ONCE:
-            raise LimitExceeded(f"{len(names)} tags are asked for; a request sets at most {TAGS_AT_ONCE}")
+        names = _new_tags([*tags] if wanted is not None else [ref, *tags])
         algorithm = wanted.algorithm if wanted is not None else "sha256"
         digest, manifest = await self._stores.worker.sized(
             len(data), lambda: (Digest.of(data, algorithm), parse(data, media_type))
@@ -206,13 +221,6 @@ class ArtifactRepository:
         await in_turns(note, loose)
         return made.store.id
 
-    async def _complete(self, blob: StoredBlob, digest: Digest) -> None:
-        """Raise `BlobUnknown` unless the upload of a blob is still there."""
-        with suppress(NotFound, Gone):
-            if (await self._stores.uploads.get(blob.upload or "")).is_whole:
-                return
-        raise BlobUnknown(f"the upload of the blob {digest.text} has expired, as no manifest named it: send it again")
-
     async def _compare(self, upload_id: str, digest: Digest) -> None:
         """Raise `ChecksumMismatch` unless a complete upload has the digest."""
         hasher = digest.hasher()
@@ -220,6 +228,16 @@ class ArtifactRepository:
             hasher.update(piece)
         if hasher.hexdigest() != digest.hex:
             raise ChecksumMismatch("the upload has another digest")
+
+
+def _new_tags(names: Sequence[str]) -> Sequence[str]:
+    """`names` unchanged; `NameInvalid` unless each may be a tag, `LimitExceeded` for too many."""
+    if len(names) > TAGS_AT_ONCE:
+        raise LimitExceeded(f"{len(names)} tags are asked for; a request sets at most {TAGS_AT_ONCE}")
+    try:
+        return [check_tag(name) for name in names]
+    except ManifestUnknown as error:
+        raise NameInvalid(error.message) from None
 
 
 class _Expected:

@@ -251,3 +251,37 @@ def test_another_space_has_other_repositories(client: httpx.Client) -> None:
     assert location.startswith("/spaces/oci/v2/")
     assert client.put(location, params={"digest": digest}, content=b"of the default space").status_code == 201
     assert client.get(f"/spaces/oci{BASE}/blobs/{digest}").content == b"of the default space"
+
+
+def test_a_model_whose_store_was_removed_can_be_pushed_again(client: httpx.Client) -> None:
+    base, data = "/v2/team/removed", b"to be removed and sent again"
+    digest = push(client, data, base)
+    store = put_manifest(client, "v1", base, layers=[descriptor(data)]).headers["protoslice-store"]
+    assert client.delete(f"/v1/stores/{store}").status_code == 200
+    assert client.head(f"{base}/blobs/{digest}").status_code == 404
+    assert code_of(client.get(f"{base}/blobs/{digest}")) == "BLOB_UNKNOWN"
+    assert code_of(put_manifest(client, "v2", base, layers=[descriptor(data)])) == "MANIFEST_BLOB_UNKNOWN"
+    assert (
+        client.post("/v2/team/other/blobs/uploads/", params={"mount": digest, "from": "team/removed"}).status_code
+        == 202
+    )
+    push(client, data, base)
+    assert put_manifest(client, "v2", base, layers=[descriptor(data)]).status_code == 201
+    assert client.get(f"{base}/blobs/{digest}").content == data
+
+
+def test_an_upload_that_is_finished_twice_is_answered_twice(client: httpx.Client) -> None:
+    data = b"whose answer was lost"
+    location = client.post(f"{BASE}/blobs/uploads/").headers["location"]
+    for _ in range(2):
+        put = client.put(location, params={"digest": digest_of(data)}, content=data)
+        assert put.status_code == 201, put.text
+    other = client.put(location, params={"digest": digest_of(b"other")}, content=data)
+    assert code_of(other) == "BLOB_UPLOAD_UNKNOWN"
+
+
+@pytest.mark.parametrize("tag", [".hidden", "a b", "x" * 129, "ä"])
+def test_a_tag_that_is_none_is_refused(client: httpx.Client, tag: str) -> None:
+    answer = put_manifest(client, tag, layers=[])
+    assert (answer.status_code, code_of(answer)) == (400, "NAME_INVALID")
+    assert code_of(client.get(f"{BASE}/manifests/{tag}")) == "MANIFEST_UNKNOWN"
