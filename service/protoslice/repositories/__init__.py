@@ -3,6 +3,7 @@
 from protoslice.repositories.catalog import Repositories
 from protoslice.repositories.change import Change
 from protoslice.repositories.faults import NoCommit, NoFile, NoRepository, Outrun, RefExists, RepositoryExists
+from protoslice.repositories.finding import KnownFiles
 from protoslice.repositories.model import MAIN, Author, Commit, Ref
 from protoslice.repositories.repository import Repository
 
@@ -11,6 +12,7 @@ __all__ = [
     "Author",
     "Change",
     "Commit",
+    "KnownFiles",
     "NoCommit",
     "NoFile",
     "NoRepository",

@@ -12,6 +12,7 @@ from protoslice.repositories.faults import NoRepository, RepositoryExists
 from protoslice.repositories.names import check_repository
 from protoslice.repositories.records import HistoryRecords
 from protoslice.repositories.repository import Repository
+from protoslice.repositories.staging import StagedFiles
 from protoslice.storage import Storage
 from protoslice.stores import Stores
 from protoslice.stores.catalog.named_records import NamedRecords
@@ -38,12 +39,12 @@ class Repositories:
             await self._records.create(keys.repository(check_repository(name)), data)
         except Conflict:
             raise RepositoryExists(name) from None
-        return Repository(name, time, HistoryRecords(self._storage, history), self._stores)
+        return self._opened(name, time, history)
 
     async def get(self, name: str) -> Repository:
         """The repository called `name`; `NoRepository` when there is none."""
         history, created = await self._read(name)
-        return Repository(name, created, HistoryRecords(self._storage, history), self._stores)
+        return self._opened(name, created, history)
 
     async def remove(self, name: str) -> None:
         """Remove a repository and its history. Stores of its commits stay, as others may share them."""
@@ -53,6 +54,10 @@ class Repositories:
         async for stat in self._storage.iterate(keys.HISTORIES / history):
             with suppress(NotFound):
                 await self._storage.delete(stat.key)
+
+    def _opened(self, name: str, created: datetime, history: str) -> Repository:
+        staged = StagedFiles(self._storage, history, self._stores)
+        return Repository(name, created, HistoryRecords(self._storage, history), self._stores, staged)
 
     async def _read(self, name: str) -> tuple[str, datetime]:
         """Id of the history of a repository, and the time of its creation."""

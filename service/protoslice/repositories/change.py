@@ -14,6 +14,7 @@ from protoslice.repositories.keeping import Place, keep
 from protoslice.repositories.model import Author, Commit, Ref
 from protoslice.repositories.records import HistoryRecords
 from protoslice.stores import Ingest, IngestRequest, Stores
+from protoslice.stores.uploads import Upload
 
 __all__ = ["Change", "files_of"]
 
@@ -70,6 +71,13 @@ class Change:
         """Make the file at `path` the one at `place` in an existing store."""
         self._begin(path)
         self._new[path] = place
+
+    async def take(self, path: str, upload: Upload) -> None:
+        """Make the bytes of a staged upload the file at `path`, without copying them."""
+        self._begin(path)
+        assert upload.sha256 is not None, "an upload that is staged was begun with its digest"
+        await self._stores.uploads.fill(await self._opened(), path, [upload.id], upload.sha256)
+        self._new[path] = None
 
     def delete(self, path: str) -> None:
         """Delete a file; `NoFile` when there is none."""

@@ -14,6 +14,7 @@ from protoslice.repositories.finding import KnownFiles
 from protoslice.repositories.model import COMMIT_DIGITS, MAIN, Commit, Kind, Ref
 from protoslice.repositories.names import check_ref, is_commit
 from protoslice.repositories.records import HistoryRecords
+from protoslice.repositories.staging import StagedFiles
 from protoslice.stores import ResultPage, Stores
 
 __all__ = ["Repository"]
@@ -27,6 +28,7 @@ class Repository:
     created: datetime
     records: HistoryRecords
     stores: Stores
+    staged: StagedFiles
 
     async def commit(self, revision: str) -> Commit:
         """The commit that a branch, tag or id names; `NoCommit` when there is none. Branches go first."""

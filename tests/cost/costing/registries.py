@@ -142,4 +142,23 @@ REGISTRIES: Final = (
         f"POST {_KIND}/tag/{{revision}}", "a new one", _post("/api/models/ann/m/tag/main", {"tag": "new"}), status=201
     ),
     _row(f"DELETE {_KIND}/tag/{{tag}}", "none", request("DELETE", "/api/models/ann/m/tag/none"), status=404),
+    *(
+        _row(
+            f"POST {prefix}{{name:repository}}.git/info/lfs/objects/batch",
+            f"256 new files{of}",
+            _post(
+                f"{prefix}ann/m.git/info/lfs/objects/batch",
+                {"operation": "upload", "objects": [{"oid": f"{n:064x}", "size": 1} for n in range(256)]},
+            ),
+            status=status,
+            budget=Budget(held=100_000, loop=1_500_000, work=700_000, calls=1200, written_room=MIB),
+        )
+        for prefix, of, status in (("/", "", 200), ("/datasets/", " of a dataset that is not there", 404))
+    ),
+    _row(
+        "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}",
+        "an upload that is not there",
+        request("PUT", "/api/lfs-uploads/models/ann/m/none", b"x" * 100_000),
+        status=404,
+    ),
 )

@@ -24,6 +24,7 @@ from protoslice.stores.catalog.claims import Claims
 from protoslice.stores.catalog.files import FileRef
 from protoslice.stores.clock import now
 from protoslice.stores.ingest.abandoned import drop_attempt
+from protoslice.stores.ingest.ingest import Ingest
 from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.layout import keys
 from protoslice.stores.names import check_file_path, check_request
@@ -166,6 +167,13 @@ class Uploads:
         made = await self._making.make(parts, request, digests or {}, taken)
         await self._note_use(found.values())
         return made
+
+    async def fill(self, ingest: Ingest, path: str, upload_ids: Sequence[str], sha256: str) -> None:
+        """Add a file of an expected SHA-256 to an ingest, made of one upload or of consecutive ones."""
+        found = await self._all_finished(upload_ids)
+        uploads = [found[each].upload for each in upload_ids]
+        await self._making.fill(ingest, {path: uploads}, IngestRequest(), {path: sha256})
+        await self._note_use(found.values())
 
     async def content(self, upload_id: str) -> AsyncGenerator[bytes]:
         """Bytes of a complete upload, which stays as it is."""

@@ -63,20 +63,26 @@ class StoreMaker:
         `digests` are expected SHA-256 by path.
         """
         self._options.check_size(sum(upload.offset for uploads in files.values() for upload in uploads))
-        types = await self._types(request.type)
         async with await self._ingest(request) as ingest:
             if taken:
                 await ingest.take(taken)
-            for path, uploads in files.items():
-                if any(upload.offset for upload in uploads):
-                    received = await self._received(path, ingest.wanted_type(path), types, uploads)
-                    ingest.adopt(received)
-                    info = received.info
-                else:
-                    info = await (await ingest.file(path)).close()
-                if info.sha256 != digests.get(path, info.sha256):
-                    raise InvalidInput(f"{path!r} does not have the digest given: nothing was stored")
+            await self.fill(ingest, files, request, digests)
             return await ingest.commit()
+
+    async def fill(
+        self, ingest: Ingest, files: Mapping[str, Sequence[Upload]], request: IngestRequest, digests: Mapping[str, str]
+    ) -> None:
+        """Add files to an ingest, each made of consecutive uploads; see `make`."""
+        types = await self._types(request.type)
+        for path, uploads in files.items():
+            if any(upload.offset for upload in uploads):
+                received = await self._received(path, ingest.wanted_type(path), types, uploads)
+                ingest.adopt(received)
+                info = received.info
+            else:
+                info = await (await ingest.file(path)).close()
+            if info.sha256 != digests.get(path, info.sha256):
+                raise InvalidInput(f"{path!r} does not have the digest given: nothing was stored")
 
     async def _received(self, path: str, wanted: str | None, types: Types, uploads: Sequence[Upload]) -> Received:
         """A file made of consecutive uploads; the inspection resumes from the first upload's saved state."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, Field
 
-__all__ = ["BranchBody", "PreuploadBody", "RepositoryBody", "TagBody"]
+__all__ = ["BatchBody", "BranchBody", "LfsObject", "PreuploadBody", "RepositoryBody", "TagBody"]
 
-MOST_FILES: Final = 1000
+_MOST_FILES: Final = 1000
+_MOST_OBJECTS: Final = 256
+"""Objects of a batch: each begins an upload."""
 _Text = Annotated[str, Field(max_length=1000)]
 
 
@@ -43,4 +45,18 @@ class PreuploadFile(BaseModel):
 class PreuploadBody(BaseModel):
     """Files that a client is about to send."""
 
-    files: Annotated[list[PreuploadFile], Field(max_length=MOST_FILES)]
+    files: Annotated[list[PreuploadFile], Field(max_length=_MOST_FILES)]
+
+
+class LfsObject(BaseModel):
+    """File of git-lfs; an empty one comes within its commit."""
+
+    oid: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    size: Annotated[int, Field(ge=1)]
+
+
+class BatchBody(BaseModel):
+    """Files of git-lfs that a client has."""
+
+    operation: Literal["upload"]
+    objects: Annotated[list[LfsObject], Field(max_length=_MOST_OBJECTS)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -9,7 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from protoslice.errors import InvalidInput
-from protoslice.repositories import MAIN, Author, Change, Repository, RepositoryExists
+from protoslice.repositories import MAIN, Author, Change, KnownFiles, Repository, RepositoryExists
 from protoslice.server.api.problems import CONFLICT
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import UPLOAD_BODY, GuardedRoute, takes_body
@@ -31,6 +32,7 @@ __all__ = ["router"]
 
 router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
 
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _REPOSITORY: Final = "/api/{kind}/{name:repository}"
 
 
@@ -106,12 +108,21 @@ async def _apply(operations: AsyncIterator[Operation], repository: Repository, c
             case InlineFile(path, content):
                 await change.put(path, _once(content))
             case KnownFile(path, sha256):
-                place = await known.find(sha256)
-                if place is None:
-                    raise InvalidInput(f"{path!r}: the repository has no file of SHA-256 {sha256[:64]!r}: upload it")
-                change.copy(path, place)
+                await _take(repository, known, change, path, sha256)
             case Deletion(path, folder):
                 (change.delete_folder if folder else change.delete)(path)
+
+
+async def _take(repository: Repository, known: KnownFiles, change: Change, path: str, sha256: str) -> None:
+    """Take a file that was uploaded before the commit, or is in the repository."""
+    if not _SHA256.fullmatch(sha256):
+        raise InvalidInput(f"{path!r}: an oid is a SHA-256 in hex")
+    if (upload := await repository.staged.find(sha256)) is not None:
+        await change.take(path, upload)
+    elif (place := await known.find(sha256)) is not None:
+        change.copy(path, place)
+    else:
+        raise InvalidInput(f"{path!r}: the repository has no file of SHA-256 {sha256}: upload it")
 
 
 async def _once(content: bytes) -> AsyncIterator[bytes]:

@@ -1,0 +1,96 @@
+"""Routes of git-lfs: files that are uploaded before the commit that names them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from protoslice.concurrency.gather import map_concurrently
+from protoslice.errors import NotFound
+from protoslice.server.intake.uploads import counted, pieces_of
+from protoslice.server.middleware.body_limits import PART_BODY, GuardedRoute, takes_body
+from protoslice.server.middleware.clients import pseudonym
+from protoslice.server.middleware.context import context_of
+from protoslice.server.registries.hub.bodies import BatchBody, LfsObject
+from protoslice.server.registries.hub.failures import answering
+from protoslice.server.registries.hub.paths import repository_of
+from protoslice.server.services import Given, Services
+from protoslice.stores.uploads import Body
+
+__all__ = ["router"]
+
+router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
+
+_MEDIA: Final = "application/vnd.git-lfs+json"
+_UPLOADS: Final = "/api/lfs-uploads"
+
+
+@router.post("/datasets/{name:repository}.git/info/lfs/objects/batch")
+@answering
+async def plan_dataset_files(request: Request, services: Given, name: str, body: BatchBody) -> Response:
+    """Begin the uploads of files of a dataset."""
+    return await _planned(request, services, "datasets", name, body)
+
+
+@router.post("/{name:repository}.git/info/lfs/objects/batch")
+@answering
+async def plan_model_files(request: Request, services: Given, name: str, body: BatchBody) -> Response:
+    """Begin the uploads of files of a model."""
+    return await _planned(request, services, "models", name, body)
+
+
+@router.put(_UPLOADS + "/{kind}/{name:repository}/{upload}")
+@takes_body(PART_BODY)
+@answering
+async def send_file(request: Request, services: Given, kind: str, name: str, upload: str) -> Response:
+    """Take the bytes of a file; the random id of its upload is the permission, as clients send no other."""
+    uploads = services.stores.uploads
+    found = await uploads.get(upload)
+    if found.sha256 is None or found.path != found.sha256:
+        raise NotFound("there is no such upload")
+    repository = await services.repositories.get(repository_of(kind, name))
+    if found.is_whole:  # sent again, since the answer was lost
+        async for _ in pieces_of(request):
+            pass
+    else:
+        with counted(services, request):
+            body = Body(pieces=pieces_of(request), offset=0, last=True, checksum=_Sha256(found.sha256))
+            found = await uploads.append(upload, body)
+    await repository.staged.keep(found)
+    return Response(status_code=200)
+
+
+async def _planned(request: Request, services: Services, kind: str, name: str, body: BatchBody) -> Response:
+    """The answer to a batch: an object without actions is there already."""
+    repository = await services.repositories.get(repository_of(kind, name))
+    known, client = repository.known(), pseudonym(context_of(request.scope).key)
+    new = [each for each in body.objects if await known.find(each.oid) is None]
+    uploads = await map_concurrently(lambda each: repository.staged.begin(each.oid, each.size, client), new)
+    base = f"{str(request.base_url).rstrip('/')}{_UPLOADS}/{kind}/{name}"
+    hrefs = {each.oid: f"{base}/{upload.id}" for each, upload in zip(new, uploads, strict=True) if not upload.is_whole}
+    objects = [_object_json(each, hrefs.get(each.oid)) for each in body.objects]
+    return JSONResponse({"transfer": "basic", "objects": objects}, media_type=_MEDIA)
+
+
+def _object_json(wanted: LfsObject, href: str | None) -> dict[str, Any]:
+    told: dict[str, Any] = {"oid": wanted.oid, "size": wanted.size}
+    return told if href is None else told | {"actions": {"upload": {"href": href}}}
+
+
+class _Sha256:
+    """Expected SHA-256 of a body."""
+
+    def __init__(self, expected: str) -> None:
+        self._hash = hashlib.sha256()
+        self._expected = expected
+
+    def update(self, piece: bytes, /) -> None:
+        """Count a piece of the body."""
+        self._hash.update(piece)
+
+    def matches(self) -> bool:
+        """True when the body has the digest."""
+        return self._hash.hexdigest() == self._expected

@@ -1,0 +1,76 @@
+"""Staged files: found in their repository until they expire, and adopted without a copy."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.support.repositories import contents, in_repositories
+
+from protoslice.repositories import MAIN, Author, Repositories, Repository
+from protoslice.storage import Storage
+from protoslice.stores.layout import keys
+from protoslice.stores.uploads import Body, Upload
+
+DATA = bytes(range(256)) * 4000
+
+
+async def staged(repository: Repository, data: bytes) -> Upload:
+    """The upload of `data`, complete and staged."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield data
+
+    upload = await repository.staged.begin(hashlib.sha256(data).hexdigest(), len(data), "")
+    upload = await repository.stores.uploads.append(upload.id, Body(pieces=pieces(), offset=0, last=True))
+    await repository.staged.keep(upload)
+    return upload
+
+
+async def stored(storage: Storage) -> int:
+    """Bytes of all objects of uploads and stores."""
+    return sum([item.size async for item in storage.iterate(keys.OBJECTS)])
+
+
+def test_a_staged_file_is_adopted_without_a_copy() -> None:
+    async def work(repositories: Repositories, storage: Storage) -> None:
+        made = await repositories.create("m")
+        upload = await staged(made, DATA)
+        before = await stored(storage)
+        async with await made.change(MAIN) as change:
+            await change.take("a", upload)
+            await change.commit(Author())
+        assert await contents(made) == {"a": DATA}
+        assert await stored(storage) - before < len(DATA) // 10
+
+    in_repositories(work)
+
+
+@pytest.mark.parametrize("lost", ["upload", "record"])
+def test_what_has_expired_is_sent_again(lost: str) -> None:
+    async def work(repositories: Repositories, storage: Storage) -> None:
+        made = await repositories.create("m")
+        upload = await staged(made, DATA)
+        digest = upload.sha256 or ""
+        assert (await made.staged.find(digest)) == upload
+        if lost == "upload":
+            await made.stores.uploads.remove(upload.id)
+        else:
+            await storage.delete(keys.upload(upload.id))
+        assert await made.staged.find(digest) is None
+        again = await made.staged.begin(digest, len(DATA), "")
+        assert not again.is_whole
+
+    in_repositories(work)
+
+
+def test_an_upload_under_way_is_left_alone() -> None:
+    async def work(repositories: Repositories, _: Storage) -> None:
+        made = await repositories.create("m")
+        digest = hashlib.sha256(DATA).hexdigest()
+        first, second = [await made.staged.begin(digest, len(DATA), "") for _ in range(2)]
+        assert first.id != second.id
+        assert await made.staged.find(digest) is None
+
+    in_repositories(work)
